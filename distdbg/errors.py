@@ -1,0 +1,206 @@
+"""Every exception of distdbg; the type says who must act.
+
+    DistError(RuntimeError)          the root, as torch.distributed's
+    |- UsageError(ValueError)        you called it wrongly, same on any machine        exit 2
+    |- ConfigError                   bad variable, flag or file                        exit 2
+    |- CollectiveError               .kind .seq .group .ranks                          exit 3
+    |  |- MismatchError              ranks called different things; nothing was sent   exit 3
+    |  `- OpTimeout(TimeoutError)    .missing .arrived .waited_s                       exit 4
+    |- DistNetworkError              connection refused, reset, not authenticated      exit 5
+    |  `- PeerLost                   .peer .how                                        exit 5
+    |- DistStoreError                store timeout, unknown key, store gone            exit 6
+    |  `- QueueEmptyError            queue_pop(block=False) found nothing
+    |- RendezvousError               .joined .expected .missing                        exit 6
+    |- DistBackendError              another library said no                           exit 8
+    `- InternalError                 our bug                                           exit 70
+
+Facts are keywords and become attributes; the text is rendered from them: a first line that stands
+alone, indented details, at most one hint. All of them pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+
+def format_ranks(ranks: Iterable[int], limit: int = 8) -> str:
+    """Compress ranks to '0-3,7'; more than `limit` runs are cut and counted."""
+    ordered = sorted(set(ranks))
+    runs: list[list[int]] = []
+    for rank in ordered:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    texts = [str(low) if low == high else f"{low}-{high}" for low, high in runs]
+    if len(texts) > limit:
+        shown = sum(high - low + 1 for low, high in runs[:limit])
+        return f"{','.join(texts[:limit])} and {len(ordered) - shown} more"
+    return ",".join(texts)
+
+
+class DistError(RuntimeError):
+    """The root of all errors raised on purpose by distdbg."""
+
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, what: str, *, details: Sequence[str] = (), hint: str | None = None) -> None:
+        self.what = what
+        self.details = list(details)
+        self.hint = hint
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [self.what, *(f"  {line}" for line in self.details)]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Keyword-only facts do not survive the default protocol, which calls cls(*args).
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(cls: type[DistError], args: tuple[Any, ...], state: dict[str, Any]) -> DistError:
+    error = cls(*args)  # every class here is content with its first line alone
+    error.__dict__.update(state)
+    return error
+
+
+class UsageError(DistError, ValueError):
+    """The call is wrong by itself; nothing was sent."""
+
+    exit_code = 2
+
+
+class ConfigError(DistError):
+    """A variable, flag or file is wrong, or something is not installed."""
+
+    exit_code = 2
+
+
+class CollectiveError(DistError):
+    """An op failed; says which one, and what state its group is left in."""
+
+    exit_code = 3
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        kind: str = "",
+        seq: int = -1,
+        group: str = "",
+        ranks: Iterable[int] = (),
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what, details=details, hint=hint)
+        self.kind = kind
+        self.seq = seq
+        self.group = group
+        self.ranks = list(ranks)
+
+
+class MismatchError(CollectiveError):
+    """The ranks of a group called different things; no output was written."""
+
+
+class OpTimeout(CollectiveError, TimeoutError):
+    """An op did not finish by its deadline."""
+
+    exit_code = 4
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        missing: Iterable[int] = (),
+        arrived: Iterable[int] = (),
+        waited_s: float = 0.0,
+        kind: str = "",
+        seq: int = -1,
+        group: str = "",
+        ranks: Iterable[int] = (),
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            what, kind=kind, seq=seq, group=group, ranks=ranks, details=details, hint=hint
+        )
+        self.missing = list(missing)
+        self.arrived = list(arrived)
+        self.waited_s = waited_s
+
+
+class DistNetworkError(DistError):
+    """A connection was refused, reset or not authenticated."""
+
+    exit_code = 5
+
+
+class PeerLost(DistNetworkError):
+    """A rank that this one needs is gone: died, exited, or left the group."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        peer: int = -1,
+        how: str = "",
+        kind: str = "",
+        seq: int = -1,
+        group: str = "",
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what, details=details, hint=hint)
+        self.peer = peer
+        self.how = how
+        self.kind = kind
+        self.seq = seq
+        self.group = group
+
+
+class DistStoreError(DistError):
+    """A store timed out, does not know the key, or is gone."""
+
+    exit_code = 6
+
+
+class QueueEmptyError(DistStoreError):
+    """queue_pop(block=False) found the queue empty."""
+
+
+class RendezvousError(DistError):
+    """Not all ranks came together."""
+
+    exit_code = 6
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        joined: Iterable[int] = (),
+        missing: Iterable[int] = (),
+        expected: int = -1,
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what, details=details, hint=hint)
+        self.joined = list(joined)
+        self.missing = list(missing)
+        self.expected = expected
+
+
+class DistBackendError(DistError):
+    """A library below (NCCL, MPI, a registered backend) failed."""
+
+    exit_code = 8
+
+
+class InternalError(DistError):
+    """A bug of distdbg itself."""
+
+    exit_code = 70

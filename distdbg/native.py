@@ -1,0 +1,21 @@
+"""The facade of the compiled extension: the only module that imports ``distdbg._native``.
+
+Reading and diagnosing a run needs none of this; whoever imports it gets one clear error when
+the extension is missing, instead of an ImportError from the middle of a training script.
+"""
+
+from __future__ import annotations
+
+from distdbg.errors import ConfigError
+
+try:
+    from distdbg import _native
+except ImportError as error:
+    raise ConfigError(
+        "the compiled part of distdbg (distdbg._native) cannot be loaded",
+        details=[str(error)],
+        hint="install distdbg with pip for this Python version; "
+        "reading records and `distdbg analyze` work without it",
+    ) from error
+
+NativeError = _native.Error

@@ -1,0 +1,84 @@
+"""The vocabulary of plans: what one rank does, step by step, to carry out one collective.
+
+A plan is data, made by pure functions (`distdbg.runtime.plan`), checked by simulation for any
+number of ranks, and executed by one native interpreter (native/core/plan.cpp).
+
+Spaces a step can address
+    INPUT   block b of the user's input   (remote: read from the peer's memory)
+    OUTPUT  block b of the user's output  (remote: read from the peer's memory)
+    SLOT    the rank's slot in shared memory, `slot_nbytes` long, block is always 0
+
+Steps
+    GATE       wait until every rank of the group has come to its gate with the same number.
+               The first gate of a plan also publishes the fingerprint and the addresses of the
+               blocks, and fails on every rank when the fingerprints differ: nothing may be
+               written to OUTPUT before it, so a mismatch leaves no trace.
+    COPY       dst = own src
+    PULL       dst = src of rank `peer`
+    FOLD_ALL   dst = src[0] op src[1] op ... op src[n-1] over the ranks in ascending order,
+               where src is the same place on every rank (so the result is bitwise the same
+               whoever computes it); with AVG, the result is then divided by n
+    EXCHANGE   for every rank p, starting after oneself: OUTPUT block p = INPUT block `rank` of p.
+               Sizes come from the published tables (uneven all_to_all).
+
+What makes a plan right (the simulator checks it)
+    - SLOT is double: a write before gate number g goes to the half g & 1, a read after gate g and
+      before gate g+1 reads the half g & 1. So a value in a slot lives for exactly one gate.
+      Writes by one rank to its slot before one gate must not overlap.
+    - Between two gates nobody reads what its owner writes: after a PULL, FOLD_ALL or EXCHANGE that
+      reads a peer's INPUT or OUTPUT, a GATE must follow before the plan ends, and the owner may not
+      write that place between the same two gates.
+    - All ranks pass the same number of gates.
+
+Sizes and offsets are bytes; FOLD_ALL ranges are whole elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Space(IntEnum):
+    """Where a step reads or writes."""
+
+    INPUT = 0
+    OUTPUT = 1
+    SLOT = 2
+
+
+class StepKind(IntEnum):
+    """What a step does."""
+
+    GATE = 0
+    COPY = 1
+    PULL = 2
+    FOLD_ALL = 3
+    EXCHANGE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of one rank."""
+
+    kind: StepKind
+    peer: int = -1
+    src: Space = Space.INPUT
+    src_block: int = 0
+    src_offset: int = 0
+    dst: Space = Space.OUTPUT
+    dst_block: int = 0
+    dst_offset: int = 0
+    nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All steps of one rank for one collective."""
+
+    #: The name of the algorithm, for records, docs and tests ("direct_two_phase").
+    algorithm: str
+    steps: Sequence[Step]
+    #: How many bytes of the slot the plan writes at most per gate.
+    slot_nbytes: int = 0

@@ -1,0 +1,7 @@
+#include "bindings.hpp"
+
+namespace distdbg {
+
+void bind_reduce(nb::module_&) {}
+
+}  // namespace distdbg

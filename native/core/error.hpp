@@ -1,0 +1,38 @@
+// What native code throws: facts, no prose for users.
+//
+// Only native/bindings/errors_py.cpp turns these into Python exceptions; the Python
+// runtime adds op, group and rank names and raises the public class from them.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace distdbg {
+
+enum class Fault {
+  usage,        // the caller passed something impossible
+  timeout,      // the deadline passed
+  peer_lost,    // a process we need is gone
+  network,      // connection refused, reset, not authenticated
+  store,        // the store answered with an error
+  mismatch,     // ranks called different things
+  broken,       // the group was broken earlier
+  interrupted,  // a signal handler wants to raise; Python already holds the exception
+  system,       // a system call failed
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(Fault fault, const std::string& what, int error_number = 0, int peer = -1)
+      : std::runtime_error(what), fault_(fault), error_number_(error_number), peer_(peer) {}
+  Fault fault() const { return fault_; }
+  int error_number() const { return error_number_; }  // errno, or 0
+  int peer() const { return peer_; }                  // group rank at fault, or -1
+
+ private:
+  Fault fault_;
+  int error_number_;
+  int peer_;
+};
+
+}  // namespace distdbg
