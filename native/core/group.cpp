@@ -1,0 +1,229 @@
+#include "group.hpp"
+
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace distdbg {
+
+namespace {
+
+std::atomic<std::uint32_t> forks{0};
+
+void count_fork() { forks.fetch_add(1, std::memory_order_relaxed); }
+
+// Under Yama's ptrace_scope 1 a process may read only its descendants unless they allow it.
+void allow_peers_to_read() {
+#ifdef PR_SET_PTRACER
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+#endif
+}
+
+}  // namespace
+
+std::uint32_t fork_generation() {
+  static const int registered = ::pthread_atfork(nullptr, nullptr, &count_fork);
+  (void)registered;
+  return forks.load(std::memory_order_relaxed);
+}
+
+Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool single_copy)
+    : segment_(std::move(segment)),
+      rank_(rank),
+      size_(segment_.size()),
+      patience_(patience),
+      single_copy_(single_copy),
+      is_local_(size_, false),
+      probe_(segment_.header().cookie),
+      generation_(fork_generation()) {
+  if (rank_ >= size_) throw Error(Fault::usage, "rank is not below the size of the group");
+}
+
+Group::~Group() {
+  if (generation_ == fork_generation()) leave();
+}
+
+RankFacts Group::facts(std::uint32_t r) const {
+  const RankState& state = segment_.rank(r);
+  return {state.attached.load(std::memory_order_acquire) != 0,
+          state.gate.load(std::memory_order_acquire), state.seq.load(std::memory_order_acquire),
+          state.left.load(std::memory_order_acquire) != 0};
+}
+
+void Group::join(const Wait& wait) {
+  const std::lock_guard lock(mutex_);
+  attach(wait);
+  try_single_copy(wait);
+  segment_.close_fd();  // every rank has it mapped now
+}
+
+void Group::attach(const Wait& wait) {
+  RankState& mine = segment_.rank(rank_);
+  if (single_copy_) allow_peers_to_read();
+  mine.pid = ::getpid();
+  mine.start_time = process_start_time(mine.pid);
+  mine.probe_address = reinterpret_cast<std::uint64_t>(&probe_);
+  mine.attached.store(1, std::memory_order_release);
+  watched_.resize(size_);
+  std::int64_t next_check = 0;
+  for (std::uint32_t r = 0; r < size_; ++r) {
+    RankState& theirs = segment_.rank(r);
+    // Happens once per group and peers come at different times: no use in being quick about it.
+    while (theirs.attached.load(std::memory_order_acquire) == 0) {
+      check_wait(wait, next_check, [](std::uint32_t) { return false; });
+      ::usleep(200);
+    }
+    is_local_[r] = theirs.pid == mine.pid;
+    if (!is_local_[r]) watched_[r] = Watched(theirs.pid, theirs.start_time);
+  }
+}
+
+void Group::try_single_copy(const Wait& wait) {
+  Header& header = segment_.header();
+  bool works = single_copy_;
+  for (std::uint32_t r = 0; works && r < size_; ++r) {
+    if (is_local_[r]) continue;
+    const RankState& theirs = segment_.rank(r);
+    std::uint64_t seen = 0;
+    iovec local{&seen, sizeof seen};
+    iovec remote{reinterpret_cast<void*>(theirs.probe_address), sizeof seen};
+    works = ::process_vm_readv(theirs.pid, &local, 1, &remote, 1, 0) == sizeof seen &&
+            seen == header.cookie;
+  }
+  if (!works) header.no_single_copy.store(1, std::memory_order_release);
+  gate(wait, true);
+  single_copy_ = header.no_single_copy.load(std::memory_order_acquire) == 0;
+}
+
+void Group::gate(const Wait& wait, bool in_background) {
+  Header& header = segment_.header();
+  const std::uint64_t number = gate_ + 1;
+  segment_.rank(rank_).gate.store(number, std::memory_order_release);
+  // acq_rel: the last arrival acquires what every earlier one wrote, and hands it on by `epoch`.
+  const std::uint64_t arrived = header.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (arrived == number * size_) {
+    header.epoch.store(static_cast<std::uint32_t>(number), std::memory_order_seq_cst);
+    // seq_cst pairs with the sleeper: it raises `sleepers`, then looks at `epoch`.
+    if (header.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(header.epoch);
+    gate_ = number;
+    return;
+  }
+  const auto before = static_cast<std::uint32_t>(gate_);
+  const auto is_open = [&] {
+    return header.epoch.load(std::memory_order_acquire) != before;
+  };
+  const auto is_needed = [&](std::uint32_t r) {
+    return segment_.rank(r).gate.load(std::memory_order_acquire) < number;
+  };
+  if (in_background ? !is_open() : !stay_awake(patience_, is_open)) {
+    std::int64_t next_check = now_ns() + 20 * ns_per_ms;
+    header.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    try {
+      while (header.epoch.load(std::memory_order_seq_cst) == before) {
+        const std::int64_t left_ns = wait.deadline_ns - now_ns();
+        futex_wait(header.epoch, before, std::min(left_ns, slice_ns));
+        if (is_open()) break;
+        check_wait(wait, next_check, is_needed);
+      }
+    } catch (const Error& error) {
+      header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+      failed_gate_ = number;
+      if (error.fault() == Fault::timeout)
+        break_group(Fault::timeout, -1, "timed out");
+      throw;
+    }
+    header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  }
+  gate_ = number;
+}
+
+void Group::break_group(Fault fault, int culprit, const std::string& text) {
+  Cause& cause = segment_.header().cause;
+  std::uint32_t expected = 0;
+  if (!cause.state.compare_exchange_strong(expected, 1)) return;  // the first cause stays
+  cause.fault = static_cast<std::int32_t>(fault);
+  cause.rank = culprit;
+  cause.noticed_by = static_cast<std::int32_t>(rank_);
+  cause.seq = seq_;
+  const std::size_t length = std::min(text.size(), sizeof cause.text - 1);
+  std::memcpy(cause.text, text.data(), length);
+  cause.text[length] = '\0';
+  cause.state.store(2, std::memory_order_release);
+  futex_wake_all(segment_.header().epoch);
+  for (std::uint32_t r = 0; r < size_; ++r) {
+    segment_.rank(r).bell.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake_all(segment_.rank(r).bell);
+  }
+}
+
+void Group::throw_cause(bool in_op) const {
+  const Cause& cause = segment_.header().cause;
+  auto fault = static_cast<Fault>(cause.fault);
+  // A lost peer is the same news for everybody, now and later. A timeout is one for the ranks
+  // that were in the op; later calls, and the peers of an interrupted rank, see a broken group.
+  const bool is_shared = fault == Fault::peer_lost || (fault == Fault::timeout && in_op);
+  throw Error(is_shared ? fault : Fault::broken, std::string(cause.text), 0,
+              cause.rank >= 0 ? cause.rank : cause.noticed_by);
+}
+
+void Group::check_usable() const {
+  if (generation_ != fork_generation())
+    throw Error(Fault::usage, "this group belongs to the parent process; a forked child cannot use it");
+  if (is_broken()) throw_cause(false);
+  if (segment_.rank(rank_).left.load(std::memory_order_relaxed) != 0)
+    throw Error(Fault::usage, "this rank has left the group");
+}
+
+void Group::leave() {
+  RankState& mine = segment_.rank(rank_);
+  if (mine.left.exchange(1, std::memory_order_seq_cst) != 0) return;
+  futex_wake_all(segment_.header().epoch);
+  for (std::uint32_t r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    segment_.rank(r).bell.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake_all(segment_.rank(r).bell);
+  }
+}
+
+void Group::ring(std::uint32_t peer) {
+  RankState& theirs = segment_.rank(peer);
+  // Pairs with the sleeper in p2p.cpp: it raises bell_sleepers, then looks at its channels.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (theirs.bell_sleepers.load(std::memory_order_seq_cst) == 0) return;
+  theirs.bell.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(theirs.bell);
+}
+
+void Group::read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into,
+                      std::uint64_t nbytes) {
+  if (is_local_[peer]) {
+    std::memcpy(into, reinterpret_cast<const void*>(address), nbytes);
+    return;
+  }
+  const RankState& theirs = segment_.rank(peer);
+  while (nbytes > 0) {
+    iovec local{into, nbytes};
+    iovec remote{reinterpret_cast<void*>(address), nbytes};
+    const ssize_t got = ::process_vm_readv(theirs.pid, &local, 1, &remote, 1, 0);
+    if (got <= 0) {
+      const int number = got == 0 ? EFAULT : errno;
+      if (number == EINTR) continue;
+      if (number == ESRCH || watched_[peer].is_dead()) {
+        break_group(Fault::peer_lost, static_cast<int>(peer), watched_[peer].how());
+        throw_cause(true);
+      }
+      const std::string what = std::string("reading the memory of a peer: ") + std::strerror(number);
+      break_group(Fault::system, static_cast<int>(peer), what);
+      throw Error(Fault::system, what, number, static_cast<int>(peer));
+    }
+    into += got;
+    address += static_cast<std::uint64_t>(got);
+    nbytes -= static_cast<std::uint64_t>(got);
+  }
+}
+
+}  // namespace distdbg

@@ -1,0 +1,171 @@
+// One rank's side of a group: its gate, its peers, and the interpreter of plans.
+//
+// Ops of one group run one after the other (`mutex_`); different groups are independent.
+//
+// The gate. Every rank counts the gates it comes to. A gate is passed when all ranks have come to
+// it: the arrival that completes the round moves `epoch` to the gate's number. Slots are double, and
+// a rank writes half g & 1 before gate g, so one gate per round is enough: to write that half again
+// it must have passed gate g+1, which all ranks reach only after they have read it.
+//
+// Failure. Whoever notices first (deadline, dead peer, abort, Ctrl-C) writes the cause into the
+// header and wakes everybody; all ranks raise the same cause, then and at every later call.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "clock.hpp"
+#include "error.hpp"
+#include "futex.hpp"
+#include "peers.hpp"
+#include "plan.hpp"
+#include "segment.hpp"
+
+namespace distdbg {
+
+// A user's array, kept alive by the caller until the op has ended.
+struct Region {
+  std::byte* data;
+  std::uint64_t nbytes;
+};
+
+// Makes this rank's words for its call, asked only when ranks turn out to differ.
+struct Describe {
+  std::string (*make)(void* context) = nullptr;
+  void* context = nullptr;
+};
+
+// What a rank was doing, for messages.
+struct RankFacts {
+  bool attached;
+  std::uint64_t gate;
+  std::uint64_t seq;
+  bool left;
+};
+
+class Group {
+ public:
+  Group(Segment segment, std::uint32_t rank, const Patience& patience, bool single_copy);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  // Announces this rank and waits for all; then finds out whether all can read each other's memory.
+  void join(const Wait& wait);
+
+  // Runs one plan; at a mismatch throws Error(Fault::mismatch), after which `descriptions()` holds
+  // every rank's own description of its call, and the group is still usable.
+  void run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
+           std::span<const Region> outputs, const Wait& wait, bool in_background);
+
+  void break_group(Fault fault, int rank, const std::string& text);
+  // `in_op`: the caller was waiting in an op when the group broke.
+  [[noreturn]] void throw_cause(bool in_op) const;
+  bool is_broken() const {
+    return segment_.header().cause.state.load(std::memory_order_acquire) == 2;
+  }
+  // Marks this rank as gone; whoever waits for it learns at once.
+  void leave();
+
+  std::uint32_t rank() const { return rank_; }
+  std::uint32_t size() const { return size_; }
+  bool single_copy() const { return single_copy_; }
+  std::uint64_t gate_count() const { return gate_; }
+  std::uint64_t seq() const { return seq_; }
+  Segment& segment() { return segment_; }
+  const Patience& patience() const { return patience_; }
+  std::vector<std::string> descriptions() const { return descriptions_; }
+  RankFacts facts(std::uint32_t r) const;
+  // Throws unless this process and rank may still use the group.
+  void check_usable() const;
+  // The gate that the last failed wait was for: ranks whose gate is lower had not arrived.
+  std::uint64_t failed_gate() const { return failed_gate_; }
+
+  // What every sleeping wait does at least each 50 ms: throws when broken, past the deadline,
+  // interrupted, or when `is_needed(peer)` and that peer is gone.
+  template <class IsNeeded>
+  void check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNeeded&& is_needed);
+
+  // Copies from a peer's memory; throws PeerLost when it is gone.
+  void read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into, std::uint64_t nbytes);
+  bool shares_memory_with(std::uint32_t peer) const { return is_local_[peer]; }
+  void ring(std::uint32_t peer);
+
+  static constexpr std::int64_t slice_ns = 50 * ns_per_ms;
+
+ private:
+  struct Running;  // one execution of a plan
+
+  void gate(const Wait& wait, bool in_background);
+  void attach(const Wait& wait);
+  void try_single_copy(const Wait& wait);
+  void exchange_descriptions(const std::string& own, const Wait& wait, bool in_background);
+  std::uint64_t exchange_part() const;
+  void stage_exchange(const Running& op, std::uint64_t offset);
+  void exchange(const Running& op, const Wait& wait);
+  void fold_all(const Running& op, const Step& step);
+  void pull(const Running& op, const Step& step);
+  std::byte* local_address(const Running& op, Space space, std::uint32_t block,
+                           std::uint64_t offset, std::uint64_t gate) const;
+  std::byte* own_slot_for_writing() { return segment_.payload(rank_, gate_ + 1); }
+  Block peer_block(const Running& op, std::uint32_t peer, Space space, std::uint32_t block) const;
+  const std::byte* peer_bytes(const Running& op, const Step& step, std::uint32_t peer,
+                              std::uint64_t offset, std::uint64_t nbytes, std::byte* scratch);
+  void check_exchange_sizes(const Running& op) const;
+
+  Segment segment_;
+  const std::uint32_t rank_;
+  const std::uint32_t size_;
+  const Patience patience_;
+  bool single_copy_;
+  std::mutex mutex_;  // one op at a time; protects everything below
+  std::uint64_t gate_ = 0;
+  std::uint64_t seq_ = 0;
+  std::uint64_t failed_gate_ = 0;
+  std::vector<std::string> descriptions_;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::vector<const void*> sources_;
+  std::vector<Watched> watched_;
+  std::vector<bool> is_local_;  // same process: its memory is ours
+  std::uint64_t probe_;         // holds the cookie; peers read it to try single copy
+  std::uint32_t generation_;    // of forks; see fork_generation()
+};
+
+// Counts forks this process came out of since its first group: a group made before is not ours.
+std::uint32_t fork_generation();
+
+template <class IsNeeded>
+void Group::check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNeeded&& is_needed) {
+  if (is_broken()) throw_cause(true);
+  if (wait.is_interrupted()) {
+    break_group(Fault::interrupted, static_cast<int>(rank_), "was interrupted");
+    throw Error(Fault::interrupted, "interrupted");
+  }
+  const std::int64_t now = now_ns();
+  if (now >= wait.deadline_ns) throw Error(Fault::timeout, "the deadline passed");
+  for (std::uint32_t r = 0; r < size_; ++r) {
+    if (r == rank_ || !is_needed(r)) continue;
+    const RankState& state = segment_.rank(r);
+    if (state.left.load(std::memory_order_acquire) != 0) {
+      // It may have done its part in between.
+      if (!is_needed(r)) continue;
+      break_group(Fault::peer_lost, static_cast<int>(r), "left the group");
+      throw_cause(true);
+    }
+  }
+  if (now < next_death_check_ns) return;
+  next_death_check_ns = now + 100 * ns_per_ms;
+  for (std::uint32_t r = 0; r < size_; ++r) {
+    if (r == rank_ || r >= watched_.size() || !is_needed(r) || !watched_[r].is_dead()) continue;
+    if (!is_needed(r)) continue;
+    break_group(Fault::peer_lost, static_cast<int>(r), watched_[r].how());
+    throw_cause(true);
+  }
+}
+
+}  // namespace distdbg

@@ -1,0 +1,239 @@
+// The interpreter of plans: Group::run and what each step does.
+#include <algorithm>
+#include <cstring>
+
+#include "group.hpp"
+
+namespace distdbg {
+
+namespace {
+
+// What the pieces of all peers take together in fold_all: they should stay in the L2 cache. A piece
+// must be large enough that a system call for each does not matter.
+constexpr std::uint64_t scratch_nbytes = 512 * 1024;
+constexpr std::uint64_t min_piece_nbytes = 32 * 1024;
+
+}  // namespace
+
+struct Group::Running {
+  const Plan& plan;
+  std::span<const Region> inputs;
+  std::span<const Region> outputs;
+  std::uint64_t first_gate;  // whose slot half holds the published blocks
+  bool in_background;
+
+  std::byte* own(Space space, std::uint32_t block) const {
+    const Cut& cut = space == Space::input ? plan.in_cuts[block] : plan.out_cuts[block];
+    const auto& regions = space == Space::input ? inputs : outputs;
+    return regions[cut.view].data + cut.offset;
+  }
+};
+
+std::byte* Group::local_address(const Running& op, Space space, std::uint32_t block,
+                                std::uint64_t offset, std::uint64_t gate) const {
+  if (space == Space::slot) return segment_.payload(rank_, gate) + offset;
+  return op.own(space, block) + offset;
+}
+
+Block Group::peer_block(const Running& op, std::uint32_t peer, Space space,
+                        std::uint32_t block) const {
+  SlotHeader& slot = segment_.slot(peer, op.first_gate);
+  const std::uint32_t count = space == Space::input ? slot.in_count : slot.out_count;
+  if (block >= count)
+    throw Error(Fault::mismatch, "a peer published fewer blocks than this rank expects", 0,
+                static_cast<int>(peer));
+  return (space == Space::input ? segment_.in_blocks(slot) : segment_.out_blocks(slot))[block];
+}
+
+// Where to read `nbytes` of a step's source on rank `peer`: in place when this process can, else
+// copied into `scratch`.
+const std::byte* Group::peer_bytes(const Running& op, const Step& step, std::uint32_t peer,
+                                   std::uint64_t offset, std::uint64_t nbytes,
+                                   std::byte* scratch) {
+  if (step.src_space == Space::slot)
+    return segment_.payload(peer, gate_) + step.src_offset + offset;
+  if (peer == rank_)
+    return op.own(step.src_space, step.src_block) + step.src_offset + offset;
+  const Block block = peer_block(op, peer, step.src_space, step.src_block);
+  const std::uint64_t at = step.src_offset + offset;
+  if (at + nbytes > block.nbytes)
+    throw Error(Fault::mismatch, "a peer's block is smaller than expected", 0,
+                static_cast<int>(peer));
+  if (is_local_[peer]) return reinterpret_cast<const std::byte*>(block.address) + at;
+  read_peer(peer, block.address + at, scratch, nbytes);
+  return scratch;
+}
+
+void Group::pull(const Running& op, const Step& step) {
+  const auto peer = static_cast<std::uint32_t>(step.peer);
+  std::byte* dst =
+      local_address(op, step.dst_space, step.dst_block, step.dst_offset, gate_ + 1);
+  // Straight into place: the scratch of peer_bytes is the destination itself.
+  const std::byte* src = peer_bytes(op, step, peer, 0, step.nbytes, dst);
+  if (src != dst) std::memcpy(dst, src, step.nbytes);
+}
+
+// Piece by piece, so that what was read from the peers is still in the cache when it is folded.
+void Group::fold_all(const Running& op, const Step& step) {
+  const std::uint64_t piece =
+      std::max(min_piece_nbytes, scratch_nbytes / size_ / line_nbytes * line_nbytes);
+  if (!scratch_) scratch_ = std::make_unique_for_overwrite<std::byte[]>(piece * size_);
+  std::byte* const dst =
+      local_address(op, step.dst_space, step.dst_block, step.dst_offset, gate_ + 1);
+  const std::uint64_t item = itemsize(op.plan.dtype);
+  sources_.resize(size_);
+  for (std::uint64_t offset = 0; offset < step.nbytes; offset += piece) {
+    const std::uint64_t nbytes = std::min(piece, step.nbytes - offset);
+    for (std::uint32_t r = 0; r < size_; ++r)
+      sources_[r] = peer_bytes(op, step, r, offset, nbytes, scratch_.get() + r * piece);
+    fold(op.plan.reduce, op.plan.dtype, dst + offset, sources_.data(), size_, nbytes / item);
+  }
+}
+
+// Uneven all_to_all: what rank i sends to j must be what j expects from i, for all pairs. Every
+// rank looks at the whole matrix, so all come to the same answer without another message.
+void Group::check_exchange_sizes(const Running& op) const {
+  for (std::uint32_t i = 0; i < size_; ++i) {
+    SlotHeader& from = segment_.slot(i, op.first_gate);
+    for (std::uint32_t j = 0; j < size_; ++j) {
+      SlotHeader& to = segment_.slot(j, op.first_gate);
+      if (segment_.in_blocks(from)[j].nbytes != segment_.out_blocks(to)[i].nbytes)
+        throw Error(Fault::mismatch, "split sizes differ", 0, static_cast<int>(i));
+    }
+  }
+}
+
+// What one rank sends to one other in a round of an exchange through the slots.
+std::uint64_t Group::exchange_part() const {
+  return segment_.slot_nbytes() / size_ / line_nbytes * line_nbytes;
+}
+
+void Group::stage_exchange(const Running& op, std::uint64_t offset) {
+  const std::uint64_t part = exchange_part();
+  for (std::uint32_t j = 0; j < size_; ++j) {
+    const std::uint64_t nbytes = op.plan.in_cuts[j].nbytes;
+    if (j != rank_ && offset < nbytes)
+      std::memcpy(own_slot_for_writing() + j * part, op.own(Space::input, j) + offset,
+                  std::min(part, nbytes - offset));
+  }
+}
+
+// Self-contained: it ends with the gate it needs, if any. Before the first gate `run` has staged the
+// first part of every block, on the chance that all blocks of all ranks are that short. How it goes
+// on follows from the largest block of all, which everybody sees, so all pass the same gates.
+void Group::exchange(const Running& op, const Wait& wait) {
+  std::byte* own = op.own(Space::output, rank_);
+  const std::byte* from = op.own(Space::input, rank_);
+  if (own != from) std::memmove(own, from, op.plan.in_cuts[rank_].nbytes);
+  std::uint64_t largest = 0;
+  for (std::uint32_t i = 0; i < size_; ++i) {
+    SlotHeader& slot = segment_.slot(i, op.first_gate);
+    for (std::uint32_t j = 0; j < size_; ++j)
+      if (i != j) largest = std::max(largest, segment_.in_blocks(slot)[j].nbytes);
+  }
+  const std::uint64_t part = exchange_part();
+  if (single_copy_ && largest > part) {
+    for (std::uint32_t k = 1; k < size_; ++k) {
+      const std::uint32_t peer = (rank_ + k) % size_;
+      const Block block = peer_block(op, peer, Space::input, rank_);
+      read_peer(peer, block.address, op.own(Space::output, peer), block.nbytes);
+    }
+    gate(wait, op.in_background);
+    return;
+  }
+  for (std::uint64_t offset = 0; offset < largest; offset += part) {
+    if (offset > 0) {
+      stage_exchange(op, offset);
+      gate(wait, op.in_background);
+    }
+    for (std::uint32_t i = 0; i < size_; ++i) {
+      const std::uint64_t nbytes = op.plan.out_cuts[i].nbytes;
+      if (i != rank_ && offset < nbytes)
+        std::memcpy(op.own(Space::output, i) + offset, segment_.payload(i, gate_) + rank_ * part,
+                    std::min(part, nbytes - offset));
+    }
+  }
+}
+
+// The slow path after a difference: every rank publishes its description in its slot, piece by
+// piece with the length first, and reads all the others'.
+void Group::exchange_descriptions(const std::string& own, const Wait& wait, bool in_background) {
+  const std::uint64_t room = segment_.slot_nbytes() - sizeof(std::uint64_t);
+  std::vector<std::string> all(size_);
+  std::uint64_t longest = 1;
+  for (std::uint64_t offset = 0; offset < longest; offset += room) {
+    std::byte* slot = own_slot_for_writing();
+    const std::uint64_t length = own.size();
+    std::memcpy(slot, &length, sizeof length);
+    if (offset < length)
+      std::memcpy(slot + sizeof length, own.data() + offset, std::min(room, length - offset));
+    gate(wait, in_background);
+    for (std::uint32_t r = 0; r < size_; ++r) {
+      const std::byte* theirs = segment_.payload(r, gate_);
+      std::uint64_t total = 0;
+      std::memcpy(&total, theirs, sizeof total);
+      longest = std::max(longest, total);
+      if (offset < total)
+        all[r].append(reinterpret_cast<const char*>(theirs + sizeof total),
+                      std::min(room, total - offset));
+    }
+  }
+  descriptions_ = std::move(all);
+}
+
+void Group::run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
+                std::span<const Region> outputs, const Wait& wait, bool in_background) {
+  const std::lock_guard lock(mutex_);
+  check_usable();
+  ++seq_;
+  segment_.rank(rank_).seq.store(seq_, std::memory_order_release);
+
+  Running op{plan, inputs, outputs, gate_ + 1, in_background};
+  SlotHeader& slot = segment_.slot(rank_, gate_ + 1);
+  slot.fingerprint = plan.fingerprint;
+  if (plan.publishes) {
+    const auto publish = [&](const std::vector<Cut>& cuts, Space space, Block* blocks) {
+      for (std::uint32_t i = 0; i < cuts.size(); ++i)
+        blocks[i] = {reinterpret_cast<std::uint64_t>(op.own(space, i)), cuts[i].nbytes};
+      return static_cast<std::uint32_t>(cuts.size());
+    };
+    slot.in_count = publish(plan.in_cuts, Space::input, segment_.in_blocks(slot));
+    slot.out_count = publish(plan.out_cuts, Space::output, segment_.out_blocks(slot));
+  }
+
+  if (plan.exchanges) stage_exchange(op, 0);
+  bool is_first_gate = true;
+  for (const Step& step : plan.steps) {
+    switch (step.kind) {
+      case StepKind::gate:
+        gate(wait, in_background);
+        if (is_first_gate) {
+          is_first_gate = false;
+          bool agree = true;
+          for (std::uint32_t r = 0; r < size_; ++r)
+            agree &= segment_.slot(r, op.first_gate).fingerprint == plan.fingerprint;
+          try {
+            if (!agree) throw Error(Fault::mismatch, "fingerprints differ");
+            if (plan.exchanges) check_exchange_sizes(op);
+          } catch (const Error&) {
+            exchange_descriptions(describe.make(describe.context), wait, in_background);
+            throw;
+          }
+        }
+        break;
+      case StepKind::copy: {
+        const std::byte* src =
+            local_address(op, step.src_space, step.src_block, step.src_offset, gate_);
+        std::byte* dst =
+            local_address(op, step.dst_space, step.dst_block, step.dst_offset, gate_ + 1);
+        if (src != dst) std::memmove(dst, src, step.nbytes);
+        break;
+      }
+      case StepKind::pull: pull(op, step); break;
+      case StepKind::fold_all: fold_all(op, step); break;
+      case StepKind::exchange: exchange(op, wait); break;
+    }
+  }
+}
+
+}  // namespace distdbg

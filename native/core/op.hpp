@@ -1,0 +1,35 @@
+// An op that somebody may still wait for: shared by the submitter and whoever carries it out.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+
+#include "clock.hpp"
+
+namespace distdbg {
+
+struct Op {
+  std::int64_t deadline_ns = no_deadline;
+  int source = -1;           // of a finished recv
+  std::exception_ptr error;  // written before `is_done`
+  std::atomic<bool> is_done{false};
+
+  // What the other side of a mismatched message had, for the error's text.
+  std::uint64_t peer_nbytes = 0;
+  int peer_dtype = -1;
+
+  bool done() const { return is_done.load(std::memory_order_acquire); }
+  void finish(std::exception_ptr e = nullptr) {
+    error = std::move(e);
+    is_done.store(true, std::memory_order_release);
+  }
+  void rethrow() const {
+    if (error) std::rethrow_exception(error);
+  }
+};
+
+using OpPointer = std::shared_ptr<Op>;
+
+}  // namespace distdbg

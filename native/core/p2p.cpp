@@ -1,0 +1,464 @@
+#include "p2p.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+namespace distdbg {
+
+namespace {
+
+constexpr std::uint64_t padded(std::uint64_t nbytes) { return (nbytes + 7) / 8 * 8; }
+
+}  // namespace
+
+PointToPoint::PointToPoint(Group& group) : group_(group), peers_(group.size()) {
+  Segment& segment = group_.segment();
+  for (std::uint32_t r = 0; r < group_.size(); ++r) {
+    peers_[r].out = Channel(segment.channel(group_.rank(), r), segment.channel_nbytes());
+    peers_[r].in = Channel(segment.channel(r, group_.rank()), segment.channel_nbytes());
+  }
+  // Below this, the copy through the channel costs less than a system call to read the peer.
+  inline_nbytes_ = std::min<std::uint64_t>(4096, segment.channel_nbytes() / 4 - sizeof(Frame));
+}
+
+PointToPoint::~PointToPoint() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+    if (!unfinished_async_.empty())
+      group_.break_group(Fault::broken, static_cast<int>(group_.rank()),
+                         "closed the group while messages were in flight");
+  }
+  async_started_.notify_all();
+  RankState& mine = group_.segment().rank(group_.rank());
+  mine.bell.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(mine.bell);
+  if (thread_.joinable()) thread_.join();
+}
+
+// ---------------------------------------------------------------------------------- posting
+
+MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64_t tag,
+                                  std::int64_t deadline_ns, bool is_async) {
+  auto message = std::make_shared<Message>();
+  message->is_send = true;
+  message->is_async = is_async;
+  message->peer = peer;
+  message->tag = tag;
+  message->dtype = dtype;
+  message->region = region;
+  message->deadline_ns = deadline_ns;
+
+  const std::lock_guard lock(mutex_);
+  group_.check_usable();
+  const auto to = static_cast<std::uint32_t>(peer);
+  if (to >= group_.size()) throw Error(Fault::usage, "peer is not a rank of the group");
+  Frame frame{};
+  frame.type = FrameType::offer;
+  frame.id = next_id_++;
+  frame.nbytes = region.nbytes;
+  frame.address = reinterpret_cast<std::uint64_t>(region.data);
+  frame.tag = tag;
+  frame.dtype = dtype;
+  if (to == group_.rank()) {
+    const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {
+      return (recv->peer == peer || recv->peer == any_source) && recv->tag == tag;
+    });
+    if (match != posted_.end()) {
+      const MessagePointer recv = *match;
+      posted_.erase(match);
+      deliver(recv, to, frame, region.data);
+    } else {
+      Offer offer{frame, {}, arrivals_++};
+      offer.payload.assign(region.data, region.data + region.nbytes);
+      peers_[to].unexpected.push_back(std::move(offer));
+    }
+    message->finish();
+    return message;
+  }
+  if (region.nbytes <= inline_nbytes_) frame.payload_nbytes = static_cast<std::uint32_t>(region.nbytes);
+  peers_[to].sends.emplace(frame.id, message);
+  post(to, frame, region.data);
+  if (is_async) {
+    unfinished_async_.push_back(message);
+    start_thread();
+  }
+  return message;
+}
+
+MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64_t tag,
+                                  std::int64_t deadline_ns, bool is_async) {
+  auto message = std::make_shared<Message>();
+  message->is_async = is_async;
+  message->peer = peer;
+  message->tag = tag;
+  message->dtype = dtype;
+  message->region = region;
+  message->deadline_ns = deadline_ns;
+
+  const std::lock_guard lock(mutex_);
+  group_.check_usable();
+  if (peer != any_source && static_cast<std::uint32_t>(peer) >= group_.size())
+    throw Error(Fault::usage, "peer is not a rank of the group");
+  progress();  // so that messages are matched in the order they came
+
+  std::uint32_t from = 0;
+  const Offer* best = nullptr;
+  std::size_t index = 0;
+  for (std::uint32_t r = 0; r < group_.size(); ++r) {
+    if (peer != any_source && r != static_cast<std::uint32_t>(peer)) continue;
+    const auto& offers = peers_[r].unexpected;
+    for (std::size_t i = 0; i < offers.size(); ++i) {
+      if (offers[i].frame.tag != tag) continue;
+      if (best == nullptr || offers[i].arrival < best->arrival) {
+        best = &offers[i];
+        from = r;
+        index = i;
+      }
+      break;
+    }
+  }
+  if (best != nullptr) {
+    auto& offers = peers_[from].unexpected;
+    const Offer offer = std::move(offers[index]);
+    offers.erase(offers.begin() + static_cast<std::ptrdiff_t>(index));
+    deliver(message, from, offer.frame, offer.payload.data());
+  } else {
+    posted_.push_back(message);
+  }
+  if (is_async && !message->done()) {
+    unfinished_async_.push_back(message);
+    start_thread();
+  }
+  return message;
+}
+
+void PointToPoint::post(std::uint32_t peer, const Frame& frame, const void* payload) {
+  Peer& p = peers_[peer];
+  const std::uint64_t nbytes = sizeof(Frame) + padded(frame.payload_nbytes);
+  if (p.backlog.empty() && p.out.room() >= nbytes) {
+    // The padding after the payload is whatever the ring held; nobody reads it.
+    if (frame.payload_nbytes % 8 == 0) {
+      p.out.write(&frame, sizeof frame, payload, frame.payload_nbytes);
+      group_.ring(peer);
+      return;
+    }
+  }
+  std::vector<std::byte> whole(nbytes);
+  std::memcpy(whole.data(), &frame, sizeof frame);
+  if (frame.payload_nbytes > 0)
+    std::memcpy(whole.data() + sizeof frame, payload, frame.payload_nbytes);
+  p.backlog.push_back(std::move(whole));
+  flush(peer);
+}
+
+// --------------------------------------------------------------------------------- progress
+
+bool PointToPoint::progress() {
+  bool moved = false;
+  for (std::uint32_t r = 0; r < group_.size(); ++r) {
+    if (r == group_.rank()) continue;
+    moved |= receive(r);
+    moved |= flush(r);
+  }
+  return moved;
+}
+
+bool PointToPoint::flush(std::uint32_t peer) {
+  Peer& p = peers_[peer];
+  if (p.backlog.empty() && p.streams.empty()) return false;
+  bool moved = false;
+  while (!p.backlog.empty() && p.out.room() >= p.backlog.front().size()) {
+    p.out.write(p.backlog.front().data(), p.backlog.front().size(), nullptr, 0);
+    p.backlog.pop_front();
+    moved = true;
+  }
+  while (p.backlog.empty() && !p.streams.empty()) {
+    auto& [id, message] = p.streams.front();
+    const std::uint64_t room = p.out.room() / 8 * 8;
+    if (room < sizeof(Frame) + 8) break;
+    const std::uint64_t left = message->region.nbytes - message->moved;
+    // Half a channel at most, so that the reader works on one half while we fill the other.
+    const std::uint64_t limit = std::min(room, p.out.capacity() / 2) - sizeof(Frame);
+    const std::uint64_t nbytes = std::min(left, limit);
+    if (nbytes < left && nbytes < p.out.capacity() / 8) break;  // wait for a decent piece
+    Frame frame{};
+    frame.type = FrameType::data;
+    frame.id = id;
+    frame.payload_nbytes = static_cast<std::uint32_t>(nbytes);
+    if (nbytes % 8 == 0) {
+      p.out.write(&frame, sizeof frame, message->region.data + message->moved, nbytes);
+    } else {
+      std::vector<std::byte> tail(padded(nbytes));
+      std::memcpy(tail.data(), message->region.data + message->moved, nbytes);
+      p.out.write(&frame, sizeof frame, tail.data(), tail.size());
+    }
+    message->moved += nbytes;
+    moved = true;
+    if (message->moved == message->region.nbytes) {
+      const MessagePointer sent = message;
+      p.streams.pop_front();
+      complete(sent);
+    }
+  }
+  if (moved) group_.ring(peer);
+  return moved;
+}
+
+bool PointToPoint::receive(std::uint32_t peer) {
+  Channel& in = peers_[peer].in;
+  bool moved = false;
+  while (in.available() >= sizeof(Frame)) {
+    Frame frame;
+    in.peek(0, &frame, sizeof frame);
+    switch (frame.type) {
+      case FrameType::offer: on_offer(peer, frame); break;
+      case FrameType::answer: on_answer(peer, frame); break;
+      case FrameType::data: on_data(peer, frame); break;
+    }
+    in.consume(sizeof(Frame) + padded(frame.payload_nbytes));
+    moved = true;
+  }
+  // The peer may wait for room.
+  if (moved) group_.ring(peer);
+  return moved;
+}
+
+void PointToPoint::on_offer(std::uint32_t peer, const Frame& frame) {
+  std::vector<std::byte> payload(frame.payload_nbytes);
+  peers_[peer].in.peek(sizeof(Frame), payload.data(), payload.size());
+  const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {
+    return (recv->peer == static_cast<int>(peer) || recv->peer == any_source) &&
+           recv->tag == frame.tag;
+  });
+  if (match == posted_.end()) {
+    peers_[peer].unexpected.push_back({frame, std::move(payload), arrivals_++});
+    return;
+  }
+  const MessagePointer recv = *match;
+  posted_.erase(match);
+  deliver(recv, peer, frame, payload.data());
+}
+
+void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
+  auto& sends = peers_[peer].sends;
+  const auto found = sends.find(frame.id);
+  if (found == sends.end()) return;  // given up by a timeout
+  const MessagePointer message = found->second;
+  sends.erase(found);
+  switch (frame.status) {
+    case Status::taken: complete(message); break;
+    case Status::push: peers_[peer].streams.emplace_back(frame.id, message); break;
+    case Status::mismatch:
+      message->peer_nbytes = frame.nbytes;
+      message->peer_dtype = frame.dtype;
+      complete(message, std::make_exception_ptr(Error(Fault::mismatch, "send and recv differ", 0,
+                                                      static_cast<int>(peer))));
+      break;
+  }
+}
+
+void PointToPoint::on_data(std::uint32_t peer, const Frame& frame) {
+  auto& receiving = peers_[peer].receiving;
+  const auto found = receiving.find(frame.id);
+  if (found == receiving.end()) return;
+  const MessagePointer message = found->second;
+  if (frame.payload_nbytes > message->region.nbytes - message->moved) return;  // not from us
+  peers_[peer].in.peek(sizeof(Frame), message->region.data + message->moved, frame.payload_nbytes);
+  message->moved += frame.payload_nbytes;
+  if (message->moved == message->region.nbytes) {
+    receiving.erase(found);
+    complete(message);
+  }
+}
+
+void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
+                           const std::byte* payload) {
+  recv->source = static_cast<int>(peer);
+  const bool is_self = peer == group_.rank();
+  Frame answer{};
+  answer.type = FrameType::answer;
+  answer.id = offer.id;
+  answer.status = Status::taken;
+  const bool dtypes_differ = offer.dtype >= 0 && recv->dtype >= 0 && offer.dtype != recv->dtype;
+  if (offer.nbytes != recv->region.nbytes || dtypes_differ) {
+    answer.status = Status::mismatch;
+    answer.nbytes = recv->region.nbytes;
+    answer.dtype = recv->dtype;
+    recv->peer_nbytes = offer.nbytes;
+    recv->peer_dtype = offer.dtype;
+    if (!is_self) post(peer, answer, nullptr);
+    complete(recv, std::make_exception_ptr(Error(Fault::mismatch, "send and recv differ", 0,
+                                                 static_cast<int>(peer))));
+    return;
+  }
+  if (is_self || offer.payload_nbytes == offer.nbytes) {
+    if (offer.nbytes > 0) std::memcpy(recv->region.data, payload, offer.nbytes);
+  } else if (group_.single_copy() || group_.shares_memory_with(peer)) {
+    try {
+      group_.read_peer(peer, offer.address, recv->region.data, offer.nbytes);
+    } catch (...) {
+      complete(recv, std::current_exception());
+      return;
+    }
+  } else {
+    answer.status = Status::push;
+    peers_[peer].receiving.emplace(offer.id, recv);
+    post(peer, answer, nullptr);
+    return;
+  }
+  if (!is_self) post(peer, answer, nullptr);
+  complete(recv);
+}
+
+void PointToPoint::complete(const MessagePointer& message, std::exception_ptr error) {
+  message->finish(std::move(error));
+  if (message->is_async) std::erase(unfinished_async_, message);
+  group_.ring(group_.rank());  // another thread may sleep on it
+}
+
+void PointToPoint::forget(const MessagePointer& message) {
+  posted_.remove(message);
+  std::erase(unfinished_async_, message);
+  for (Peer& p : peers_) {
+    std::erase_if(p.sends, [&](const auto& entry) { return entry.second == message; });
+    std::erase_if(p.receiving, [&](const auto& entry) { return entry.second == message; });
+    std::erase_if(p.streams, [&](const auto& entry) { return entry.second == message; });
+  }
+}
+
+void PointToPoint::fail_all(std::exception_ptr error) {
+  for (const MessagePointer& message : std::vector(unfinished_async_)) {
+    forget(message);
+    message->finish(error);
+  }
+  group_.ring(group_.rank());
+}
+
+// ---------------------------------------------------------------------------------- waiting
+
+void PointToPoint::watch(const Message& message, const Wait& wait,
+                         std::int64_t& next_death_check_ns) {
+  const auto has_left = [&](std::uint32_t r) {
+    return group_.segment().rank(r).left.load(std::memory_order_acquire) != 0;
+  };
+  const auto is_needed = [&](std::uint32_t r) {
+    {
+      // Asked again after a peer is seen to have left: what it sent before is in its channel.
+      const std::lock_guard lock(mutex_);
+      progress();
+    }
+    if (message.done()) return false;
+    if (message.peer != any_source) return static_cast<int>(r) == message.peer;
+    // Any source: who left is no loss while somebody is there who may still send.
+    if (!has_left(r)) return true;
+    for (std::uint32_t other = 0; other < group_.size(); ++other)
+      if (other != group_.rank() && !has_left(other)) return false;
+    return true;
+  };
+  group_.check_wait(wait, next_death_check_ns, is_needed);
+}
+
+// Until the bell rings; `is_done` (may be null) is looked at after this rank is known to sleep.
+void PointToPoint::sleep(const std::atomic<bool>* is_done, std::int64_t timeout_ns) {
+  RankState& mine = group_.segment().rank(group_.rank());
+  mine.bell_sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const std::uint32_t bell = mine.bell.load(std::memory_order_seq_cst);
+  bool moved = false;
+  {
+    const std::lock_guard lock(mutex_);
+    moved = progress();
+  }
+  if (!moved && (is_done == nullptr || !is_done->load(std::memory_order_seq_cst)))
+    futex_wait(mine.bell, bell, timeout_ns);
+  mine.bell_sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool breaks) {
+  const auto is_done = [&] {
+    if (message->done()) return true;
+    if (mutex_.try_lock()) {
+      progress();
+      mutex_.unlock();
+    }
+    return message->done();
+  };
+  std::int64_t next_check = now_ns() + 20 * ns_per_ms;
+  try {
+    if (!stay_awake(group_.patience(), is_done)) {
+      while (!message->done()) {
+        sleep(&message->is_done, std::min(wait.deadline_ns - now_ns(), Group::slice_ns));
+        if (!message->done()) watch(*message, wait, next_check);
+      }
+    }
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex_);
+    if (error.fault() == Fault::timeout && breaks)
+      group_.break_group(Fault::timeout, message->peer, "timed out");
+    if (breaks || error.fault() != Fault::timeout) {
+      forget(message);
+      message->finish(std::current_exception());
+    }
+    throw;
+  }
+  message->rethrow();
+}
+
+bool PointToPoint::is_done(const MessagePointer& message) {
+  if (!message->done()) {
+    const std::lock_guard lock(mutex_);
+    progress();
+  }
+  return message->done();
+}
+
+bool PointToPoint::is_idle() {
+  const std::lock_guard lock(mutex_);
+  return unfinished_async_.empty();
+}
+
+// ------------------------------------------------------------------------------- background
+
+void PointToPoint::start_thread() {
+  if (!thread_.joinable()) {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { work(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  async_started_.notify_all();
+}
+
+void PointToPoint::work() {
+  std::int64_t next_check = 0;
+  for (;;) {
+    std::vector<MessagePointer> unfinished;
+    {
+      std::unique_lock lock(mutex_);
+      async_started_.wait(lock, [&] { return is_stopping_ || !unfinished_async_.empty(); });
+      if (is_stopping_) return;
+      unfinished = unfinished_async_;
+    }
+    sleep(nullptr, Group::slice_ns);
+    for (const MessagePointer& message : unfinished) {
+      if (message->done()) continue;
+      try {
+        // Only the first one looks for deaths in this round; the next round starts with another.
+        watch(*message, Wait{message->deadline_ns, nullptr}, next_check);
+      } catch (const Error& error) {
+        if (error.fault() == Fault::timeout)
+          group_.break_group(Fault::timeout, message->peer, "timed out");
+        const std::lock_guard lock(mutex_);
+        fail_all(std::current_exception());
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace distdbg

@@ -1,0 +1,130 @@
+// Point to point ops of one group: matching by (source, tag) in order, and the transfer.
+//
+// A send is complete when its receiver has taken the data (as in gloo), so a pair of ranks that both
+// send first is a deadlock that can be seen, whatever the size. Only a send to oneself is buffered.
+//
+// Frames, each way through the channel of the pair (all integers little endian, 64 bytes):
+//
+//   offset 0  type u32 | status u32 | id u64 | nbytes u64 | address u64 | tag i64 | dtype i32
+//          44 payload_nbytes u32 | padding to 64, then payload, padded to 8
+//
+//   OFFER   sender -> receiver: id, nbytes, dtype, tag, address; payload: the data when it is short
+//   ANSWER  receiver -> sender: id and status: taken, push (send the data as frames), or mismatch
+//           (then nbytes and dtype are what the receiver wanted)
+//   DATA    sender -> receiver: id and the next bytes, after an answer "push"
+//
+// Example: a send of 8 bytes with tag 3 is one OFFER of 64 + 8 bytes and one ANSWER of 64.
+//
+// Every thread that waits moves all messages of the group on (`progress`), under one mutex; when
+// asynchronous ops are unfinished a thread of our own does it too, asleep on this rank's bell.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "channel.hpp"
+#include "group.hpp"
+#include "op.hpp"
+
+namespace distdbg {
+
+constexpr int any_source = -1;
+
+struct Message : Op {
+  bool is_send = false;
+  bool is_async = false;
+  int peer = any_source;
+  std::int64_t tag = 0;
+  std::int32_t dtype = -1;
+  Region region{};
+  std::uint64_t moved = 0;  // bytes of a staged transfer so far
+};
+
+using MessagePointer = std::shared_ptr<Message>;
+
+class PointToPoint {
+ public:
+  explicit PointToPoint(Group& group);
+  ~PointToPoint();
+
+  // Start an op; the memory of `region` must live until it is done. `is_async`: it must progress
+  // though nobody waits.
+  MessagePointer send(Region region, int dtype, int peer, std::int64_t tag,
+                      std::int64_t deadline_ns, bool is_async);
+  MessagePointer recv(Region region, int dtype, int peer, std::int64_t tag,
+                      std::int64_t deadline_ns, bool is_async);
+  // Blocks until done and throws its error. A timeout of the op itself breaks the group; one of
+  // `wait` alone (Work.wait(timeout)) leaves the op going.
+  void wait(const MessagePointer& message, const Wait& wait, bool breaks);
+  bool is_done(const MessagePointer& message);
+  bool is_idle();
+
+ private:
+  enum class FrameType : std::uint32_t { offer, answer, data };
+  enum class Status : std::uint32_t { taken, push, mismatch };
+  struct Frame {
+    FrameType type;
+    Status status;
+    std::uint64_t id;
+    std::uint64_t nbytes;
+    std::uint64_t address;
+    std::int64_t tag;
+    std::int32_t dtype;
+    std::uint32_t payload_nbytes;
+    std::uint64_t padding[2];
+  };
+  static_assert(sizeof(Frame) == 64);
+
+  struct Offer {  // came before its recv
+    Frame frame;
+    std::vector<std::byte> payload;
+    std::uint64_t arrival;
+  };
+  struct Peer {
+    Channel out;
+    Channel in;
+    std::deque<std::vector<std::byte>> backlog;  // frames that found no room
+    std::deque<std::pair<std::uint64_t, MessagePointer>> streams;  // answered "push"
+    std::deque<Offer> unexpected;
+    std::map<std::uint64_t, MessagePointer> sends;      // by id, offered and not yet answered
+    std::map<std::uint64_t, MessagePointer> receiving;  // by the sender's id, staged
+  };
+
+  bool progress();  // with mutex_ held; true when anything moved
+  bool receive(std::uint32_t peer);
+  bool flush(std::uint32_t peer);
+  void post(std::uint32_t peer, const Frame& frame, const void* payload);
+  void on_offer(std::uint32_t peer, const Frame& frame);
+  void on_answer(std::uint32_t peer, const Frame& frame);
+  void on_data(std::uint32_t peer, const Frame& frame);
+  void deliver(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
+               const std::byte* payload);
+  void complete(const MessagePointer& message, std::exception_ptr error = nullptr);
+  void forget(const MessagePointer& message);
+  void fail_all(std::exception_ptr error);
+  void watch(const Message& message, const Wait& wait, std::int64_t& next_death_check_ns);
+  void sleep(const std::atomic<bool>* is_done, std::int64_t timeout_ns);
+  void start_thread();
+  void work();
+
+  Group& group_;
+  std::recursive_mutex mutex_;  // protects everything below
+  std::condition_variable_any async_started_;
+  std::vector<Peer> peers_;
+  std::list<MessagePointer> posted_;  // recvs without a message, in order
+  std::uint64_t next_id_ = 0;
+  std::uint64_t arrivals_ = 0;
+  std::uint64_t inline_nbytes_;
+  std::vector<MessagePointer> unfinished_async_;
+  bool is_stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace distdbg

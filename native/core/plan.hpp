@@ -1,0 +1,50 @@
+// A plan as the interpreter runs it. The vocabulary, and what makes a plan right, is in
+// distdbg/runtime/plan/steps.py; the numbers of the enums are the same there.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dtype.hpp"
+#include "reduce.hpp"
+
+namespace distdbg {
+
+enum class StepKind : std::uint8_t { gate, copy, pull, fold_all, exchange };
+enum class Space : std::uint8_t { input, output, slot };
+
+struct Step {
+  StepKind kind;
+  Space src_space;
+  Space dst_space;
+  std::int32_t peer;
+  std::uint32_t src_block;
+  std::uint32_t dst_block;
+  std::uint64_t src_offset;
+  std::uint64_t dst_offset;
+  std::uint64_t nbytes;
+};
+
+// Where a block lies: in the `view`-th array of the call, from `offset` on.
+struct Cut {
+  std::uint32_t view;
+  std::uint64_t offset;
+  std::uint64_t nbytes;
+};
+
+struct Plan {
+  std::vector<Step> steps;
+  std::vector<Cut> in_cuts;
+  std::vector<Cut> out_cuts;
+  ReduceKind reduce = ReduceKind::sum;
+  Dtype dtype = Dtype::uint8;
+  std::uint64_t fingerprint = 0;
+  // Derived by `finish`: do peers read our blocks (then their addresses are published)?
+  bool publishes = false;
+  bool exchanges = false;
+
+  // Checks what the interpreter relies on; throws Error(Fault::usage).
+  void finish(std::uint32_t size, std::uint64_t slot_nbytes);
+};
+
+}  // namespace distdbg

@@ -1,0 +1,94 @@
+#include "runner.hpp"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <csignal>
+
+namespace distdbg {
+
+Runner::~Runner() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+    // Whoever drops a group with ops in flight does not wait for them; its peers learn why.
+    if (unfinished_ != 0)
+      group_.break_group(Fault::broken, static_cast<int>(group_.rank()),
+                         "closed the group while ops were in flight");
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+OpPointer Runner::submit(std::shared_ptr<const Plan> plan, std::string description,
+                         std::vector<Region> inputs, std::vector<Region> outputs,
+                         std::int64_t deadline_ns) {
+  auto op = std::make_shared<Op>();
+  op->deadline_ns = deadline_ns;
+  const std::lock_guard lock(mutex_);
+  group_.check_usable();
+  queue_.push_back({op, std::move(plan), std::move(description), std::move(inputs),
+                    std::move(outputs)});
+  unfinished_.fetch_add(1, std::memory_order_acq_rel);
+  if (!thread_.joinable()) {
+    // Signals belong to the threads that Python knows.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { work(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  changed_.notify_all();
+  return op;
+}
+
+void Runner::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return is_stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    Entry entry = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      const Describe describe{
+          [](void* text) { return *static_cast<std::string*>(text); }, &entry.description};
+      group_.run(*entry.plan, describe, entry.inputs, entry.outputs,
+                 Wait{entry.op->deadline_ns, nullptr}, true);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    unfinished_.fetch_sub(1, std::memory_order_acq_rel);
+    entry.op->finish(std::move(error));
+    changed_.notify_all();
+  }
+}
+
+template <class Ready>
+void Runner::wait_for(const Wait& wait, Ready&& ready) {
+  if (stay_awake(group_.patience(), ready)) return;
+  std::unique_lock lock(mutex_);
+  while (!ready()) {
+    const std::int64_t left_ns = wait.deadline_ns - now_ns();
+    if (left_ns <= 0) throw Error(Fault::timeout, "the deadline passed");
+    changed_.wait_for(lock, std::chrono::nanoseconds(std::min(left_ns, Group::slice_ns)), ready);
+    if (ready()) return;
+    lock.unlock();
+    if (wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
+    lock.lock();
+  }
+}
+
+void Runner::wait(const Op& op, const Wait& wait) {
+  wait_for(wait, [&] { return op.done(); });
+  op.rethrow();
+}
+
+void Runner::drain(const Wait& wait) {
+  wait_for(wait, [&] { return is_idle(); });
+}
+
+}  // namespace distdbg

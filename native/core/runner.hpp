@@ -1,0 +1,54 @@
+// Runs a group's asynchronous collectives in the order they were submitted, on one thread of its own
+// that is started with the first of them and never takes the GIL.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "group.hpp"
+#include "op.hpp"
+
+namespace distdbg {
+
+class Runner {
+ public:
+  explicit Runner(Group& group) : group_(group) {}
+  ~Runner();
+
+  // The arrays behind `inputs` and `outputs` must live until the op is done.
+  OpPointer submit(std::shared_ptr<const Plan> plan, std::string description,
+                   std::vector<Region> inputs, std::vector<Region> outputs,
+                   std::int64_t deadline_ns);
+  // Throws the op's error; at wait.deadline_ns throws Fault::timeout and leaves the op going.
+  void wait(const Op& op, const Wait& wait);
+  bool is_idle() const { return unfinished_.load(std::memory_order_acquire) == 0; }
+  // Waits until all submitted ops have ended; each ends at its own deadline at the latest.
+  void drain(const Wait& wait);
+
+ private:
+  struct Entry {
+    OpPointer op;
+    std::shared_ptr<const Plan> plan;
+    std::string description;
+    std::vector<Region> inputs;
+    std::vector<Region> outputs;
+  };
+  void work();
+  template <class Ready>
+  void wait_for(const Wait& wait, Ready&& ready);
+
+  Group& group_;
+  std::mutex mutex_;  // protects the three below
+  std::condition_variable changed_;
+  std::deque<Entry> queue_;
+  bool is_stopping_ = false;
+  std::atomic<std::uint64_t> unfinished_{0};
+  std::thread thread_;
+};
+
+}  // namespace distdbg
