@@ -10,8 +10,8 @@ tree would only add copies.
 
 from __future__ import annotations
 
-from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot
-from distdbg.runtime.plan.cut import cut_rounds, pack_rounds
+from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot, peers_after
+from distdbg.runtime.plan.cut import cut_rounds
 from distdbg.runtime.plan.problem import Problem, Topology
 from distdbg.runtime.plan.steps import Plan
 
@@ -54,34 +54,33 @@ def plan_scatter(problem: Problem, topology: Topology) -> Plan:
             steps.pull(problem.root, at_input(0, problem.rank), at_output(), nbytes)
         steps.gate()
         return steps.plan("direct")
-    # Root's own block never travels.
-    travelling = [0 if p == problem.root else nbytes for p in range(problem.size)]
-    rounds = pack_rounds(travelling, topology.slot_nbytes, problem.itemsize)
+    # The blocks travel one after the other, root's own not at all.
+    order = peers_after(problem.root, problem.size)
+    rounds = cut_rounds(nbytes * len(order), topology.slot_nbytes, problem.itemsize)
     if is_root and rounds:
-        for piece in rounds[0]:
-            steps.copy(
-                at_input(piece.offset, piece.block), at_slot(piece.slot_offset), piece.nbytes
-            )
+        _fill(steps, order, nbytes, rounds[0])
     steps.gate()
     if is_root:
         steps.copy(at_input(0, problem.rank), at_output(), nbytes)
-    for k, pieces in enumerate(rounds):
+    mine = 0 if is_root else order.index(problem.rank) * nbytes
+    for k, (offset, length) in enumerate(rounds):
         if not is_root:
-            for piece in pieces:
-                if piece.block == problem.rank:
-                    steps.pull(
-                        problem.root,
-                        at_slot(piece.slot_offset),
-                        at_output(piece.offset),
-                        piece.nbytes,
-                    )
+            begin, end = max(mine, offset), min(mine + nbytes, offset + length)
+            steps.pull(problem.root, at_slot(begin - offset), at_output(begin - mine), end - begin)
         if k + 1 < len(rounds):
             if is_root:
-                for piece in rounds[k + 1]:
-                    steps.copy(
-                        at_input(piece.offset, piece.block),
-                        at_slot(piece.slot_offset),
-                        piece.nbytes,
-                    )
+                _fill(steps, order, nbytes, rounds[k + 1])
             steps.gate()
     return steps.plan("slots")
+
+
+def _fill(steps: Steps, order: list[int], nbytes: int, window: tuple[int, int]) -> None:
+    """Put the bytes of `window` of the blocks in `order`, each `nbytes` long, into the slot."""
+    offset, end = window[0], window[0] + window[1]
+    for i in range(offset // nbytes, -(-end // nbytes)):
+        begin = max(i * nbytes, offset)
+        steps.copy(
+            at_input(begin - i * nbytes, order[i]),
+            at_slot(begin - offset),
+            min((i + 1) * nbytes, end) - begin,
+        )
