@@ -63,3 +63,44 @@ class Topology:
             raise ValueError(
                 f"slot_nbytes is {self.slot_nbytes}; a plan needs at least {MIN_SLOT_NBYTES}"
             )
+
+
+def uniform_problem(
+    kind: Kind, rank: int, size: int, nbytes: int, *, root: int = 0, itemsize: int = 1
+) -> Problem:
+    """What `rank` wants when all blocks have `nbytes`; for drawings, predictions and tests."""
+    one, many = (nbytes,), (nbytes,) * size
+    is_root = rank == root
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    match kind:
+        case Kind.ALL_REDUCE:
+            inputs = outputs = one
+        case Kind.BROADCAST:
+            inputs, outputs = one if is_root else (), one
+        case Kind.REDUCE:
+            inputs, outputs = one, one if is_root else ()
+        case Kind.ALL_GATHER:
+            inputs, outputs = one, many
+        case Kind.GATHER:
+            inputs, outputs = one, many if is_root else ()
+        case Kind.SCATTER:
+            inputs, outputs = many if is_root else (), one
+        case Kind.REDUCE_SCATTER:
+            inputs, outputs = many, one
+        case Kind.ALL_TO_ALL:
+            inputs = outputs = many
+        case Kind.BARRIER:
+            pass
+        case Kind.SEND | Kind.RECV:
+            raise ValueError(f"{kind.label} is point to point and has no plan")
+    return Problem(
+        kind=kind,
+        rank=rank,
+        size=size,
+        root=root,
+        itemsize=itemsize,
+        in_nbytes=inputs,
+        out_nbytes=outputs,
+        even=True,
+    )
