@@ -1,7 +1,88 @@
-#include "bindings.hpp"
+// The reduction kernels for Python: tests compare them with NumPy, and the simulator of plans uses them.
+#include <nanobind/stl/vector.h>
+
+#include <vector>
+
+#include "error.hpp"
+#include "reduce.hpp"
+#include "view.hpp"
 
 namespace distdbg {
 
-void bind_reduce(nb::module_&) {}
+void bind_view(nb::module_& module);
+
+namespace {
+
+ReduceKind to_kind(int code) {
+  if (code < 0 || code >= reduce_kind_count) throw Error(Fault::usage, "not a reduce op");
+  return static_cast<ReduceKind>(code);
+}
+
+Dtype to_dtype(int code) {
+  if (!is_dtype(code)) throw Error(Fault::usage, "not a dtype code");
+  return static_cast<Dtype>(code);
+}
+
+void check_sizes(const View& dst, const View& src) {
+  if (dst.readonly()) throw Error(Fault::usage, "the destination is read-only");
+  if (dst.nbytes() != src.nbytes()) throw Error(Fault::usage, "the views have different sizes");
+}
+
+void reduce_views(int kind, int dtype, const View& dst, const View& a, const View& b) {
+  check_sizes(dst, a);
+  check_sizes(dst, b);
+  const Dtype type = to_dtype(dtype);
+  reduce(to_kind(kind), type, dst.data(), a.data(), b.data(), dst.nbytes() / itemsize(type));
+}
+
+void fold_views(int kind, int dtype, const View& dst, const std::vector<const View*>& sources) {
+  const Dtype type = to_dtype(dtype);
+  std::vector<const void*> pointers;
+  for (const View* source : sources) {
+    check_sizes(dst, *source);
+    pointers.push_back(source->data());
+  }
+  fold(to_kind(kind), type, dst.data(), pointers.data(),
+       static_cast<std::uint32_t>(pointers.size()), dst.nbytes() / itemsize(type));
+}
+
+void divide_view(int dtype, const View& data, std::uint32_t by) {
+  check_sizes(data, data);
+  const Dtype type = to_dtype(dtype);
+  divide(type, data.data(), data.nbytes() / itemsize(type), by);
+}
+
+void scale_view(int dtype, const View& dst, const View& src, double factor) {
+  check_sizes(dst, src);
+  const Dtype type = to_dtype(dtype);
+  scale(type, dst.data(), src.data(), dst.nbytes() / itemsize(type), factor);
+}
+
+}  // namespace
+
+void bind_reduce(nb::module_& module) {
+  bind_view(module);
+  using NoGil = nb::call_guard<nb::gil_scoped_release>;
+  module.def("reduce", &reduce_views, nb::arg("kind"), nb::arg("dtype"), nb::arg("dst"),
+             nb::arg("a"), nb::arg("b"), NoGil());
+  module.def("fold", &fold_views, nb::arg("kind"), nb::arg("dtype"), nb::arg("dst"),
+             nb::arg("sources"), NoGil());
+  module.def("divide", &divide_view, nb::arg("dtype"), nb::arg("data"), nb::arg("by"), NoGil());
+  module.def("scale", &scale_view, nb::arg("dtype"), nb::arg("dst"), nb::arg("src"),
+             nb::arg("factor"), NoGil());
+  module.def("supports", [](int kind, int dtype) { return supports(to_kind(kind), to_dtype(dtype)); },
+             nb::arg("kind"), nb::arg("dtype"));
+  module.def("kernel_levels", [] {
+    nb::list names;
+    for (int level = 0; level < kernel_level_count(); ++level) names.append(kernel_level_name(level));
+    return names;
+  });
+  module.def("choose_kernels", &choose_kernels, nb::arg("level"));
+  module.def("dtype_codes", [] {
+    nb::dict codes;
+    for (int code = 0; code < dtype_count; ++code) codes[dtype_name(static_cast<Dtype>(code))] = code;
+    return codes;
+  });
+}
 
 }  // namespace distdbg

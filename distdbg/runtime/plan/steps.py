@@ -13,7 +13,8 @@ Steps
                The first gate of a plan also publishes the fingerprint and the addresses of the
                blocks, and fails on every rank when the fingerprints differ: nothing may be
                written to OUTPUT before it, so a mismatch leaves no trace.
-    COPY       dst = own src
+    COPY       dst = own src; nothing at all when both are the same place (an all_gather whose
+               input already lies in its output), because peers may be reading it
     PULL       dst = src of rank `peer`
     FOLD_ALL   dst = src[0] op src[1] op ... op src[n-1] over the ranks in ascending order,
                where src is the same place on every rank (so the result is bitwise the same

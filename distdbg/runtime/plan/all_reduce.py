@@ -1,0 +1,101 @@
+"""Plans of all_reduce: the result of folding all inputs, on every rank.
+
+    flat             every rank puts its input into its slot and folds all slots: one gate a round
+    two_phase_slots  every rank folds its share of all slots, and collects the others' shares; the
+                     rounds overlap: after one gate a rank folds round k, fills round k+1 and
+                     collects round k-1, so that R rounds cost R+1 gates
+    two_phase        the same straight between the users' arrays, without slots and rounds
+
+The input and the output are the same memory. `two_phase` may still fold into the output while
+peers read inputs, because a share of the inputs is read only by the rank that folds it.
+"""
+
+from __future__ import annotations
+
+from distdbg.runtime.plan.build import Steps, at_input, at_output, at_slot, peers_after
+from distdbg.runtime.plan.cut import alignment, cut_rounds, cut_shares
+from distdbg.runtime.plan.problem import Problem, Topology
+from distdbg.runtime.plan.steps import Plan
+
+
+def plan_all_reduce(problem: Problem, topology: Topology) -> Plan:
+    """The plan for the size at hand."""
+    nbytes = problem.in_nbytes[0]
+    # With two ranks folding both slots moves fewer bytes than sharing the work and collecting.
+    is_flat = nbytes * problem.size <= topology.fold_flat_nbytes or problem.size == 2
+    through_slots = not topology.single_copy or nbytes <= topology.slots_nbytes
+    if is_flat and (through_slots or nbytes * problem.size <= topology.fold_flat_nbytes):
+        return flat(problem, topology)
+    if through_slots:
+        return two_phase_slots(problem, topology)
+    return two_phase(problem)
+
+
+def flat(problem: Problem, topology: Topology) -> Plan:
+    """Fold all slots on every rank, in as many rounds as the slot makes necessary."""
+    steps = Steps()
+    rounds = cut_rounds(problem.in_nbytes[0], topology.slot_nbytes, problem.itemsize)
+    if rounds:
+        steps.copy(at_input(rounds[0][0]), at_slot(), rounds[0][1])
+    steps.gate()
+    for k, (offset, nbytes) in enumerate(rounds):
+        steps.fold(at_slot(), at_output(offset), nbytes)
+        if k + 1 < len(rounds):
+            steps.copy(at_input(rounds[k + 1][0]), at_slot(), rounds[k + 1][1])
+            steps.gate()
+    return steps.plan("flat")
+
+
+def share_rounds(problem: Problem, topology: Topology) -> list[tuple[int, int]]:
+    """Rounds for which the slot holds the input of a round and one share of its result."""
+    n = problem.size
+    align = alignment(topology.slot_nbytes // (4 * n), problem.itemsize)
+    units = topology.slot_nbytes // align
+    # c + ceil(c / n) <= units holds for c = floor(units * n / (n + 1)).
+    capacity = units * n // (n + 1) * align
+    return cut_rounds(problem.in_nbytes[0], capacity, problem.itemsize)
+
+
+def two_phase_slots(problem: Problem, topology: Topology) -> Plan:
+    """Share the folding, with inputs and shares in the slots."""
+    n, rank = problem.size, problem.rank
+    steps = Steps()
+    rounds = share_rounds(problem, topology)
+    shares = [cut_shares(nbytes, n, problem.itemsize) for _, nbytes in rounds]
+    # The share lies behind the input of the largest round, at the same place in all rounds.
+    behind = max((nbytes for _, nbytes in rounds), default=0)
+    if rounds:
+        steps.copy(at_input(rounds[0][0]), at_slot(), rounds[0][1])
+    steps.gate()
+    for k in range(len(rounds) + 1):
+        if k < len(rounds):
+            begin, length = shares[k][rank]
+            steps.fold(at_slot(begin), at_slot(behind), length)
+        if k + 1 < len(rounds):
+            steps.copy(at_input(rounds[k + 1][0]), at_slot(), rounds[k + 1][1])
+        if k > 0:
+            offset = rounds[k - 1][0]
+            for peer in peers_after(rank, n):
+                begin, length = shares[k - 1][peer]
+                steps.pull(peer, at_slot(behind), at_output(offset + begin), length)
+            begin, length = shares[k - 1][rank]
+            steps.copy(at_slot(behind), at_output(offset + begin), length)
+        if k < len(rounds):
+            steps.gate()
+    return steps.plan("two_phase_slots")
+
+
+def two_phase(problem: Problem) -> Plan:
+    """Share the folding, straight between the users' arrays."""
+    n, rank = problem.size, problem.rank
+    steps = Steps()
+    shares = cut_shares(problem.in_nbytes[0], n, problem.itemsize)
+    begin, length = shares[rank]
+    steps.gate()
+    steps.fold(at_input(begin), at_output(begin), length)
+    steps.gate()
+    for peer in peers_after(rank, n):
+        begin, length = shares[peer]
+        steps.pull(peer, at_output(begin), at_output(begin), length)
+    steps.gate()
+    return steps.plan("two_phase")

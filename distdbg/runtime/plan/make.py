@@ -1,0 +1,66 @@
+"""From a problem to a plan: the one entrance to the makers, one file per family.
+
+Pure, and on the way of the first call of every shape; callers keep what they get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from distdbg.runtime.call import Kind
+from distdbg.runtime.plan.all_gather import plan_all_gather, plan_gather
+from distdbg.runtime.plan.all_reduce import plan_all_reduce
+from distdbg.runtime.plan.all_to_all import plan_all_to_all
+from distdbg.runtime.plan.broadcast import plan_broadcast, plan_scatter
+from distdbg.runtime.plan.build import Steps, at_input, at_output
+from distdbg.runtime.plan.problem import Problem, Topology
+from distdbg.runtime.plan.reduce import plan_reduce
+from distdbg.runtime.plan.reduce_scatter import plan_reduce_scatter
+from distdbg.runtime.plan.steps import Plan
+
+Maker = Callable[[Problem, Topology], Plan]
+
+
+def plan_barrier(problem: Problem, topology: Topology) -> Plan:
+    """One gate: nobody leaves before all have come."""
+    del problem, topology
+    steps = Steps()
+    steps.gate()
+    return steps.plan("gate")
+
+
+MAKERS: dict[Kind, Maker] = {
+    Kind.BROADCAST: plan_broadcast,
+    Kind.ALL_REDUCE: plan_all_reduce,
+    Kind.REDUCE: plan_reduce,
+    Kind.ALL_GATHER: plan_all_gather,
+    Kind.GATHER: plan_gather,
+    Kind.SCATTER: plan_scatter,
+    Kind.REDUCE_SCATTER: plan_reduce_scatter,
+    Kind.ALL_TO_ALL: plan_all_to_all,
+    Kind.BARRIER: plan_barrier,
+}
+
+_FOLDS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER})
+
+
+def plan_alone(problem: Problem) -> Plan:
+    """A group of one rank: its input is its output, folded once because the op may scale."""
+    steps = Steps()
+    steps.gate()
+    nbytes = sum(problem.in_nbytes)
+    if problem.kind in _FOLDS:
+        steps.fold(at_input(), at_output(), nbytes)
+    elif problem.kind is not Kind.BROADCAST:
+        steps.copy(at_input(), at_output(), nbytes)
+    return steps.plan("alone")
+
+
+def make_plan(problem: Problem, topology: Topology) -> Plan:
+    """The steps of `problem.rank`; ValueError for a kind that is not collective."""
+    maker = MAKERS.get(problem.kind)
+    if maker is None:
+        raise ValueError(f"{problem.kind.label} is point to point and has no plan")
+    if problem.size == 1 and problem.kind is not Kind.BARRIER:
+        return plan_alone(problem)
+    return maker(problem, topology)

@@ -1,0 +1,106 @@
+"""What a plan is made from: the facts of one call on one rank, and the facts of its group.
+
+Both are plain values. Every decision a maker takes depends only on facts that are equal on all
+ranks of a legal call, so that ranks which never talk to each other choose the same algorithm:
+the whole `Topology`, and of a `Problem` its kind, size, root, itemsize and `even`, plus
+
+    broadcast, scatter, reduce_scatter's output    the size of a block, where all blocks are equal
+    all_reduce, reduce, gather                     in_nbytes[0]
+    all_gather                                     all of out_nbytes (blocks may differ)
+    reduce_scatter                                 all of in_nbytes (blocks may differ)
+    all_to_all                                     in_nbytes[0], and only when `even`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distdbg.runtime.call import Kind
+
+#: Two elements of the largest dtype, and one cache line: no slot can be smaller.
+MIN_SLOT_NBYTES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What one rank wants. Blocks are the rank's own; a flat array arrives already cut."""
+
+    kind: Kind
+    rank: int
+    size: int
+    #: A group rank; -1 for kinds without one.
+    root: int = -1
+    itemsize: int = 1
+    in_nbytes: tuple[int, ...] = ()
+    out_nbytes: tuple[int, ...] = ()
+    #: all_to_all called without split sizes: all blocks of all ranks are equal. A rank with
+    #: equal split sizes must not claim it: it cannot know what its peers pass.
+    even: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """What a group can do, and the sizes at which one algorithm takes over from another.
+
+    All ranks of a group hold the same values. The defaults come from measurements on two cores.
+    """
+
+    #: Whether ranks may read each other's INPUT and OUTPUT (process_vm_readv, or one process).
+    single_copy: bool
+    #: How many bytes one half of a rank's slot holds.
+    slot_nbytes: int
+    #: Folds: the slots are folded by every rank that wants the result while it reads at most this.
+    fold_flat_nbytes: int = 64 << 10
+    #: Moves: data goes through slots while one rank's share of a slot is at most this.
+    move_flat_nbytes: int = 16 << 10
+    #: all_reduce: above flat and up to this size, both phases go through slots.
+    slots_nbytes: int = 128 << 10
+    #: reduce: from this size on all ranks fold a share each, and root only collects.
+    split_nbytes: int = 256 << 10
+
+    def __post_init__(self) -> None:
+        if self.slot_nbytes < MIN_SLOT_NBYTES:
+            raise ValueError(
+                f"slot_nbytes is {self.slot_nbytes}; a plan needs at least {MIN_SLOT_NBYTES}"
+            )
+
+
+def uniform_problem(
+    kind: Kind, rank: int, size: int, nbytes: int, *, root: int = 0, itemsize: int = 1
+) -> Problem:
+    """What `rank` wants when all blocks have `nbytes`; for drawings, predictions and tests."""
+    one, many = (nbytes,), (nbytes,) * size
+    is_root = rank == root
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    match kind:
+        case Kind.ALL_REDUCE:
+            inputs = outputs = one
+        case Kind.BROADCAST:
+            inputs, outputs = one if is_root else (), one
+        case Kind.REDUCE:
+            inputs, outputs = one, one if is_root else ()
+        case Kind.ALL_GATHER:
+            inputs, outputs = one, many
+        case Kind.GATHER:
+            inputs, outputs = one, many if is_root else ()
+        case Kind.SCATTER:
+            inputs, outputs = many if is_root else (), one
+        case Kind.REDUCE_SCATTER:
+            inputs, outputs = many, one
+        case Kind.ALL_TO_ALL:
+            inputs = outputs = many
+        case Kind.BARRIER:
+            pass
+        case Kind.SEND | Kind.RECV:
+            raise ValueError(f"{kind.label} is point to point and has no plan")
+    return Problem(
+        kind=kind,
+        rank=rank,
+        size=size,
+        root=root,
+        itemsize=itemsize,
+        in_nbytes=inputs,
+        out_nbytes=outputs,
+        even=True,
+    )
