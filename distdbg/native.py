@@ -19,3 +19,4 @@ except ImportError as error:
     ) from error
 
 NativeError = _native.Error
+View = _native.View

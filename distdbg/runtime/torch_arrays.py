@@ -1,0 +1,99 @@
+"""What the runtime needs of PyTorch CPU tensors, without ever importing torch.
+
+A tensor can only be here when its maker imported torch, so the module is taken from sys.modules.
+Autograd plays no part, as in torch.distributed: a tensor that requires grad is read and written as
+its `detach()`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from distdbg.errors import UsageError
+from distdbg.runtime.dtypes import CARRIERS, Dtype, from_torch
+
+# A torch.Tensor, and the torch module; torch's own types are not ours to import.
+Tensor = Any
+Torch = Any
+
+
+def is_tensor(x: object) -> bool:
+    """Whether x is a torch.Tensor of any kind; False as long as nobody imported torch."""
+    tensor_type = getattr(sys.modules.get("torch"), "Tensor", None)
+    return tensor_type is not None and isinstance(x, tensor_type)
+
+
+def _torch() -> Torch:
+    return sys.modules["torch"]
+
+
+def dtype_of(x: Tensor, name: str) -> Dtype:
+    """The Dtype of a tensor whose memory we can use; UsageError for all others."""
+    if x.device.type != "cpu":
+        raise UsageError(
+            f"{name} is a tensor on device {x.device}; the arrays of this group live on the CPU",
+            hint="pass tensor.cpu(), or use a group whose backend serves that device",
+        )
+    if x.layout is not _torch().strided:
+        raise UsageError(
+            f"{name} is a tensor with layout {x.layout}; only dense (strided) tensors can be used",
+            hint="pass tensor.to_dense(), or communicate its indices and values",
+        )
+    dtype = from_torch(x.dtype)
+    if dtype is None:
+        known = ", ".join(known.label for known in Dtype)
+        raise UsageError(
+            f"{name} is a tensor of dtype {x.dtype}, which cannot be communicated",
+            details=[f"known dtypes: {known}"],
+        )
+    return dtype
+
+
+def as_numpy(x: Tensor, dtype: Dtype) -> np.ndarray[Any, Any]:
+    """The memory of a contiguous, resolved tensor as an array; CARRIERS stand in for bfloat16, float8."""
+    if x.requires_grad:
+        x = x.detach()
+    carrier = CARRIERS.get(dtype)
+    if carrier is not None:
+        x = x.view(getattr(_torch(), carrier.name))
+    array: np.ndarray[Any, Any] = x.numpy()
+    return array
+
+
+def is_plain(x: Tensor) -> bool:
+    """Whether the memory of x is its elements in order, with no pending conjugation or negation."""
+    return bool(x.is_contiguous() and not x.is_conj() and not x.is_neg())
+
+
+def plain_copy(x: Tensor) -> Tensor:
+    """A contiguous copy with conjugation and negation carried out."""
+    torch = _torch()
+    x = x.detach()
+    return torch.empty(x.shape, dtype=x.dtype).copy_(x)
+
+
+def copier(x: Tensor, source: Tensor) -> Callable[[], None]:
+    """What copies `source` into x, also through strides and a conjugate view."""
+
+    def copy_back() -> None:
+        x.detach().copy_(source)
+
+    return copy_back
+
+
+def has_shared_elements(x: Tensor) -> bool:
+    """Whether several elements are one place in memory, as expand() makes them."""
+    return any(
+        stride == 0 and extent > 1 for stride, extent in zip(x.stride(), x.shape, strict=True)
+    )
+
+
+def empty(x: Tensor, shape: Sequence[int], dtype: Dtype | None) -> Tensor:
+    """A new tensor beside x: same device, and same dtype unless given."""
+    torch = _torch()
+    wanted = x.dtype if dtype is None else getattr(torch, dtype.label)
+    return torch.empty(tuple(shape), dtype=wanted, device=x.device)
