@@ -1,0 +1,237 @@
+"""Run a test function in real processes, one per rank, and explain what went wrong.
+
+Every rank is a fresh interpreter in a session of its own that writes to a file, so a full pipe cannot
+block it and killing it takes its children along. Nothing is forked or pickled: the child
+(`ranks_main`) imports the test's file by path and calls a module-level function; arguments and the
+result are JSON. All ranks share one deadline; who is still running then has its stacks printed
+(SIGUSR1, faulthandler) before it is killed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import distdbg.testing.ranks_main as ranks_main
+
+#: What a test function takes and returns: JSON, so checked when it is encoded, not by types.
+type_json = Any
+
+#: After a rank failed unexpectedly the others get this long to notice and end by themselves.
+_AFTER_FAILURE_S = 5.0
+#: How long a hung rank may take to print its stacks.
+_STACKS_S = 0.5
+_OUTPUT_LINES = 60
+#: Of another job; a rank that inherits one of them would try to join that job.
+_FOREIGN = ("OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "MASTER_", "GROUP_", "ROLE_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankResult:
+    """How one rank ended."""
+
+    rank: int
+    exit_code: int
+    """As in subprocess: negative is the number of the signal that ended it."""
+    hung: bool
+    output: str
+    value: type_json
+
+
+class RanksFailed(AssertionError):
+    """A rank ended otherwise than expected; the text shows exit code and output of each such rank."""
+
+    def __init__(
+        self, results: list[RankResult], expected: Mapping[int, int], summary: str
+    ) -> None:
+        self.results = results
+        self.expected = dict(expected)
+        bad = [r for r in results if r.hung or r.exit_code != self.expected.get(r.rank, 0)]
+        parts = [summary]
+        for result in bad:
+            if result.hung:
+                how = "hung and was killed"
+            else:
+                how = f"ended with {describe_exit(result.exit_code)}"
+                wanted = self.expected.get(result.rank, 0)
+                if wanted:
+                    how += f", expected {describe_exit(wanted)}"
+            lines = result.output.rstrip().splitlines() or ["(no output)"]
+            if len(lines) > _OUTPUT_LINES:
+                lines = [f"... {len(lines) - _OUTPUT_LINES} lines", *lines[-_OUTPUT_LINES:]]
+            parts.append(f"rank {result.rank} {how}")
+            parts.extend(f"  {line}" for line in lines)
+        super().__init__("\n".join(parts))
+
+
+def describe_exit(exit_code: int) -> str:
+    """Return 'exit code 3' or 'SIGKILL'."""
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"
+
+
+def run_ranks(
+    function: Callable[..., type_json],
+    world_size: int,
+    *,
+    tmp_path: Path,
+    timeout: float = 20.0,
+    expect_exit: Mapping[int, int] | None = None,
+    env: Mapping[str, str] | None = None,
+    **kwargs: type_json,
+) -> list[type_json]:
+    """Call `function(**kwargs)` once per rank, each in a process, and return the results by rank.
+
+    Inside, `dist.init_process_group()` just works. `expect_exit` names the ranks that must end with
+    another exit code than 0 (negative: by that signal); their result is None unless they returned.
+    `env` is added to the environment of every rank. Raises RanksFailed.
+    """
+    file, name = _locate(function)
+    encoded = json.dumps(kwargs)
+    expected = dict(expect_exit or {})
+    folder = _new_folder(tmp_path)
+    started = time.monotonic()
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank in range(world_size):
+            with open(folder / f"rank{rank}.out", "wb") as output:
+                processes.append(
+                    subprocess.Popen(
+                        [
+                            sys.executable,
+                            # By path: `-m` would import the package twice over.
+                            os.fspath(Path(ranks_main.__file__)),
+                            file,
+                            name,
+                            encoded,
+                            os.fspath(folder / f"rank{rank}.json"),
+                            str(os.getpid()),
+                        ],
+                        env=_environment(rank, world_size, folder, env or {}),
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                )
+        hung = _wait(processes, expected, started + timeout)
+        if hung:
+            _show_stacks([processes[rank] for rank in hung])
+    finally:
+        _end(processes)
+    results = [
+        RankResult(
+            rank=rank,
+            exit_code=process.returncode,
+            hung=rank in hung,
+            output=(folder / f"rank{rank}.out").read_text(errors="replace"),
+            value=_read_result(folder / f"rank{rank}.json"),
+        )
+        for rank, process in enumerate(processes)
+    ]
+    if hung or any(r.exit_code != expected.get(r.rank, 0) for r in results):
+        waited = time.monotonic() - started
+        raise RanksFailed(
+            results, expected, f"{name} on {world_size} ranks failed after {waited:.1f} s"
+        )
+    return [result.value for result in results]
+
+
+def _locate(function: Callable[..., type_json]) -> tuple[str, str]:
+    name = function.__qualname__
+    if "<" in name:
+        raise ValueError(f"run_ranks needs a function at module level, not {name}")
+    return os.path.abspath(inspect.getfile(inspect.unwrap(function))), name
+
+
+def _new_folder(tmp_path: Path) -> Path:
+    # One test may run ranks several times; each run gets its own folder and store.
+    number = 0
+    while True:
+        folder = tmp_path / f"ranks{number}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def _environment(
+    rank: int, world_size: int, folder: Path, extra: Mapping[str, str]
+) -> dict[str, str]:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
+    package_parent = os.fspath(Path(ranks_main.__file__).resolve().parents[2])
+    paths = [package_parent, *environ.get("PYTHONPATH", "").split(os.pathsep)]
+    environ.update(
+        RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        LOCAL_RANK=str(rank),
+        LOCAL_WORLD_SIZE=str(world_size),
+        DISTDBG_STORE=f"local://{folder}/store",
+        PYTHONPATH=os.pathsep.join(path for path in paths if path),
+        # One BLAS thread per rank: 4 ranks on 2 cores must not start 8 threads.
+        OMP_NUM_THREADS="1",
+        OPENBLAS_NUM_THREADS="1",
+    )
+    environ.update(extra)
+    return environ
+
+
+def _wait(
+    processes: list[subprocess.Popen[bytes]], expected: Mapping[int, int], deadline: float
+) -> list[int]:
+    # Returns the ranks that had not ended by the deadline.
+    running = dict(enumerate(processes))
+    with selectors.DefaultSelector() as selector:
+        descriptors = {rank: os.pidfd_open(process.pid) for rank, process in running.items()}
+        try:
+            for rank, descriptor in descriptors.items():
+                selector.register(descriptor, selectors.EVENT_READ, rank)
+            while running and (left := deadline - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    rank = key.data
+                    selector.unregister(key.fd)
+                    if running.pop(rank).wait() != expected.get(rank, 0):
+                        deadline = min(deadline, time.monotonic() + _AFTER_FAILURE_S)
+        finally:
+            for descriptor in descriptors.values():
+                os.close(descriptor)
+    return sorted(running)
+
+
+def _show_stacks(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.send_signal(signal.SIGUSR1)
+    # The handler writes into a file and cannot answer, so there is nothing to wait for but time.
+    time.sleep(_STACKS_S)
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        # The whole session: a rank may have started processes that outlived it.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _read_result(path: Path) -> type_json:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,90 @@
+"""Options, marks and the checks that follow every test: a test leaves nothing behind.
+
+`--run-slow` runs what is marked slow. `--require=torch,mpi,gpu` turns the skip of a test for a missing
+torch, MPI or GPU into a failure, for the places that are supposed to have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distdbg.testing import run_ranks
+from distdbg.testing.leaks import find_leaks, take_holdings
+
+REQUIRABLE = ("torch", "mpi", "gpu")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-slow", action="store_true", help="run tests marked slow as well")
+    parser.addoption(
+        "--require",
+        default="",
+        metavar="LIST",
+        help=f"fail instead of skip where one of these is missing: {','.join(REQUIRABLE)}",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in _required(config):
+        if name not in REQUIRABLE:
+            raise pytest.UsageError(f"--require knows {', '.join(REQUIRABLE)}, not {name!r}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    skip_slow = pytest.mark.skip(reason="slow; run with --run-slow")
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in REQUIRABLE:
+            item.add_marker(folder)
+        if "ranks" in getattr(item, "fixturenames", ()):
+            item.add_marker("ranks")
+        if item.get_closest_marker("slow") and not config.getoption("--run-slow"):
+            item.add_marker(skip_slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    marks = [name for name in _required(item.config) if item.get_closest_marker(name)]
+    if report.skipped and marks and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but --require={','.join(marks)} was given: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    # A whole file that skips itself (importorskip) never becomes a test.
+    report = yield
+    for name in _required(collector.config):
+        if report.skipped and collector.path.is_relative_to(Path(__file__).parent / name):
+            report.outcome = "failed"
+            report.longrepr = f"skipped, but --require={name} was given: {report.longrepr}"
+    return report
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Callable[..., list[Any]]:
+    return partial(run_ranks, tmp_path=tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    before = take_holdings()
+    yield
+    leaks = find_leaks(before)
+    if leaks:
+        pytest.fail("this test left behind\n  " + "\n  ".join(leaks), pytrace=False)
+
+
+def _required(config: pytest.Config) -> list[str]:
+    return [name for name in str(config.getoption("--require")).split(",") if name]
