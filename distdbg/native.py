@@ -20,3 +20,7 @@ except ImportError as error:
 
 NativeError = _native.Error
 View = _native.View
+Group = _native.Group
+Message = _native.Message
+Op = _native.Op
+Plan = _native.Plan

@@ -1,0 +1,487 @@
+"""The CPU engine: carries out the ops of one group through shared memory (native/core).
+
+Policy and words are here; bytes move in native code. One call of an op that was seen before costs: a view
+per array, one look-up for its plan, and one native call.
+
+    Call -> views -> key -> native Plan (made once per key, see compile.py) -> Group.run
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from distdbg.config import read_setting
+from distdbg.errors import (
+    CollectiveError,
+    DistBackendError,
+    DistError,
+    InternalError,
+    MismatchError,
+    OpTimeout,
+    PeerLost,
+    UsageError,
+    format_ranks,
+)
+from distdbg.native import Message, NativeError, Op, Plan, View
+from distdbg.runtime.backends import compile as compiling
+from distdbg.runtime.backends.explain import describe, explain_mismatch
+from distdbg.runtime.backends.shared_memory import connect, slot_nbytes_for
+from distdbg.runtime.backends.waiting import choose_patience
+from distdbg.runtime.buffers import as_input, as_output
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.dtypes import Dtype
+from distdbg.runtime.plan import Topology
+from distdbg.runtime.store import Store
+
+_monotonic_ns = time.monotonic_ns
+_NO_DEADLINE = 2**63 - 1
+
+#: Plans kept per group. A program that never repeats a size must not grow without bound.
+_MAX_PLANS = 1024
+
+
+class CpuEngine:
+    """Implements Engine; see distdbg/runtime/engine.py."""
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout_s: float,
+        group_name: str,
+        global_ranks: Sequence[int],
+        ranks_here: int | None = None,
+    ) -> None:
+        self._rank = rank
+        self._size = size
+        self._name = group_name
+        self._names = list(global_ranks)
+        self._timeout_ns = _to_ns(timeout_s)
+        cores = len(os.sched_getaffinity(0))
+        self._group = connect(
+            store,
+            rank=rank,
+            size=size,
+            group_name=group_name,
+            patience=choose_patience(ranks_here or size, cores),
+            single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
+            deadline_ns=_monotonic_ns() + self._timeout_ns,
+        )
+        self._topology = Topology(
+            single_copy=self._group.single_copy, slot_nbytes=slot_nbytes_for(size)
+        )
+        self._plans: dict[tuple[Any, ...], tuple[Plan, dict[str, Any]]] = {}
+        self._in_flight: list[CpuPending] = []
+        self._is_closed = False
+
+    @property
+    def single_copy(self) -> bool:
+        """Whether ranks read each other's memory directly."""
+        return self._topology.single_copy
+
+    # ------------------------------------------------------------------------ Engine
+
+    def run(self, call: Call) -> int:
+        """Carry out `call`, blocking; a recv returns the group rank it came from."""
+        if call.kind >= Kind.SEND:
+            return self._run_message(call)
+        inputs, outputs = self._views(call)
+        plan, facts = self._plan(call, inputs, outputs)
+        limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
+        started_ns = _monotonic_ns()
+        try:
+            self._group.run(
+                plan,
+                inputs,
+                outputs,
+                started_ns + limit_ns,
+                lambda: self._describe(call, facts, inputs, outputs),
+            )
+        except NativeError as error:
+            self._fail(call, error, started_ns)
+        for view in outputs:
+            if view.finish is not None:
+                view.finish()
+        return -1
+
+    def submit(self, call: Call) -> CpuPending:
+        """Start `call`; it progresses on a thread of its own, which needs no GIL."""
+        limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
+        started_ns = _monotonic_ns()
+        views: list[View] | tuple[View, ...]
+        handle: Op | Message
+        try:
+            if call.kind >= Kind.SEND:
+                handle, view = self._post(call, started_ns + limit_ns, is_async=True)
+                views = [view]
+            else:
+                inputs, outputs = self._views(call)
+                plan, facts = self._plan(call, inputs, outputs)
+                views = [*inputs, *outputs]
+                site = call_site()
+                handle = self._group.submit(
+                    plan,
+                    inputs,
+                    outputs,
+                    started_ns + limit_ns,
+                    lambda: self._describe(call, facts, inputs, outputs, site),
+                )
+        except NativeError as error:
+            self._fail(call, error, started_ns)
+        pending = CpuPending(self, call, handle, views, started_ns)
+        # Native code writes to the arrays until the op has ended, even if its Work is dropped.
+        self._in_flight = [op for op in self._in_flight if not op.handle.done]
+        self._in_flight.append(pending)
+        return pending
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Set the limit for ops that bring none of their own."""
+        self._timeout_ns = _to_ns(timeout_s)
+
+    def abort(self, reason: str) -> None:
+        """Break the group on all its ranks."""
+        self._group.abort(reason)
+
+    def close(self) -> None:
+        """Let what is in flight end (each op has a deadline), then leave."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            for pending in self._in_flight:
+                if not pending.handle.done:
+                    pending.wait(_NO_DEADLINE)
+        except DistError:
+            pass  # whoever waits for that Work learns of it; leaving is still right
+        finally:
+            self._group.leave()
+            self._in_flight.clear()
+            self._plans.clear()
+
+    # ------------------------------------------------------------------- collectives
+
+    def _views(self, call: Call) -> tuple[tuple[View, ...], tuple[View, ...]]:
+        kind = call.kind
+        if kind is Kind.ALL_REDUCE and call.inputs is call.outputs:
+            views = (as_output(call.outputs[0]),)
+            return views, views
+        if kind is Kind.BROADCAST and self._rank == call.root:
+            # Root only reads; its array may be read-only.
+            views = (as_input(call.inputs[0]),)
+            return views, views
+        return (
+            tuple([as_input(x) for x in call.inputs]),
+            tuple([as_output(x) for x in call.outputs]),
+        )
+
+    def _plan(
+        self, call: Call, inputs: Sequence[View], outputs: Sequence[View]
+    ) -> tuple[Plan, dict[str, Any]]:
+        op = call.op
+        key: tuple[Any, ...]
+        if len(inputs) == 1 and inputs is outputs:
+            view = inputs[0]
+            key = (call.kind, view.dtype, view.shape, op and op.code, call.root)
+        else:
+            key = (
+                call.kind,
+                tuple([(view.dtype, view.shape) for view in inputs]),
+                tuple([(view.dtype, view.shape) for view in outputs]),
+                op and op.code,
+                call.root,
+                call.input_splits and tuple(call.input_splits),
+                call.output_splits and tuple(call.output_splits),
+            )
+        made = self._plans.get(key)
+        if made is None:
+            made = self._make_plan(call, inputs, outputs)
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            self._plans[key] = made
+        return made
+
+    def _make_plan(
+        self, call: Call, inputs: Sequence[View], outputs: Sequence[View]
+    ) -> tuple[Plan, dict[str, Any]]:
+        views = [*inputs, *outputs]
+        dtype = views[0].dtype if views else -1
+        in_cuts, out_cuts = self._cuts(call, inputs, outputs)
+        facts = compiling.signature(call, inputs, outputs, in_cuts, out_cuts)
+        plan = compiling.plan_for(
+            call, dtype, in_cuts, out_cuts, self._rank, self._size, self._topology
+        )
+        native_plan = Plan(
+            [compiling.step_tuple(step) for step in plan.steps],
+            in_cuts,
+            out_cuts,
+            call.op.code if call.op is not None else 0,
+            dtype if dtype >= 0 else int(Dtype.uint8),
+            compiling.fingerprint(facts),
+            self._size,
+            self._topology.slot_nbytes,
+        )
+        return native_plan, facts
+
+    def _cuts(
+        self, call: Call, inputs: Sequence[View], outputs: Sequence[View]
+    ) -> tuple[list[compiling.Cut], list[compiling.Cut]]:
+        return (
+            compiling.cut_blocks(
+                inputs, call.input_splits, self._size, compiling.is_input_cut(call.kind)
+            ),
+            compiling.cut_blocks(
+                outputs, call.output_splits, self._size, compiling.is_output_cut(call.kind)
+            ),
+        )
+
+    def _describe(
+        self,
+        call: Call,
+        facts: dict[str, Any],
+        inputs: Sequence[View],
+        outputs: Sequence[View],
+        site: str | None = None,
+    ) -> bytes:
+        if "root" in facts:
+            facts = facts | {"root": self._names[call.root]}
+        sends = expects = None
+        if call.kind is Kind.ALL_TO_ALL:
+            in_cuts, out_cuts = self._cuts(call, inputs, outputs)
+            itemsize = Dtype(inputs[0].dtype).itemsize if inputs and inputs[0].dtype >= 0 else 1
+            sends = [nbytes // itemsize for _, _, nbytes in in_cuts]
+            expects = [nbytes // itemsize for _, _, nbytes in out_cuts]
+        return describe(facts, call.name or call.kind.label, site or call_site(), sends, expects)
+
+    # ---------------------------------------------------------------- point to point
+
+    def _post(self, call: Call, deadline_ns: int, *, is_async: bool) -> tuple[Message, View]:
+        if call.kind is Kind.SEND:
+            view = as_input(call.inputs[0])
+            post = self._group.send
+        else:
+            view = as_output(call.outputs[0])
+            post = self._group.recv
+        return post(view, view.dtype, call.peer, call.tag, deadline_ns, is_async), view
+
+    def _run_message(self, call: Call) -> int:
+        limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
+        started_ns = _monotonic_ns()
+        deadline_ns = started_ns + limit_ns
+        message = None
+        try:
+            message, view = self._post(call, deadline_ns, is_async=False)
+            if not message.done:
+                self._group.wait_message(message, deadline_ns, True)
+            else:
+                self._group.wait_message(message, _NO_DEADLINE, True)
+        except NativeError as error:
+            self._fail(call, error, started_ns, message)
+        if view.finish is not None and call.kind is Kind.RECV:
+            view.finish()
+        return message.source if call.kind is Kind.RECV else -1
+
+    # ------------------------------------------------------------------------ errors
+
+    def _fail(
+        self, call: Call, error: NativeError, started_ns: int, message: Message | None = None
+    ) -> NoReturn:
+        """Raise the public error for a native one, with op, group and ranks by name."""
+        group = self._group
+        is_message = call.kind >= Kind.SEND
+        label = call.name or call.kind.label
+        seq = -1 if is_message else group.seq
+        op = f"{label} on group '{self._name}'" if is_message else (
+            f"{label} #{seq} on group '{self._name}'"
+        )
+        fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq, "group": self._name}
+        waited_s = (_monotonic_ns() - started_ns) / 1e9
+        broken = "the group is unusable; destroy it and create a new one"
+        peer = self._names[error.peer] if 0 <= error.peer < self._size else -1
+        if error.fault == "usage":
+            raise UsageError(f"{op}: {error}") from error
+        if error.fault == "mismatch":
+            if message is not None:
+                raise self._message_mismatch(call, message, op) from error
+            raise explain_mismatch(
+                group.descriptions,
+                group=self._name,
+                seq=seq,
+                names=self._names,
+                this_rank=self._names[self._rank],
+            ) from error
+        if error.fault == "timeout":
+            raise self._timeout(call, op, waited_s, fields, broken) from error
+        if error.fault == "peer_lost":
+            how = str(error)
+            raise PeerLost(
+                f"rank {peer} {how}; this rank needed it in {op}",
+                peer=peer,
+                how=how,
+                details=[broken],
+                **fields,
+            ) from error
+        if error.fault == "broken":
+            cause = group.cause()
+            by = f"rank {peer}" if peer >= 0 else "a rank"
+            at = f" in op #{cause[3]}" if cause is not None and cause[3] else ""
+            raise CollectiveError(
+                f"{op} cannot run: {by} {error}{at}",
+                ranks=[peer] if peer >= 0 else [],
+                details=[broken],
+                **fields,
+            ) from error
+        if error.fault == "system":
+            raise DistBackendError(f"{op} failed: {error}", details=[broken]) from error
+        raise InternalError(f"{op} failed: {error.fault}: {error}") from error
+
+    def _timeout(
+        self, call: Call, op: str, waited_s: float, fields: dict[str, Any], broken: str
+    ) -> OpTimeout:
+        if call.kind >= Kind.SEND:
+            missing = [] if call.peer < 0 else [self._names[call.peer]]
+            whom = f"rank {missing[0]}" if missing else "any rank"
+            verb = "to receive" if call.kind is Kind.SEND else "to send"
+            return OpTimeout(
+                f"{op} waited {waited_s:.1f} s for {whom} {verb} (tag {call.tag})",
+                missing=missing,
+                arrived=[self._names[self._rank]],
+                waited_s=waited_s,
+                details=[broken],
+                **fields,
+            )
+        gate = self._group.failed_gate
+        facts = self._group.facts()
+        missing = [self._names[r] for r, fact in enumerate(facts) if fact[1] < gate]
+        arrived = [rank for rank in self._names if rank not in missing]
+        details = []
+        for r, (_, _, seq, left) in enumerate(facts):
+            if self._names[r] in missing[:8]:
+                last = "it has left the group" if left else f"its last op there was #{seq}"
+                details.append(f"rank {self._names[r]}: {last}" if seq or left else
+                               f"rank {self._names[r]}: it has called nothing on this group")
+        whom = f"ranks {format_ranks(missing)}" if len(missing) != 1 else f"rank {missing[0]}"
+        return OpTimeout(
+            f"{op} waited {waited_s:.1f} s for {whom} of {format_ranks(self._names)}; "
+            f"{len(arrived)} of {self._size} ranks arrived",
+            missing=missing,
+            arrived=arrived,
+            waited_s=waited_s,
+            details=[*details, broken],
+            hint="raise the limit with timeout= if the rank is only slow",
+            **fields,
+        )
+
+    def _message_mismatch(self, call: Call, message: Message, op: str) -> MismatchError:
+        is_send = call.kind is Kind.SEND
+        view = as_input(call.inputs[0] if is_send else call.outputs[0])
+        peer = self._names[call.peer if call.peer >= 0 else message.source]
+        me = self._names[self._rank]
+        ours = _amount(view.dtype, view.nbytes)
+        theirs = _amount(message.peer_dtype, message.peer_nbytes)
+        source, target = (me, peer) if is_send else (peer, me)
+        sent, wanted = (ours, theirs) if is_send else (theirs, ours)
+        return MismatchError(
+            f"{op} differs between ranks: rank {source} sent {sent}, "
+            f"rank {target} expects {wanted} (tag {call.tag})",
+            kind=call.kind.label,
+            group=self._name,
+            ranks=[source, target],
+            details=[
+                f"this rank called {call.name or call.kind.label} at {call_site()}",
+                "no data was exchanged; the group is still usable",
+            ],
+        )
+
+
+class CpuPending:
+    """An op in flight; see Pending in distdbg/runtime/engine.py."""
+
+    __slots__ = ("_call", "_engine", "_error", "_is_finished", "_started_ns", "_views", "handle")
+
+    def __init__(
+        self,
+        engine: CpuEngine,
+        call: Call,
+        handle: Op | Message,
+        views: Sequence[View],
+        started_ns: int,
+    ) -> None:
+        self._engine = engine
+        self._call = call
+        self.handle = handle
+        self._views = views
+        self._started_ns = started_ns
+        self._is_finished = False
+        self._error: DistError | None = None
+
+    def done(self) -> bool:
+        """Whether the op has ended; what it brought is then in the user's arrays."""
+        handle = self.handle
+        if not handle.done:
+            if not isinstance(handle, Message) or not self._engine._group.is_message_done(handle):
+                return False
+        if not self._is_finished:
+            try:
+                self.wait(_NO_DEADLINE)
+            except DistError:
+                pass  # kept, and raised by wait()
+        return True
+
+    def wait(self, deadline_ns: int) -> None:
+        """Block until the op has ended and raise its error; at the deadline, OpTimeout."""
+        if self._error is not None:
+            raise self._error
+        if self._is_finished:
+            return
+        engine, call = self._engine, self._call
+        message = self.handle if isinstance(self.handle, Message) else None
+        try:
+            if message is not None:
+                engine._group.wait_message(message, deadline_ns, False)
+            else:
+                engine._group.wait_op(self.handle, deadline_ns)
+        except NativeError as error:
+            try:
+                engine._fail(call, error, self._started_ns, message)
+            except DistError as public:
+                if self.handle.done:
+                    self._error = public
+                raise
+        self._is_finished = True
+        for view in self._views:
+            if view.finish is not None:
+                view.finish()
+        self._views = ()
+
+    def source_rank(self) -> int:
+        """The group rank a finished recv got its message from."""
+        return self.handle.source if isinstance(self.handle, Message) else -1
+
+
+def call_site() -> str:
+    """'train.py:88 (step)': the innermost frame outside this package."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} ({code.co_name})"
+        frame = frame.f_back
+    return "an unknown line"
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+
+
+def _to_ns(seconds: float) -> int:
+    return min(int(seconds * 1e9), _NO_DEADLINE // 2)
+
+
+def _amount(dtype: int, nbytes: int) -> str:
+    if dtype < 0:
+        return f"{nbytes} bytes"
+    return f"{nbytes // Dtype(dtype).itemsize} {Dtype(dtype).label}"

@@ -1,0 +1,149 @@
+"""How the ranks of a group come to share memory: rank 0 makes the segment, the store says where.
+
+The segment is a memfd of rank 0, opened by the others through /proc/<pid>/fd/<fd>, so it has no name
+that could be left behind. Works among ranks of one user in one pid namespace of one host; anything
+else is refused here, in words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+from distdbg.errors import DistBackendError, DistStoreError, RendezvousError, format_ranks
+from distdbg.native import Group, NativeError
+from distdbg.runtime.backends.waiting import Patience
+from distdbg.runtime.store import Store
+
+_KEY = "shared_memory"
+
+#: A slot holds at least this; small groups get more, see slot_nbytes_for().
+MIN_SLOT_NBYTES = 32 << 10
+MAX_SLOT_NBYTES = 512 << 10
+#: All slots of a group together, both halves.
+SLOTS_NBYTES = 8 << 20
+
+
+def slot_nbytes_for(size: int) -> int:
+    """Half a slot, so that large groups do not map gigabytes."""
+    return max(MIN_SLOT_NBYTES, min(MAX_SLOT_NBYTES, SLOTS_NBYTES // (2 * size) // 4096 * 4096))
+
+
+def channel_nbytes_for(size: int) -> int:
+    """One direction of one pair; a power of two. There are size * size of them."""
+    nbytes = 64 << 10
+    while nbytes > (4 << 10) and nbytes * size * size > (256 << 20):
+        nbytes //= 2
+    return nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process runs, as far as sharing memory is concerned."""
+
+    host: str
+    boot_id: str
+    pid_namespace: str
+
+    @classmethod
+    def here(cls) -> Place:
+        """This process's."""
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot_id = file.read().strip()
+        return cls(socket.gethostname(), boot_id, os.readlink("/proc/self/ns/pid"))
+
+    def shares_memory_with(self, other: Place) -> bool:
+        """Whether processes here and there can map each other's memory."""
+        return self.boot_id == other.boot_id and self.pid_namespace == other.pid_namespace
+
+
+def connect(
+    store: Store,
+    *,
+    rank: int,
+    size: int,
+    group_name: str,
+    patience: Patience,
+    single_copy: bool,
+    deadline_ns: int,
+) -> Group:
+    """Create or open the group's segment and wait until all ranks are in it."""
+    here = Place.here()
+    settings = (patience.spins, patience.yield_ns, single_copy)
+    if rank == 0:
+        cookie = secrets.randbits(63)
+        group = Group.create(
+            size, slot_nbytes_for(size), channel_nbytes_for(size), cookie, *settings
+        )
+        where = {
+            "host": here.host,
+            "boot_id": here.boot_id,
+            "pid_namespace": here.pid_namespace,
+            "pid": os.getpid(),
+            "fd": group.fd,
+            "cookie": cookie,
+        }
+        store.set(_KEY, json.dumps(where))
+    else:
+        where = _find(store, group_name, deadline_ns)
+        there = Place(where["host"], where["boot_id"], where["pid_namespace"])
+        if not here.shares_memory_with(there):
+            raise DistBackendError(
+                f"ranks 0 and {rank} of group '{group_name}' share no memory: "
+                f"one is on {_describe(there, here)}, the other on {_describe(here, there)}",
+                details=["the CPU backend connects the ranks of one host; nothing was exchanged"],
+                hint="start all ranks on one host and in one container",
+            )
+        try:
+            group = Group.open(rank, where["pid"], where["fd"], where["cookie"], *settings)
+        except NativeError as error:
+            raise DistBackendError(
+                f"rank {rank} cannot open the shared memory of group '{group_name}', "
+                f"held by rank 0 (pid {where['pid']})",
+                details=[str(error)],
+                hint="all ranks must run as one user; if rank 0 has died, start the job again",
+            ) from error
+    try:
+        group.join(deadline_ns)
+    except NativeError as error:
+        missing = [r for r, facts in enumerate(group.facts()) if not facts[0]]
+        group.leave()
+        if error.fault != "timeout":
+            raise DistBackendError(
+                f"the ranks of group '{group_name}' could not be connected: {error}"
+            ) from error
+        raise RendezvousError(
+            f"{size - len(missing)} of {size} ranks joined group '{group_name}' in time; "
+            f"missing ranks {format_ranks(missing)}",
+            joined=[r for r in range(size) if r not in missing],
+            missing=missing,
+            expected=size,
+            details=["ranks are numbered within the group"],
+            hint="every member must call the function that makes the group, in the same order",
+        ) from error
+    return group
+
+
+def _find(store: Store, group_name: str, deadline_ns: int) -> dict[str, int | str]:
+    left_s = max(0.001, (deadline_ns - time.monotonic_ns()) / 1e9)
+    try:
+        store.wait([_KEY], timedelta(seconds=left_s))
+    except DistStoreError as error:
+        raise RendezvousError(
+            f"rank 0 of group '{group_name}' did not come within {left_s:.1f} s",
+            missing=[0],
+            hint="every member must call the function that makes the group, in the same order",
+        ) from error
+    where: dict[str, int | str] = json.loads(store.get(_KEY))
+    return where
+
+
+def _describe(place: Place, other: Place) -> str:
+    if place.boot_id != other.boot_id:
+        return f"host {place.host}"
+    return f"host {place.host} in {place.pid_namespace}"
