@@ -21,14 +21,12 @@ from distdbg.runtime.plan.steps import Plan
 def plan_all_reduce(problem: Problem, topology: Topology) -> Plan:
     """The plan for the size at hand."""
     nbytes = problem.in_nbytes[0]
-    # With two ranks folding both slots moves fewer bytes than sharing the work and collecting.
-    is_flat = nbytes * problem.size <= topology.fold_flat_nbytes or problem.size == 2
-    through_slots = not topology.single_copy or nbytes <= topology.slots_nbytes
-    if is_flat and (through_slots or nbytes * problem.size <= topology.fold_flat_nbytes):
+    if nbytes * problem.size <= topology.fold_flat_nbytes:
         return flat(problem, topology)
-    if through_slots:
-        return two_phase_slots(problem, topology)
-    return two_phase(problem)
+    if topology.single_copy and nbytes > topology.slots_nbytes:
+        return two_phase(problem)
+    # With two ranks, folding both slots moves fewer bytes than sharing the work and collecting.
+    return flat(problem, topology) if problem.size == 2 else two_phase_slots(problem, topology)
 
 
 def flat(problem: Problem, topology: Topology) -> Plan:

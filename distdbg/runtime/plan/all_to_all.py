@@ -21,7 +21,7 @@ def plan_all_to_all(problem: Problem, topology: Topology) -> Plan:
     block = problem.in_nbytes[0] if problem.even else 0
     if not problem.even or block * n > min(topology.slot_nbytes, topology.move_flat_nbytes):
         steps.gate()
-        steps.exchange()
+        steps.exchange(sum(problem.out_nbytes))
         steps.gate()
         return steps.plan("exchange")
     for peer in peers_after(rank, n):

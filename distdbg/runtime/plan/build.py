@@ -5,7 +5,6 @@ from __future__ import annotations
 from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
 
 GATE = Step(StepKind.GATE)
-EXCHANGE = Step(StepKind.EXCHANGE)
 
 #: A place: space, block, offset.
 Place = tuple[Space, int, int]
@@ -39,9 +38,9 @@ class Steps:
         """Wait for all ranks."""
         self.steps.append(GATE)
 
-    def exchange(self) -> None:
-        """Fetch block `rank` of every rank."""
-        self.steps.append(EXCHANGE)
+    def exchange(self, nbytes: int) -> None:
+        """Fetch block `rank` of every rank, `nbytes` in all."""
+        self.steps.append(Step(StepKind.EXCHANGE, nbytes=nbytes))
 
     def copy(self, src: Place, dst: Place, nbytes: int) -> None:
         """Copy within the rank."""

@@ -22,10 +22,11 @@ from distdbg.runtime.plan.steps import Plan
 def plan_reduce(problem: Problem, topology: Topology) -> Plan:
     """The plan for the size at hand."""
     nbytes = problem.in_nbytes[0]
-    # With two ranks root would save half a fold and pay for it with fetching that half.
-    is_split = problem.size > 2 and nbytes >= max(topology.split_nbytes, 1)
+    is_split = nbytes >= max(topology.split_nbytes, 1)
     if topology.single_copy and nbytes * problem.size > topology.fold_flat_nbytes:
         return split(problem, topology) if is_split else direct(problem)
+    # With two ranks, what root saves of the fold it pays for filling and fetching.
+    is_split = is_split and problem.size > 2
     return split_slots(problem, topology) if is_split else flat(problem, topology)
 
 

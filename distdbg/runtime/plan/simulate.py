@@ -16,6 +16,7 @@ from enum import StrEnum
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.contents import Content, Memory, Value, folded, moved
 from distdbg.runtime.plan.problem import Problem, Topology
+from distdbg.runtime.plan.promise import expected_value, in_place_block
 from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
 
 
@@ -30,6 +31,7 @@ class FaultKind(StrEnum):
     SLOT_REWRITTEN = "slot written twice before one gate"
     SLOT_OVERFLOW = "slot overflow"
     TOO_EARLY = "before the first gate"
+    TOO_LATE = "after the last gate"
     NOT_RELEASED = "no gate after reading a peer's array"
     NOT_REACHABLE = "a peer's array cannot be read"
     OUT_OF_BOUNDS = "outside of the block"
@@ -91,44 +93,6 @@ def _compare_shapes(plans: Sequence[Plan]) -> list[Fault]:
             text = "the fingerprints are never compared"
             faults.append(Fault(kind=FaultKind.NO_GATE, rank=rank, text=text))
     return faults
-
-
-def in_place_block(problem: Problem) -> tuple[int, int] | None:
-    """The (input block, output block) of `problem` that are, or may be, the same memory."""
-    match problem.kind:
-        case Kind.ALL_REDUCE:
-            return 0, 0
-        case Kind.BROADCAST | Kind.REDUCE:
-            return (0, 0) if problem.rank == problem.root else None
-        case Kind.ALL_GATHER:
-            return 0, problem.rank
-        case Kind.GATHER:
-            return (0, problem.rank) if problem.rank == problem.root else None
-        case Kind.SCATTER:
-            return (problem.rank, 0) if problem.rank == problem.root else None
-        case Kind.REDUCE_SCATTER:
-            return problem.rank, 0
-        case _:
-            return None
-
-
-def expected_value(problem: Problem, block: int) -> Value:
-    """What output block `block` must hold in the end."""
-    match problem.kind:
-        case Kind.ALL_REDUCE | Kind.REDUCE:
-            return Value(tuple((rank, 0, 0) for rank in range(problem.size)), 1)
-        case Kind.REDUCE_SCATTER:
-            return Value(tuple((rank, problem.rank, 0) for rank in range(problem.size)), 1)
-        case Kind.BROADCAST:
-            return Value(((problem.root, 0, 0),), 0)
-        case Kind.SCATTER:
-            return Value(((problem.root, problem.rank, 0),), 0)
-        case Kind.ALL_GATHER | Kind.GATHER:
-            return Value(((block, 0, 0),), 0)
-        case Kind.ALL_TO_ALL:
-            return Value(((block, problem.rank, 0),), 0)
-        case Kind.BARRIER | Kind.SEND | Kind.RECV:
-            raise ValueError(f"{problem.kind.label} has no result")
 
 
 @dataclass(slots=True)
@@ -217,7 +181,8 @@ class _Run:
                     return
                 if step.kind is StepKind.COPY:
                     self.find_overlap(rank, at, step)
-                    if step.src_offset == step.dst_offset and self.is_same_memory(rank, at, step):
+                    is_self = step.src_offset == step.dst_offset and step.dst is not Space.INPUT
+                    if is_self and self.is_same_memory(rank, at, step):
                         return
                 parts = self.source(rank, at, step, owner)
                 distance = step.dst_offset - step.src_offset
@@ -307,6 +272,8 @@ class _Run:
             return
         accesses = self.accesses_of(memory, rank)
         if step.dst is Space.SLOT:
+            if self.gates_left == 0:
+                self.fault(FaultKind.TOO_LATE, rank, at, "fills a slot for the next plan's gate")
             for other_begin, other_end, other in accesses.writes:
                 if begin < other_end and other_begin < end:
                     text = f"[{begin}, {end}) overlaps what step {other} wrote"

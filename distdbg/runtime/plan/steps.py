@@ -20,7 +20,8 @@ Steps
                where src is the same place on every rank (so the result is bitwise the same
                whoever computes it); with AVG, the result is then divided by n
     EXCHANGE   for every rank p, starting after oneself: OUTPUT block p = INPUT block `rank` of p.
-               Sizes come from the published tables (uneven all_to_all).
+               Sizes come from the published tables (uneven all_to_all); nbytes is their sum,
+               for predictions only.
 
 What makes a plan right (the simulator checks it)
     - SLOT is double: a write before gate number g goes to the half g & 1, a read after gate g and

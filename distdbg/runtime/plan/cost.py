@@ -1,0 +1,100 @@
+"""Predicts how long plans take: a small model of one host, for choosing algorithms and for growth.
+
+Between two gates a segment takes as long as its busiest rank, or as long as the cores need for the
+work of all ranks, whichever is longer. A gate costs more for each rank, and much more for each rank
+that has to wait for a core. The numbers are of the order of the machine, not exact: compare
+predictions with each other, not with a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What the elementary things cost on one host."""
+
+    cores: int = 2
+    #: A gate: in itself, more per rank, and more per rank beyond the cores (a switch of context).
+    gate_s: float = 0.2e-6
+    gate_rank_s: float = 0.05e-6
+    gate_switch_s: float = 2e-6
+    #: Reading an array of another process: the system call, and each byte through the kernel.
+    read_s: float = 0.6e-6
+    read_byte_s: float = 1 / 8e9
+    copy_byte_s: float = 1 / 10e9
+    #: Per byte read by a fold, so n times the bytes it writes.
+    fold_byte_s: float = 1 / 12e9
+
+
+def step_s(step: Step, size: int, cost: Cost) -> float:
+    """What one step costs its rank; gates aside."""
+    is_remote_array = step.src is not Space.SLOT
+    match step.kind:
+        case StepKind.GATE:
+            return 0.0
+        case StepKind.COPY:
+            return step.nbytes * cost.copy_byte_s
+        case StepKind.PULL:
+            if is_remote_array:
+                return cost.read_s + step.nbytes * cost.read_byte_s
+            return step.nbytes * cost.copy_byte_s
+        case StepKind.FOLD_ALL:
+            fold_s = size * step.nbytes * cost.fold_byte_s
+            if is_remote_array:
+                fold_s += (size - 1) * (cost.read_s + step.nbytes * cost.read_byte_s)
+            return fold_s
+        case StepKind.EXCHANGE:
+            return (size - 1) * cost.read_s + step.nbytes * cost.read_byte_s
+
+
+def segment_costs_s(plan: Plan, size: int, cost: Cost) -> list[float]:
+    """The cost of a rank's steps before the first gate, between gates, and after the last."""
+    segments = [0.0]
+    for step in plan.steps:
+        if step.kind is StepKind.GATE:
+            segments.append(0.0)
+        else:
+            segments[-1] += step_s(step, size, cost)
+    return segments
+
+
+def predict_s(plans: Sequence[Plan], cost: Cost) -> float:
+    """How long the plans of all ranks of a group take together."""
+    return _combine([(plan, 1) for plan in plans], len(plans), cost)
+
+
+def predict_sampled_s(
+    plan_of: Callable[[int], Plan], size: int, cost: Cost, *, root: int = 0, samples: int = 4
+) -> float:
+    """The same for a group too large to plan for every rank: root and a few others are planned.
+
+    Every plan but root's stands for as many ranks as there are between two samples, so that the
+    cost of the prediction grows with the steps of a plan only.
+    """
+    if size <= samples + 1:
+        return predict_s([plan_of(rank) for rank in range(size)], cost)
+    others = size - 1
+    picks = [others * i // samples for i in range(samples + 1)]
+    weighted = [(plan_of(root), 1)]
+    for begin, end in pairwise(picks):
+        weighted.append((plan_of((root + 1 + begin) % size), end - begin))
+    return _combine(weighted, size, cost)
+
+
+def _combine(weighted: Sequence[tuple[Plan, int]], size: int, cost: Cost) -> float:
+    rows = [(segment_costs_s(plan, size, cost), weight) for plan, weight in weighted]
+    waiting = max(0, size - cost.cores)
+    gate_s = cost.gate_s + size * cost.gate_rank_s + waiting * cost.gate_switch_s
+    gates = len(rows[0][0]) - 1
+    total_s = gates * gate_s
+    for segment in range(gates + 1):
+        busiest_s = max(row[segment] for row, _ in rows)
+        all_s = sum(row[segment] * weight for row, weight in rows)
+        total_s += max(busiest_s, all_s / min(cost.cores, size))
+    return total_s

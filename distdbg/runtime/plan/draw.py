@@ -1,0 +1,61 @@
+"""Draws plans as text: a column for each rank, a line across for each gate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
+
+
+def format_place(space: Space, block: int, offset: int, nbytes: int) -> str:
+    """A place as 'input 2 [0:64]'; slots have no blocks."""
+    name = "slot" if space is Space.SLOT else f"{space.name.lower()} {block}"
+    return f"{name} [{offset}:{offset + nbytes}]"
+
+
+def format_step(step: Step) -> str:
+    """A step as 'output 0 [0:64] = fold slot [0:64]'."""
+    src = format_place(step.src, step.src_block, step.src_offset, step.nbytes)
+    dst = format_place(step.dst, step.dst_block, step.dst_offset, step.nbytes)
+    match step.kind:
+        case StepKind.GATE:
+            return "gate"
+        case StepKind.COPY:
+            return f"{dst} = {src}"
+        case StepKind.PULL:
+            return f"{dst} = rank {step.peer} {src}"
+        case StepKind.FOLD_ALL:
+            return f"{dst} = fold {src}"
+        case StepKind.EXCHANGE:
+            return "each output p = input `rank` of rank p"
+
+
+def draw(plans: Sequence[Plan]) -> str:
+    """All ranks side by side; what stands between two gates happens in any order."""
+    columns: list[list[list[str]]] = []
+    for plan in plans:
+        segments: list[list[str]] = [[]]
+        for step in plan.steps:
+            if step.kind is StepKind.GATE:
+                segments.append([])
+            else:
+                segments[-1].append(format_step(step))
+        columns.append(segments)
+    heads = [f"rank {rank}" for rank in range(len(plans))]
+    widths = [
+        max(len(text) for text in [head, *(cell for segment in column for cell in segment)])
+        for head, column in zip(heads, columns, strict=True)
+    ]
+    rule = "-- gate --".ljust(sum(widths) + 3 * (len(plans) - 1), "-")
+    lines = [_row(heads, widths)]
+    for i, segments_of_all in enumerate(zip_longest(*columns, fillvalue=[])):
+        if i > 0:
+            lines.append(rule)
+        lines += [_row(cells, widths) for cells in zip_longest(*segments_of_all, fillvalue="")]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    pairs = zip(cells, widths, strict=True)
+    return "   ".join(cell.ljust(width) for cell, width in pairs).rstrip()

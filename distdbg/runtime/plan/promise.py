@@ -1,0 +1,45 @@
+"""What each kind promises: which places are one memory, and what the outputs hold in the end."""
+
+from __future__ import annotations
+
+from distdbg.runtime.call import Kind
+from distdbg.runtime.plan.contents import Value
+from distdbg.runtime.plan.problem import Problem
+
+
+def in_place_block(problem: Problem) -> tuple[int, int] | None:
+    """The (input block, output block) of `problem` that are, or may be, the same memory."""
+    match problem.kind:
+        case Kind.ALL_REDUCE:
+            return 0, 0
+        case Kind.BROADCAST | Kind.REDUCE:
+            return (0, 0) if problem.rank == problem.root else None
+        case Kind.ALL_GATHER:
+            return 0, problem.rank
+        case Kind.GATHER:
+            return (0, problem.rank) if problem.rank == problem.root else None
+        case Kind.SCATTER:
+            return (problem.rank, 0) if problem.rank == problem.root else None
+        case Kind.REDUCE_SCATTER:
+            return problem.rank, 0
+        case _:
+            return None
+
+
+def expected_value(problem: Problem, block: int) -> Value:
+    """What output block `block` must hold in the end."""
+    match problem.kind:
+        case Kind.ALL_REDUCE | Kind.REDUCE:
+            return Value(tuple((rank, 0, 0) for rank in range(problem.size)), 1)
+        case Kind.REDUCE_SCATTER:
+            return Value(tuple((rank, problem.rank, 0) for rank in range(problem.size)), 1)
+        case Kind.BROADCAST:
+            return Value(((problem.root, 0, 0),), 0)
+        case Kind.SCATTER:
+            return Value(((problem.root, problem.rank, 0),), 0)
+        case Kind.ALL_GATHER | Kind.GATHER:
+            return Value(((block, 0, 0),), 0)
+        case Kind.ALL_TO_ALL:
+            return Value(((block, problem.rank, 0),), 0)
+        case Kind.BARRIER | Kind.SEND | Kind.RECV:
+            raise ValueError(f"{problem.kind.label} has no result")
