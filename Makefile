@@ -25,14 +25,14 @@ help: ## List the targets
 
 # ------------------------------------------------------------------------------------- set-up
 
-$(STAMPS)/venv: scripts/venv.sh
+$(STAMPS)/venv:
 	@sh scripts/venv.sh $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/build: $(STAMPS)/venv pyproject.toml $(NATIVE)
 	@echo "installing distdbg into $(VENV) (editable; compiles native/)"
 	@$(PIP) --group build
-	@$(PIP) --no-build-isolation --editable .
+	@$(PIP) --no-build-isolation --editable . -C cmake.define.DISTDBG_WERROR=$(if $(CI),ON,OFF)
 	@touch $@
 
 # One stamp per dependency group of pyproject.toml.
