@@ -1,0 +1,96 @@
+# Every target does its own set-up: Python >= 3.11 and a C++20 compiler are all that is assumed.
+# `make help` lists the targets. Stamps in .venv say what is installed already.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check install -qq
+# The path is part of the name: a checkout that was moved or copied installs itself again.
+STAMPS := $(VENV)/stamps$(subst /,.,$(CURDIR))
+# Directories are listed too: their times change when a file is added or removed.
+NATIVE := CMakeLists.txt $(shell find native -type d -o -name '*.[ch]pp')
+REQUIRE := torch,mpi
+CPP_FILES := $(shell find native -name '*.[ch]pp')
+PYTHON_DIRS := $(wildcard distdbg tests examples benchmarks scripts docs)
+export PIP_NO_INPUT := 1
+export PYTHONUNBUFFERED := 1
+
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help build demo test check format format-check lint types docs sanitize bench dist clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
+	  | while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
+
+# ------------------------------------------------------------------------------------- set-up
+
+$(STAMPS)/venv:
+	@sh scripts/venv.sh $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/build: $(STAMPS)/venv pyproject.toml $(NATIVE)
+	@echo "installing distdbg into $(VENV) (editable; compiles native/)"
+	@$(PIP) --group build
+	@$(PIP) --no-build-isolation --editable . -C cmake.define.DISTDBG_WERROR=$(if $(CI),ON,OFF)
+	@touch $@
+
+# One stamp per dependency group of pyproject.toml.
+$(STAMPS)/group-%: $(STAMPS)/venv pyproject.toml
+	@echo "installing the dependency group '$*' into $(VENV)"
+	@$(PIP) --group $*
+	@touch $@
+
+BUILT := $(STAMPS)/build
+TESTS := $(BUILT) $(STAMPS)/group-test
+LINT := $(STAMPS)/group-lint
+PEERS := $(STAMPS)/group-torch $(STAMPS)/group-mpi
+
+# ------------------------------------------------------------------------------------ targets
+
+build: $(BUILT) ## Compile native/ and install the package into .venv
+
+demo: $(BUILT) ## A 4-rank fit, then the same job with one rank that is wrong
+	@$(PY) examples/demo.py
+
+test: $(TESTS) ## Run the tests (ARGS= goes to pytest)
+	$(PY) -m pytest $(ARGS)
+
+check: format-check lint types $(TESTS) $(PEERS) ## All that CI checks; a missing peer is a failure
+	$(PY) -m pytest --run-slow --require=$(REQUIRE) $(ARGS)
+
+format: $(LINT) ## Format Python and C++ in place
+	$(VENV)/bin/ruff format $(PYTHON_DIRS)
+	$(VENV)/bin/ruff check --fix-only --quiet $(PYTHON_DIRS)
+	$(VENV)/bin/clang-format -i $(CPP_FILES)
+
+format-check: $(LINT)
+	$(VENV)/bin/ruff format --check $(PYTHON_DIRS)
+	$(VENV)/bin/clang-format --dry-run -Werror $(CPP_FILES)
+
+lint: $(LINT) ## Lint, and the directions of imports
+	$(VENV)/bin/ruff check $(PYTHON_DIRS)
+	$(VENV)/bin/lint-imports --no-cache
+
+types: $(LINT) $(BUILT) ## mypy --strict, with a stub made from the extension
+	@$(PY) -m nanobind.stubgen --quiet -m distdbg._native -o distdbg/_native.pyi
+	$(VENV)/bin/mypy --strict distdbg
+
+docs: $(STAMPS)/group-docs $(BUILT) ## Build the site into docs/_build/html
+	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "wrote docs/_build/html/index.html"
+
+sanitize: $(STAMPS)/venv ## native/tests under ASan+UBSan, and under TSan
+	@$(PIP) --group build
+	sh scripts/sanitize.sh $(VENV) address,undefined
+	sh scripts/sanitize.sh $(VENV) thread
+
+bench: $(BUILT) $(PEERS) ## Times beside torch gloo, Open MPI and MPICH
+	$(PY) -m benchmarks $(ARGS)
+
+dist: $(STAMPS)/group-dist $(STAMPS)/group-test ## Wheel and sdist, tested outside the checkout
+	sh scripts/dist.sh $(VENV)
+
+clean: ## Remove all that was built or installed here
+	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f distdbg/_native.pyi distdbg/_native*.so

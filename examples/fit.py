@@ -1,0 +1,128 @@
+"""A data-parallel fit in NumPy: every rank has its share of the data, gradients are averaged.
+
+    python examples/fit.py                    four ranks fit a two-layer network
+    python examples/fit.py --wrong-rank 2     rank 2 was started with another hidden size
+
+The network learns to tell the two arms of a spiral apart. The ranks begin with the same weights
+(rank 0 broadcasts them) and take the same steps, so the model is the same on all of them; the
+last line proves it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import numpy as np
+
+import distdbg as dist
+
+STEPS = 1_000
+POINTS_PER_RANK = 4_000
+BATCH = 500
+HIDDEN = 128
+LEARNING_RATE = 0.3
+
+
+def spiral(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Points of two interleaved arms, and which arm each is on."""
+    arm = rng.integers(0, 2, count)
+    turn = rng.uniform(0.25, 3.5, count)
+    angle = np.pi * (turn + arm)
+    points = np.stack([turn * np.cos(angle), turn * np.sin(angle)], axis=1)
+    points += rng.normal(0.0, 0.04, points.shape)
+    return points.astype(np.float32), arm.astype(np.float32)[:, None]
+
+
+class Network:
+    """Two layers; its weights and its gradients are lists of arrays in the same order."""
+
+    def __init__(self, hidden: int, rng: np.random.Generator) -> None:
+        self.weights = [
+            rng.normal(0.0, 1.5, (2, hidden)).astype(np.float32),
+            rng.normal(0.0, 1.5, hidden).astype(np.float32),
+            rng.normal(0.0, hidden**-0.5, (hidden, 1)).astype(np.float32),
+            np.zeros(1, np.float32),
+        ]
+
+    def loss_and_gradients(
+        self, points: np.ndarray, arms: np.ndarray
+    ) -> tuple[float, list[np.ndarray]]:
+        inner_weight, inner_bias, outer_weight, outer_bias = self.weights
+        inner = np.tanh(points @ inner_weight + inner_bias)
+        guess = 1.0 / (1.0 + np.exp(-np.clip(inner @ outer_weight + outer_bias, -30.0, 30.0)))
+        loss = -np.mean(arms * np.log(guess + 1e-7) + (1.0 - arms) * np.log(1.0 - guess + 1e-7))
+        outer_error = (guess - arms) / np.float32(len(points))
+        inner_error = (outer_error @ outer_weight.T) * (1.0 - inner**2)
+        gradients = [
+            points.T @ inner_error,
+            inner_error.sum(axis=0),
+            inner.T @ outer_error,
+            outer_error.sum(axis=0),
+        ]
+        return float(loss), gradients
+
+
+def fit(hidden: int) -> None:
+    """What one rank does; every rank of the group calls it."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    rng = np.random.default_rng(rank)
+    points, arms = spiral(POINTS_PER_RANK, rng)
+    network = Network(hidden, rng)
+    velocity = [np.zeros_like(weight) for weight in network.weights]
+    for weight in network.weights:
+        dist.broadcast(weight, src=0)
+
+    started = time.monotonic()
+    for step in range(STEPS + 1):
+        batch = rng.integers(0, POINTS_PER_RANK, BATCH)
+        loss, gradients = network.loss_and_gradients(points[batch], arms[batch])
+        for gradient in gradients:
+            dist.all_reduce(gradient, op=dist.ReduceOp.AVG)
+        for weight, speed, gradient in zip(network.weights, velocity, gradients, strict=True):
+            speed *= 0.9
+            speed -= LEARNING_RATE * gradient
+            weight += speed
+        if step % 100 == 0:
+            mean_loss = np.array([loss])
+            dist.all_reduce(mean_loss, op=dist.ReduceOp.AVG)
+            if rank == 0:
+                print(f"step {step:4d}   loss {mean_loss[0]:.4f}", flush=True)
+
+    everywhere = [np.empty_like(network.weights[0]) for _ in range(world_size)]
+    dist.all_gather(everywhere, network.weights[0])
+    if rank == 0:
+        same = all(np.array_equal(other, everywhere[0]) for other in everywhere)
+        took_s = time.monotonic() - started
+        print(f"{world_size} ranks, {STEPS:,} steps in {took_s:.1f} s; ", end="")
+        print(f"weights are {'bitwise equal' if same else 'NOT equal'} on all ranks", flush=True)
+
+
+def run_rank(rank: int, wrong_rank: int | None) -> None:
+    """The life of one rank, from joining to leaving."""
+    dist.init_process_group("gloo")
+    try:
+        fit(HIDDEN + 1 if rank == wrong_rank else HIDDEN)
+    except dist.DistError as error:
+        # One write per rank: lines of several ranks do not mix.
+        sys.stdout.write(f"rank {rank}: {type(error).__name__}: {error}\n")
+        sys.stdout.flush()
+        # A mismatch leaves the group in order, so the ranks can still wait for each other: the
+        # first to fail ends the others, and each shall have its say before.
+        dist.barrier()
+        raise
+    finally:
+        dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--wrong-rank", type=int, help="this rank makes a wider network")
+    args = parser.parse_args()
+    dist.spawn(run_rank, args=(args.wrong_rank,), nprocs=args.ranks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Builds native/tests with the sanitizer $2 (tools from the venv $1) and runs them.
+set -eu
+tools=$(cd "$1/bin" && pwd)
+sanitizer=$2
+build=build/sanitize-$(printf %s "$sanitizer" | tr , -)
+PATH=$tools:$PATH
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=1
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDISTDBG_BINDINGS=OFF \
+  -DDISTDBG_NATIVE_TESTS=ON -DDISTDBG_WERROR=ON "-DDISTDBG_SANITIZE=$sanitizer" >/dev/null
+cmake --build "$build"
+# --no-tests=error: no test at all must not look like success.
+ctest --test-dir "$build" --output-on-failure --no-tests=error

@@ -1,0 +1,54 @@
+"""Every exception class: pickles with its facts, has an exit code, and is in the reference."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from distdbg import errors
+
+
+def error_classes() -> list[type[errors.DistError]]:
+    return [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.DistError)
+    ]
+
+
+def with_facts(cls: type[errors.DistError]) -> errors.DistError:
+    """An instance whose every fact differs from its default."""
+    examples = {"int": 7, "float": 1.5, "str": "dp", "Iterable[int]": [0, 3], "str | None": "act"}
+    examples["Sequence[str]"] = ["more"]
+    facts = {
+        name: examples[str(parameter.annotation)]
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    return cls("all_reduce #7 failed", **facts)
+
+
+@pytest.mark.parametrize("cls", error_classes(), ids=lambda cls: cls.__name__)
+def test_an_error_pickles_with_all_its_facts(cls: type[errors.DistError]) -> None:
+    error = with_facts(cls)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is cls
+    assert vars(copy) == vars(error)
+    assert str(copy) == str(error)
+
+
+@pytest.mark.parametrize("cls", error_classes(), ids=lambda cls: cls.__name__)
+def test_an_error_begins_with_a_line_that_stands_alone(cls: type[errors.DistError]) -> None:
+    first, *rest = str(with_facts(cls)).splitlines()
+    assert first == "all_reduce #7 failed"
+    assert rest == ["  more", "  hint: act"]
+
+
+@pytest.mark.parametrize("cls", error_classes(), ids=lambda cls: cls.__name__)
+def test_an_error_has_an_exit_code_that_a_shell_can_tell_from_success(
+    cls: type[errors.DistError],
+) -> None:
+    assert 2 <= cls.exit_code <= 125
+    assert cls.__doc__

@@ -1,0 +1,75 @@
+"""What importing a module loads, looked at from a fresh interpreter.
+
+import-linter sees a static graph; only sys.modules knows of lazy imports and of what a parent
+package pulls in.
+"""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import distdbg
+
+PACKAGE = Path(distdbg.__file__).parent
+HEAVY = {"numpy", "ml_dtypes", "torch", "cupy", "mpi4py"}
+OBSERVER_LIBRARIES = {"rich", "textual", "prometheus_client", "opentelemetry"}
+NATIVE = {"distdbg._native", "distdbg.native"}
+
+
+def modules_after(statement: str) -> set[str]:
+    script = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+def loaded_of(loaded: set[str], names: set[str]) -> set[str]:
+    """Those of `names` that are in `loaded`, themselves or by a submodule."""
+    return {name for name in names if any(f"{full}.".startswith(f"{name}.") for full in loaded)}
+
+
+def test_importing_the_package_loads_neither_arrays_nor_the_extension() -> None:
+    loaded = modules_after("import distdbg")
+    assert not loaded_of(loaded, HEAVY | OBSERVER_LIBRARIES | NATIVE)
+
+
+def test_a_rank_loads_no_library_of_the_observers_and_no_torch() -> None:
+    # Naming one function is enough: the lazy package then imports the runtime behind it.
+    statement = "import distdbg\ndistdbg.init_process_group"
+    loaded = modules_after(statement)
+    assert not loaded_of(loaded, OBSERVER_LIBRARIES | {"torch", "cupy", "mpi4py"})
+
+
+def test_errors_load_only_the_standard_library() -> None:
+    loaded = modules_after("import distdbg.errors")
+    ours = {name for name in loaded if name.split(".")[0] == "distdbg"}
+    assert ours <= {"distdbg", "distdbg.errors"}
+    assert not loaded_of(loaded, HEAVY | OBSERVER_LIBRARIES)
+
+
+def existing(names: list[str]) -> list[str]:
+    found = {module.name for module in pkgutil.iter_modules([str(PACKAGE)])}
+    return [name for name in names if name in found]
+
+
+@pytest.mark.parametrize("name", existing(["record", "control", "diagnose", "render", "export"]))
+def test_an_observer_needs_neither_the_extension_nor_arrays(name: str) -> None:
+    loaded = modules_after(f"import distdbg.{name}")
+    assert not loaded_of(loaded, HEAVY | NATIVE | {"distdbg.runtime", "distdbg.torch_bridge"})
+
+
+OBSERVERS = {f"distdbg.{name}" for name in ("diagnose", "render", "export", "tui", "agent")}
+
+
+@pytest.mark.parametrize("name", existing(["runtime", "check", "launch", "testing", "debugger"]))
+def test_the_observed_column_loads_nothing_of_the_observers(name: str) -> None:
+    loaded = modules_after(f"import distdbg.{name}")
+    assert not loaded_of(loaded, OBSERVERS | OBSERVER_LIBRARIES | {"torch"})
