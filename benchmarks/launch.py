@@ -19,10 +19,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case
+from benchmarks.machine import die_with_parent
 from benchmarks.measure import Limits
 from benchmarks.peers import Start
 
@@ -97,6 +99,8 @@ def run_commands(
                         stdout=sink,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
+                        # Ends a launcher of MPI, and it its ranks, when we are killed.
+                        preexec_fn=partial(die_with_parent, signal.SIGTERM),
                     )
                 )
             while True:
@@ -142,7 +146,12 @@ def _last_words(output: Path) -> str:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[tuple[Path, Path]]:
-    """A folder for files and one in shared memory for Open MPI's segments."""
+    """A folder for files and one in shared memory for Open MPI's segments.
+
+    MPICH cannot be told where to put its segments, and leaves them when it is killed; so those that
+    came meanwhile and that no process maps are removed as well.
+    """
+    before = set(_mpich_segments())
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     shm_folder = Path(tempfile.mkdtemp(prefix="bench-", dir="/dev/shm"))
     try:
@@ -150,6 +159,21 @@ def _scratch() -> Iterator[tuple[Path, Path]]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(shm_folder, ignore_errors=True)
+        for segment in set(_mpich_segments()) - before:
+            if not _is_mapped(segment):
+                segment.unlink(missing_ok=True)
+
+
+def _mpich_segments() -> list[Path]:
+    return list(Path("/dev/shm").glob("mpich_shm_*"))
+
+
+def _is_mapped(file: Path) -> bool:
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if str(file) in maps.read_text():
+                return True
+    return False
 
 
 def free_port() -> int:

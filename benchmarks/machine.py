@@ -1,11 +1,20 @@
-"""Facts about the machine without which a time says nothing; reads /proc, changes nothing."""
+"""What the kernel tells and does for us: facts without which a time says nothing, and the death signal."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import platform
+import signal
 from pathlib import Path
+
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Have the kernel send this process a signal when whoever started it ends, however it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def current_cpu() -> int:

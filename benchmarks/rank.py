@@ -6,7 +6,6 @@ measured before a crash is kept.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
@@ -16,22 +15,15 @@ from pathlib import Path
 
 from benchmarks.cases import Case
 from benchmarks.libraries import open_library
-from benchmarks.machine import current_cpu
+from benchmarks.machine import current_cpu, die_with_parent
 from benchmarks.measure import Limits, measure
-
-PR_SET_PDEATHSIG = 1
 
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 """Who says which rank this is: launch.py, Open MPI's launcher, MPICH's launcher."""
 
 
-def die_with_parent() -> None:
-    """Ask the kernel to end this rank with whoever started it, also when that is killed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def main(text: str) -> None:
-    die_with_parent()
+    die_with_parent(signal.SIGKILL)
     order = json.loads(text)
     rank = next(int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ)
     if order["pin"]:
