@@ -2,13 +2,13 @@
 
 Both are plain values. Every decision a maker takes depends only on facts that are equal on all
 ranks of a legal call, so that ranks which never talk to each other choose the same algorithm:
-the whole `Topology`, and of a `Problem` its kind, size, root, itemsize and `even`, plus
+the whole `Topology`, and of a `Problem` its kind, size, root and itemsize, plus
 
     broadcast, scatter, reduce_scatter's output    the size of a block, where all blocks are equal
     all_reduce, reduce, gather                     in_nbytes[0]
     all_gather                                     all of out_nbytes (blocks may differ)
     reduce_scatter                                 all of in_nbytes (blocks may differ)
-    all_to_all                                     in_nbytes[0], and only when `even`
+    all_to_all                                     nothing: the sizes may differ freely
 """
 
 from __future__ import annotations
@@ -33,9 +33,6 @@ class Problem:
     itemsize: int = 1
     in_nbytes: tuple[int, ...] = ()
     out_nbytes: tuple[int, ...] = ()
-    #: all_to_all called without split sizes: all blocks of all ranks are equal. A rank with
-    #: equal split sizes must not claim it: it cannot know what its peers pass.
-    even: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,5 +99,4 @@ def uniform_problem(
         itemsize=itemsize,
         in_nbytes=inputs,
         out_nbytes=outputs,
-        even=True,
     )

@@ -235,11 +235,13 @@ class _Run:
         if step.src is Space.SLOT and self.gates_passed == 0:
             self.fault(FaultKind.TOO_EARLY, rank, at, "reads a slot that nobody has filled")
         if owner != rank:
-            self.note_remote_read(rank, at, step.src, step.kind)
+            # An exchange finds its own way to the bytes, and ends with the gate that takes.
+            if step.kind is not StepKind.EXCHANGE:
+                self.note_remote_read(rank, at, step.src)
             self.accesses_of(memory, owner).reads.append((begin, end, rank, at))
         return memory.read(begin, end)
 
-    def note_remote_read(self, rank: int, at: int, space: Space, kind: StepKind) -> None:
+    def note_remote_read(self, rank: int, at: int, space: Space) -> None:
         """Whether an array of a peer may be read now."""
         if space is Space.SLOT:
             return
@@ -251,7 +253,7 @@ class _Run:
             self.fault(
                 FaultKind.NOT_RELEASED, rank, at, "the peer may have left and reused its array"
             )
-        if not self.topology.single_copy and kind is not StepKind.EXCHANGE:
+        if not self.topology.single_copy:
             self.fault(FaultKind.NOT_REACHABLE, rank, at, f"reads {space.name} of a peer")
 
     def store(self, rank: int, at: int, step: Step, parts: list[tuple[int, int, Content]]) -> None:
@@ -333,8 +335,9 @@ class _Run:
                 text = f"expects {nbytes} bytes from rank {peer}, which sends {sizes[1][rank]}"
                 self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, text)
                 continue
-            if peer != rank:
-                self.note_remote_read(rank, at, Space.INPUT, StepKind.EXCHANGE)
+            if peer != rank and self.gates_passed == 0:
+                text = "reads a peer's sizes, which are not published yet"
+                self.fault(FaultKind.TOO_EARLY, rank, at, text)
             if nbytes:
                 part = Step(
                     StepKind.EXCHANGE, peer, Space.INPUT, rank, 0, Space.OUTPUT, peer, 0, nbytes

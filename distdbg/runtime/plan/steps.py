@@ -20,14 +20,15 @@ Steps
                where src is the same place on every rank (so the result is bitwise the same
                whoever computes it); with AVG, the result is then divided by n
     EXCHANGE   for every rank p, starting after oneself: OUTPUT block p = INPUT block `rank` of p.
-               Sizes come from the published tables (uneven all_to_all); nbytes is their sum,
-               for predictions only.
+               Sizes come from the published tables (uneven all_to_all), and so does the way the
+               bytes travel: it brings the gates it needs itself, also the last one. nbytes is
+               the sum of the sizes, for predictions only.
 
 What makes a plan right (the simulator checks it)
     - SLOT is double: a write before gate number g goes to the half g & 1, a read after gate g and
       before gate g+1 reads the half g & 1. So a value in a slot lives for exactly one gate.
       Writes by one rank to its slot before one gate must not overlap.
-    - Between two gates nobody reads what its owner writes: after a PULL, FOLD_ALL or EXCHANGE that
+    - Between two gates nobody reads what its owner writes: after a PULL or FOLD_ALL that
       reads a peer's INPUT or OUTPUT, a GATE must follow before the plan ends, and the owner may not
       write that place between the same two gates.
     - All ranks pass the same number of gates.

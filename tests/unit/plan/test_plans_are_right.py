@@ -269,13 +269,6 @@ def test_a_slot_smaller_than_a_cache_line_is_refused() -> None:
         Topology(single_copy=True, slot_nbytes=63)
 
 
-def test_equal_split_sizes_do_not_use_the_slots() -> None:
-    topology = Topology(single_copy=True, slot_nbytes=1 << 20)
-    problem = uniform_problem(Kind.ALL_TO_ALL, 0, 4, 8)
-    assert make_plan(problem, topology).algorithm == "slots"
-    assert make_plan(replace(problem, even=False), topology).algorithm == "exchange"
-
-
 @pytest.mark.parametrize("size", [2, 4, 64])
 def test_small_all_reduce_needs_one_gate(size: int) -> None:
     topology = Topology(single_copy=True, slot_nbytes=1 << 20)

@@ -156,9 +156,14 @@ def test_a_gate_must_follow_after_reading_an_array_of_a_peer() -> None:
     assert run(unreleased, unreleased, topology=NEAR) == {FaultKind.NOT_RELEASED}
 
 
-def test_an_exchange_must_be_followed_by_a_gate() -> None:
+def test_an_exchange_needs_a_gate_before_it() -> None:
+    plan = [Step(StepKind.EXCHANGE), GATE]
+    assert FaultKind.TOO_EARLY in run(plan, plan, kind=Kind.ALL_TO_ALL)
+
+
+def test_an_exchange_brings_its_own_last_gate() -> None:
     plan = [GATE, Step(StepKind.EXCHANGE)]
-    assert run(plan, plan, kind=Kind.ALL_TO_ALL) == {FaultKind.NOT_RELEASED}
+    assert run(plan, plan, kind=Kind.ALL_TO_ALL) == set()
 
 
 def test_arrays_of_peers_need_single_copy() -> None:
