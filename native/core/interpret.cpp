@@ -40,7 +40,7 @@ Block Group::peer_block(const Running& op, std::uint32_t peer, Space space,
   SlotHeader& slot = segment_.slot(peer, op.first_gate);
   const std::uint32_t count = space == Space::input ? slot.in_count : slot.out_count;
   if (block >= count)
-    throw Error(Fault::mismatch, "a peer published fewer blocks than this rank expects", 0,
+    throw Error(Fault::system, "a peer published fewer blocks than the plan reads", 0,
                 static_cast<int>(peer));
   return (space == Space::input ? segment_.in_blocks(slot) : segment_.out_blocks(slot))[block];
 }
@@ -57,7 +57,7 @@ const std::byte* Group::peer_bytes(const Running& op, const Step& step, std::uin
   const Block block = peer_block(op, peer, step.src_space, step.src_block);
   const std::uint64_t at = step.src_offset + offset;
   if (at + nbytes > block.nbytes)
-    throw Error(Fault::mismatch, "a peer's block is smaller than expected", 0,
+    throw Error(Fault::system, "a peer's block is smaller than the plan reads", 0,
                 static_cast<int>(peer));
   if (is_local_[peer]) return reinterpret_cast<const std::byte*>(block.address) + at;
   read_peer(peer, block.address + at, scratch, nbytes);
@@ -191,15 +191,14 @@ void Group::run(const Plan& plan, const Describe& describe, std::span<const Regi
   Running op{plan, inputs, outputs, gate_ + 1, in_background};
   SlotHeader& slot = segment_.slot(rank_, gate_ + 1);
   slot.fingerprint = plan.fingerprint;
-  if (plan.publishes) {
-    const auto publish = [&](const std::vector<Cut>& cuts, Space space, Block* blocks) {
-      for (std::uint32_t i = 0; i < cuts.size(); ++i)
-        blocks[i] = {reinterpret_cast<std::uint64_t>(op.own(space, i)), cuts[i].nbytes};
-      return static_cast<std::uint32_t>(cuts.size());
-    };
-    slot.in_count = publish(plan.in_cuts, Space::input, segment_.in_blocks(slot));
-    slot.out_count = publish(plan.out_cuts, Space::output, segment_.out_blocks(slot));
-  }
+  // Always: whether peers will read our blocks is for their plans to know, not for ours.
+  const auto publish = [&](const std::vector<Cut>& cuts, Space space, Block* blocks) {
+    for (std::uint32_t i = 0; i < cuts.size(); ++i)
+      blocks[i] = {reinterpret_cast<std::uint64_t>(op.own(space, i)), cuts[i].nbytes};
+    return static_cast<std::uint32_t>(cuts.size());
+  };
+  slot.in_count = publish(plan.in_cuts, Space::input, segment_.in_blocks(slot));
+  slot.out_count = publish(plan.out_cuts, Space::output, segment_.out_blocks(slot));
 
   if (plan.exchanges) stage_exchange(op, 0);
   bool is_first_gate = true;

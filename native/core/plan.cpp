@@ -35,7 +35,7 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
       case StepKind::gate: gated = true; break;
       case StepKind::exchange:
         check(gated && in_cuts.size() == size && out_cuts.size() == size, "exchange");
-        exchanges = publishes = true;
+        exchanges = true;
         break;
       case StepKind::pull:
       case StepKind::copy:
@@ -46,8 +46,6 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
         if (is_local_src)
           check_range(*this, slot_nbytes, step.src_space, step.src_block, step.src_offset,
                       step.nbytes);
-        else
-          publishes = true;
         check(step.src_block < size, "block");
         check(gated || step.dst_space == Space::slot, "output is written before the first gate");
         check_range(*this, slot_nbytes, step.dst_space, step.dst_block, step.dst_offset,

@@ -39,9 +39,7 @@ struct Plan {
   ReduceKind reduce = ReduceKind::sum;
   Dtype dtype = Dtype::uint8;
   std::uint64_t fingerprint = 0;
-  // Derived by `finish`: do peers read our blocks (then their addresses are published)?
-  bool publishes = false;
-  bool exchanges = false;
+  bool exchanges = false;  // derived by `finish`
 
   // Checks what the interpreter relies on; throws Error(Fault::usage).
   void finish(std::uint32_t size, std::uint64_t slot_nbytes);
