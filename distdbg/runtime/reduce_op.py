@@ -49,6 +49,10 @@ class RedOpType(IntEnum):
     PREMUL_SUM = 8
 
 
+# Inside ReduceOp the name RedOpType means the attribute.
+_Kind = RedOpType
+
+
 class _AlsoBareKinds(type):
     # torch's rule: isinstance(ReduceOp.SUM, ReduceOp). It is what makes the declarations below honest.
     def __instancecheck__(cls, instance: object) -> bool:
@@ -61,11 +65,11 @@ class ReduceOp(metaclass=_AlsoBareKinds):
     __slots__ = ("code", "factor", "op")
 
     code: int
-    op: RedOpType
+    op: _Kind
     #: Multiplies each rank's input before the sum; None unless made by make_premul_sum().
     factor: float | None
 
-    RedOpType: ClassVar[type[RedOpType]]
+    RedOpType: ClassVar[type[_Kind]]
     SUM: ClassVar[ReduceOp]
     AVG: ClassVar[ReduceOp]
     PRODUCT: ClassVar[ReduceOp]
@@ -76,7 +80,7 @@ class ReduceOp(metaclass=_AlsoBareKinds):
     BXOR: ClassVar[ReduceOp]
     PREMUL_SUM: ClassVar[ReduceOp]
 
-    def __init__(self, op: ReduceOp | RedOpType) -> None:
+    def __init__(self, op: ReduceOp | _Kind) -> None:
         if not isinstance(op, RedOpType):
             raise UsageError(
                 f"ReduceOp() takes a member of ReduceOp.RedOpType such as ReduceOp.SUM, got {op!r}"

@@ -27,7 +27,8 @@ class View {
   std::uint64_t nbytes() const { return static_cast<std::uint64_t>(buffer_.len); }
   std::uint64_t count() const { return nbytes() / static_cast<std::uint64_t>(buffer_.itemsize); }
   int dtype_code() const { return dtype_code_; }
-  bool readonly() const { return buffer_.readonly != 0; }
+  // Also for writable memory that was asked for reading only.
+  bool readonly() const { return !writable_; }
   nb::tuple shape() const;
 
   // For Python only: the object the caller meant when this one is a stand-in for it (None: the same), and
@@ -38,6 +39,7 @@ class View {
  private:
   Py_buffer buffer_{};
   int dtype_code_;
+  bool writable_;
 };
 
 }  // namespace distdbg

@@ -1,9 +1,10 @@
+// How a View gets and gives back its memory, and what of it Python sees.
 #include "view.hpp"
 
 namespace distdbg {
 
 View::View(nb::handle object, bool writable, int dtype_code)
-    : array(nb::borrow(object)), finish(nb::none()), dtype_code_(dtype_code) {
+    : array(nb::borrow(object)), finish(nb::none()), dtype_code_(dtype_code), writable_(writable) {
   if (dtype_code != unknown_dtype && !is_dtype(dtype_code)) {
     throw nb::value_error("not a dtype code");
   }

@@ -1,7 +1,9 @@
-// The kernels for any machine with AVX2 (x86-64-v3).
+// The kernels for any machine with AVX2 and F16C, that is x86-64-v3.
 #if defined(__x86_64__)
 
 // All headers of others first: what follows the pragma is compiled for this instruction set only.
+#include <immintrin.h>
+
 #include <cstdint>
 #include <type_traits>
 
@@ -9,12 +11,13 @@
 #include "reduce_table.hpp"
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,bmi,bmi2,lzcnt,popcnt,movbe"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,f16c"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,bmi,bmi2,lzcnt,popcnt,movbe")
+#pragma GCC target("avx2,f16c")
 #endif
 
+#define DISTDBG_F16C
 #include "reduce_kernels.hpp"
 
 namespace distdbg {

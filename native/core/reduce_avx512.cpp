@@ -2,6 +2,8 @@
 #if defined(__x86_64__)
 
 // All headers of others first: what follows the pragma is compiled for this instruction set only.
+#include <immintrin.h>
+
 #include <cstdint>
 #include <type_traits>
 
@@ -9,12 +11,13 @@
 #include "reduce_table.hpp"
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,bmi,bmi2,lzcnt,popcnt,movbe,avx512f,avx512bw,avx512cd,avx512dq,avx512vl"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,bmi,bmi2,lzcnt,popcnt,movbe,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")
+#pragma GCC target("avx2,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")
 #endif
 
+#define DISTDBG_F16C
 #include "reduce_kernels.hpp"
 
 namespace distdbg {

@@ -77,6 +77,11 @@ struct Wrapping<std::uint8_t> {
 template <class T>
 using Wrap = typename Wrapping<T>::type;
 
+template <class T>
+T choose(int condition, T a, T b) {
+  return {static_cast<decltype(a.bits)>(select(condition != 0, a.bits, b.bits))};
+}
+
 struct Sum {
   template <class T>
   static T apply(T a, T b) {
@@ -111,7 +116,7 @@ struct Min {
   static T apply(T a, T b) {
     if constexpr (is_small_float<T>) {
       const float x = a.widen(), y = b.widen();
-      return static_cast<int>(x <= y) | static_cast<int>(x != x) ? a : b;
+      return choose(static_cast<int>(x <= y) | static_cast<int>(x != x), a, b);
     } else if constexpr (is_native_float<T>) {
       return static_cast<int>(a <= b) | static_cast<int>(a != a) ? a : b;
     } else {
@@ -126,7 +131,7 @@ struct Max {
   static T apply(T a, T b) {
     if constexpr (is_small_float<T>) {
       const float x = a.widen(), y = b.widen();
-      return static_cast<int>(x >= y) | static_cast<int>(x != x) ? a : b;
+      return choose(static_cast<int>(x >= y) | static_cast<int>(x != x), a, b);
     } else if constexpr (is_native_float<T>) {
       return static_cast<int>(a >= b) | static_cast<int>(a != a) ? a : b;
     } else {
@@ -162,6 +167,16 @@ struct Xor {
   }
 };
 
+}  // namespace
+}  // namespace distdbg
+
+#if defined(DISTDBG_F16C)
+#include "reduce_f16c.hpp"
+#endif
+
+namespace distdbg {
+namespace {
+
 // Unaligned element access: user buffers come from anywhere (a slice of a bytearray, a message).
 template <class T>
 struct [[gnu::packed]] Unaligned {
@@ -173,8 +188,12 @@ void reduce_loop(void* dst, const void* a, const void* b, std::uint64_t count) {
   auto* const out = static_cast<Unaligned<T>*>(dst);
   const auto* const left = static_cast<const Unaligned<T>*>(a);
   const auto* const right = static_cast<const Unaligned<T>*>(b);
+  std::uint64_t first = 0;
+#if defined(DISTDBG_F16C)
+  if constexpr (std::is_same_v<T, Float16>) first = reduce_halves<Op>(dst, a, b, count);
+#endif
   DISTDBG_VECTORISE
-  for (std::uint64_t i = 0; i < count; ++i) {
+  for (std::uint64_t i = first; i < count; ++i) {
     out[i].value = Op::apply(T(left[i].value), T(right[i].value));
   }
 }

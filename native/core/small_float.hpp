@@ -19,9 +19,16 @@ enum class Special {
 inline std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
 inline float float_of(std::uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
-// Both sides are computed: a blend, never a jump.
+// Both sides are computed, and blended with a mask: written with ?: the compiler is free to jump, and
+// then the loop around it stays scalar.
+inline std::uint32_t mask_of(bool condition) { return 0u - static_cast<std::uint32_t>(condition); }
 inline std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
-  return condition ? a : b;
+  return (a & mask_of(condition)) | (b & ~mask_of(condition));
+}
+
+// Bits without a sign bit compare as signed numbers, which is what vector instructions can do.
+inline bool at_least(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(a) >= static_cast<std::int32_t>(b);
 }
 
 template <class Storage, int mantissa_bits, int exponent_bits, int bias, Special special>
@@ -65,7 +72,7 @@ struct SmallFloat {
         bits_of(float_of((magnitude << shift) + least_normal) - float_of(least_normal));
     std::uint32_t result = select((magnitude >> mantissa_bits) == 0, denormal, normal);
     if constexpr (special == Special::ieee) {
-      result = select(magnitude >= exponent_mask, (magnitude << shift) | 0x7f800000u, result);
+      result = select(at_least(magnitude, exponent_mask), (magnitude << shift) | 0x7f800000u, result);
     } else {
       result = select(is_nan(code), 0x7fc00000u, result);
     }
@@ -80,16 +87,15 @@ struct SmallFloat {
     const std::uint32_t normal = (magnitude + odd + ((1u << (shift - 1)) - 1) - rebias) >> shift;
     const std::uint32_t denormal =
         bits_of(float_of(magnitude) + float_of(rounder)) - rounder;
-    std::uint32_t result = select(magnitude < least_normal, denormal, normal);
-    // Compared before the shift could wrap: everything from here on rounds beyond the largest.
-    result = select(magnitude >= 0x7f800000u || result >= finite_end, overflow_bits, result);
+    std::uint32_t result = select(at_least(magnitude, least_normal), normal, denormal);
+    result = select(at_least(result, finite_end), overflow_bits, result);
     if constexpr (special == Special::ieee) {
       // The top of the payload is kept, and the NaN is quiet, as the hardware does it.
       const std::uint32_t nan = nan_bits | ((magnitude >> shift) & magnitude_mask);
-      result = select(magnitude > 0x7f800000u, nan, result);
+      result = select(at_least(magnitude, 0x7f800001u), nan, result);
       return {static_cast<Storage>(result | sign)};
     }
-    result = select(magnitude > 0x7f800000u, nan_bits, result);
+    result = select(at_least(magnitude, 0x7f800001u), nan_bits, result);
     if constexpr (special == Special::fnuz) {
       return {static_cast<Storage>(select(result == 0, 0u, result | sign))};
     }
@@ -115,7 +121,7 @@ struct BFloat16 {
     const std::uint32_t code = bits_of(value);
     const std::uint32_t rounded = (code + 0x7fffu + ((code >> 16) & 1u)) >> 16;
     const std::uint32_t nan = ((code >> 16) & 0x8000u) | 0x7fc0u;
-    return {static_cast<std::uint16_t>(select((code & 0x7fffffffu) > 0x7f800000u, nan, rounded))};
+    return {static_cast<std::uint16_t>(select(at_least(code & 0x7fffffffu, 0x7f800001u), nan, rounded))};
   }
 };
 

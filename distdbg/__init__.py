@@ -1,0 +1,89 @@
+"""distdbg: torch.distributed's API over NumPy, CuPy and PyTorch arrays, and an answer when a job
+goes wrong.
+
+    import distdbg as dist
+
+Importing this imports nothing else: every name below is loaded from its module at first use, so
+tools that only read records need no NumPy and no compiled code.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+#: Where each public name lives.
+_HOMES: dict[str, tuple[str, ...]] = {
+    "distdbg.errors": (
+        "CollectiveError", "ConfigError", "DistBackendError", "DistError", "DistNetworkError",
+        "DistStoreError", "InternalError", "MismatchError", "OpTimeout", "PeerLost",
+        "QueueEmptyError", "RendezvousError", "UsageError",
+    ),
+    "distdbg.launch.spawn": ("spawn", "start_processes"),
+    "distdbg.launch.threads": ("run_threads",),
+    "distdbg.runtime.backends.registry": (
+        "Backend", "BackendConfig", "DistributedBackendOptions", "get_default_backend_for_device",
+        "is_backend_available", "is_gloo_available", "is_mpi_available", "is_nccl_available",
+        "is_ucc_available", "is_xccl_available",
+    ),
+    "distdbg.runtime.coalescing": ("_coalescing_manager",),
+    "distdbg.runtime.collectives": (
+        "_all_gather_base", "_reduce_scatter_base", "all_gather", "all_gather_coalesced",
+        "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_reduce_coalesced",
+        "all_to_all", "all_to_all_single", "barrier", "broadcast", "gather", "reduce",
+        "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
+    ),
+    "distdbg.runtime.debug_level": (
+        "DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env",
+    ),
+    "distdbg.runtime.future": ("Future",),
+    "distdbg.runtime.group": ("GroupMember", "ProcessGroup", "group"),
+    "distdbg.runtime.init": (
+        "default_pg_timeout", "destroy_process_group", "init_process_group", "is_available",
+        "is_initialized", "is_torchelastic_launched",
+    ),
+    "distdbg.runtime.monitored_barrier": ("monitored_barrier",),
+    "distdbg.runtime.objects": (
+        "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list",
+        "scatter_object_list", "send_object_list",
+    ),
+    "distdbg.runtime.options": (
+        "AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions", "AllreduceOptions",
+        "BarrierOptions", "BroadcastOptions", "GatherOptions", "ReduceOptions",
+        "ReduceScatterOptions", "ScatterOptions",
+    ),
+    "distdbg.runtime.p2p": ("P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"),
+    "distdbg.runtime.queries": (
+        "get_backend", "get_backend_config", "get_global_rank", "get_group_rank",
+        "get_node_local_rank", "get_pg_count", "get_process_group_ranks", "get_rank",
+        "get_world_size",
+    ),
+    "distdbg.runtime.reduce_op": ("ReduceOp", "make_premul_sum", "reduce_op", "supports_complex"),
+    "distdbg.runtime.rendezvous": ("register_rendezvous_handler", "rendezvous"),
+    "distdbg.runtime.store": ("FileStore", "HashStore", "PrefixStore", "Store", "TCPStore"),
+    "distdbg.runtime.subgroups": (
+        "new_group", "new_subgroups", "new_subgroups_by_enumeration", "shrink_group",
+        "split_group",
+    ),
+    "distdbg.runtime.work": ("Work",),
+    "distdbg.runtime.world": ("record_comm",),
+}  # fmt: skip
+
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(name for name in _HOME_OF if not name.startswith("_"))  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> object:
+    module = _HOME_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'distdbg' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

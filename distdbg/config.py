@@ -1,0 +1,109 @@
+"""Every DISTDBG_* variable: name, type, default, one sentence; nothing else reads them by name.
+
+A value is read when it is asked for, not at import, so a test or a launcher may set the
+environment first. A bad value raises ConfigError naming the variable, the value and what fits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from distdbg.errors import ConfigError
+
+Value = str | int | float | bool | None
+ValueKind = Literal["str", "int", "float", "bool"]
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One row of the table."""
+
+    name: str
+    kind: ValueKind
+    default: Value
+    about: str
+    #: Closed set of values, lower case; empty: anything of the kind.
+    choices: tuple[str, ...] = ()
+    #: Other tools' variables that are read when ours is not set.
+    aliases: tuple[str, ...] = ()
+
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable(
+        "DISTDBG_DEBUG",
+        "str",
+        "detail",
+        "How much every op is checked: off, info or detail.",
+        choices=("off", "info", "detail"),
+        aliases=("TORCH_DISTRIBUTED_DEBUG",),
+    ),
+    Variable(
+        "DISTDBG_TIMEOUT_S",
+        "float",
+        1800.0,
+        "Seconds an op or the creation of a group may take when no timeout is passed.",
+    ),
+    Variable(
+        "DISTDBG_TOKEN",
+        "str",
+        None,
+        "The secret of the run, set by the launcher; every connection is authenticated with it.",
+    ),
+)
+
+_BY_NAME = {variable.name: variable for variable in VARIABLES}
+
+
+def read(name: str, environ: Mapping[str, str] | None = None) -> Value:
+    """Return the value of one variable of the table, or its default."""
+    variable = _BY_NAME[name]
+    environ = os.environ if environ is None else environ
+    for candidate in (variable.name, *variable.aliases):
+        text = environ.get(candidate)
+        if text is not None and text.strip():
+            return _parse(variable, candidate, text.strip())
+    return variable.default
+
+
+def read_str(name: str, environ: Mapping[str, str] | None = None) -> str:
+    """`read` for a variable of kind str that has a default."""
+    return str(read(name, environ))
+
+
+def read_float(name: str, environ: Mapping[str, str] | None = None) -> float:
+    """`read` for a variable of kind float that has a default."""
+    value = read(name, environ)
+    assert isinstance(value, (int, float))  # the table's kind and default say so
+    return float(value)
+
+
+def _parse(variable: Variable, name: str, text: str) -> Value:
+    lowered = text.lower()
+    if variable.choices:
+        if lowered not in variable.choices:
+            raise _bad(name, text, "one of " + ", ".join(variable.choices))
+        return lowered
+    if variable.kind == "bool":
+        if lowered in _TRUE:
+            return True
+        if lowered in _FALSE:
+            return False
+        raise _bad(name, text, "1 or 0")
+    try:
+        if variable.kind == "int":
+            return int(text)
+        if variable.kind == "float":
+            return float(text)
+    except ValueError:
+        raise _bad(name, text, "a number") from None
+    return text
+
+
+def _bad(name: str, text: str, expected: str) -> ConfigError:
+    return ConfigError(f"the variable {name}={text!r} is not valid; expected {expected}")

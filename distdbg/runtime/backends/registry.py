@@ -1,0 +1,270 @@
+"""Which backends there are, by name and device, and how an engine is made from a name.
+
+"gloo" and "distdbg" both name our CPU engine, so programs written for torch run unchanged. nccl,
+mpi, ucc and xccl are known names that are not available; a device whose backend is not available
+may still be named beside one that is ("cpu:gloo,cuda:nccl"): only its ops are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from distdbg.errors import ConfigError, UsageError
+from distdbg.runtime.engine import Engine
+
+if TYPE_CHECKING:
+    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.store import Store
+
+#: Makes a backend object with torch's method names; its two forms are in register_backend.
+BackendMaker = Callable[..., Any]
+
+#: The names of our own engine.
+OWN = ("gloo", "distdbg")
+
+
+@dataclass
+class DistributedBackendOptions:
+    """What a maker registered with extended_api=True gets as its first argument."""
+
+    store: Store
+    group_rank: int
+    group_size: int
+    timeout: timedelta
+    group_id: str
+    global_ranks_in_group: list[int] = field(default_factory=list)
+    enable_reconfigure: bool = False
+
+
+@dataclass(frozen=True)
+class BackendPlugin:
+    """A registered backend."""
+
+    creator_fn: BackendMaker
+    extended_api: bool
+
+
+class Backend(str):
+    """The name of a backend, in lower case; also the register of those made by others."""
+
+    UNDEFINED = "undefined"
+    GLOO = "gloo"
+    NCCL = "nccl"
+    UCC = "ucc"
+    MPI = "mpi"
+    XCCL = "xccl"
+    FAKE = "fake"
+    DISTDBG = "distdbg"
+
+    backend_list: ClassVar[list[str]] = [
+        UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, FAKE, DISTDBG,
+    ]  # fmt: skip
+    default_device_backend_map: ClassVar[dict[str, str]] = {
+        "cpu": GLOO,
+        "cuda": NCCL,
+        "xpu": XCCL,
+        "mps": GLOO,
+    }
+    backend_capability: ClassVar[dict[str, list[str]]] = {
+        GLOO: ["cpu", "cuda"],
+        DISTDBG: ["cpu"],
+        NCCL: ["cuda"],
+        XCCL: ["xpu"],
+        UCC: ["cpu", "cuda"],
+        MPI: ["cpu", "cuda"],
+        FAKE: ["cpu", "cuda", "hpu", "xpu"],
+    }
+    backend_type_map: ClassVar[dict[str, str]] = {name: name for name in backend_list}
+    #: Backends registered by others.
+    plugins: ClassVar[dict[str, BackendPlugin]] = {}
+
+    def __new__(cls, name: str) -> Backend:
+        if not isinstance(name, str):
+            raise UsageError(f"the name of a backend is a str, not {type(name).__name__}: {name!r}")
+        return super().__new__(cls, name.lower())
+
+    @classmethod
+    def register_backend(
+        cls,
+        name: str,
+        func: BackendMaker,
+        extended_api: bool = False,
+        devices: str | list[str] | None = None,
+    ) -> None:
+        """Make `name` a backend.
+
+        func(store, rank, size, timeout), or func(dist_opts, pg_options) with extended_api, returns
+        an object with torch's methods (allreduce, broadcast, ...) or an Engine (run, submit, ...).
+        """
+        lowered = name.lower()
+        if lowered in cls.plugins or lowered in OWN:
+            raise UsageError(f"backend {lowered!r} is registered already")
+        names = [devices] if isinstance(devices, str) else devices
+        for device in names or ():
+            if device not in ("cpu", "cuda"):
+                cls.default_device_backend_map[device] = lowered
+        if lowered not in cls.backend_list:
+            cls.backend_list.append(lowered)
+        setattr(cls, name.upper(), lowered)
+        cls.backend_capability[lowered] = list(names or ("cpu", "cuda"))
+        cls.backend_type_map[lowered] = "custom"
+        cls.plugins[lowered] = BackendPlugin(func, extended_api)
+
+    @classmethod
+    def unregister_backend(cls, name: str) -> None:
+        """Forget a registered backend (torch has no such thing; tests need it)."""
+        lowered = name.lower()
+        del cls.plugins[lowered]
+        cls.backend_list.remove(lowered)
+        del cls.backend_capability[lowered]
+        del cls.backend_type_map[lowered]
+        delattr(cls, lowered.upper())
+        for device, backend in list(cls.default_device_backend_map.items()):
+            if backend == lowered:
+                del cls.default_device_backend_map[device]
+
+
+class BackendConfig:
+    """The backend of each device, read from 'gloo' or 'cpu:gloo,cuda:nccl'."""
+
+    def __init__(self, backend: Backend | str) -> None:
+        self.device_backend_map: dict[str, Backend] = {}
+        text = str(backend).lower()
+        if text in ("", Backend.UNDEFINED):
+            self.device_backend_map = {"cpu": Backend("gloo"), "cuda": Backend("gloo")}
+        elif ":" not in text:
+            devices = Backend.backend_capability.get(text, ["cpu"])
+            self.device_backend_map = {device: Backend(text) for device in devices}
+        else:
+            for pair in text.split(","):
+                device, colon, name = pair.strip().partition(":")
+                if not colon or not device or not name or ":" in name:
+                    raise UsageError(
+                        f"backend {text!r}: {pair!r} is not device:backend",
+                        hint="write for example 'cpu:gloo,cuda:nccl'",
+                    )
+                if device in self.device_backend_map:
+                    raise UsageError(f"backend {text!r} names device {device!r} twice")
+                self.device_backend_map[device] = Backend(name)
+
+    def get_device_backend_map(self) -> dict[str, Backend]:
+        """Return the backend of each device."""
+        return self.device_backend_map
+
+    def __repr__(self) -> str:
+        return ",".join(f"{device}:{name}" for device, name in self.device_backend_map.items())
+
+    __str__ = __repr__
+
+
+def is_backend_available(backend: str) -> bool:
+    """Return whether groups can be made with this backend (or all of 'cpu:a,cuda:b')."""
+    names = BackendConfig(Backend(backend)).device_backend_map.values()
+    return all(name in OWN or name in Backend.plugins for name in names)
+
+
+def is_gloo_available() -> bool:
+    """Return True: 'gloo' names our CPU engine."""
+    return True
+
+
+def is_nccl_available() -> bool:
+    """Return whether NCCL groups can be made."""
+    return is_backend_available(Backend.NCCL)
+
+
+def is_mpi_available() -> bool:
+    """Return whether groups over MPI can be made."""
+    return is_backend_available(Backend.MPI)
+
+
+def is_ucc_available() -> bool:
+    """Return whether UCC groups can be made."""
+    return is_backend_available(Backend.UCC)
+
+
+def is_xccl_available() -> bool:
+    """Return whether XCCL groups can be made."""
+    return is_backend_available(Backend.XCCL)
+
+
+def get_default_backend_for_device(device: object) -> str:
+    """Return the backend used for 'cpu', 'cuda:0' or a torch.device when none is named."""
+    name = str(getattr(device, "type", device)).partition(":")[0]
+    try:
+        return Backend.default_device_backend_map[name]
+    except KeyError:
+        raise UsageError(
+            f"there is no default backend for device {name!r}; "
+            f"known: {', '.join(Backend.default_device_backend_map)}"
+        ) from None
+
+
+def check_available(config: BackendConfig) -> None:
+    """Raise when no device of the config has a backend that groups can be made with."""
+    names = set(config.device_backend_map.values())
+    unknown = sorted(names.difference(Backend.backend_list))
+    if unknown:
+        raise UsageError(
+            f"unknown backend {unknown[0]!r}; available: {', '.join(_available())}",
+            hint="Backend.register_backend adds one",
+        )
+    if not any(name in OWN or name in Backend.plugins for name in names):
+        raise ConfigError(
+            f"backend {sorted(names)[0]!r} is not available here; "
+            f"available: {', '.join(_available())}",
+            hint="use backend='gloo', which moves arrays in host memory",
+        )
+
+
+def make_engine(
+    config: BackendConfig, group: ProcessGroup, store: Store, pg_options: object
+) -> Engine:
+    """Make what carries out the ops of a new group: the backend of host memory.
+
+    Ops run on host arrays so far, so the first available of cpu's backend and the others is it.
+    """
+    devices = config.device_backend_map
+    ordered: Sequence[str] = [
+        name
+        for name in (devices.get("cpu"), *devices.values())
+        if name is not None and (name in OWN or name in Backend.plugins)
+    ]
+    name = ordered[0]
+    plugin = Backend.plugins.get(name)
+    if plugin is None:
+        from distdbg.runtime.backends.cpu import CpuEngine
+
+        engine: Engine = CpuEngine(
+            store, group.rank(), group.size(), group.timeout_s, group.group_name, group.ranks
+        )
+        return engine
+    return _make_foreign(plugin, group, store, pg_options)
+
+
+def _make_foreign(
+    plugin: BackendPlugin, group: ProcessGroup, store: Store, pg_options: object
+) -> Engine:
+    from distdbg.runtime.backends.foreign import ForeignEngine
+
+    timeout = timedelta(seconds=group.timeout_s)
+    if plugin.extended_api:
+        made = plugin.creator_fn(
+            DistributedBackendOptions(
+                store, group.rank(), group.size(), timeout, group.group_name, group.ranks
+            ),
+            pg_options,
+        )
+    else:
+        made = plugin.creator_fn(store, group.rank(), group.size(), timeout)
+    if hasattr(made, "submit") and hasattr(made, "run"):
+        engine: Engine = made
+        return engine
+    return ForeignEngine(made, group.rank(), group.size(), group.timeout_s)
+
+
+def _available() -> list[str]:
+    return [*OWN, *Backend.plugins]

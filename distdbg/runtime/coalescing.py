@@ -1,0 +1,127 @@
+"""Several ops handed in as one: collected inside a block, then started together.
+
+The engine runs the ops of a group in order anyway, so "coalesced" means one Work and one place
+where errors come out; nothing of it reaches the engine as a kind of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from distdbg.errors import UsageError
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.engine import Pending
+from distdbg.runtime.group import Group, resolve
+from distdbg.runtime.work import ManyPending, Work
+
+if TYPE_CHECKING:
+    from distdbg.runtime.group import ProcessGroup
+
+
+class Collector:
+    """Takes the Calls that one thread makes on one group while a coalescing block is open."""
+
+    __slots__ = ("_thread", "calls")
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self.calls: list[Call] = []
+
+    def takes(self, call: Call) -> bool:
+        """Keep `call` for later when it is this thread's; True when kept."""
+        if threading.get_ident() != self._thread:
+            return False
+        if self.calls and self.calls[0].kind != call.kind and not _is_p2p(self.calls[0], call):
+            raise UsageError(
+                f"a coalescing block holds ops of one kind: it has {self.calls[0].kind.label}, "
+                f"and {call.kind.label} was called"
+            )
+        if self.calls and self.calls[0].op != call.op:
+            raise UsageError("a coalescing block holds reductions of one reduce op only")
+        self.calls.append(call)
+        return True
+
+
+    def illegal_work(self) -> Work:
+        """Return what an async call gets inside the block: it has not started yet."""
+        return _NotStartedWork()
+
+
+class _NotStartedWork(Work):
+    """Cannot be waited for; the block's own handle can."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+
+    def __getattribute__(self, name: str) -> object:
+        if name.startswith("__"):
+            return object.__getattribute__(self, name)
+        raise UsageError(
+            f"Work.{name} was used inside a coalescing block; its ops start at the end of it",
+            hint="use async_ops=True and the handle that the block gives",
+        )
+
+
+class _Started:
+    """What the block yields: with async_ops, wait() waits for all ops of it."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+
+    def append(self, work: Work | None = None) -> None:
+        """Add a Work to wait for."""
+        if work is not None:
+            self.works.append(work)
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> None:
+        """Wait for all ops of the block."""
+        for work in self.works:
+            work.wait(timeout)
+        self.works = []
+
+
+@contextmanager
+def _coalescing_manager(
+    group: Group = None, device: object = None, async_ops: bool = False
+) -> Iterator[_Started]:
+    """Start the ops called in the block together, at its end."""
+    pg = resolve(group, "_coalescing_manager")
+    started = _Started()
+    if pg is None:
+        yield started
+        return
+    if pg.collector is not None:
+        raise UsageError(f"a coalescing block is already open on group {pg.group_name!r}")
+    collector = Collector()
+    pg.collector = collector
+    try:
+        yield started
+    finally:
+        pg.collector = None
+    if not collector.calls:
+        return
+    work = start_all(pg, collector.calls)
+    if async_ops:
+        started.append(work)
+    else:
+        work.wait()
+
+
+def start_all(group: ProcessGroup, calls: Sequence[Call]) -> Work:
+    """Start all calls in order; the one Work returned ends with the last."""
+    if not calls:
+        return Work(group, Call(Kind.BARRIER, (), ()), ManyPending(()))
+    pendings: list[Pending] = [group.run(call, True).pending for call in calls]
+    outputs = [array for call in calls for array in call.outputs]
+    whole = Call(calls[0].kind, (), outputs, calls[0].op, name=calls[0].name)
+    return Work(group, whole, ManyPending(pendings))
+
+
+def _is_p2p(first: Call, second: Call) -> bool:
+    return first.kind >= Kind.SEND and second.kind >= Kind.SEND

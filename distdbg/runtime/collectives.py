@@ -1,0 +1,304 @@
+"""The collectives of the public API, with torch.distributed's names and arguments.
+
+Each function finds the group, makes a Call (`calls.py` checks it) and gives it to `group.run`.
+All return None, or a Work with async_op=True. `all_reduce` on the default group is the hot path:
+what it does is written out in place, since each further Python call costs as much as the op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from distdbg.runtime import calls
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.calls import Array
+from distdbg.runtime.coalescing import start_all
+from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
+from distdbg.runtime.options import seconds_or_none
+from distdbg.runtime.reduce_op import ReduceOp
+from distdbg.runtime.work import Work
+from distdbg.runtime.world import current_world
+
+_ALL_REDUCE = Kind.ALL_REDUCE
+_SUM = ReduceOp.SUM
+_current_world = current_world.get
+
+
+def _run(group: ProcessGroup, call: Call, async_op: bool) -> Work | None:
+    if async_op:
+        return group.run(call, True)
+    group.run(call)
+    return None
+
+
+def all_reduce(
+    tensor: Array, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False
+) -> Work | None:
+    """Reduce `tensor` over all ranks, in place on every rank."""
+    pg = _current_world().default if group is None else resolve(group, "all_reduce")
+    if pg is None:
+        if group is None:
+            resolve(None, "all_reduce")  # raises
+        return None
+    if op is _SUM:
+        call = Call(_ALL_REDUCE, (tensor,), (tensor,), op)
+    else:
+        call = calls.all_reduce(tensor, op)
+    if async_op:
+        return pg.run(call, True)
+    pg.run(call)
+    return None
+
+
+def all_reduce_coalesced(
+    tensors: Sequence[Array],
+    op: ReduceOp = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Reduce each array of a list over all ranks, in place."""
+    pg = resolve(group, "all_reduce_coalesced")
+    if pg is None:
+        return None
+    tensors = [tensors] if not isinstance(tensors, (list, tuple)) else tensors
+    calls.check_one_dtype("all_reduce_coalesced", tensors)
+    work = start_all(pg, [calls.all_reduce(tensor, op) for tensor in tensors])
+    return _finish(work, async_op)
+
+
+def broadcast(
+    tensor: Array,
+    src: int | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:
+    """Send the array of rank `src` to all ranks, in place."""
+    pg = resolve(group, "broadcast")
+    if pg is None:
+        return None
+    root = to_group_rank(pg, "broadcast", "src", src, group_src)
+    return _run(pg, calls.broadcast(pg.size(), tensor, root), async_op)
+
+
+def reduce(
+    tensor: Array,
+    dst: int | None = None,
+    op: ReduceOp = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Reduce over all ranks into the array of rank `dst`; the others' stay as they are."""
+    pg = resolve(group, "reduce")
+    if pg is None:
+        return None
+    root = to_group_rank(pg, "reduce", "dst", dst, group_dst)
+    return _run(pg, calls.reduce(pg.size(), pg.rank(), tensor, root, op), async_op)
+
+
+def all_gather(
+    tensor_list: Sequence[Array], tensor: Array, group: Group = None, async_op: bool = False
+) -> Work | None:
+    """Collect the arrays of all ranks in `tensor_list`, by group rank."""
+    pg = resolve(group, "all_gather")
+    if pg is None:
+        return None
+    return _run(pg, calls.all_gather(pg.size(), pg.rank(), tensor_list, tensor), async_op)
+
+
+def all_gather_into_tensor(
+    output_tensor: Array, input_tensor: Array, group: Group = None, async_op: bool = False
+) -> Work | None:
+    """Collect the arrays of all ranks in one array, one after the other."""
+    return _all_gather_single(
+        output_tensor, input_tensor, group, async_op, "all_gather_into_tensor"
+    )
+
+
+def all_gather_single(
+    output_tensor: Array, input_tensor: Array, group: Group = None, async_op: bool = False
+) -> Work | None:
+    """Collect the arrays of all ranks in one array; another name of all_gather_into_tensor."""
+    return _all_gather_single(output_tensor, input_tensor, group, async_op, "all_gather_single")
+
+
+def _all_gather_base(
+    output_tensor: Array, input_tensor: Array, group: Group = None, async_op: bool = False
+) -> Work | None:
+    """The oldest name of all_gather_into_tensor, which older programs use."""
+    return _all_gather_single(output_tensor, input_tensor, group, async_op, "_all_gather_base")
+
+
+def _all_gather_single(
+    output: Array, array: Array, group: Group, async_op: bool, name: str
+) -> Work | None:
+    pg = resolve(group, name)
+    if pg is None:
+        return None
+    call = calls.all_gather_single(pg.size(), pg.rank(), output, array, None, name)
+    return _run(pg, call, async_op)
+
+
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[Array]],
+    input_tensor_list: Sequence[Array],
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Gather several arrays: output_tensor_lists[r][i] becomes input i of rank r."""
+    pg = resolve(group, "all_gather_coalesced")
+    if pg is None:
+        return None
+    size, rank = pg.size(), pg.rank()
+    calls.check_table("all_gather_coalesced", output_tensor_lists, size, len(input_tensor_list))
+    all_calls = [
+        calls.all_gather(
+            size, rank, [row[i] for row in output_tensor_lists], array, None, "all_gather_coalesced"
+        )
+        for i, array in enumerate(input_tensor_list)
+    ]
+    return _finish(start_all(pg, all_calls), async_op)
+
+
+def gather(
+    tensor: Array,
+    gather_list: Sequence[Array] | None = None,
+    dst: int | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Collect the arrays of all ranks in `gather_list` of rank `dst` (rank 0 when not given)."""
+    pg = resolve(group, "gather")
+    if pg is None:
+        return None
+    root = to_group_rank(pg, "gather", "dst", dst, group_dst, default=0)
+    return _run(pg, calls.gather(pg.size(), pg.rank(), tensor, gather_list, root), async_op)
+
+
+def scatter(
+    tensor: Array,
+    scatter_list: Sequence[Array] | None = None,
+    src: int | None = None,
+    group: Group = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:
+    """Give each rank its array of `scatter_list` of rank `src` (rank 0 when not given)."""
+    pg = resolve(group, "scatter")
+    if pg is None:
+        return None
+    root = to_group_rank(pg, "scatter", "src", src, group_src, default=0)
+    return _run(pg, calls.scatter(pg.size(), pg.rank(), tensor, scatter_list, root), async_op)
+
+
+def reduce_scatter(
+    output: Array,
+    input_list: Sequence[Array],
+    op: ReduceOp = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Reduce the lists of all ranks block by block; rank r gets block r."""
+    pg = resolve(group, "reduce_scatter")
+    if pg is None:
+        return None
+    return _run(pg, calls.reduce_scatter(pg.size(), output, input_list, op), async_op)
+
+
+def reduce_scatter_tensor(
+    output: Array,
+    input: Array,
+    op: ReduceOp = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Reduce `input` over all ranks; rank r gets part r of it."""
+    return _reduce_scatter_single(output, input, op, group, async_op, "reduce_scatter_tensor")
+
+
+def reduce_scatter_single(
+    output: Array,
+    input: Array,
+    op: ReduceOp = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Reduce `input`; rank r gets part r. Another name of reduce_scatter_tensor."""
+    return _reduce_scatter_single(output, input, op, group, async_op, "reduce_scatter_single")
+
+
+def _reduce_scatter_base(
+    output: Array,
+    input: Array,
+    op: ReduceOp = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """The oldest name of reduce_scatter_tensor, which older programs use."""
+    return _reduce_scatter_single(output, input, op, group, async_op, "_reduce_scatter_base")
+
+
+def _reduce_scatter_single(
+    output: Array, array: Array, op: ReduceOp, group: Group, async_op: bool, name: str
+) -> Work | None:
+    pg = resolve(group, name)
+    if pg is None:
+        return None
+    call = calls.reduce_scatter_single(pg.size(), output, array, op, None, name)
+    return _run(pg, call, async_op)
+
+
+def all_to_all(
+    output_tensor_list: Sequence[Array],
+    input_tensor_list: Sequence[Array],
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Give array r of the inputs to rank r; array r of the outputs comes from rank r."""
+    pg = resolve(group, "all_to_all")
+    if pg is None:
+        return None
+    call = calls.all_to_all(pg.size(), pg.rank(), output_tensor_list, input_tensor_list)
+    return _run(pg, call, async_op)
+
+
+def all_to_all_single(
+    output: Array,
+    input: Array,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: Group = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Exchange parts of one array, cut along its first dimension, evenly or by the splits."""
+    pg = resolve(group, "all_to_all_single")
+    if pg is None:
+        return None
+    call = calls.all_to_all_single(
+        pg.size(), pg.rank(), output, input, output_split_sizes, input_split_sizes
+    )
+    return _run(pg, call, async_op)
+
+
+def barrier(
+    group: Group = None,
+    async_op: bool = False,
+    device_ids: Sequence[int] | None = None,
+    timeout: timedelta | None = None,
+) -> Work | None:
+    """Wait until all ranks of the group have called it."""
+    # device_ids chooses a GPU for the wait in torch; host memory has nothing to choose.
+    pg = resolve(group, "barrier")
+    if pg is None:
+        return None
+    return _run(pg, calls.barrier(seconds_or_none(timeout)), async_op)
+
+
+def _finish(work: Work, async_op: bool) -> Work | None:
+    if async_op:
+        return work
+    work.wait()
+    return None

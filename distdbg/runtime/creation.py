@@ -1,0 +1,60 @@
+"""One new group of this World: its store, the meeting of its members, its engine.
+
+Used by init_process_group for the group of all ranks and by subgroups.py for the others; names
+and who calls it are decided there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from distdbg import config
+from distdbg.errors import UsageError
+from distdbg.runtime.backends.registry import BackendConfig, make_engine
+from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.meeting import meet
+from distdbg.runtime.options import seconds_or_none
+from distdbg.runtime.store import PrefixStore, Store
+from distdbg.runtime.world import World
+
+
+def timeout_seconds(timeout: timedelta | float | None, default_s: float | None = None) -> float:
+    """Return the timeout in seconds: given, inherited, or from the environment."""
+    if timeout is None:
+        return config.read_float("DISTDBG_TIMEOUT_S") if default_s is None else default_s
+    if not isinstance(timeout, (timedelta, int, float)):
+        raise UsageError(f"timeout must be a timedelta, not {type(timeout).__name__}")
+    seconds = seconds_or_none(timeout)
+    if seconds is None:
+        raise UsageError(f"timeout must not be negative, got {timeout}")
+    return seconds
+
+
+def create_group(
+    world: World,
+    parent_store: Store,
+    *,
+    name: str,
+    desc: str,
+    ranks: Sequence[int],
+    rank: int,
+    backend: BackendConfig,
+    timeout_s: float,
+    pg_options: object = None,
+    device_id: object = None,
+) -> ProcessGroup:
+    """Make the group on this member, register it, and return it."""
+    store = PrefixStore(f"{name}/", parent_store)
+    meet(store, rank, ranks, timeout_s, name)
+    group = ProcessGroup(store, rank, len(ranks))
+    group.world = world
+    group.set_ranks(ranks)
+    group.group_name = name
+    group.group_desc = desc
+    group.timeout_s = timeout_s
+    group.backend_config = str(backend)
+    group.bound_device_id = device_id
+    group.engine = make_engine(backend, group, store, pg_options)
+    world.groups[name] = group
+    return group

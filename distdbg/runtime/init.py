@@ -1,0 +1,159 @@
+"""init_process_group and destroy_process_group: the beginning and the end of a World's groups.
+
+Each init on the same store lives under a prefix of its own: every rank counts its inits there, so
+after destroy the same store serves again, any number of times.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from distdbg.errors import UsageError
+from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
+from distdbg.runtime.creation import create_group, timeout_seconds
+from distdbg.runtime.group import Group, GroupMember, ProcessGroup
+from distdbg.runtime.rendezvous import rendezvous
+from distdbg.runtime.store import PrefixStore, Store
+from distdbg.runtime.world import World, current
+
+default_pg_timeout = timedelta(minutes=30)
+
+
+def is_available() -> bool:
+    """Return True: the package is here."""
+    return True
+
+
+def is_initialized() -> bool:
+    """Return whether the default group exists."""
+    return current().default is not None
+
+
+def is_torchelastic_launched() -> bool:
+    """Return whether torchrun or one of its kind started this process."""
+    return os.environ.get("TORCHELASTIC_RUN_ID") is not None
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Store | None = None,
+    group_name: str = "",
+    pg_options: Any | None = None,
+    device_id: Any | None = None,
+    _ranks: list[int] | None = None,
+) -> None:
+    """Make the default group of all ranks; returns when all are there.
+
+    Where the ranks meet: `store`, or `init_method` (a URL), or the environment (`env://`), which
+    also knows the ranks of MPI and Slurm.
+    """
+    world = current()
+    if world.default is not None:
+        raise UsageError(
+            "init_process_group was called twice",
+            hint="call destroy_process_group before initializing again",
+        )
+    backend_config = BackendConfig(Backend(backend or "undefined"))
+    check_available(backend_config)
+    timeout_s = timeout_seconds(timeout)
+    own_store: Store | None = None
+    if store is None:
+        url = init_method or "env://"
+        own_store, rank, world_size = next(
+            iter(rendezvous(url, rank, world_size, timeout=timedelta(seconds=timeout_s)))
+        )
+        base = own_store
+    else:
+        _check_store_arguments(init_method, world_size, rank)
+        base = store
+    try:
+        base.set_timeout(timedelta(seconds=timeout_s))
+        round_number = base.add(f"distdbg/inits/{rank}", 1)
+        base = PrefixStore(f"distdbg/{round_number}/", base)
+        ranks = list(range(world_size)) if _ranks is None else list(_ranks)
+        if len(ranks) != world_size:
+            raise UsageError(f"_ranks has {len(ranks)} ranks, world_size is {world_size}")
+        name = group_name or "0"
+        world.default = create_group(
+            world,
+            base,
+            name=name,
+            desc="default_pg",
+            ranks=ranks,
+            rank=rank,
+            backend=backend_config,
+            timeout_s=timeout_s,
+            pg_options=pg_options,
+            device_id=device_id,
+        )
+    except BaseException:
+        _close_store(own_store)
+        raise
+    world.own_store = own_store
+    world.base_store = base
+    world.group_count = 1
+
+
+def destroy_process_group(group: Group = None) -> None:
+    """Leave one group; without an argument or with the default group, leave all."""
+    world = current()
+    if group is not None and not isinstance(group, ProcessGroup):
+        if group == GroupMember.NON_GROUP_MEMBER:
+            return
+        raise UsageError(f"destroy_process_group: not a group: {group!r}")
+    if group is None or group is world.default:
+        world.require_default()
+        destroy_world(world)
+        return
+    if world.groups.get(group.group_name) is not group:
+        raise UsageError(
+            f"destroy_process_group: group {group.group_name!r} was destroyed before, "
+            "or belongs to another rank"
+        )
+    del world.groups[group.group_name]
+    group.shutdown()
+
+
+def destroy_world(world: World) -> None:
+    """Leave all groups, the newest first, and free what the World holds."""
+    try:
+        while world.groups:
+            _, group = world.groups.popitem()
+            group.shutdown()
+    finally:
+        watcher, world.watcher = world.watcher, None
+        own_store, world.own_store = world.own_store, None
+        world.default = None
+        world.base_store = None
+        world.groups.clear()
+        world.group_count = 0
+        world.local_counts.clear()
+        if watcher is not None:
+            watcher.close()
+        _close_store(own_store)
+
+
+def _check_store_arguments(init_method: str | None, world_size: int, rank: int) -> None:
+    if init_method is not None:
+        raise UsageError("init_process_group: give init_method or store, not both")
+    if world_size < 1:
+        raise UsageError(
+            f"init_process_group: world_size must be 1 or more with a store, got {world_size}"
+        )
+    if not 0 <= rank < world_size:
+        raise UsageError(
+            f"init_process_group: rank must be from 0 to {world_size - 1} with a store, got {rank}"
+        )
+
+
+def _close_store(store: Store | None) -> None:
+    # Stores that hold a connection or a server have close(); torch's interface has no such method.
+    close = getattr(store, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,55 @@
+"""All members of a new group show up in its store, or everyone learns who did not.
+
+    here/<group rank>   set by each member when it comes: who and where
+    here                a counter; who makes it reach the size sets `all_here`
+    all_here            what everyone waits for
+
+The keys stay: a group's store is its own, and a late rank finds the group complete.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from datetime import timedelta
+
+from distdbg.errors import DistStoreError, RendezvousError, format_ranks
+from distdbg.runtime.store import Store
+
+
+def meet(
+    store: Store, rank: int, ranks: Sequence[int], timeout_s: float, group_name: str
+) -> None:
+    """Return when all `ranks` (global) have called it; `rank` is this one's place among them."""
+    size = len(ranks)
+    store.set(f"here/{rank}", f"{socket.gethostname()} pid {os.getpid()}")
+    if store.add("here", 1) >= size:
+        store.set("all_here", "1")
+    try:
+        store.wait(["all_here"], timedelta(seconds=max(timeout_s, 0.001)))
+    except DistStoreError as error:
+        joined = [r for index, r in enumerate(ranks) if store.check([f"here/{index}"])]
+        missing = [r for r in ranks if r not in set(joined)]
+        if not missing:
+            raise  # all are here, so the store itself is the problem
+        raise RendezvousError(
+            f"{len(joined)} of {size} ranks came to group {group_name!r} within "
+            f"{timeout_s:.1f} s; missing ranks {format_ranks(missing)}",
+            joined=joined,
+            missing=missing,
+            expected=size,
+            details=_where(store, ranks, joined),
+            hint="look at the output of the missing ranks; raise timeout= if they are only slow",
+        ) from error
+
+
+def _where(store: Store, ranks: Sequence[int], joined: Sequence[int]) -> list[str]:
+    """One line for each of the first ranks that came: so the hosts without any show."""
+    place = {rank: index for index, rank in enumerate(ranks)}
+    lines = [
+        f"rank {rank} came from {store.get(f'here/{place[rank]}').decode()}" for rank in joined[:8]
+    ]
+    if len(joined) > 8:
+        lines.append(f"and {len(joined) - 8} more")
+    return lines

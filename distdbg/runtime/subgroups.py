@@ -1,0 +1,259 @@
+"""Groups of some of the ranks.
+
+Names: groups that all ranks create together are numbered, and every rank counts also those it is
+not in. Groups made by their members alone (use_local_synchronization) are named by their ranks and
+how often these ranks did so; so two such groups never meet in one another's store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from distdbg.errors import UsageError
+from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
+from distdbg.runtime.creation import create_group, timeout_seconds
+from distdbg.runtime.group import Group, GroupMember, NonGroupMember, ProcessGroup, resolve
+from distdbg.runtime.init import destroy_process_group
+from distdbg.runtime.world import World, current
+
+SHRINK_DEFAULT = 0
+SHRINK_ABORT = 1
+
+
+def new_group(
+    ranks: Sequence[int] | None = None,
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any | None = None,
+    use_local_synchronization: bool = False,
+    group_desc: str | None = None,
+    device_id: Any | None = None,
+    sort_ranks: bool = True,
+) -> ProcessGroup | NonGroupMember:
+    """Make a group of `ranks` (global; all when None).
+
+    Every rank of the default group calls it in the same order, members or not; with
+    use_local_synchronization only the members do. Ranks outside get NON_GROUP_MEMBER.
+    """
+    world = current()
+    default = world.require_default()
+    members = _check_ranks("new_group", default, ranks)
+    if sort_ranks:
+        members = sorted(members)
+    name = _next_name(world, members, use_local_synchronization)
+    if default.ranks[default.rank()] not in members:
+        return GroupMember.NON_GROUP_MEMBER
+    return _create(world, default, members, name, timeout, backend, pg_options, group_desc, device_id)
+
+
+def new_subgroups(
+    group_size: int | None = None,
+    group: Group = None,
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any | None = None,
+    group_desc: str | None = None,
+) -> tuple[ProcessGroup | None, list[ProcessGroup | NonGroupMember]]:
+    """Cut a group into groups of `group_size` neighbours; return one's own and all."""
+    pg = resolve(group, "new_subgroups")
+    if pg is None:
+        raise UsageError("new_subgroups: this rank is not in the given group")
+    if group_size is None:
+        raise UsageError("new_subgroups: give group_size; there are no devices to count")
+    if group_size < 1 or pg.size() % group_size:
+        raise UsageError(
+            f"new_subgroups: group_size {group_size} does not divide the group's {pg.size()} ranks"
+        )
+    cut = [pg.ranks[low : low + group_size] for low in range(0, pg.size(), group_size)]
+    return new_subgroups_by_enumeration(cut, timeout, backend, pg_options, group_desc)
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]],
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any | None = None,
+    group_desc: str | None = None,
+) -> tuple[ProcessGroup | None, list[ProcessGroup | NonGroupMember]]:
+    """Make one group for each list of ranks; no rank may be in two. Return one's own and all."""
+    if not ranks_per_subgroup_list:
+        raise UsageError("new_subgroups_by_enumeration: ranks_per_subgroup_list is empty")
+    default = current().require_default()
+    seen: set[int] = set()
+    for ranks in ranks_per_subgroup_list:
+        twice = seen.intersection(_check_ranks("new_subgroups_by_enumeration", default, ranks))
+        if twice:
+            raise UsageError(
+                f"new_subgroups_by_enumeration: rank {min(twice)} is in two subgroups"
+            )
+        seen.update(ranks)
+    mine: ProcessGroup | None = None
+    groups: list[ProcessGroup | NonGroupMember] = []
+    for ranks in ranks_per_subgroup_list:
+        made = new_group(ranks, timeout, backend, pg_options, group_desc=group_desc)
+        groups.append(made)
+        if isinstance(made, ProcessGroup):
+            mine = made
+    return mine, groups
+
+
+def split_group(
+    parent_pg: ProcessGroup | None = None,
+    split_ranks: Sequence[Sequence[int]] | None = None,
+    timeout: timedelta | None = None,
+    pg_options: Any | None = None,
+    group_desc: str | None = None,
+    backend: str | Backend | None = None,
+) -> ProcessGroup | None:
+    """Split a group by lists of its group ranks; return one's own part, or None.
+
+    Every rank of the parent calls it with the same lists; the lists must not overlap.
+    """
+    parent = resolve(parent_pg, "split_group")
+    if parent is None:
+        return None
+    if not split_ranks:
+        raise UsageError("split_group: split_ranks is empty")
+    seen: set[int] = set()
+    mine: list[int] | None = None
+    for part in split_ranks:
+        if not part or len(set(part)) != len(part) or seen.intersection(part):
+            raise UsageError(
+                f"split_group: the lists must not be empty or share ranks; got {list(part)[:8]}"
+            )
+        if min(part) < 0 or max(part) >= parent.size():
+            raise UsageError(
+                f"split_group: {list(part)[:8]} are not all group ranks of {parent.group_name!r} "
+                f"with {parent.size()} ranks"
+            )
+        seen.update(part)
+        if parent.rank() in part:
+            mine = sorted(part)
+    if mine is None:
+        return None
+    members = [parent.ranks[rank] for rank in mine]
+    name = _next_name(parent.world, members, is_local=True)
+    return _create(
+        parent.world,
+        parent,
+        members,
+        name,
+        timeout,
+        backend,
+        pg_options,
+        group_desc or f"{parent.group_desc}:split",
+        None,
+    )
+
+
+def shrink_group(
+    ranks_to_exclude: list[int],
+    group: Group = None,
+    shrink_flags: int = SHRINK_DEFAULT,
+    pg_options: Any | None = None,
+) -> ProcessGroup:
+    """Make a group of the remaining ranks and leave the old one; only they call it.
+
+    The default group's successor becomes the default group, and all other groups are destroyed.
+    With SHRINK_ABORT, ops in flight are broken off first.
+    """
+    pg = resolve(group, "shrink_group")
+    if pg is None:
+        raise UsageError("shrink_group: this rank is not in the given group")
+    if not isinstance(ranks_to_exclude, list) or not ranks_to_exclude:
+        raise UsageError("shrink_group: ranks_to_exclude must be a list with at least one rank")
+    if shrink_flags not in (SHRINK_DEFAULT, SHRINK_ABORT):
+        raise UsageError(f"shrink_group: shrink_flags must be 0 or 1, got {shrink_flags!r}")
+    excluded = set(ranks_to_exclude)
+    if len(excluded) != len(ranks_to_exclude):
+        raise UsageError("shrink_group: a rank is in ranks_to_exclude twice")
+    outside = excluded.difference(range(pg.size()))
+    if outside:
+        raise UsageError(
+            f"shrink_group: rank {min(outside)} is not in group {pg.group_name!r} "
+            f"of {pg.size()} ranks"
+        )
+    if pg.rank() in excluded:
+        raise UsageError(
+            f"shrink_group: rank {pg.rank()} is excluded itself; only remaining ranks call it"
+        )
+    if shrink_flags == SHRINK_ABORT:
+        pg.abort()
+    world = pg.world
+    is_default = pg is world.default
+    members = [rank for index, rank in enumerate(pg.ranks) if index not in excluded]
+    name = _next_name(world, members, is_local=True)
+    made = _create(world, pg, members, name, None, None, pg_options, pg.group_desc, None)
+    if is_default:
+        for other in list(world.groups.values()):
+            if other is not made:
+                del world.groups[other.group_name]
+                other.shutdown()
+        # As after init with `_ranks`: the new default group counts its ranks from 0.
+        made.set_ranks(range(made.size()))
+        world.default = made
+    else:
+        destroy_process_group(pg)
+    return made
+
+
+def _create(
+    world: World,
+    parent: ProcessGroup,
+    members: Sequence[int],
+    name: str,
+    timeout: timedelta | None,
+    backend: str | None,
+    pg_options: object,
+    group_desc: str | None,
+    device_id: object,
+) -> ProcessGroup:
+    chosen = BackendConfig(Backend(backend)) if backend else BackendConfig(parent.backend_config)
+    check_available(chosen)
+    if world.base_store is None:
+        raise UsageError("the process groups were destroyed")
+    me = parent.ranks[parent.rank()]
+    return create_group(
+        world,
+        world.base_store,
+        name=name,
+        desc=group_desc or "undefined",
+        ranks=members,
+        rank=list(members).index(me),
+        backend=chosen,
+        timeout_s=timeout_seconds(timeout, parent.timeout_s),
+        pg_options=pg_options,
+        device_id=device_id if device_id is not None else parent.bound_device_id,
+    )
+
+
+def _next_name(world: World, members: Sequence[int], is_local: bool) -> str:
+    if not is_local:
+        name = str(world.group_count)
+        world.group_count += 1
+        return name
+    # The order of the ranks is part of the group: it decides the group ranks.
+    key = tuple(members)
+    count = world.local_counts.get(key, 0)
+    world.local_counts[key] = count + 1
+    digest = hashlib.sha256(",".join(map(str, key)).encode()).hexdigest()[:16]
+    return f"local-{digest}-{count}"
+
+
+def _check_ranks(what: str, default: ProcessGroup, ranks: Sequence[int] | None) -> list[int]:
+    if ranks is None:
+        return list(default.ranks)
+    members = [int(rank) for rank in ranks]
+    if not members:
+        raise UsageError(f"{what}: the list of ranks is empty")
+    if len(set(members)) != len(members):
+        raise UsageError(f"{what}: the list of ranks names a rank twice: {members[:8]}")
+    outside = set(members).difference(default.ranks)
+    if outside:
+        raise UsageError(
+            f"{what}: rank {min(outside)} is not in the default group of {default.size()} ranks"
+        )
+    return members

@@ -1,0 +1,182 @@
+"""Work: the handle of an op that was started with async_op=True."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from distdbg.errors import DistError, OpTimeout, UsageError
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.engine import Pending
+from distdbg.runtime.future import Future
+
+if TYPE_CHECKING:
+    from distdbg.runtime.group import ProcessGroup
+
+NO_DEADLINE = 2**63 - 1
+
+_NO_TIMEOUT = timedelta(0)
+
+
+class WorkResult(IntEnum):
+    """What get_future_result() yields; torch.distributed's numbers."""
+
+    SUCCESS = 0
+    TIMEOUT = 1
+    COMM_ERROR = 2
+    UNKNOWN = 100
+
+
+def deadline_after(timeout: timedelta | float | None) -> int:
+    """Turn a length into a point of time.monotonic_ns(); None, zero and less: no deadline."""
+    if timeout is None:
+        return NO_DEADLINE
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    if seconds <= 0:
+        return NO_DEADLINE
+    return min(NO_DEADLINE, time.monotonic_ns() + int(seconds * 1e9))
+
+
+class Work:
+    """One op in flight. It may be dropped without a wait; the op goes on and its array stays alive."""
+
+    __slots__ = ("_call", "_future", "_group", "pending")
+
+    def __init__(self, group: ProcessGroup, call: Call, pending: Pending) -> None:
+        self._group = group
+        self._call = call
+        self.pending = pending
+        self._future: Future[list[Any]] | None = None
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        """Block until the op has ended: True, or its error is raised.
+
+        A positive `timeout` limits this wait alone: OpTimeout is raised and the op goes on.
+        """
+        self.pending.wait(deadline_after(timeout))
+        return True
+
+    def synchronize(self) -> None:
+        """Like wait(); on a device it would only order the stream."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """Do nothing: host memory has no stream."""
+
+    def is_completed(self) -> bool:
+        """Return whether the op has ended, well or badly."""
+        return self.pending.done()
+
+    def is_success(self) -> bool:
+        """Return whether the op has ended well."""
+        return self.pending.done() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """Return the error of the ended op; None when it went well or has not ended."""
+        if not self.pending.done():
+            return None
+        try:
+            self.pending.wait(NO_DEADLINE)
+        except DistError as error:
+            return error
+        return None
+
+    def result(self) -> list[Any]:
+        """Return the output arrays of the ended op."""
+        if not self.pending.done():
+            raise UsageError("Work.result() was called before the op has ended; call wait() first")
+        self.pending.wait(NO_DEADLINE)
+        return list(self._call.outputs)
+
+    def source_rank(self) -> int:
+        """Return the group rank that an ended recv got its message from."""
+        if self._call.kind != Kind.RECV:
+            raise UsageError(
+                f"source_rank() is known for recv only, not for {self._call.kind.label}"
+            )
+        if not self.pending.done():
+            raise UsageError("Work.source_rank() was called before the recv has ended")
+        return self.pending.source_rank()
+
+    def get_future(self) -> Future[list[Any]]:
+        """Return a future of the output arrays; its callbacks run on a background thread."""
+        if self._future is None:
+            future: Future[list[Any]] = Future()
+            self._future = future
+
+            def on_end() -> None:
+                if not self.pending.done():
+                    future.set_exception(
+                        UsageError("the process groups were destroyed before the op ended")
+                    )
+                    return
+                error = self.exception()
+                if error is None:
+                    future.set_result(list(self._call.outputs))
+                else:
+                    future.set_exception(error)
+
+            self._group.world.get_watcher().watch(self.pending, on_end)
+        return self._future
+
+    def get_future_result(self) -> Future[int]:
+        """Return a future of a WorkResult; it never raises."""
+        return self.get_future().then(_to_work_result)
+
+    def boxed(self) -> object:
+        """Return self; torch needs a wrapper here to get the handle through its dispatcher."""
+        return self
+
+    @staticmethod
+    def unbox(arg0: object) -> Work:
+        """Return the Work that boxed() gave."""
+        if not isinstance(arg0, Work):
+            raise UsageError(f"unbox expects what boxed() returned, not {type(arg0).__name__}")
+        return arg0
+
+    def __repr__(self) -> str:
+        state = "completed" if self.pending.done() else "in flight"
+        return f"<Work {self._call.kind.label} on group {self._group.group_name!r}, {state}>"
+
+
+class ManyPending:
+    """Several ops seen as one: ended when all have ended; the first error is the error."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[Pending]) -> None:
+        self._parts = parts
+
+    def done(self) -> bool:
+        """Return whether all parts have ended."""
+        return all(part.done() for part in self._parts)
+
+    def wait(self, deadline_ns: int) -> None:
+        """Wait for all parts, also after one has failed, so that no buffer is left in use."""
+        first: DistError | None = None
+        for part in self._parts:
+            try:
+                part.wait(deadline_ns)
+            except DistError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def source_rank(self) -> int:
+        """Return -1: the parts have their own sources."""
+        return -1
+
+
+def _to_work_result(future: Future[list[Any]]) -> int:
+    try:
+        future.value()
+    except OpTimeout:
+        return WorkResult.TIMEOUT
+    except UsageError:
+        return WorkResult.UNKNOWN
+    except DistError:
+        return WorkResult.COMM_ERROR
+    return WorkResult.SUCCESS

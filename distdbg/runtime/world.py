@@ -1,0 +1,111 @@
+"""A World is what one rank knows: its groups, its counters, its debug level.
+
+A process has one World, and every rank that runs as a thread has its own: `use(World())` makes it
+the current one for this thread (and for asyncio tasks, `contextvars.copy_context().run`, and, where
+Python hands contexts to new threads, for the threads it starts). The one variable below is the only
+mutable global state of the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from distdbg.errors import UsageError
+
+if TYPE_CHECKING:
+    from distdbg.runtime.debug_level import DebugLevel
+    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.store import Store
+    from distdbg.runtime.watcher import Watcher
+
+
+class World:
+    """All groups of one rank. Only init.py and subgroups.py change it."""
+
+    __slots__ = (
+        "base_store",
+        "comm_name",
+        "debug_level",
+        "default",
+        "group_count",
+        "groups",
+        "local_counts",
+        "own_store",
+        "watcher",
+    )
+
+    def __init__(self) -> None:
+        #: The group of all ranks; None before init_process_group and after destroy.
+        self.default: ProcessGroup | None = None
+        #: Every living group of this rank by name, in the order of creation.
+        self.groups: dict[str, ProcessGroup] = {}
+        #: Names of groups that all ranks create together are numbers; the next one.
+        self.group_count = 0
+        #: How often each set of ranks made a group by local synchronization.
+        self.local_counts: dict[tuple[int, ...], int] = {}
+        #: None: not asked yet, so the environment decides.
+        self.debug_level: DebugLevel | None = None
+        #: The store under which all groups of this init have their keys.
+        self.base_store: Store | None = None
+        #: The store that init_process_group made itself, closed when the world ends.
+        self.own_store: Store | None = None
+        #: Completes futures in the background; made at first use.
+        self.watcher: Watcher | None = None
+        #: The name set by record_comm; None almost always.
+        self.comm_name: str | None = None
+
+    def require_default(self) -> ProcessGroup:
+        """Return the default group, or say how to get one."""
+        if self.default is None:
+            raise not_initialized()
+        return self.default
+
+    def get_watcher(self) -> Watcher:
+        """Return the thread that completes futures, started at first use."""
+        if self.watcher is None:
+            from distdbg.runtime.watcher import Watcher
+
+            self.watcher = Watcher()
+        return self.watcher
+
+
+def not_initialized() -> UsageError:
+    """Return the error for any use of the default group before it exists."""
+    return UsageError(
+        "the default process group has not been initialized",
+        hint="call init_process_group first; a thread of your own needs world.use(...) "
+        "when ranks run as threads",
+    )
+
+
+current_world: ContextVar[World] = ContextVar("distdbg_world", default=World())  # noqa: B039
+
+
+def current() -> World:
+    """Return the World of the calling thread."""
+    return current_world.get()
+
+
+@contextmanager
+def use(world: World) -> Iterator[World]:
+    """Make `world` the current one of this thread until the block ends."""
+    token = current_world.set(world)
+    try:
+        yield world
+    finally:
+        current_world.reset(token)
+
+
+@contextmanager
+def record_comm(name: str) -> Iterator[None]:
+    """Give the ops of this block a name of your own in records and messages."""
+    world = current()
+    before = world.comm_name
+    world.comm_name = name
+    try:
+        yield
+    finally:
+        world.comm_name = before
