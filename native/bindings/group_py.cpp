@@ -220,6 +220,8 @@ void bind_group(nb::module_& module) {
       .def_prop_ro("done", [](const Op& op) { return op.done(); });
   nb::class_<Message, Op>(module, "Message", "A send or recv.")
       .def_prop_ro("source", [](const Message& m) { return m.source; })
+      .def_prop_ro("nbytes", [](const Message& m) { return m.region.nbytes; })
+      .def_prop_ro("dtype", [](const Message& m) { return m.dtype; })
       .def_prop_ro("peer_nbytes", [](const Message& m) { return m.peer_nbytes; })
       .def_prop_ro("peer_dtype", [](const Message& m) { return m.peer_dtype; });
 

@@ -9,33 +9,25 @@ per array, one look-up for its plan, and one native call.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from distdbg.config import read_setting
-from distdbg.errors import (
-    CollectiveError,
-    DistBackendError,
-    DistError,
-    InternalError,
-    MismatchError,
-    OpTimeout,
-    PeerLost,
-    UsageError,
-    format_ranks,
-)
+from distdbg.config import read
+from distdbg.errors import DistError
 from distdbg.native import Message, NativeError, Op, Plan, View
 from distdbg.runtime.backends import compile as compiling
-from distdbg.runtime.backends.explain import describe, explain_mismatch
+from distdbg.runtime.backends.explain import describe
+from distdbg.runtime.backends.failures import call_site, to_public
 from distdbg.runtime.backends.shared_memory import connect, slot_nbytes_for
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.plan import Topology
-from distdbg.runtime.store import Store
+
+if TYPE_CHECKING:
+    from distdbg.runtime.store import Store
 
 _monotonic_ns = time.monotonic_ns
 _NO_DEADLINE = 2**63 - 1
@@ -69,7 +61,7 @@ class CpuEngine:
             size=size,
             group_name=group_name,
             patience=choose_patience(ranks_here or size, cores),
-            single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
+            single_copy=bool(read("DISTDBG_SINGLE_COPY")),
             deadline_ns=_monotonic_ns() + self._timeout_ns,
         )
         self._topology = Topology(
@@ -285,117 +277,19 @@ class CpuEngine:
             view.finish()
         return message.source if call.kind is Kind.RECV else -1
 
-    # ------------------------------------------------------------------------ errors
-
     def _fail(
         self, call: Call, error: NativeError, started_ns: int, message: Message | None = None
     ) -> NoReturn:
-        """Raise the public error for a native one, with op, group and ranks by name."""
-        group = self._group
-        is_message = call.kind >= Kind.SEND
-        label = call.name or call.kind.label
-        seq = -1 if is_message else group.seq
-        op = f"{label} on group '{self._name}'" if is_message else (
-            f"{label} #{seq} on group '{self._name}'"
-        )
-        fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq, "group": self._name}
-        waited_s = (_monotonic_ns() - started_ns) / 1e9
-        broken = "the group is unusable; destroy it and create a new one"
-        peer = self._names[error.peer] if 0 <= error.peer < self._size else -1
-        if error.fault == "usage":
-            raise UsageError(f"{op}: {error}") from error
-        if error.fault == "mismatch":
-            if message is not None:
-                raise self._message_mismatch(call, message, op) from error
-            raise explain_mismatch(
-                group.descriptions,
-                group=self._name,
-                seq=seq,
-                names=self._names,
-                this_rank=self._names[self._rank],
-            ) from error
-        if error.fault == "timeout":
-            raise self._timeout(call, op, waited_s, fields, broken) from error
-        if error.fault == "peer_lost":
-            how = str(error)
-            raise PeerLost(
-                f"rank {peer} {how}; this rank needed it in {op}",
-                peer=peer,
-                how=how,
-                details=[broken],
-                **fields,
-            ) from error
-        if error.fault == "broken":
-            cause = group.cause()
-            by = f"rank {peer}" if peer >= 0 else "a rank"
-            at = f" in op #{cause[3]}" if cause is not None and cause[3] else ""
-            raise CollectiveError(
-                f"{op} cannot run: {by} {error}{at}",
-                ranks=[peer] if peer >= 0 else [],
-                details=[broken],
-                **fields,
-            ) from error
-        if error.fault == "system":
-            raise DistBackendError(f"{op} failed: {error}", details=[broken]) from error
-        raise InternalError(f"{op} failed: {error.fault}: {error}") from error
-
-    def _timeout(
-        self, call: Call, op: str, waited_s: float, fields: dict[str, Any], broken: str
-    ) -> OpTimeout:
-        if call.kind >= Kind.SEND:
-            missing = [] if call.peer < 0 else [self._names[call.peer]]
-            whom = f"rank {missing[0]}" if missing else "any rank"
-            verb = "to receive" if call.kind is Kind.SEND else "to send"
-            return OpTimeout(
-                f"{op} waited {waited_s:.1f} s for {whom} {verb} (tag {call.tag})",
-                missing=missing,
-                arrived=[self._names[self._rank]],
-                waited_s=waited_s,
-                details=[broken],
-                **fields,
-            )
-        gate = self._group.failed_gate
-        facts = self._group.facts()
-        missing = [self._names[r] for r, fact in enumerate(facts) if fact[1] < gate]
-        arrived = [rank for rank in self._names if rank not in missing]
-        details = []
-        for r, (_, _, seq, left) in enumerate(facts):
-            if self._names[r] in missing[:8]:
-                last = "it has left the group" if left else f"its last op there was #{seq}"
-                details.append(f"rank {self._names[r]}: {last}" if seq or left else
-                               f"rank {self._names[r]}: it has called nothing on this group")
-        whom = f"ranks {format_ranks(missing)}" if len(missing) != 1 else f"rank {missing[0]}"
-        return OpTimeout(
-            f"{op} waited {waited_s:.1f} s for {whom} of {format_ranks(self._names)}; "
-            f"{len(arrived)} of {self._size} ranks arrived",
-            missing=missing,
-            arrived=arrived,
-            waited_s=waited_s,
-            details=[*details, broken],
-            hint="raise the limit with timeout= if the rank is only slow",
-            **fields,
-        )
-
-    def _message_mismatch(self, call: Call, message: Message, op: str) -> MismatchError:
-        is_send = call.kind is Kind.SEND
-        view = as_input(call.inputs[0] if is_send else call.outputs[0])
-        peer = self._names[call.peer if call.peer >= 0 else message.source]
-        me = self._names[self._rank]
-        ours = _amount(view.dtype, view.nbytes)
-        theirs = _amount(message.peer_dtype, message.peer_nbytes)
-        source, target = (me, peer) if is_send else (peer, me)
-        sent, wanted = (ours, theirs) if is_send else (theirs, ours)
-        return MismatchError(
-            f"{op} differs between ranks: rank {source} sent {sent}, "
-            f"rank {target} expects {wanted} (tag {call.tag})",
-            kind=call.kind.label,
-            group=self._name,
-            ranks=[source, target],
-            details=[
-                f"this rank called {call.name or call.kind.label} at {call_site()}",
-                "no data was exchanged; the group is still usable",
-            ],
-        )
+        raise to_public(
+            error,
+            call,
+            group=self._group,
+            name=self._name,
+            rank=self._rank,
+            names=self._names,
+            waited_s=(_monotonic_ns() - started_ns) / 1e9,
+            message=message,
+        ) from error
 
 
 class CpuPending:
@@ -463,25 +357,6 @@ class CpuPending:
         return self.handle.source if isinstance(self.handle, Message) else -1
 
 
-def call_site() -> str:
-    """'train.py:88 (step)': the innermost frame outside this package."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
-            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} ({code.co_name})"
-        frame = frame.f_back
-    return "an unknown line"
-
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-
-
 def _to_ns(seconds: float) -> int:
     return min(int(seconds * 1e9), _NO_DEADLINE // 2)
 
-
-def _amount(dtype: int, nbytes: int) -> str:
-    if dtype < 0:
-        return f"{nbytes} bytes"
-    return f"{nbytes // Dtype(dtype).itemsize} {Dtype(dtype).label}"

@@ -14,11 +14,14 @@ import socket
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from distdbg.errors import DistBackendError, DistStoreError, RendezvousError, format_ranks
 from distdbg.native import Group, NativeError
 from distdbg.runtime.backends.waiting import Patience
-from distdbg.runtime.store import Store
+
+if TYPE_CHECKING:
+    from distdbg.runtime.store import Store
 
 _KEY = "shared_memory"
 

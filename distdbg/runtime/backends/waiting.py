@@ -23,5 +23,5 @@ class Patience:
 def choose_patience(ranks: int, cores: int) -> Patience:
     """The policy for `ranks` ranks on a host that lets them use `cores` cores."""
     if ranks <= cores:
-        return Patience(spins=2000, yield_ns=20_000)
+        return Patience(spins=100, yield_ns=100_000)
     return Patience(spins=0, yield_ns=200_000)

@@ -1,0 +1,170 @@
+"""From a native fault to the public error: which op, which group, which rank, what state is left."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from distdbg.errors import (
+    CollectiveError,
+    DistBackendError,
+    DistError,
+    InternalError,
+    MismatchError,
+    OpTimeout,
+    PeerLost,
+    UsageError,
+    format_ranks,
+)
+from distdbg.native import Group, Message, NativeError
+from distdbg.runtime.backends.explain import explain_mismatch
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.dtypes import Dtype
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+
+_BROKEN = "the group is unusable; destroy it and create a new one"
+_INTACT = "no data was exchanged; the group is still usable"
+
+
+def call_site() -> str:
+    """'train.py:88 (step)': the innermost frame outside this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} ({code.co_name})"
+        frame = frame.f_back
+    return "an unknown line"
+
+
+def to_public(
+    error: NativeError,
+    call: Call,
+    *,
+    group: Group,
+    name: str,
+    rank: int,
+    names: Sequence[int],
+    waited_s: float,
+    message: Message | None = None,
+) -> DistError:
+    """The error that the user sees. `names` are the global ranks of the group's ranks."""
+    is_message = call.kind >= Kind.SEND
+    seq = -1 if is_message else group.seq
+    number = "" if is_message else f" #{seq}"
+    op = f"{call.name or call.kind.label}{number} on group '{name}'"
+    fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq, "group": name}
+    peer = names[error.peer] if 0 <= error.peer < len(names) else -1
+    match error.fault:
+        case "usage":
+            return UsageError(f"{op}: {error}")
+        case "mismatch" if message is not None:
+            return _message_mismatch(call, message, op, name, names[rank], names)
+        case "mismatch":
+            return explain_mismatch(
+                group.descriptions, group=name, seq=seq, names=names, this_rank=names[rank]
+            )
+        case "timeout" if is_message:
+            return _message_timeout(call, op, waited_s, names, rank, fields)
+        case "timeout":
+            return _timeout(group, op, waited_s, names, fields)
+        case "peer_lost":
+            how = str(error)
+            text = f"rank {peer} {how}; this rank needed it in {op}"
+            return PeerLost(text, peer=peer, how=how, details=[_BROKEN], **fields)
+        case "broken":
+            cause = group.cause()
+            by = f"rank {peer}" if peer >= 0 else "a rank"
+            at = f" in op #{cause[3]}" if cause is not None and cause[3] else ""
+            return CollectiveError(
+                f"{op} cannot run: {by} {error}{at}",
+                ranks=[peer] if peer >= 0 else [],
+                details=[_BROKEN],
+                **fields,
+            )
+        case "system":
+            return DistBackendError(f"{op} failed: {error}", details=[_BROKEN])
+    return InternalError(f"{op} failed: {error.fault}: {error}")
+
+
+def _timeout(
+    group: Group, op: str, waited_s: float, names: Sequence[int], fields: dict[str, Any]
+) -> OpTimeout:
+    gate = group.failed_gate
+    missing: list[int] = []
+    details: list[str] = []
+    for rank, (_, reached, seq, has_left) in zip(names, group.facts(), strict=True):
+        if reached >= gate:
+            continue
+        missing.append(rank)
+        if has_left:
+            details.append(f"rank {rank} has left the group")
+        elif seq == 0:
+            details.append(f"rank {rank} has called nothing on this group")
+        else:
+            details.append(f"rank {rank} last called op #{seq} on this group")
+    if len(details) > 8:
+        details[8:] = [f"and {len(missing) - 8} more"]
+    arrived = [rank for rank in names if rank not in set(missing)]
+    whom = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {format_ranks(missing)}"
+    return OpTimeout(
+        f"{op} waited {waited_s:.1f} s for {whom} of {format_ranks(names)}; "
+        f"{len(arrived)} of {len(names)} ranks arrived",
+        missing=missing,
+        arrived=arrived,
+        waited_s=waited_s,
+        details=[*details, _BROKEN],
+        hint="raise the limit with timeout= if the rank is only slow",
+        **fields,
+    )
+
+
+def _message_timeout(
+    call: Call,
+    op: str,
+    waited_s: float,
+    names: Sequence[int],
+    rank: int,
+    fields: dict[str, Any],
+) -> OpTimeout:
+    missing = [] if call.peer < 0 else [names[call.peer]]
+    whom = f"rank {missing[0]}" if missing else "any rank"
+    verb = "receive" if call.kind is Kind.SEND else "send"
+    return OpTimeout(
+        f"{op} waited {waited_s:.1f} s for {whom} to {verb} (tag {call.tag})",
+        missing=missing,
+        arrived=[names[rank]],
+        waited_s=waited_s,
+        details=[_BROKEN],
+        hint="the other side needs a matching op: same group, peer and tag",
+        **fields,
+    )
+
+
+def _message_mismatch(
+    call: Call, message: Message, op: str, group: str, me: int, names: Sequence[int]
+) -> MismatchError:
+    is_send = call.kind is Kind.SEND
+    peer = names[call.peer if call.peer >= 0 else message.source]
+    ours = _amount(message.dtype, message.nbytes)
+    theirs = _amount(message.peer_dtype, message.peer_nbytes)
+    source, target = (me, peer) if is_send else (peer, me)
+    sent, wanted = (ours, theirs) if is_send else (theirs, ours)
+    return MismatchError(
+        f"{op} differs between ranks: rank {source} sent {sent}, "
+        f"rank {target} expects {wanted} (tag {call.tag})",
+        kind=call.kind.label,
+        group=group,
+        ranks=[source, target],
+        details=[f"this rank called {call.name or call.kind.label} at {call_site()}", _INTACT],
+    )
+
+
+def _amount(dtype: int, nbytes: int) -> str:
+    if dtype < 0:
+        return f"{nbytes} bytes"
+    return f"{nbytes // Dtype(dtype).itemsize} {Dtype(dtype).label}"
