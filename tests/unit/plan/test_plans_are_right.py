@@ -22,7 +22,7 @@ from distdbg.runtime.plan.simulate import FaultKind, simulate
 COLLECTIVES = [kind for kind in Kind if kind not in (Kind.SEND, Kind.RECV)]
 UNEVEN = [Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL]
 
-checked = settings(max_examples=120, deadline=None, database=None)
+checked = settings(max_examples=60, deadline=None, database=None)
 
 
 @dataclass(frozen=True)
