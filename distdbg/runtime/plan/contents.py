@@ -16,7 +16,7 @@ Term = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Contributions in the order in which they were folded, and how many folds they went through."""
+    """Contributions in the order of folding, and how many folds they went through."""
 
     terms: tuple[Term, ...]
     folds: int

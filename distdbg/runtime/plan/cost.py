@@ -57,10 +57,10 @@ def segment_costs_s(plan: Plan, size: int, cost: Cost) -> list[float]:
     """The cost of a rank's steps before the first gate, between gates, and after the last."""
     segments = [0.0]
     for step in plan.steps:
-        if step.kind is StepKind.GATE:
+        segments[-1] += step_s(step, size, cost)
+        # An exchange ends with a gate of its own.
+        if step.kind in (StepKind.GATE, StepKind.EXCHANGE):
             segments.append(0.0)
-        else:
-            segments[-1] += step_s(step, size, cost)
     return segments
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distdbg.runtime.call import Kind
-from distdbg.runtime.plan import Topology, make_plan
-from distdbg.runtime.plan.draw import draw
+from distdbg.runtime.plan import Step, StepKind, Topology, make_plan
+from distdbg.runtime.plan.draw import draw, format_step
 from distdbg.runtime.plan.problem import uniform_problem
 
 
@@ -25,3 +25,8 @@ def test_draw_shows_folds_and_exchanges() -> None:
     assert "output 0 [0:8] = fold input 0 [0:8]" in draw(fold)
     exchange = [make_plan(uniform_problem(Kind.ALL_TO_ALL, 0, 2, 8), topology)]
     assert "each output p = input `rank` of rank p" in draw(exchange)
+
+
+def test_a_step_alone_reads_as_an_assignment() -> None:
+    assert format_step(Step(StepKind.GATE)) == "gate"
+    assert format_step(Step(StepKind.COPY, nbytes=8)) == "output 0 [0:8] = input 0 [0:8]"
