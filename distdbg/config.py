@@ -56,6 +56,18 @@ VARIABLES: tuple[Variable, ...] = (
         "Seconds an op or the creation of a group may take when no timeout is passed.",
     ),
     Variable(
+        "DISTDBG_SINGLE_COPY",
+        "bool",
+        True,
+        "Whether ranks of a host read each other's memory directly; 0 goes through shared memory.",
+    ),
+    Variable(
+        "DISTDBG_STORE",
+        "str",
+        None,
+        "The URL where the ranks meet when init_process_group is given neither URL nor store.",
+    ),
+    Variable(
         "DISTDBG_TOKEN",
         "str",
         None,
@@ -66,7 +78,7 @@ VARIABLES: tuple[Variable, ...] = (
 _BY_NAME = {variable.name: variable for variable in VARIABLES}
 
 
-def read(name: str, environ: Mapping[str, str] | None = None) -> Value:
+def read_setting(name: str, environ: Mapping[str, str] | None = None) -> Value:
     """Return the value of one variable of the table, or its default."""
     variable = _BY_NAME[name]
     environ = os.environ if environ is None else environ
@@ -78,13 +90,13 @@ def read(name: str, environ: Mapping[str, str] | None = None) -> Value:
 
 
 def read_str(name: str, environ: Mapping[str, str] | None = None) -> str:
-    """`read` for a variable of kind str that has a default."""
-    return str(read(name, environ))
+    """`read_setting` for a variable of kind str that has a default."""
+    return str(read_setting(name, environ))
 
 
 def read_float(name: str, environ: Mapping[str, str] | None = None) -> float:
-    """`read` for a variable of kind float that has a default."""
-    value = read(name, environ)
+    """`read_setting` for a variable of kind float that has a default."""
+    value = read_setting(name, environ)
     assert isinstance(value, (int, float))  # the table's kind and default say so
     return float(value)
 

@@ -39,13 +39,16 @@ def check_arrays(call: Call) -> None:
 def all_reduce(array: Array, op: ReduceOp, timeout_s: float | None = None) -> Call:
     """Reduce in place. PREMUL_SUM scales a copy of this rank's part and sums."""
     source, op = _scaled(array, op)
-    return Call(Kind.ALL_REDUCE, (source,), (array,), op, -1, -1, 0, None, None, timeout_s)
+    outputs = (array,)
+    inputs = outputs if source is array else (source,)
+    return Call(Kind.ALL_REDUCE, inputs, outputs, op, -1, -1, 0, None, None, timeout_s)
 
 
 def broadcast(size: int, array: Array, root: int, timeout_s: float | None = None) -> Call:
     """Send the root's array to all, in place."""
     _check_rank("broadcast", "src", root, size)
-    return Call(Kind.BROADCAST, (array,), (array,), None, root, -1, 0, None, None, timeout_s)
+    both = (array,)
+    return Call(Kind.BROADCAST, both, both, None, root, -1, 0, None, None, timeout_s)
 
 
 def reduce(

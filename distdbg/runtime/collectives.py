@@ -42,7 +42,8 @@ def all_reduce(
             resolve(None, "all_reduce")  # raises
         return None
     if op is _SUM:
-        call = Call(_ALL_REDUCE, (tensor,), (tensor,), op)
+        array = (tensor,)  # one tuple for both: the engine sees at once that it is in place
+        call = Call(_ALL_REDUCE, array, array, op)
     else:
         call = calls.all_reduce(tensor, op)
     if async_op:

@@ -57,6 +57,8 @@ class Brought:
 
     what: str
     blocks: list[Block]
+    #: One block per rank, or one flat array; ranks may differ in it.
+    is_list: bool
     input_splits: list[int] | None
 
 
@@ -165,7 +167,7 @@ class StoreEngine:
         if call.kind in (Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER):
             what += f" {_shown(blocks, self._size)}"
         splits = None if call.input_splits is None else list(call.input_splits)
-        return Brought(what, blocks, splits)
+        return Brought(what, blocks, call.name is None, splits)
 
     def _collective(self, pending: StorePending, brought: Brought, seq: int) -> None:
         call = pending.call
@@ -320,17 +322,16 @@ def _compute(call: Call, rank: int, size: int, everyone: Sequence[Brought]) -> l
             return []
         return [blocks[0] for blocks in inputs]
     if kind == Kind.REDUCE_SCATTER and call.op is not None:
-        parts = [_part(brought, rank, size, call.name) for brought in everyone]
+        parts = [_part(brought, rank, size) for brought in everyone]
         return [fold(call.op, parts)]
     if kind == Kind.ALL_TO_ALL:
-        return [_part(brought, rank, size, call.name) for brought in everyone]
+        return [_part(brought, rank, size) for brought in everyone]
     return []
 
 
-def _part(brought: Brought, rank: int, size: int, name: str | None) -> Block:
+def _part(brought: Brought, rank: int, size: int) -> Block:
     """Return the block that is meant for `rank`."""
-    is_list = name is None
-    if is_list:
+    if brought.is_list:
         return brought.blocks[rank].reshape(-1)
     array = brought.blocks[0]
     if brought.input_splits is None:
