@@ -1,0 +1,30 @@
+"""How ranks find each other: who am I, where do we meet, has everybody come.
+
+detect, host_list, meeting   decisions from arguments, URL and environment; pure
+verdict                      what a rendezvous came to and how it is said; pure
+process                      which process an announcement came from, and whether it is gone
+spot, reach, assemble        I/O: publish a port, open the store, announce and wait
+join                         all of it; `init_process_group` uses `join`
+token                        the secret that all ranks of a run share
+"""
+
+from __future__ import annotations
+
+from distdbg.runtime.rendezvous.detect import Place, detect
+from distdbg.runtime.rendezvous.join import (
+    Membership,
+    join,
+    register_rendezvous_handler,
+    rendezvous,
+)
+from distdbg.runtime.rendezvous.verdict import Member
+
+__all__ = [
+    "Member",
+    "Membership",
+    "Place",
+    "detect",
+    "join",
+    "register_rendezvous_handler",
+    "rendezvous",
+]

@@ -1,0 +1,248 @@
+"""All ranks announce themselves in the store and wait for one verdict on who came.
+
+Keys, below `distdbg/join`, in rounds: a round ends with its verdict, and the next attempt on the same
+store (init after destroy, or after a failure, or a later run on the same file) is the next round.
+
+    round                     number of rounds that ended
+    <n>/arrived               how many have announced themselves in round n
+    <n>/arrival/<k>           the k-th announcement: JSON of a Member
+    <n>/claims/<rank>         how often a rank was announced; must stay 1
+    <n>/decided               the first to raise this to 1 writes the verdict
+    <n>/verdict               JSON of a Verdict; the round's end
+    <n>/read, <n>/all_read    lets the rank that hosts the store stay until all know the verdict
+    <n>/left/<rank>           the rank has left the group again
+
+A rank announces itself and waits for the verdict: one message each way whatever the number of ranks.
+Whoever completes the round decides, or whoever notices why it cannot be completed, or whose deadline
+passes first. `round` is raised before the verdict is written: a rank that has read it and starts anew
+is certain to find the next round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from distdbg.errors import DistError, RendezvousError
+from distdbg.runtime.rendezvous.process import is_alive, is_gone
+from distdbg.runtime.rendezvous.verdict import (
+    Member,
+    Outcome,
+    Verdict,
+    expect_hosts,
+    explain,
+    member_from_json,
+    member_to_json,
+    verdict_from_json,
+    verdict_to_json,
+)
+
+if TYPE_CHECKING:
+    from distdbg.runtime.store import Store
+
+_PREFIX = "distdbg/join"
+#: How long the host of the store stays for others to read the verdict.
+_LINGER_S = 2.0
+#: What is written right after something that was just seen; longer means its writer died.
+_FOLLOW_UP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """A complete round."""
+
+    round: int
+    members: tuple[Member, ...]
+    """By rank."""
+
+
+def assemble(
+    store: Store,
+    me: Member,
+    deadline_ns: int,
+    *,
+    where: str,
+    hosts: Sequence[str] = (),
+    is_host: bool = False,
+    is_exclusive: bool = False,
+    on_decided: Callable[[], None] = lambda: None,
+) -> Assembled:
+    """Announce `me` and wait for all ranks of its world; RendezvousError on every rank otherwise.
+
+    `hosts` are the launcher's, for saying where a missing rank was expected. The rank that `is_host`
+    keeps the store open until the others have read the verdict. `is_exclusive`: the store outlives
+    its processes (a file), so a former run may have left traces and another one may use it now.
+    `on_decided` is called on every rank after the decision and before this rank tells that it knows it.
+    """
+    started_ns = time.monotonic_ns()
+    number = _find_round(store, me, where, is_exclusive)
+    arena = _Round(store, number, me, hosts)
+    try:
+        arrival = arena.announce()
+        if arena.claim() > 1:
+            verdict = arena.decide("twice", culprits=(me.rank,))
+        elif arrival > 1 and arena.arrival(1).world_size != me.world_size:
+            verdict = arena.decide("sizes")
+        elif arrival == me.world_size:
+            verdict = arena.complete()
+        else:
+            verdict = arena.wait(deadline_ns) or arena.decide(
+                "missing", waited_s=(time.monotonic_ns() - started_ns) / 1e9
+            )
+    except (KeyboardInterrupt, SystemExit):
+        # The others need not wait for the deadline to learn this.
+        with suppress(DistError):
+            arena.decide("left", culprits=(me.rank,))
+        raise
+    on_decided()
+    arena.acknowledge(verdict, is_host=is_host)
+    if verdict.outcome != "complete":
+        raise explain(verdict, me, where)
+    return Assembled(
+        round=number, members=tuple(sorted(verdict.members, key=lambda member: member.rank))
+    )
+
+
+def leave(store: Store, round_number: int, rank: int) -> None:
+    """Note that a rank has left the group, so that a file can be used by another run at once."""
+    store.set(f"{_PREFIX}/{round_number}/left/{rank}", "1")
+
+
+def _find_round(store: Store, me: Member, where: str, is_exclusive: bool) -> int:
+    # Returns the round to announce in; ends one that a killed run left unfinished.
+    while True:
+        number = store.add(f"{_PREFIX}/round", 0)
+        if number > 0:
+            _check_former(_Round(store, number - 1, me, ()), me, where, is_exclusive)
+        if not is_exclusive or store.add(f"{_PREFIX}/{number}/arrived", 0) == 0:
+            return number
+        arena = _Round(store, number, me, ())
+        first = arena.arrival(1)
+        if not is_gone(first.process, me.process):
+            return number
+        arena.decide("died", culprits=(first.rank,))
+
+
+def _check_former(former: _Round, me: Member, where: str, is_exclusive: bool) -> None:
+    # After a complete round, its processes may start another one, and others only when those are gone.
+    verdict = former.wait(time.monotonic_ns() + int(_FOLLOW_UP_S * 1e9))
+    if verdict is None or verdict.outcome != "complete":
+        return
+    if any(member.process == me.process for member in verdict.members):
+        return
+    others = [m for m in verdict.members if is_exclusive or m.rank == me.rank]
+    for other in others:
+        if is_gone(other.process, me.process) or former.has_left(other.rank):
+            continue
+        if is_alive(other.process, me.process):
+            raise RendezvousError(
+                f"{where} is in use by another run: its rank {other.rank} is pid "
+                f"{other.process.pid} on {other.host}",
+                expected=me.world_size,
+                hint="end that run, or meet somewhere else",
+            )
+        if is_exclusive:
+            raise RendezvousError(
+                f"{where} was used by a run that may still be there: its rank {other.rank} was pid "
+                f"{other.process.pid} on {other.host}",
+                expected=me.world_size,
+                details=["that process cannot be seen from here"],
+                hint=f"if that run has ended, delete {where.removeprefix('file://')}",
+            )
+
+
+class _Round:
+    """One rank's view of one round."""
+
+    def __init__(self, store: Store, number: int, me: Member, hosts: Sequence[str]) -> None:
+        self._store = store
+        self._prefix = f"{_PREFIX}/{number}"
+        self._number = number
+        self._me = me
+        self._hosts = hosts
+
+    def announce(self) -> int:
+        """Add this rank; returns how many there are now."""
+        arrival = self._store.add(f"{self._prefix}/arrived", 1)
+        self._store.set(f"{self._prefix}/arrival/{arrival}", member_to_json(self._me))
+        return arrival
+
+    def claim(self) -> int:
+        """Return how often this rank has been announced now."""
+        return self._store.add(f"{self._prefix}/claims/{self._me.rank}", 1)
+
+    def arrival(self, index: int) -> Member:
+        """Return the announcement with a number that was seen to be taken."""
+        return member_from_json(self._read(f"{self._prefix}/arrival/{index}", _FOLLOW_UP_S))
+
+    def complete(self) -> Verdict:
+        """Decide as the last to arrive."""
+        members = [self.arrival(index) for index in range(1, self._me.world_size + 1)]
+        ranks = [member.rank for member in members]
+        twice = next((rank for rank in ranks if ranks.count(rank) > 1), None)
+        if twice is not None:
+            return self.decide("twice", culprits=(twice,))
+        if any(member.world_size != self._me.world_size for member in members):
+            return self.decide("sizes")
+        return self.decide("complete")
+
+    def wait(self, deadline_ns: int) -> Verdict | None:
+        """Return the verdict; None if there is none at the deadline."""
+        left_s = (deadline_ns - time.monotonic_ns()) / 1e9
+        try:
+            return verdict_from_json(self._read(f"{self._prefix}/verdict", max(left_s, 0.001)))
+        except DistError:
+            if time.monotonic_ns() < deadline_ns:
+                raise  # the store is gone, which is not the same as nobody coming
+            return None
+
+    def decide(
+        self, outcome: Outcome, *, culprits: tuple[int, ...] = (), waited_s: float = 0.0
+    ) -> Verdict:
+        """End the round with this verdict, or return the one that another rank came to first."""
+        if self._store.add(f"{self._prefix}/decided", 1) == 1:
+            verdict = self._judge(outcome, culprits, waited_s)
+            self._store.add(f"{_PREFIX}/round", 1)
+            self._store.set(f"{self._prefix}/verdict", verdict_to_json(verdict))
+            return verdict
+        return verdict_from_json(self._read(f"{self._prefix}/verdict", _FOLLOW_UP_S))
+
+    def acknowledge(self, verdict: Verdict, *, is_host: bool) -> None:
+        """Tell that this rank knows; the host of the store stays until all do, or for a moment."""
+        with suppress(DistError):  # too late for anything but going on
+            if self._store.add(f"{self._prefix}/read", 1) == len(verdict.members):
+                self._store.set(f"{self._prefix}/all_read", "1")
+            elif is_host:
+                self._store.wait([f"{self._prefix}/all_read"], timedelta(seconds=_LINGER_S))
+
+    def has_left(self, rank: int) -> bool:
+        """Whether a rank of this round has left its group."""
+        return self._store.check([f"{self._prefix}/left/{rank}"])
+
+    def _judge(self, outcome: Outcome, culprits: tuple[int, ...], waited_s: float) -> Verdict:
+        arrived = self._store.add(f"{self._prefix}/arrived", 0)
+        members = []
+        for index in range(1, arrived + 1):
+            # Whoever counted itself but did not get to say who it is has not joined.
+            with suppress(DistError):
+                members.append(self.arrival(index))
+        if outcome == "missing":
+            dead = [m.rank for m in members if is_gone(m.process, self._me.process)]
+            if dead:
+                outcome, culprits = "died", (dead[0],)
+        return Verdict(
+            outcome=outcome,
+            members=tuple(members),
+            world_size=self._me.world_size,
+            waited_s=waited_s,
+            culprits=culprits,
+            plan=expect_hosts(self._me.world_size, members, self._hosts),
+        )
+
+    def _read(self, key: str, timeout_s: float) -> bytes:
+        self._store.wait([key], timedelta(seconds=timeout_s))
+        return self._store.get(key)

@@ -1,0 +1,170 @@
+"""Open the store at the place where the ranks meet, or say who should have been listening there."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from distdbg.errors import DistError, DistNetworkError, DistStoreError, RendezvousError
+from distdbg.runtime.rendezvous import spot
+from distdbg.runtime.rendezvous.meeting import AtAddress, AtFile, AtSpot, Meeting
+
+if TYPE_CHECKING:
+    from distdbg.runtime.rendezvous.process import Process
+    from distdbg.runtime.store import Store
+
+_NONCE_KEY = "distdbg/nonce"
+#: A published address is believed for this long per attempt; the file may be replaced meanwhile.
+_ATTEMPT_S = 2.0
+_POLL_S = 0.002
+_POLL_LIMIT_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """An open store."""
+
+    store: Store
+    is_host: bool
+    """Whether the store ends with this rank."""
+    is_exclusive: bool = False
+    """Whether the store outlives its ranks, so that only one run may use it at a time."""
+    release: Callable[[], None] = lambda: None
+    """Take back what was published for finding the store; for when all have found it."""
+
+
+def reach(meeting: Meeting, deadline_ns: int, me: Process) -> Reached:
+    """Open the store; raises RendezvousError if that is impossible by the deadline."""
+    match meeting.where:
+        case AtAddress():
+            return _reach_address(meeting, meeting.where, deadline_ns)
+        case AtFile():
+            return _reach_file(meeting, meeting.where)
+        case AtSpot():
+            path = meeting.where.path or spot.spot_path(meeting.where.key)
+            if meeting.rank == 0:
+                return _open_spot(meeting, path, me, deadline_ns)
+            return _find_spot(meeting, path, me, deadline_ns)
+
+
+def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reached:
+    from distdbg.runtime.store import TCPStore
+
+    is_host = meeting.rank == 0
+    started_ns = time.monotonic_ns()
+    try:
+        store = TCPStore(
+            where.host,
+            where.port,
+            meeting.world_size,
+            is_host,
+            timeout=_left(deadline_ns),
+            wait_for_workers=False,
+            multi_tenant=True,  # init again after destroy, while the old server is still ending
+        )
+    except (DistNetworkError, DistStoreError) as error:
+        if is_host:
+            raise RendezvousError(
+                f"rank 0 cannot listen at {where} for the other ranks",
+                expected=meeting.world_size,
+                details=[str(error).splitlines()[0]],
+                hint="is the port taken by another program, and the host this one; "
+                "MASTER_PORT=0 does not work, rank 0 cannot tell the others",
+            ) from error
+        raise _not_reached(meeting, started_ns, str(error).splitlines()[0]) from error
+    return Reached(store=store, is_host=is_host)
+
+
+def _reach_file(meeting: Meeting, where: AtFile) -> Reached:
+    from distdbg.runtime.store import FileStore
+
+    folder = os.path.dirname(os.path.abspath(where.path))
+    if not os.path.isdir(folder):
+        raise RendezvousError(
+            f"the ranks cannot meet at {where}: there is no folder {folder}",
+            expected=meeting.world_size,
+        )
+    return Reached(
+        store=FileStore(where.path, meeting.world_size), is_host=False, is_exclusive=True
+    )
+
+
+def _open_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Reached:
+    from distdbg.runtime.store import TCPStore
+
+    store = TCPStore(
+        "127.0.0.1",
+        0,
+        meeting.world_size,
+        True,
+        timeout=_left(deadline_ns),
+        wait_for_workers=False,
+    )
+    published = spot.Published(host="127.0.0.1", port=store.port, nonce=spot.new_nonce(), writer=me)
+    store.set(_NONCE_KEY, published.nonce)
+    spot.publish(path, published)
+    return Reached(store=store, is_host=True, release=lambda: spot.withdraw(path, published))
+
+
+def _find_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Reached:
+    started_ns = time.monotonic_ns()
+    pause_s = _POLL_S
+    trouble = "rank 0 has published no address"
+    while time.monotonic_ns() < deadline_ns:
+        published = spot.read_living(path, me)
+        if published is not None:
+            attempt_ns = min(deadline_ns, time.monotonic_ns() + int(_ATTEMPT_S * 1e9))
+            try:
+                return _connect_spot(meeting, published, attempt_ns)
+            except DistError as error:
+                # The run that wrote this is just ending, or its rank 0 is: look again.
+                trouble = str(error).splitlines()[0]
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _POLL_LIMIT_S)
+    raise _not_reached(meeting, started_ns, trouble)
+
+
+def _connect_spot(meeting: Meeting, published: spot.Published, deadline_ns: int) -> Reached:
+    from distdbg.runtime.store import TCPStore
+
+    store = TCPStore(
+        published.host,
+        published.port,
+        meeting.world_size,
+        False,
+        timeout=_left(deadline_ns),
+        wait_for_workers=False,
+    )
+    if store.get(_NONCE_KEY).decode() != published.nonce:
+        raise DistStoreError(
+            f"the store at port {published.port} is not the one that was published"
+        )
+    return Reached(store=store, is_host=False)
+
+
+def _not_reached(meeting: Meeting, started_ns: int, trouble: str) -> RendezvousError:
+    waited_s = (time.monotonic_ns() - started_ns) / 1e9
+    details = [trouble]
+    place = meeting.place
+    first_host = place.hosts[0] if place is not None and place.hosts else None
+    match meeting.where:
+        case AtAddress(host=host):
+            details.append(f"rank 0 is expected on host {first_host or host}")
+        case _:
+            details.append("rank 0 is expected on this host")
+    return RendezvousError(
+        f"rank {meeting.rank} did not reach rank 0 at {meeting.where} within {waited_s:.1f} s; "
+        "rank 0 should be listening there",
+        missing=[0],
+        expected=meeting.world_size,
+        details=details,
+        hint="look at the output of rank 0: did it start, and does this host reach that one",
+    )
+
+
+def _left(deadline_ns: int) -> timedelta:
+    return timedelta(seconds=max((deadline_ns - time.monotonic_ns()) / 1e9, 0.001))
