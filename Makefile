@@ -77,6 +77,7 @@ types: $(LINT) $(BUILT) ## mypy --strict, with a stub made from the extension
 	$(VENV)/bin/mypy --strict distdbg
 
 docs: $(STAMPS)/group-docs $(BUILT) ## Build the site into docs/_build/html
+	@$(PY) docs/generate.py
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "wrote docs/_build/html/index.html"
 

@@ -29,8 +29,9 @@ def texts() -> dict[str, str]:
 def test_the_readme_is_short_and_begins_with_the_two_commands() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 120
-    assert lines.index("make demo") < 20
-    assert lines.index("make test") < 20
+    begin = " ".join(lines[:20])
+    assert "make demo" in begin
+    assert "make test" in begin
 
 
 @pytest.mark.parametrize("folder", ["distdbg", "native"])

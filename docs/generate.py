@@ -1,0 +1,104 @@
+"""Writes the reference pages that are made from the source: env.md and errors.md.
+
+python docs/generate.py            write them
+python docs/generate.py --check    exit 1 and name those that are not current
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+from distdbg import config, errors
+
+REFERENCE = Path(__file__).parent / "reference"
+MADE = "<!-- Made by docs/generate.py from {source}; edit that, then run `make docs`. -->\n\n"
+
+
+def env_page() -> str:
+    """One row per variable of distdbg.config."""
+    lines = [
+        MADE.format(source="distdbg/config.py") + "# Environment variables",
+        "",
+        "A variable is read when it is needed, not when distdbg is imported. A value that does",
+        "not fit raises `ConfigError` and names the variable, the value and what would fit. Where",
+        "a row names another tool's variable, that one is read when ours is not set.",
+        "",
+        "| variable | type | default | meaning |",
+        "|---|---|---|---|",
+    ]
+    for variable in config.VARIABLES:
+        kind = ", ".join(f"`{choice}`" for choice in variable.choices) or variable.kind
+        default = "not set" if variable.default is None else f"`{variable.default}`"
+        about = variable.about
+        if variable.aliases:
+            about += f" Otherwise {' or '.join(f'`{name}`' for name in variable.aliases)}."
+        lines.append(f"| `{variable.name}` | {kind} | {default} | {about} |")
+    return "\n".join(lines) + "\n"
+
+
+def error_classes() -> list[type[errors.DistError]]:
+    """In the order of the source, which is the order of the tree."""
+    return [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.DistError)
+    ]
+
+
+def errors_page() -> str:
+    """The tree, then one section per class."""
+    tree = inspect.getdoc(errors) or ""
+    tree = tree[tree.index("DistError(") : tree.index("\n\n", tree.index("DistError("))]
+    lines = [
+        MADE.format(source="distdbg/errors.py") + "# Errors",
+        "",
+        "The type says who has to act. The first line of the text stands alone in a log;",
+        "indented details follow, and at most one hint. The facts are attributes, so a program",
+        "need not read the text. Every error pickles.",
+        "",
+        "```text",
+        inspect.cleandoc("    " + tree),
+        "```",
+        "",
+    ]
+    for cls in error_classes():
+        lines += [f"## {cls.__name__}", "", inspect.getdoc(cls) or "", ""]
+        bases = ", ".join(f"`{base.__name__}`" for base in cls.__bases__)
+        lines += [f"Is a {bases}. A program that ends with it exits with {cls.exit_code}.", ""]
+        facts = [
+            f"`{name}`"
+            for name, parameter in inspect.signature(cls).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        ]
+        lines += [f"Attributes: `what` (the first line), {', '.join(facts)}.", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+PAGES = {"env.md": env_page, "errors.md": errors_page}
+
+
+def stale() -> list[str]:
+    """The pages on disk that differ from what would be written."""
+    return [
+        name
+        for name, make in PAGES.items()
+        if not (REFERENCE / name).exists() or (REFERENCE / name).read_text() != make()
+    ]
+
+
+def main(argv: list[str]) -> int:
+    old = stale()
+    if "--check" in argv:
+        for name in old:
+            print(f"docs/reference/{name} is not current; run `make docs`", file=sys.stderr)
+        return 1 if old else 0
+    for name in old:
+        (REFERENCE / name).write_text(PAGES[name]())
+        print(f"wrote docs/reference/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,47 @@
+"""The reference pages made from the source are those that the source makes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from distdbg import config
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_generated_pages_are_current(generate: ModuleType) -> None:
+    assert generate.stale() == [], "run `make docs`"
+
+
+def test_every_variable_that_is_named_anywhere_is_in_the_table() -> None:
+    known = {variable.name for variable in config.VARIABLES}
+    named: dict[str, set[str]] = {}
+    for folder, pattern in (("distdbg", "*.py"), ("native", "*.[ch]pp"), ("docs", "*.md")):
+        for path in (ROOT / folder).rglob(pattern):
+            # Names of macros and CMake options look the same; those live in CMakeLists.txt alone.
+            for name in re.findall(r"\bDISTDBG_[A-Z0-9_]*[A-Z0-9]\b", path.read_text()):
+                named.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    build_options = set(re.findall(r"DISTDBG_[A-Z0-9_]+", (ROOT / "CMakeLists.txt").read_text()))
+    unknown = {name: places for name, places in named.items() if name not in known | build_options}
+    assert not unknown
+
+
+def test_every_variable_of_the_table_is_read_somewhere() -> None:
+    sources = [path for path in (ROOT / "distdbg").rglob("*.py") if path.name != "config.py"]
+    text = "".join(path.read_text() for path in sources)
+    assert [v.name for v in config.VARIABLES if v.name not in text] == []
