@@ -44,12 +44,6 @@ VARIABLES: tuple[Variable, ...] = (
         aliases=("TORCH_DISTRIBUTED_DEBUG",),
     ),
     Variable(
-        "DISTDBG_SINGLE_COPY",
-        "bool",
-        True,
-        "Whether ranks may read large arrays straight from each other's memory; else they are staged.",
-    ),
-    Variable(
         "DISTDBG_TIMEOUT_S",
         "float",
         1800.0,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from distdbg.config import read
+from distdbg.config import read_setting
 from distdbg.errors import DistError
 from distdbg.native import Message, NativeError, Op, Plan, View
 from distdbg.runtime.backends import compile as compiling
@@ -61,7 +61,7 @@ class CpuEngine:
             size=size,
             group_name=group_name,
             patience=choose_patience(ranks_here or size, cores),
-            single_copy=bool(read("DISTDBG_SINGLE_COPY")),
+            single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
             deadline_ns=_monotonic_ns() + self._timeout_ns,
         )
         self._topology = Topology(
