@@ -4,13 +4,13 @@ goes wrong.
     import distdbg as dist
 
 Importing this imports nothing else: every name below is loaded from its module at first use, so
-tools that only read records need no NumPy and no compiled code.
+tools that only read records need no NumPy and no compiled code. Type checkers read __init__.pyi,
+which has the same names (a test compares them).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
@@ -39,7 +39,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env",
     ),
     "distdbg.runtime.future": ("Future",),
-    "distdbg.runtime.group": ("GroupMember", "ProcessGroup", "group"),
+    "distdbg.runtime.group": ("GroupMember", "GroupName", "ProcessGroup", "group"),
     "distdbg.runtime.init": (
         "default_pg_timeout", "destroy_process_group", "init_process_group", "is_available",
         "is_initialized", "is_torchelastic_launched",
@@ -67,7 +67,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "new_group", "new_subgroups", "new_subgroups_by_enumeration", "shrink_group",
         "split_group",
     ),
-    "distdbg.runtime.work": ("Work",),
+    "distdbg.runtime.work": ("Work", "WorkResult"),
     "distdbg.runtime.world": ("record_comm",),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NewType, overload
 
 from distdbg.errors import UsageError
 from distdbg.runtime.call import Call
@@ -26,6 +26,10 @@ from distdbg.runtime.world import World, current, current_world, not_initialized
 if TYPE_CHECKING:
     from distdbg.runtime.coalescing import Collector
     from distdbg.runtime.store import Store
+
+
+#: The name of a group, where torch's signatures say so.
+GroupName = NewType("GroupName", str)
 
 
 class NonGroupMember(int):
@@ -158,6 +162,33 @@ class ProcessGroup(GroupMethods):
         self._engine = ClosedEngine(self.group_name)
         if engine is not None:
             engine.close()
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: object = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Sequence[object] | None = None,
+    ) -> ProcessGroup:
+        """Make a group of some group ranks of this one; exactly these ranks call it."""
+        from distdbg.runtime.subgroups import split_off
+
+        return split_off(self, ranks, timeout, opts, group_name, group_desc)
+
+    def merge_remote_group(
+        self,
+        store: Store,
+        size: int,
+        timeout: timedelta | None = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+    ) -> ProcessGroup:
+        """Make one group of this one and others that call it with the same store and size."""
+        from distdbg.runtime.subgroups import merge_remote
+
+        return merge_remote(self, store, size, timeout, group_name, group_desc)
 
     def boxed(self) -> object:
         """Return self; torch needs a wrapper here to pass the group through its dispatcher."""

@@ -17,6 +17,8 @@ from distdbg.runtime.backends.registry import Backend, BackendConfig, check_avai
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, NonGroupMember, ProcessGroup, resolve
 from distdbg.runtime.init import destroy_process_group
+from distdbg.runtime.objects import broadcast_object_list
+from distdbg.runtime.store import PrefixStore, Store
 from distdbg.runtime.world import World, current
 
 SHRINK_DEFAULT = 0
@@ -120,15 +122,9 @@ def split_group(
     seen: set[int] = set()
     mine: list[int] | None = None
     for part in split_ranks:
-        if not part or len(set(part)) != len(part) or seen.intersection(part):
-            raise UsageError(
-                f"split_group: the lists must not be empty or share ranks; got {list(part)[:8]}"
-            )
-        if min(part) < 0 or max(part) >= parent.size():
-            raise UsageError(
-                f"split_group: {list(part)[:8]} are not all group ranks of {parent.group_name!r} "
-                f"with {parent.size()} ranks"
-            )
+        _check_group_ranks("split_group", parent, part)
+        if seen.intersection(part):
+            raise UsageError(f"split_group: rank {min(seen.intersection(part))} is in two lists")
         seen.update(part)
         if parent.rank() in part:
             mine = sorted(part)
@@ -198,6 +194,74 @@ def shrink_group(
     else:
         destroy_process_group(pg)
     return made
+
+
+def split_off(
+    parent: ProcessGroup,
+    ranks: Sequence[int],
+    timeout: timedelta | None,
+    pg_options: object,
+    group_name: str | None,
+    group_desc: str | None,
+) -> ProcessGroup:
+    """Make a group of some group ranks of `parent`; all of them call it, and nobody else."""
+    if parent.rank() not in ranks:
+        raise UsageError(f"split_group: rank {parent.rank()} is not among {list(ranks)[:8]}")
+    members = [parent.ranks[rank] for rank in _check_group_ranks("split_group", parent, ranks)]
+    name = group_name or _next_name(parent.world, members, is_local=True)
+    return _create(
+        parent.world, parent, members, name, timeout, None, pg_options, group_desc, None
+    )
+
+
+def merge_remote(
+    local: ProcessGroup,
+    store: Store,
+    size: int,
+    timeout: timedelta | None,
+    group_name: str | None,
+    group_desc: str | None,
+) -> ProcessGroup:
+    """Make one group of this one and others that share `store` with it, `size` ranks in all.
+
+    The groups may be of different worlds. Those of one group stay neighbours, in their order; the
+    groups are put in the order in which their first ranks came.
+    """
+    timeout_s = timeout_seconds(timeout, local.timeout_s)
+    name = group_name or f"merged-{local.world.group_count}"
+    shared = PrefixStore(f"{name}/", store)
+    shared.set_timeout(timedelta(seconds=timeout_s))
+    offset = [0]
+    if local.rank() == 0:
+        offset[0] = shared.add("ranks", local.size()) - local.size()
+    broadcast_object_list(offset, group=local, group_src=0)
+    if offset[0] + local.size() > size:
+        raise UsageError(
+            f"merge_remote_group: size is {size}, but the groups that came have "
+            f"{offset[0] + local.size()} ranks or more"
+        )
+    local.world.group_count += 1
+    return create_group(
+        local.world,
+        shared,
+        name=name,
+        desc=group_desc or "merged",
+        ranks=range(size),
+        rank=offset[0] + local.rank(),
+        backend=BackendConfig(local.backend_config),
+        timeout_s=timeout_s,
+    )
+
+
+def _check_group_ranks(what: str, parent: ProcessGroup, ranks: Sequence[int]) -> list[int]:
+    if not ranks or len(set(ranks)) != len(ranks):
+        raise UsageError(f"{what}: the ranks must be some, and different; got {list(ranks)[:8]}")
+    if min(ranks) < 0 or max(ranks) >= parent.size():
+        raise UsageError(
+            f"{what}: {list(ranks)[:8]} are not all group ranks of {parent.group_name!r} "
+            f"with {parent.size()} ranks"
+        )
+    return list(ranks)
 
 
 def _create(
