@@ -75,9 +75,15 @@ def _from_numpy(x: np.ndarray[Any, Any], owner: Array, name: str, writable: bool
     dtype = _numpy_dtype(x, name)
     finish: Callable[[], None] | None = None
     memory = x
-    if writable:
-        _check_writable(x, name)
-    if not x.flags.c_contiguous:
+    flags = x.flags
+    if writable and not flags.writeable:
+        raise UsageError(
+            f"{name} is read-only, and the op writes into it; nothing was sent",
+            hint="pass a copy",
+        )
+    if not flags.c_contiguous:
+        if writable and _has_shared_elements(x):
+            raise _shared_elements(name)
         memory = x.copy(order="C")
         if writable:
             finish = _array_copier(x, memory)
@@ -89,6 +95,15 @@ def _from_numpy(x: np.ndarray[Any, Any], owner: Array, name: str, writable: bool
 
 
 def _from_tensor(x: Array, name: str, writable: bool) -> Buffer:
+    simple = torch_arrays.simple_memory(x)
+    if simple is not None:
+        try:
+            buffer = View(simple[0], writable, simple[1])
+        except (BufferError, ValueError):
+            pass  # not contiguous
+        else:
+            buffer.array = x
+            return buffer
     dtype = torch_arrays.dtype_of(x, name)
     finish: Callable[[], None] | None = None
     memory = x
@@ -125,14 +140,10 @@ def _numpy_dtype(x: np.ndarray[Any, Any], name: str) -> Dtype:
     )
 
 
-def _check_writable(x: np.ndarray[Any, Any], name: str) -> None:
-    if not x.flags.writeable:
-        raise UsageError(
-            f"{name} is read-only, and the op writes into it; nothing was sent",
-            hint="pass a copy",
-        )
-    if any(stride == 0 and extent > 1 for stride, extent in zip(x.strides, x.shape, strict=True)):
-        raise _shared_elements(name)
+def _has_shared_elements(x: np.ndarray[Any, Any]) -> bool:
+    return any(
+        stride == 0 and extent > 1 for stride, extent in zip(x.strides, x.shape, strict=True)
+    )
 
 
 def _shared_elements(name: str) -> UsageError:

@@ -7,6 +7,7 @@ of the record and never change. torch is never imported: its dtypes are known by
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -96,6 +97,8 @@ def from_numpy(dtype: np.dtype[Any]) -> Dtype | None:
     return FROM_NUMPY.get(dtype)
 
 
+# Without it, printing the torch dtype would be half of the cost of taking a tensor.
+@lru_cache(maxsize=64)
 def from_torch(dtype: object) -> Dtype | None:
     """The Dtype of a torch.dtype, read from its name ('torch.float32'); None if there is none."""
     return _FROM_NAME.get(str(dtype).removeprefix("torch."))

@@ -33,7 +33,7 @@ def _torch() -> Torch:
 
 def dtype_of(x: Tensor, name: str) -> Dtype:
     """The Dtype of a tensor whose memory we can use; UsageError for all others."""
-    if x.device.type != "cpu":
+    if not x.is_cpu:
         raise UsageError(
             f"{name} is a tensor on device {x.device}; the arrays of this group live on the CPU",
             hint="pass tensor.cpu(), or use a group whose backend serves that device",
@@ -62,6 +62,20 @@ def as_numpy(x: Tensor, dtype: Dtype) -> np.ndarray[Any, Any]:
         x = x.view(getattr(_torch(), carrier.name))
     array: np.ndarray[Any, Any] = x.numpy()
     return array
+
+
+def simple_memory(x: Tensor) -> tuple[np.ndarray[Any, Any], Dtype] | None:
+    """as_numpy() for the common tensor: no gradient, no carrier, on the CPU, dense; else None.
+
+    Tensor.numpy() itself refuses the others, which is cheaper than asking all of it beforehand.
+    """
+    dtype = from_torch(x.dtype)
+    if dtype is None or dtype in CARRIERS:
+        return None
+    try:
+        return x.numpy(), dtype
+    except (RuntimeError, TypeError):
+        return None
 
 
 def is_plain(x: Tensor) -> bool:
