@@ -188,8 +188,8 @@ class GroupHandle {
   }
 
   std::optional<std::tuple<int, int, int, std::uint64_t, std::string>> cause() {
-    if (!group_.is_broken()) return std::nullopt;
     const Cause& c = group_.segment().header().cause;
+    if (c.state.load(std::memory_order_acquire) != 2) return std::nullopt;
     return std::tuple(c.fault, c.rank, c.noticed_by, c.seq, std::string(c.text));
   }
 

@@ -40,6 +40,8 @@ Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool
       is_local_(size_, false),
       probe_(segment_.header().cookie),
       generation_(fork_generation()) {
+  if (segment_.slot_nbytes() < line_nbytes * size_)
+    throw Error(Fault::usage, "slots are smaller than a cache line for each rank");
   if (rank_ >= size_) throw Error(Fault::usage, "rank is not below the size of the group");
 }
 
@@ -162,7 +164,13 @@ void Group::break_group(Fault fault, int culprit, const std::string& text) {
 
 void Group::throw_cause(bool in_op) const {
   const Cause& cause = segment_.header().cause;
-  auto fault = static_cast<Fault>(cause.fault);
+  // Whoever was first may still be writing, or have died at it.
+  const std::int64_t until = now_ns() + 200 * ns_per_ms;
+  while (cause.state.load(std::memory_order_acquire) != 2) {
+    if (now_ns() > until) throw Error(Fault::broken, "broke the group and left no cause");
+    ::usleep(100);
+  }
+  const auto fault = static_cast<Fault>(cause.fault);
   // A lost peer is the same news for everybody, now and later. A timeout is one for the ranks
   // that were in the op; later calls, and the peers of an interrupted rank, see a broken group.
   const bool is_shared = fault == Fault::peer_lost || (fault == Fault::timeout && in_op);
@@ -191,9 +199,9 @@ void Group::leave() {
 
 void Group::ring(std::uint32_t peer) {
   RankState& theirs = segment_.rank(peer);
-  // Pairs with the sleeper in p2p.cpp: it raises bell_sleepers, then looks at its channels.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (theirs.bell_sleepers.load(std::memory_order_seq_cst) == 0) return;
+  // Pairs with the sleeper in p2p.cpp, which raises bell_sleepers and then looks at its channels. As
+  // both are read-modify-writes of one word, either we see the sleeper, or it sees what we wrote.
+  if (theirs.bell_sleepers.fetch_add(0, std::memory_order_acq_rel) == 0) return;
   theirs.bell.fetch_add(1, std::memory_order_seq_cst);
   futex_wake_all(theirs.bell);
 }

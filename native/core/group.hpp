@@ -67,7 +67,7 @@ class Group {
   // `in_op`: the caller was waiting in an op when the group broke.
   [[noreturn]] void throw_cause(bool in_op) const;
   bool is_broken() const {
-    return segment_.header().cause.state.load(std::memory_order_acquire) == 2;
+    return segment_.header().cause.state.load(std::memory_order_acquire) != 0;
   }
   // Marks this rank as gone; whoever waits for it learns at once.
   void leave();
@@ -106,6 +106,7 @@ class Group {
   void try_single_copy(const Wait& wait);
   void exchange_descriptions(const std::string& own, const Wait& wait, bool in_background);
   std::uint64_t exchange_part() const;
+  bool is_too_long_to_stage(const Running& op) const;
   void stage_exchange(const Running& op, std::uint64_t offset);
   void exchange(const Running& op, const Wait& wait);
   void fold_all(const Running& op, const Step& step);

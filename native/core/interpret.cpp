@@ -108,6 +108,14 @@ std::uint64_t Group::exchange_part() const {
   return segment_.slot_nbytes() / size_ / line_nbytes * line_nbytes;
 }
 
+// Then no rank will look at what is staged: one long block is enough for all to read directly.
+bool Group::is_too_long_to_stage(const Running& op) const {
+  const auto is_long = [&](const Cut& cut) { return cut.nbytes > exchange_part(); };
+  for (std::uint32_t j = 0; j < size_; ++j)
+    if (j != rank_ && is_long(op.plan.in_cuts[j])) return single_copy_;
+  return false;
+}
+
 void Group::stage_exchange(const Running& op, std::uint64_t offset) {
   const std::uint64_t part = exchange_part();
   for (std::uint32_t j = 0; j < size_; ++j) {
@@ -200,7 +208,7 @@ void Group::run(const Plan& plan, const Describe& describe, std::span<const Regi
   slot.in_count = publish(plan.in_cuts, Space::input, segment_.in_blocks(slot));
   slot.out_count = publish(plan.out_cuts, Space::output, segment_.out_blocks(slot));
 
-  if (plan.exchanges) stage_exchange(op, 0);
+  if (plan.exchanges && !is_too_long_to_stage(op)) stage_exchange(op, 0);
   bool is_first_gate = true;
   for (const Step& step : plan.steps) {
     switch (step.kind) {

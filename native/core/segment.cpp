@@ -74,8 +74,10 @@ Segment::Segment(Segment&& other) noexcept
 
 Segment::~Segment() {
   close_fd();
-  if (base_ != nullptr) ::munmap(base_, nbytes_);
+  if (base_ != nullptr && nbytes_ != 0) ::munmap(base_, nbytes_);
 }
+
+Segment Segment::alias() const { return Segment(base_, 0, -1); }
 
 void Segment::close_fd() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));

@@ -96,6 +96,9 @@ class Segment {
   // Opens rank 0's; throws Error(Fault::system) with errno, or when it is not the announced one.
   static Segment open(std::int32_t pid, int fd, std::uint64_t cookie);
 
+  // The same mapping once more, for a further rank of this process; this one must outlive it.
+  Segment alias() const;
+
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&&) = delete;
   ~Segment();
@@ -124,7 +127,7 @@ class Segment {
   Segment(std::byte* base, std::size_t nbytes, int fd);
 
   std::byte* base_ = nullptr;
-  std::size_t nbytes_ = 0;
+  std::size_t nbytes_ = 0;  // 0: not ours to unmap
   int fd_ = -1;
   std::uint32_t size_ = 0;
   std::uint32_t slot_nbytes_ = 0;
