@@ -73,7 +73,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
 
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = sorted(name for name in _HOME_OF if not name.startswith("_"))  # noqa: PLE0605
+__all__ = sorted(name for name in _HOME_OF if not name.startswith("_"))
 
 
 def __getattr__(name: str) -> object:

@@ -14,6 +14,7 @@ input being exactly this rank's block of the output of all_gather and gather.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from distdbg.errors import UsageError
@@ -352,7 +353,7 @@ def _check_blocks(
 def _check_apart(what: str, argument: str, blocks: Sequence[Buffer]) -> None:
     """Outputs must not share memory: the result would depend on who comes first."""
     ordered = sorted((block.address, block.nbytes) for block in blocks if block.nbytes)
-    for (low, nbytes), (high, _) in zip(ordered, ordered[1:], strict=False):
+    for (low, nbytes), (high, _) in pairwise(ordered):
         if low + nbytes > high:
             raise UsageError(f"{what}: two arrays of {argument} share memory")
 

@@ -43,10 +43,12 @@ def create_group(
     timeout_s: float,
     pg_options: object = None,
     device_id: object = None,
+    have_met: bool = False,
 ) -> ProcessGroup:
     """Make the group on this member, register it, and return it."""
     store = PrefixStore(f"{name}/", parent_store)
-    meet(store, rank, ranks, timeout_s, name)
+    if not have_met:
+        meet(store, rank, ranks, timeout_s, name)
     group = ProcessGroup(store, rank, len(ranks))
     group.world = world
     group.set_ranks(ranks)

@@ -96,5 +96,5 @@ class Future(Generic[T]):
     def _call(self, callback: Callable[[Future[T]], object]) -> None:
         try:
             callback(self)
-        except Exception:  # the hook runner: one bad callback must not stop the others
+        except Exception:  # noqa: BLE001 - the hook runner: one bad callback must not stop the others
             _log.exception("a callback of a Future raised")

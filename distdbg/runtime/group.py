@@ -51,7 +51,7 @@ class _WorldAttribute(type):
         current().default = value
 
 
-class group(metaclass=_WorldAttribute):  # noqa: N801 - torch.distributed's name
+class group(metaclass=_WorldAttribute):
     """`group.WORLD` is the default group."""
 
 

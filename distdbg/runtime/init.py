@@ -1,7 +1,7 @@
 """init_process_group and destroy_process_group: the beginning and the end of a World's groups.
 
-Each init on the same store lives under a prefix of its own: every rank counts its inits there, so
-after destroy the same store serves again, any number of times.
+Each init is a round of its own on the store where the ranks meet (`rendezvous/`), so after destroy
+the same store serves again, any number of times.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from distdbg.errors import UsageError
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
-from distdbg.runtime.rendezvous import rendezvous
-from distdbg.runtime.store import PrefixStore, Store
+from distdbg.runtime.rendezvous import Membership, join
+from distdbg.runtime.store import Store
 from distdbg.runtime.world import World, current
 
 default_pg_timeout = timedelta(minutes=30)
@@ -62,41 +62,36 @@ def init_process_group(
     backend_config = BackendConfig(Backend(backend or "undefined"))
     check_available(backend_config)
     timeout_s = timeout_seconds(timeout)
-    own_store: Store | None = None
-    if store is None:
-        url = init_method or "env://"
-        own_store, rank, world_size = next(
-            iter(rendezvous(url, rank, world_size, timeout=timedelta(seconds=timeout_s)))
-        )
-        base = own_store
-    else:
+    if store is not None:
         _check_store_arguments(init_method, world_size, rank)
-        base = store
+    membership = join(
+        init_method or "env://", rank=rank, world_size=world_size, timeout_s=timeout_s, store=store
+    )
     try:
-        base.set_timeout(timedelta(seconds=timeout_s))
-        round_number = base.add(f"distdbg/inits/{rank}", 1)
-        base = PrefixStore(f"distdbg/{round_number}/", base)
-        ranks = list(range(world_size)) if _ranks is None else list(_ranks)
-        if len(ranks) != world_size:
-            raise UsageError(f"_ranks has {len(ranks)} ranks, world_size is {world_size}")
-        name = group_name or "0"
+        size = membership.world_size
+        if _ranks is not None and len(_ranks) != size:
+            raise UsageError(f"_ranks has {len(_ranks)} ranks, world_size is {size}")
+        membership.store.set_timeout(timedelta(seconds=timeout_s))
+        host = membership.members[membership.rank].host
+        world.ranks_here = sum(member.host == host for member in membership.members)
         world.default = create_group(
             world,
-            base,
-            name=name,
+            membership.store,
+            name=group_name or "0",
             desc="default_pg",
-            ranks=ranks,
-            rank=rank,
+            ranks=range(size) if _ranks is None else _ranks,
+            rank=membership.rank,
             backend=backend_config,
             timeout_s=timeout_s,
             pg_options=pg_options,
             device_id=device_id,
+            have_met=True,
         )
     except BaseException:
-        _close_store(own_store)
+        _leave(membership, is_own=store is None)
         raise
-    world.own_store = own_store
-    world.base_store = base
+    world.membership = membership
+    world.owns_store = store is None
     world.group_count = 1
 
 
@@ -128,15 +123,15 @@ def destroy_world(world: World) -> None:
             group.shutdown()
     finally:
         watcher, world.watcher = world.watcher, None
-        own_store, world.own_store = world.own_store, None
+        membership, world.membership = world.membership, None
         world.default = None
-        world.base_store = None
         world.groups.clear()
         world.group_count = 0
         world.local_counts.clear()
         if watcher is not None:
             watcher.close()
-        _close_store(own_store)
+        if membership is not None:
+            _leave(membership, is_own=world.owns_store)
 
 
 def _check_store_arguments(init_method: str | None, world_size: int, rank: int) -> None:
@@ -152,8 +147,9 @@ def _check_store_arguments(init_method: str | None, world_size: int, rank: int) 
         )
 
 
-def _close_store(store: Store | None) -> None:
+def _leave(membership: Membership, is_own: bool) -> None:
+    membership.leave()
     # Stores that hold a connection or a server have close(); torch's interface has no such method.
-    close = getattr(store, "close", None)
-    if close is not None:
+    close = getattr(membership.base_store, "close", None)
+    if is_own and close is not None:
         close()

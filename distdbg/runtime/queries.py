@@ -81,7 +81,8 @@ def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
     pg = _known(group, "get_global_rank")
     if not 0 <= group_rank < pg.size():
         raise UsageError(
-            f"get_global_rank: group {pg.group_name!r} of {pg.size()} ranks has no rank {group_rank}"
+            f"get_global_rank: {group_rank} is not a rank of group {pg.group_name!r} "
+            f"with {pg.size()} ranks"
         )
     return pg.ranks[group_rank]
 

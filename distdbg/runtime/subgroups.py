@@ -48,7 +48,9 @@ def new_group(
     name = _next_name(world, members, use_local_synchronization)
     if default.ranks[default.rank()] not in members:
         return GroupMember.NON_GROUP_MEMBER
-    return _create(world, default, members, name, timeout, backend, pg_options, group_desc, device_id)
+    return _create(
+        world, default, members, name, timeout, backend, pg_options, group_desc, device_id
+    )
 
 
 def new_subgroups(
@@ -277,12 +279,12 @@ def _create(
 ) -> ProcessGroup:
     chosen = BackendConfig(Backend(backend)) if backend else BackendConfig(parent.backend_config)
     check_available(chosen)
-    if world.base_store is None:
+    if world.membership is None:
         raise UsageError("the process groups were destroyed")
     me = parent.ranks[parent.rank()]
     return create_group(
         world,
-        world.base_store,
+        world.membership.store,
         name=name,
         desc=group_desc or "undefined",
         ranks=members,

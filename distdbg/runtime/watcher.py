@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from distdbg.runtime.engine import Pending
 
@@ -63,7 +64,5 @@ class Watcher:
 
 
 def _wait_a_little(pending: Pending) -> None:
-    try:
+    with suppress(Exception):  # on_end asks for the outcome and reports it
         pending.wait(time.monotonic_ns() + _SLICE_NS)
-    except Exception:  # noqa: BLE001, S110 - on_end asks for the outcome and reports it
-        pass

@@ -41,7 +41,7 @@ def deadline_after(timeout: timedelta | float | None) -> int:
 
 
 class Work:
-    """One op in flight. It may be dropped without a wait; the op goes on and its array stays alive."""
+    """One op in flight. Dropped without a wait, the op goes on and its arrays stay alive."""
 
     __slots__ = ("_call", "_future", "_group", "pending")
 

@@ -18,7 +18,7 @@ from distdbg.errors import UsageError
 if TYPE_CHECKING:
     from distdbg.runtime.debug_level import DebugLevel
     from distdbg.runtime.group import ProcessGroup
-    from distdbg.runtime.store import Store
+    from distdbg.runtime.rendezvous import Membership
     from distdbg.runtime.watcher import Watcher
 
 
@@ -26,14 +26,15 @@ class World:
     """All groups of one rank. Only init.py and subgroups.py change it."""
 
     __slots__ = (
-        "base_store",
         "comm_name",
         "debug_level",
         "default",
         "group_count",
         "groups",
         "local_counts",
-        "own_store",
+        "membership",
+        "owns_store",
+        "ranks_here",
         "watcher",
     )
 
@@ -48,10 +49,12 @@ class World:
         self.local_counts: dict[tuple[int, ...], int] = {}
         #: None: not asked yet, so the environment decides.
         self.debug_level: DebugLevel | None = None
-        #: The store under which all groups of this init have their keys.
-        self.base_store: Store | None = None
-        #: The store that init_process_group made itself, closed when the world ends.
-        self.own_store: Store | None = None
+        #: This rank's seat among all ranks, with the store of all groups' keys.
+        self.membership: Membership | None = None
+        #: Whether init_process_group opened the store, so that destroy closes it.
+        self.owns_store = False
+        #: How many ranks share this host's cores.
+        self.ranks_here = 1
         #: Completes futures in the background; made at first use.
         self.watcher: Watcher | None = None
         #: The name set by record_comm; None almost always.

@@ -214,7 +214,7 @@ def check_available(config: BackendConfig) -> None:
         )
     if not any(name in OWN or name in Backend.plugins for name in names):
         raise ConfigError(
-            f"backend {sorted(names)[0]!r} is not available here; "
+            f"backend {min(names)!r} is not available here; "
             f"available: {', '.join(_available())}",
             hint="use backend='gloo', which moves arrays in host memory",
         )
@@ -239,7 +239,13 @@ def make_engine(
         from distdbg.runtime.backends.cpu import CpuEngine
 
         engine: Engine = CpuEngine(
-            store, group.rank(), group.size(), group.timeout_s, group.group_name, group.ranks
+            store,
+            group.rank(),
+            group.size(),
+            group.timeout_s,
+            group.group_name,
+            group.ranks,
+            group.world.ranks_here,
         )
         return engine
     return _make_foreign(plugin, group, store, pg_options)

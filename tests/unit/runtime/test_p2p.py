@@ -15,8 +15,10 @@ from distdbg.testing.store_ranks import run_store_ranks
 def test_send_and_recv_match_by_tag() -> None:
     def run(rank: int) -> list[int]:
         if rank == 0:
-            dist.send(np.array([1]), 1, tag=7)
+            work = dist.isend(np.array([1]), 1, tag=7)  # the other side takes tag 8 first
             dist.send(np.array([2]), 1, tag=8)
+            assert work is not None
+            work.wait()
             return []
         first, second = np.zeros(1, int), np.zeros(1, int)
         assert dist.recv(first, 0, tag=8) == 0
