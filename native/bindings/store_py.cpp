@@ -1,7 +1,73 @@
+// TCPStore's two halves. Requests go through as numbers and bytes; what they mean is known to
+// native/core/store_table.cpp and distdbg/runtime/store/tcp.py.
+#include <nanobind/stl/string.h>
+
 #include "bindings.hpp"
+#include "sha256.hpp"
+#include "store_client.hpp"
+#include "store_server.hpp"
 
 namespace distdbg {
+namespace {
 
-void bind_store(nb::module_&) {}
+std::string_view view(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+std::string copy(const nb::bytes& bytes) { return std::string(view(bytes)); }
+nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
+
+// Releases the GIL while blocked. The tuple keeps the fields alive and nobody can change it.
+nb::tuple call(StoreClient& client, int op, std::int64_t number, const nb::tuple& fields,
+               std::int64_t deadline_ns) {
+  std::vector<std::string_view> views;
+  views.reserve(nb::len(fields));
+  for (nb::handle field : fields) views.push_back(view(nb::cast<nb::bytes>(field)));
+  StoreReply reply;
+  {
+    nb::gil_scoped_release released;
+    reply = client.call(static_cast<StoreOp>(op), number, views, wait_until(deadline_ns));
+  }
+  nb::list values;
+  for (std::string_view field : reply.fields) values.append(to_bytes(field));
+  return nb::make_tuple(static_cast<int>(reply.status), reply.number, values);
+}
+
+}  // namespace
+
+void bind_store(nb::module_& module) {
+  module.def("sha256", [](const nb::bytes& data) { return to_bytes(as_view(sha256(view(data)))); });
+  module.def("hmac_sha256", [](const nb::bytes& key, const nb::bytes& data) {
+    return to_bytes(as_view(hmac_sha256(view(key), {view(data)})));
+  });
+
+  nb::class_<StoreServer>(module, "StoreServer")
+      .def(
+          "__init__",
+          [](StoreServer* self, int listen_fd, const nb::bytes& token, std::uint32_t key_nbytes,
+             std::uint32_t value_nbytes, bool shares_port, std::int64_t proof_timeout_ns) {
+            new (self) StoreServer(listen_fd, copy(token), {key_nbytes, value_nbytes}, shares_port,
+                                   proof_timeout_ns);
+          },
+          nb::arg("listen_fd"), nb::arg("token"), nb::kw_only(), nb::arg("key_nbytes"),
+          nb::arg("value_nbytes"), nb::arg("shares_port"), nb::arg("proof_timeout_ns"))
+      .def("close", &StoreServer::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("count_clients", &StoreServer::count_clients);
+
+  nb::class_<StoreClient>(module, "StoreClient")
+      .def(
+          "__init__",
+          [](StoreClient* self, const std::string& host, std::uint16_t port,
+             const nb::bytes& token) { new (self) StoreClient(host, port, copy(token)); },
+          nb::arg("host"), nb::arg("port"), nb::arg("token"))
+      .def(
+          "connect",
+          [](StoreClient& client, std::int64_t deadline_ns) {
+            client.connect(wait_until(deadline_ns));
+          },
+          nb::arg("deadline_ns"), nb::call_guard<nb::gil_scoped_release>())
+      .def("call", &call, nb::arg("op"), nb::arg("number"), nb::arg("fields"),
+           nb::arg("deadline_ns"))
+      .def("close", &StoreClient::close, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("key_nbytes", [](const StoreClient& c) { return c.limits().key_nbytes; })
+      .def_prop_ro("value_nbytes", [](const StoreClient& c) { return c.limits().value_nbytes; });
+}
 
 }  // namespace distdbg
