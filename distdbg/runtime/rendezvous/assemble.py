@@ -49,6 +49,8 @@ _PREFIX = "distdbg/join"
 _LINGER_S = 2.0
 #: What is written right after something that was just seen; longer means its writer died.
 _FOLLOW_UP_S = 5.0
+#: A store may round a timeout down; its error this close to the deadline is a timeout.
+_EARLY_NS = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,7 @@ def assemble(
     """
     started_ns = time.monotonic_ns()
     number = _find_round(store, me, where, is_exclusive)
-    arena = _Round(store, number, me, hosts)
+    arena = Round(store, number, me, hosts)
     try:
         arrival = arena.announce()
         if arena.claim() > 1:
@@ -117,17 +119,17 @@ def _find_round(store: Store, me: Member, where: str, is_exclusive: bool) -> int
     while True:
         number = store.add(f"{_PREFIX}/round", 0)
         if number > 0:
-            _check_former(_Round(store, number - 1, me, ()), me, where, is_exclusive)
+            _check_former(Round(store, number - 1, me, ()), me, where, is_exclusive)
         if not is_exclusive or store.add(f"{_PREFIX}/{number}/arrived", 0) == 0:
             return number
-        arena = _Round(store, number, me, ())
+        arena = Round(store, number, me, ())
         first = arena.arrival(1)
         if not is_gone(first.process, me.process):
             return number
         arena.decide("died", culprits=(first.rank,))
 
 
-def _check_former(former: _Round, me: Member, where: str, is_exclusive: bool) -> None:
+def _check_former(former: Round, me: Member, where: str, is_exclusive: bool) -> None:
     # After a complete round, its processes may start another one, and others only when those are gone.
     verdict = former.wait(time.monotonic_ns() + int(_FOLLOW_UP_S * 1e9))
     if verdict is None or verdict.outcome != "complete":
@@ -155,7 +157,7 @@ def _check_former(former: _Round, me: Member, where: str, is_exclusive: bool) ->
             )
 
 
-class _Round:
+class Round:
     """One rank's view of one round."""
 
     def __init__(self, store: Store, number: int, me: Member, hosts: Sequence[str]) -> None:
@@ -196,7 +198,7 @@ class _Round:
         try:
             return verdict_from_json(self._read(f"{self._prefix}/verdict", max(left_s, 0.001)))
         except DistError:
-            if time.monotonic_ns() < deadline_ns:
+            if time.monotonic_ns() < deadline_ns - _EARLY_NS:
                 raise  # the store is gone, which is not the same as nobody coming
             return None
 
@@ -214,7 +216,7 @@ class _Round:
     def acknowledge(self, verdict: Verdict, *, is_host: bool) -> None:
         """Tell that this rank knows; the host of the store stays until all do, or for a moment."""
         with suppress(DistError):  # too late for anything but going on
-            if self._store.add(f"{self._prefix}/read", 1) == len(verdict.members):
+            if self._store.add(f"{self._prefix}/read", 1) == verdict.readers:
                 self._store.set(f"{self._prefix}/all_read", "1")
             elif is_host:
                 self._store.wait([f"{self._prefix}/all_read"], timedelta(seconds=_LINGER_S))
@@ -230,16 +232,16 @@ class _Round:
             # Whoever counted itself but did not get to say who it is has not joined.
             with suppress(DistError):
                 members.append(self.arrival(index))
-        if outcome == "missing":
-            dead = [m.rank for m in members if is_gone(m.process, self._me.process)]
-            if dead:
-                outcome, culprits = "died", (dead[0],)
+        dead = [m.rank for m in members if is_gone(m.process, self._me.process)]
+        if outcome == "missing" and dead:
+            outcome, culprits = "died", (dead[0],)
         return Verdict(
             outcome=outcome,
             members=tuple(members),
             world_size=self._me.world_size,
             waited_s=waited_s,
             culprits=culprits,
+            readers=len(members) - len(dead),
             plan=expect_hosts(self._me.world_size, members, self._hosts),
         )
 

@@ -173,9 +173,7 @@ def _join_store(
         local_world_size=place.local_world_size if place else None,
         process=identify_self(),
     )
-    assembled = assemble(
-        store, me, deadline_ns, where=where, hosts=place.hosts if place else ()
-    )
+    assembled = assemble(store, me, deadline_ns, where=where, hosts=place.hosts if place else ())
     return _seat(store, me, assembled.members, assembled.round, where)
 
 

@@ -44,6 +44,8 @@ class Verdict:
     waited_s: float = 0.0
     culprits: tuple[int, ...] = ()
     """Ranks that the outcome is about, other than missing ones."""
+    readers: int = 0
+    """How many are there to read it."""
     plan: Mapping[int, str] = field(default_factory=dict)
     """Where missing ranks were expected, as far as known: rank to host."""
 

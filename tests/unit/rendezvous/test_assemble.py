@@ -1,0 +1,220 @@
+"""Ranks as threads over an in-memory store: who gets which verdict."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from distdbg.errors import RendezvousError
+from distdbg.runtime.rendezvous.assemble import Assembled, Round, assemble, leave
+from distdbg.runtime.rendezvous.process import Process, identify_self
+from distdbg.runtime.rendezvous.verdict import Member
+from distdbg.runtime.store import HashStore
+
+HERE = identify_self()
+#: No process has this pid and start time.
+GONE = replace(HERE, started=1)
+#: Another host, so nobody here can tell whether it lives.
+ELSEWHERE = Process(host="n04", boot_id="", pid_namespace=4, pid=77, started=5)
+
+
+def make_member(rank: int, world_size: int, process: Process = HERE) -> Member:
+    return Member(
+        rank=rank, world_size=world_size, local_rank=None, local_world_size=None, process=process
+    )
+
+
+def meet(
+    store: HashStore,
+    members: Sequence[Member],
+    *,
+    timeout_s: float = 5.0,
+    is_exclusive: bool = False,
+    hosts: Sequence[str] = (),
+) -> list[Assembled | RendezvousError]:
+    def one(member: Member) -> Assembled | RendezvousError:
+        try:
+            return assemble(
+                store,
+                member,
+                time.monotonic_ns() + int(timeout_s * 1e9),
+                where="tcp://n01:29500",
+                is_exclusive=is_exclusive,
+                hosts=hosts,
+                is_host=member.rank == 0,
+            )
+        except RendezvousError as error:
+            return error
+
+    with ThreadPoolExecutor(len(members)) as pool:
+        return list(pool.map(one, members))
+
+
+def only_errors(results: Sequence[Assembled | RendezvousError]) -> list[RendezvousError]:
+    assert all(isinstance(result, RendezvousError) for result in results), results
+    return [result for result in results if isinstance(result, RendezvousError)]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 5])
+def test_all_ranks_get_all_members_by_rank(world_size: int) -> None:
+    results = meet(HashStore(), [make_member(r, world_size) for r in range(world_size)])
+    for result in results:
+        assert isinstance(result, Assembled)
+        assert [member.rank for member in result.members] == list(range(world_size))
+
+
+def test_timeout_names_the_missing_ranks_on_every_rank() -> None:
+    members = [make_member(rank, 5) for rank in (0, 1, 4)]
+    for error in only_errors(meet(HashStore(), members, timeout_s=0.1)):
+        assert (error.joined, error.missing, error.expected) == ([0, 1, 4], [2, 3], 5)
+        assert "3 of 5 ranks joined 'tcp://n01:29500' within" in error.what
+        assert "missing ranks 2-3" in error.what
+        assert "ranks 2-3: no host known" in error.details
+
+
+def test_the_first_deadline_ends_the_round_for_all() -> None:
+    store = HashStore()
+    with ThreadPoolExecutor(2) as pool:
+        patient = pool.submit(meet, store, [make_member(0, 3)], timeout_s=60.0)
+        hasty = pool.submit(meet, store, [make_member(1, 3)], timeout_s=0.1)
+        errors = only_errors([*patient.result(timeout=5), *hasty.result(timeout=5)])
+    assert [error.missing for error in errors] == [[2], [2]]
+
+
+def test_missing_ranks_of_a_known_host_are_expected_there() -> None:
+    first = replace(make_member(0, 4, ELSEWHERE), local_rank=0, local_world_size=2)
+    second = replace(make_member(2, 4), local_rank=0, local_world_size=2)
+    errors = only_errors(meet(HashStore(), [first, second], timeout_s=0.1))
+    assert "rank 1 is expected on host n04" in errors[1].details
+    assert f"rank 3 is expected on this host ({HERE.host})" in errors[1].details
+
+
+def test_missing_ranks_are_expected_where_the_launcher_planned_them() -> None:
+    member = replace(make_member(0, 4), local_rank=0, local_world_size=2)
+    (error,) = only_errors(meet(HashStore(), [member], timeout_s=0.1, hosts=["n01", "n02"]))
+    assert "ranks 2-3 are expected on host n02" in error.details
+
+
+def test_a_rank_announced_twice_is_named_with_both_processes() -> None:
+    members = [make_member(0, 3), make_member(1, 3), make_member(1, 3, ELSEWHERE)]
+    for error in only_errors(meet(HashStore(), members)):
+        assert error.what.startswith("rank 1 was announced twice at tcp://n01:29500: pid ")
+        assert f"pid {HERE.pid} on {HERE.host}" in error.what
+        assert "pid 77 on n04" in error.what
+
+
+def test_different_world_sizes_are_told_apart_by_rank() -> None:
+    members = [make_member(0, 4), make_member(1, 4), make_member(2, 8)]
+    store = HashStore()
+    results: list[Assembled | RendezvousError] = []
+    # One after the other, so that who disagrees with whom does not depend on the scheduler.
+    with ThreadPoolExecutor(3) as pool:
+        waiting = []
+        for count, member in enumerate(members, start=1):
+            waiting.append(pool.submit(meet, store, [member]))
+            wait_until(lambda rank=member.rank: store.check([f"distdbg/join/0/claims/{rank}"]))
+        for future in waiting:
+            results += future.result(timeout=5)
+    for error in only_errors(results):
+        assert "ranks 0-1 said 4, rank 2 said 8" in error.what
+
+
+def test_a_store_can_be_met_at_again() -> None:
+    store = HashStore()
+    for number in range(3):
+        for result in meet(store, [make_member(rank, 3) for rank in range(3)]):
+            assert isinstance(result, Assembled)
+            assert result.round == number
+
+
+def test_a_failed_round_can_be_repeated() -> None:
+    store = HashStore()
+    only_errors(meet(store, [make_member(0, 2)], timeout_s=0.05))
+    results = meet(store, [make_member(rank, 2) for rank in range(2)])
+    assert all(isinstance(result, Assembled) for result in results)
+
+
+def test_a_round_left_unfinished_by_killed_ranks_is_ended() -> None:
+    store = HashStore()
+    announce_only(store, make_member(0, 3, GONE))
+    announce_only(store, make_member(2, 3, GONE))
+    results = meet(store, [make_member(rank, 2) for rank in range(2)], is_exclusive=True)
+    assert all(isinstance(result, Assembled) for result in results)
+
+
+def test_after_a_run_that_is_gone_another_may_use_the_store() -> None:
+    store = HashStore()
+    meet(store, [make_member(rank, 2, GONE) for rank in range(2)])
+    results = meet(store, [make_member(rank, 2) for rank in range(2)], is_exclusive=True)
+    assert all(isinstance(result, Assembled) for result in results)
+
+
+def test_a_store_in_use_by_living_ranks_is_refused() -> None:
+    store = HashStore()
+    meet(store, [make_member(rank, 2) for rank in range(2)], is_exclusive=True)
+    same_host = replace(HERE, pid=1, started=-1)
+    for error in only_errors(meet(store, [make_member(0, 2, same_host)], is_exclusive=True)):
+        assert "is in use by another run: its rank 0 is pid" in error.what
+
+
+def test_a_store_of_ranks_out_of_sight_is_refused_until_they_left() -> None:
+    store = HashStore()
+    meet(store, [make_member(rank, 2, ELSEWHERE) for rank in range(2)], is_exclusive=True)
+    (error,) = only_errors(meet(store, [make_member(0, 1)], is_exclusive=True))
+    assert "may still be there" in error.what
+    assert error.hint
+    assert "delete" in error.hint
+    leave(store, 0, 0)
+    leave(store, 0, 1)
+    (result,) = meet(store, [make_member(0, 1)], is_exclusive=True)
+    assert isinstance(result, Assembled)
+
+
+def test_a_rank_that_died_while_others_wait_is_named() -> None:
+    store = HashStore()
+    announce_only(store, make_member(1, 3, GONE))
+    (error,) = only_errors(meet(store, [make_member(0, 3)], timeout_s=0.1))
+    assert error.what.startswith("rank 1 died while the ranks were meeting")
+
+
+def test_the_host_of_the_store_leaves_last() -> None:
+    store = HashStore()
+    told = threading.Event()
+
+    def late_reader() -> None:
+        assemble(
+            store,
+            make_member(1, 2),
+            time.monotonic_ns() + 5_000_000_000,
+            where="x",
+            on_decided=told.wait,
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        late = pool.submit(late_reader)
+        host = pool.submit(meet, store, [make_member(0, 2)])
+        wait_until(lambda: store.check(["distdbg/join/0/verdict"]))
+        assert not host.done()
+        told.set()
+        host.result(timeout=5)
+        assert store.check(["distdbg/join/0/all_read"])
+        late.result(timeout=5)
+
+
+def announce_only(store: HashStore, member: Member) -> None:
+    # What a rank leaves behind that is killed while it waits for the others.
+    arena = Round(store, 0, member, ())
+    arena.announce()
+    arena.claim()
+
+
+def wait_until(predicate: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not predicate():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)  # a store tells nobody when a key changes its value
