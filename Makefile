@@ -73,7 +73,8 @@ lint: $(LINT) ## Lint, and the directions of imports
 	$(VENV)/bin/lint-imports --no-cache
 
 types: $(LINT) $(BUILT) ## mypy --strict, with a stub made from the extension
-	@$(PY) -m nanobind.stubgen --quiet -m distdbg._native -o distdbg/_native.pyi
+	@$(PY) -m nanobind.stubgen --quiet -m distdbg._native \
+	  -p native/bindings/stub_patterns.txt -o distdbg/_native.pyi
 	$(VENV)/bin/mypy --strict distdbg
 
 docs: $(STAMPS)/group-docs $(BUILT) ## Build the site into docs/_build/html
