@@ -8,7 +8,7 @@
     |  `- OpTimeout(TimeoutError)    .missing .arrived .waited_s                       exit 4
     |- DistNetworkError              connection refused, reset, not authenticated      exit 5
     |  `- PeerLost                   .peer .how                                        exit 5
-    |- DistStoreError                store timeout, unknown key, store gone            exit 6
+    |- DistStoreError                .keys .waited_s: timeout, unknown key, gone       exit 6
     |  `- QueueEmptyError            queue_pop(block=False) found nothing
     |- RendezvousError               .joined .expected .missing                        exit 6
     |- DistBackendError              another library said no                           exit 8
@@ -167,6 +167,19 @@ class DistStoreError(DistError):
     """A store timed out, does not know the key, or is gone."""
 
     exit_code = 6
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        keys: Iterable[str] = (),
+        waited_s: float = 0.0,
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what, details=details, hint=hint)
+        self.keys = list(keys)
+        self.waited_s = waited_s
 
 
 class QueueEmptyError(DistStoreError):

@@ -24,3 +24,5 @@ Group = _native.Group
 Message = _native.Message
 Op = _native.Op
 Plan = _native.Plan
+StoreClient = _native.StoreClient
+StoreServer = _native.StoreServer

@@ -1,0 +1,452 @@
+"""TCPStore: a store served by one rank over TCP. The server and the client's I/O are native.
+
+This file knows what requests mean to users: arguments, timeouts and errors. The numbers of ops and
+statuses are those of native/core/store_wire.hpp.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from datetime import timedelta
+from enum import IntEnum
+from typing import Self
+
+from distdbg.errors import (
+    DistError,
+    DistNetworkError,
+    DistStoreError,
+    InternalError,
+    QueueEmptyError,
+    UsageError,
+)
+from distdbg.native import NativeError, StoreClient, StoreServer
+from distdbg.runtime.rendezvous.token import run_token
+from distdbg.runtime.store.base import (
+    Store,
+    Value,
+    check_key,
+    check_keys,
+    check_pairs,
+    missing_keys,
+    to_bytes,
+)
+from distdbg.runtime.store.listen import adopt_listener, listen_on
+from distdbg.runtime.store.table import not_a_number, out_of_range
+from distdbg.runtime.store.timeouts import Timeout, deadline_after, to_ns, to_seconds
+
+KEY_NBYTES = 64 << 10
+VALUE_NBYTES = 64 << 20
+_PROOF_TIMEOUT_S = 10.0
+# The server itself ends waits in time; this much later it is taken for dead.
+_GRACE_S = 5.0
+_ERRNO_NOT_AUTHENTICATED = 13  # EACCES
+
+
+class Op(IntEnum):
+    """What a request asks for."""
+
+    SET = 1
+    GET = 2
+    ADD = 3
+    APPEND = 4
+    CHECK = 5
+    COMPARE_SET = 6
+    DELETE_KEY = 7
+    LIST_KEYS = 8
+    NUM_KEYS = 9
+    WAIT = 10
+    QUEUE_PUSH = 11
+    QUEUE_POP = 12
+    QUEUE_LEN = 13
+    JOIN = 14
+    AWAIT_JOINED = 15
+
+
+class Status(IntEnum):
+    """How the server answers."""
+
+    OK = 0
+    TIMEOUT = 1
+    EMPTY = 2
+    NOT_A_NUMBER = 3
+    OVERFLOW = 4
+    TOO_LARGE = 5
+    BAD_REQUEST = 6
+
+
+class _SharedServer:
+    """A running server and how many stores own it; the last one to leave closes it."""
+
+    def __init__(
+        self, listener: socket.socket, token: bytes, value_nbytes: int, *, shares_port: bool
+    ) -> None:
+        self.port = int(listener.getsockname()[1])
+        self._lock = threading.Lock()
+        self._owners = 1
+        self.native = StoreServer(
+            listener.detach(),
+            token,
+            key_nbytes=KEY_NBYTES,
+            value_nbytes=value_nbytes,
+            shares_port=shares_port,
+            proof_timeout_ns=to_ns(_PROOF_TIMEOUT_S),
+        )
+
+    def acquire(self) -> bool:
+        """Become another owner; False when the last one has just left."""
+        with self._lock:
+            if self._owners == 0:
+                return False
+            self._owners += 1
+            return True
+
+    def release(self) -> None:
+        with self._lock:
+            self._owners -= 1
+            if self._owners > 0:
+                return
+        self.native.close()
+
+
+# multi_tenant means "the server of this process on this port", so it is known per process.
+_tenants: weakref.WeakValueDictionary[tuple[int, int], _SharedServer] = (
+    weakref.WeakValueDictionary()
+)
+_tenants_lock = threading.Lock()
+
+
+class TCPStore(Store):
+    """A store that one process serves (is_master=True) and all reach at host_name:port.
+
+    The server listens on the interface of host_name only, and only peers that know the run's token are
+    answered. It ends with the last store object of its process that owns it.
+    """
+
+    libuvBackend = True  # torch's name for "the fast server"; there is only one here
+
+    def __init__(
+        self,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        timeout: Timeout = timedelta(seconds=300),
+        wait_for_workers: bool = True,
+        multi_tenant: bool = False,
+        master_listen_fd: int | None = None,
+        use_libuv: bool = True,
+        *,
+        _token: bytes | None = None,
+        _value_nbytes: int = VALUE_NBYTES,
+    ) -> None:
+        super().__init__()
+        self._timeout_s = to_seconds(timeout)
+        self._host = host_name
+        self._port = int(port)
+        self._token = run_token() if _token is None else _token
+        self._server: _SharedServer | None = None
+        self._client: StoreClient | None = None
+        if master_listen_fd is not None and not is_master:
+            raise UsageError("master_listen_fd is for the store with is_master=True")
+        if is_master:
+            self._serve(multi_tenant, master_listen_fd, _value_nbytes)
+        try:
+            self._connect()
+            if world_size is not None and world_size > 0:
+                self._join(world_size, awaits=is_master and wait_for_workers)
+        except BaseException:
+            self.close()
+            raise
+
+    # Coming and going --------------------------------------------------------------------------
+
+    def _serve(self, multi_tenant: bool, listen_fd: int | None, value_nbytes: int) -> None:
+        with _tenants_lock:
+            if multi_tenant and listen_fd is None and self._port != 0:
+                running = _tenants.get((os.getpid(), self._port))
+                if running is not None and running.acquire():
+                    self._server = running
+                    return
+            if listen_fd is None:
+                listener = listen_on(self._host, self._port)
+            else:
+                listener = adopt_listener(listen_fd, self._port)
+            with _native_errors(self._label()):
+                self._server = _SharedServer(
+                    listener, self._token, value_nbytes, shares_port=listen_fd is not None
+                )
+            self._port = self._server.port
+            if multi_tenant:
+                _tenants[os.getpid(), self._port] = self._server
+
+    def _connect(self) -> None:
+        begin = time.monotonic()
+        client = StoreClient(self._host, self._port, self._token)
+        try:
+            client.connect(deadline_after(self._timeout_s))
+        except NativeError as error:
+            waited_s = time.monotonic() - begin
+            raise _connect_error(self._label(), error, waited_s) from error
+        self._client = client
+
+    def _join(self, world_size: int, *, awaits: bool) -> None:
+        begin = time.monotonic()
+        who = f"{socket.gethostname()} pid {os.getpid()}"
+        self._call(Op.JOIN, 0, who.encode())
+        if not awaits:
+            return
+        status, joined, names = self._call(
+            Op.AWAIT_JOINED, to_ns(self._timeout_s), str(world_size).encode()
+        )
+        if status == Status.TIMEOUT:
+            waited_s = time.monotonic() - begin
+            raise DistStoreError(
+                f"{self._label()}: {joined} of {world_size} clients joined within {waited_s:.1f} s",
+                waited_s=waited_s,
+                details=[f"joined: {_decode(name)}" for name in names],
+                hint=f"the others must reach {self._host}:{self._port} and use the same token",
+            )
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        server, self._server = self._server, None
+        if client is not None:
+            client.close()
+        if server is not None:
+            server.release()
+
+    def __del__(self) -> None:
+        # Not set when __init__ refused its arguments.
+        if "_client" in self.__dict__ and "_server" in self.__dict__:
+            self.close()
+
+    def clone(self) -> Self:
+        """A store with its own connection; keeps the server of this process alive as well."""
+        other = type(self).__new__(type(self))
+        Store.__init__(other)
+        other._timeout_s = self._timeout_s
+        other._host, other._port, other._token = self._host, self._port, self._token
+        other._client = None
+        server = self._server
+        other._server = server if server is not None and server.acquire() else None
+        try:
+            other._connect()
+        except BaseException:
+            other.close()
+            raise
+        return other
+
+    @property
+    def host(self) -> str:
+        """The host name given."""
+        return self._host
+
+    @property
+    def port(self) -> int:
+        """The port; the real one when 0 was given."""
+        return self._port
+
+    # Operations --------------------------------------------------------------------------------
+
+    def set(self, key: str, value: Value) -> None:
+        self._call(Op.SET, 0, _encode(key), self._value(value))
+
+    def get(self, key: str) -> bytes:
+        begin = time.monotonic()
+        status, count, fields = self._call(Op.GET, to_ns(self._timeout_s), _encode(key))
+        if status != Status.OK:
+            raise self._missing(count, fields, begin)
+        return fields[0]
+
+    def add(self, key: str, amount: int) -> int:
+        number = int(amount)
+        if not -(2**63) <= number < 2**63:
+            raise out_of_range(key)
+        status, total, fields = self._call(Op.ADD, number, _encode(key))
+        if status == Status.NOT_A_NUMBER:
+            raise not_a_number(key, fields[0])
+        if status == Status.OVERFLOW:
+            raise out_of_range(key)
+        return total
+
+    def append(self, key: str, value: Value) -> None:
+        self._small(self._call(Op.APPEND, 0, _encode(key), self._value(value))[0], "append")
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return self._call(Op.CHECK, 0, *map(_encode, check_keys(keys)))[1] == 1
+
+    def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
+        return self._call(
+            Op.COMPARE_SET, 0, _encode(key), self._value(expected), self._value(desired)
+        )[2][0]
+
+    def delete_key(self, key: str) -> bool:
+        return self._call(Op.DELETE_KEY, 0, _encode(key))[1] == 1
+
+    def list_keys(self) -> list[str]:
+        return self._list_with_prefix("")
+
+    def num_keys(self) -> int:
+        return self._call(Op.NUM_KEYS, 0, b"")[1]
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        names = check_keys(keys)
+        begin = time.monotonic()
+        status, count, fields = self._call(
+            Op.GET, to_ns(self._timeout_s), *map(_encode, names)
+        )
+        if status == Status.TOO_LARGE:  # together; one by one they fit
+            return [self.get(key) for key in names]
+        if status != Status.OK:
+            raise self._missing(count, fields, begin)
+        return fields
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
+        batch: list[bytes] = []
+        nbytes = 0
+        for key, value in check_pairs(keys, values):
+            if nbytes + len(value) > VALUE_NBYTES // 4 and batch:
+                self._call(Op.SET, 0, *batch)
+                batch, nbytes = [], 0
+            batch += (_encode(key), self._value(value))
+            nbytes += len(value) + len(key)
+        if batch:
+            self._call(Op.SET, 0, *batch)
+
+    def wait(self, keys: Sequence[str], timeout: Timeout | None = None) -> None:
+        begin = time.monotonic()
+        timeout_s = self._limit(timeout)
+        status, count, fields = self._call(
+            Op.WAIT, to_ns(timeout_s), *map(_encode, check_keys(keys)), patience_s=timeout_s
+        )
+        if status != Status.OK:
+            raise self._missing(count, fields, begin)
+
+    def queue_push(self, key: str, value: Value) -> None:
+        self._call(Op.QUEUE_PUSH, 0, _encode(key), self._value(value))
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        begin = time.monotonic()
+        limit_ns = to_ns(self._timeout_s) if block else -1
+        status, count, fields = self._call(Op.QUEUE_POP, limit_ns, _encode(key))
+        if status == Status.EMPTY:
+            raise QueueEmptyError(f"{self._label()}: queue {key!r} is empty", keys=[key])
+        if status != Status.OK:
+            raise self._missing(count, fields, begin)
+        return fields[0]
+
+    def queue_len(self, key: str) -> int:
+        return self._call(Op.QUEUE_LEN, 0, _encode(key))[1]
+
+    def has_extended_api(self) -> bool:
+        return True
+
+    # Below the operations ----------------------------------------------------------------------
+
+    def _call(
+        self, op: Op, number: int, *fields: bytes, patience_s: float | None = None
+    ) -> tuple[int, int, list[bytes]]:
+        client = self._client
+        if client is None:
+            raise DistStoreError(f"{self._label()} is closed")
+        for key in fields[:1]:
+            if len(key) > KEY_NBYTES:
+                raise UsageError(
+                    f"a key of {len(key)} bytes; {self._label()} takes at most {KEY_NBYTES}"
+                )
+        patience = self._timeout_s if patience_s is None else patience_s
+        try:
+            answer: tuple[int, int, list[bytes]] = client.call(
+                op, number, fields, deadline_after(patience + _GRACE_S)
+            )
+        except NativeError as error:
+            raise _call_error(self._label(), error, patience + _GRACE_S) from error
+        if answer[0] == Status.BAD_REQUEST:
+            raise InternalError(f"{self._label()} did not understand {op.name.lower()}")
+        return answer
+
+    def _value(self, value: Value) -> bytes:
+        data = to_bytes(value)
+        if self._client is not None and len(data) > self._client.value_nbytes:
+            raise UsageError(
+                f"a value of {len(data)} bytes; {self._label()} takes at most "
+                f"{self._client.value_nbytes}"
+            )
+        return data
+
+    def _small(self, status: int, what: str) -> None:
+        if status == Status.TOO_LARGE:
+            raise UsageError(f"{self._label()}: {what} exceeds the largest size it takes")
+
+    def _missing(self, count: int, fields: list[bytes], begin: float) -> DistStoreError:
+        waited_s = time.monotonic() - begin
+        return missing_keys(self._label(), [_decode(key) for key in fields], count, waited_s)
+
+    def _list_with_prefix(self, prefix: str) -> list[str]:
+        status, _, fields = self._call(Op.LIST_KEYS, 0, _encode(prefix))
+        self._small(status, "list_keys")
+        return [_decode(key) for key in fields]
+
+    def _label(self) -> str:
+        return f"store {self._host}:{self._port}"
+
+    def __repr__(self) -> str:
+        role = "serving" if self._server is not None else "client"
+        return f"TCPStore({self._host}:{self._port}, {role})"
+
+
+def _encode(key: str) -> bytes:
+    return check_key(key).encode("utf-8", "surrogateescape")
+
+
+def _decode(key: bytes) -> str:
+    return key.decode("utf-8", "surrogateescape")
+
+
+def _connect_error(label: str, error: Exception, waited_s: float) -> DistError:
+    if getattr(error, "error_number", 0) == _ERRNO_NOT_AUTHENTICATED:
+        return DistNetworkError(
+            f"{label}: not authenticated: {error}",
+            hint="all ranks of a run need the same DISTDBG_TOKEN (or DISTDBG_TOKEN_FILE); "
+            "without it, ranks must be of one user with one home folder",
+        )
+    if getattr(error, "fault", "") == "network":
+        return DistNetworkError(
+            f"{label}: cannot connect within {waited_s:.1f} s: {error}",
+            hint="is rank 0 running, on that host and port, and does a firewall let this host in?",
+        )
+    return _call_error(label, error, waited_s)
+
+
+def _call_error(label: str, error: Exception, waited_s: float) -> DistError:
+    match getattr(error, "fault", ""):
+        case "usage":
+            return UsageError(
+                f"{label} was opened before this process was forked",
+                hint="open a store in the child itself, or start ranks with spawn",
+            )
+        case "timeout":
+            return DistStoreError(f"{label} did not answer for {waited_s:.1f} s", waited_s=waited_s)
+        case "broken":
+            return DistStoreError(f"{label} is closed")
+        case "network":
+            return DistNetworkError(
+                f"{label} is gone: {error}",
+                hint="the rank that served it has ended; its output says why",
+            )
+        case _:
+            return DistNetworkError(f"{label}: {error}")
+
+
+@contextlib.contextmanager
+def _native_errors(label: str):  # type: ignore[no-untyped-def]
+    try:
+        yield
+    except NativeError as error:
+        raise DistNetworkError(f"{label}: {error}") from error
