@@ -102,9 +102,9 @@ def plans_page() -> str:
     lines = [
         MADE.format(source="distdbg/runtime/plan") + "# Plans",
         "",
-        f"What {RANKS} ranks do, side by side. What stands between two gates happens in any order;",
-        "no rank passes a gate before all have reached it. Ranges are bytes, root is rank 0. How to",
-        "read this, and why it is so: [how it works](../explanation/how-it-works.md).",
+        f"What {RANKS} ranks do, side by side. What stands between two gates happens in any",
+        "order; no rank passes a gate before all have reached it. Ranges are bytes, root is",
+        "rank 0. Why it is so: [how it works](../explanation/how-it-works.md).",
         "",
     ]
     for kind, nbytes, single_copy in DRAWN:
