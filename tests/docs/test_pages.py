@@ -74,7 +74,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", runnable())
+@pytest.mark.parametrize("name", list(runnable()))
 def test_a_page_does_what_it_says(name: str, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for part in pages.parts(PAGES[name].read_text()):
