@@ -1,4 +1,4 @@
-"""Writes the reference pages that are made from the source: env.md and errors.md.
+"""Writes the reference pages that are made from the source: env.md, errors.md and plans.md.
 
 python docs/generate.py            write them
 python docs/generate.py --check    exit 1 and name those that are not current
@@ -11,6 +11,10 @@ import sys
 from pathlib import Path
 
 from distdbg import config, errors
+from distdbg.runtime.call import Kind
+from distdbg.runtime.plan import Topology, make_plan
+from distdbg.runtime.plan.draw import draw
+from distdbg.runtime.plan.problem import uniform_problem
 
 REFERENCE = Path(__file__).parent / "reference"
 MADE = "<!-- Made by docs/generate.py from {source}; edit that, then run `make docs`. -->\n\n"
@@ -30,7 +34,8 @@ def env_page() -> str:
     ]
     for variable in config.VARIABLES:
         kind = ", ".join(f"`{choice}`" for choice in variable.choices) or variable.kind
-        default = "not set" if variable.default is None else f"`{variable.default}`"
+        value = int(variable.default) if isinstance(variable.default, bool) else variable.default
+        default = "not set" if value is None else f"`{value}`"
         about = variable.about
         if variable.aliases:
             about += f" Otherwise {' or '.join(f'`{name}`' for name in variable.aliases)}."
@@ -66,7 +71,7 @@ def errors_page() -> str:
     for cls in error_classes():
         lines += [f"## {cls.__name__}", "", inspect.getdoc(cls) or "", ""]
         bases = ", ".join(f"`{base.__name__}`" for base in cls.__bases__)
-        lines += [f"Is a {bases}. A program that ends with it exits with {cls.exit_code}.", ""]
+        lines += [f"Is a {bases}; its `exit_code` is {cls.exit_code}.", ""]
         facts = [
             f"`{name}`"
             for name, parameter in inspect.signature(cls).parameters.items()
@@ -76,7 +81,45 @@ def errors_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-PAGES = {"env.md": env_page, "errors.md": errors_page}
+#: Kind, bytes of a block, whether ranks may read each other's arrays.
+DRAWN = (
+    (Kind.BARRIER, 0, True),
+    (Kind.ALL_REDUCE, 1 << 10, True),
+    (Kind.ALL_REDUCE, 96 << 10, True),
+    (Kind.ALL_REDUCE, 3 << 20, True),
+    (Kind.BROADCAST, 1 << 10, True),
+    (Kind.BROADCAST, 1 << 20, True),
+    (Kind.ALL_GATHER, 1 << 20, True),
+    (Kind.REDUCE_SCATTER, 1 << 20, True),
+    (Kind.ALL_TO_ALL, 1 << 20, True),
+)
+RANKS = 3
+SLOT_NBYTES = 256 << 10
+
+
+def plans_page() -> str:
+    """What three ranks do for some sizes, drawn from the plans that they would carry out."""
+    lines = [
+        MADE.format(source="distdbg/runtime/plan") + "# Plans",
+        "",
+        f"What {RANKS} ranks do, side by side. What stands between two gates happens in any",
+        "order; no rank passes a gate before all have reached it. Ranges are bytes, root is",
+        "rank 0. Why it is so: [how it works](../explanation/how-it-works.md).",
+        "",
+    ]
+    for kind, nbytes, single_copy in DRAWN:
+        topology = Topology(single_copy=single_copy, slot_nbytes=SLOT_NBYTES)
+        plans = [
+            make_plan(uniform_problem(kind, rank, RANKS, nbytes, itemsize=4), topology)
+            for rank in range(RANKS)
+        ]
+        size = f", {nbytes:,} bytes" if nbytes else ""
+        lines += [f"## {kind.label}{size}: {plans[0].algorithm}", ""]
+        lines += ["```text", draw(plans).rstrip(), "```", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+PAGES = {"env.md": env_page, "errors.md": errors_page, "plans.md": plans_page}
 
 
 def stale() -> list[str]:

@@ -57,7 +57,9 @@ def main() -> int:
     if code == 0 or told != {str(rank) for rank in range(RANKS)}:
         print(f"\nthe wrong rank was not reported by every rank\n{said}", file=sys.stderr)
         return 1
-    print(f"\nevery rank was told that rank {WRONG_RANK} differs, and in what; the job ended at once")
+    print(
+        f"\nevery rank was told that rank {WRONG_RANK} differs, and in what; the job ended at once"
+    )
     return 0
 
 

@@ -18,6 +18,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TOOLS = Path(sys.executable).parent
 FOUND = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = {str(path.relative_to(ROOT)): path for path in FOUND if "_build" not in path.parts}
 
@@ -36,16 +37,33 @@ def load_pages() -> ModuleType:
 
 
 pages = load_pages()
-RUNNABLE = [name for name, path in PAGES.items() if any(pages.parts(path.read_text()))]
+#: Programs that a page may use, and the mark of what they come with.
+COMES_WITH = {"mpiexec": pytest.mark.mpi, "torchrun": pytest.mark.torch}
+
+
+def runnable():
+    for name, path in PAGES.items():
+        lines = [p.line for p in pages.parts(path.read_text()) if isinstance(p, pages.Command)]
+        if lines:
+            used = {program_of(line) for line in lines} & COMES_WITH.keys()
+            yield pytest.param(name, marks=[COMES_WITH[program] for program in used])
+
+
+def program_of(line: str) -> str:
+    """The first word that is not the setting of a variable."""
+    return next(word for word in line.split() if not re.match(r"[A-Z_]+=", word))
+
+
+def where(program: str) -> str | None:
+    return shutil.which(program, path=f"{TOOLS}{os.pathsep}{os.environ['PATH']}")
 
 
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     return subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
-        env={**environ, "PATH": tools, "COLUMNS": "80"},
+        env={**environ, "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "80"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -56,23 +74,20 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", RUNNABLE)
+@pytest.mark.parametrize("name", list(runnable()))
 def test_a_page_does_what_it_says(name: str, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for part in pages.parts(PAGES[name].read_text()):
         if isinstance(part, pages.File):
             (tmp_path / part.name).write_text(part.text)
             continue
-        program = part.line.split()[0]
+        program = program_of(part.line)
         if program == "make":
             makefile = (ROOT / "Makefile").read_text()
             assert re.search(rf"^{part.line.split()[1]}:", makefile, re.MULTILINE), part.line
             continue
-        if (
-            shutil.which(program, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-            is None
-        ):
-            pytest.skip(f"{program} is not installed" + " (mpi4py)" * program.startswith("mpi"))
+        if where(program) is None:
+            pytest.skip(f"{program} is not installed")
         done = run(part.line, tmp_path)
         if part.output:
             assert re.fullmatch(part.pattern(), done.stdout), f"$ {part.line}\n{done.stdout}"
