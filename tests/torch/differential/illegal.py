@@ -127,9 +127,6 @@ CASES: dict[str, Case] = {
     ),
     "new_group with a rank outside": Case(lambda c: c.dist.new_group([0, 99])),
     "new_group with a rank twice": Case(lambda c: c.dist.new_group([0, 0])),
-    "get_global_rank outside": Case(
-        lambda c: c.dist.get_global_rank(c.group or c.dist.group.WORLD, c.size + 3)
-    ),
     "all_reduce by one outside the group": Case(
         lambda c: c.dist.all_reduce(_x(c), group=c.dist.GroupMember.NON_GROUP_MEMBER),
         raises=False,
