@@ -1,0 +1,150 @@
+"""The ranks of one library, kept alive over many programs; started anew after one that failed.
+
+Starting torch takes seconds, a program milliseconds. Everything that waits here has a time limit, and
+a pool that is closed, or whose program did not end, has killed all its processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+WORKER = Path(__file__).with_name("worker.py")
+START_S = 60.0
+PROGRAM_S = 10.0
+GRACE_S = 1.0
+"""How long the other ranks get when one has reported an error."""
+
+
+class PoolError(RuntimeError):
+    """A rank died, or a program did not end; the text has what the ranks printed."""
+
+
+class Pool:
+    """`run` gives a program to all ranks and returns the results of each."""
+
+    def __init__(self, subject: str, world_size: int) -> None:
+        self.subject = subject
+        self.world_size = world_size
+        self._ranks: list[subprocess.Popen[bytes]] = []
+        self._output: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for rank in self._ranks:  # the end of its input ends a rank
+            assert rank.stdin is not None
+            rank.stdin.close()
+        deadline = time.monotonic() + 5.0
+        for rank in self._ranks:
+            try:
+                rank.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                break
+        self._kill()
+
+    def run(self, program: dict[str, Any]) -> list[list[dict[str, Any] | None]]:
+        """The results of all ranks; PoolError if they do not come."""
+        if not self._ranks:
+            self._start()
+        line = (json.dumps(program) + "\n").encode()
+        for rank in self._ranks:
+            assert rank.stdin is not None
+            try:
+                rank.stdin.write(line)
+                rank.stdin.flush()
+            except BrokenPipeError:
+                self._fail("a rank is gone before the program began")
+        results = self._read_lines(PROGRAM_S)
+        if any(entry and "error" in entry for steps in results if steps for entry in steps):
+            self._kill()  # its ranks are at different steps now
+        return results
+
+    def _start(self) -> None:
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _kill
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        path = os.pathsep.join([str(WORKER.parent.parent), *filter(None, sys.path)])
+        for rank in range(self.world_size):
+            words = [self.subject, str(rank), str(self.world_size), str(port)]
+            self._ranks.append(
+                subprocess.Popen(
+                    [sys.executable, str(WORKER), *words],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._output,
+                    env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                )
+            )
+        self._read_lines(START_S)
+
+    def _read_lines(self, limit_s: float) -> list[Any]:
+        """One line of each rank; when one brings an error, the others get only GRACE_S more.
+
+        A rank that then says nothing has None as its results.
+        """
+        texts = [b""] * self.world_size
+        deadline = time.monotonic() + limit_s
+        failed = False
+        with selectors.DefaultSelector() as selector:
+            for number, rank in enumerate(self._ranks):
+                assert rank.stdout is not None
+                selector.register(rank.stdout, selectors.EVENT_READ, number)
+            while selector.get_map():
+                ready = selector.select(max(0.0, deadline - time.monotonic()))
+                if not ready and failed:
+                    break
+                if not ready:
+                    silent = sorted(key.data for key in selector.get_map().values())
+                    self._fail(f"ranks {silent} gave no result within {limit_s:g} s")
+                for key, _ in ready:
+                    piece = os.read(key.fd, 1 << 16)
+                    texts[key.data] += piece
+                    if not piece:
+                        self._fail(f"rank {key.data} died")
+                    if piece.endswith(b"\n"):
+                        selector.unregister(key.fileobj)
+                        if b'"error": ' in texts[key.data] and not failed:
+                            failed = True
+                            deadline = min(deadline, time.monotonic() + GRACE_S)
+        return [json.loads(text) if text.endswith(b"\n") else None for text in texts]
+
+    def _fail(self, what: str) -> None:
+        assert self._output is not None
+        self._output.seek(0)
+        said = self._output.read().decode(errors="replace")[-3000:]
+        self._kill()
+        raise PoolError(f"{self.subject}: {what}; the ranks said:\n{said}")
+
+    def _kill(self) -> None:
+        for rank in self._ranks:
+            rank.kill()
+        for rank in self._ranks:
+            rank.wait()
+            for pipe in (rank.stdin, rank.stdout):
+                if pipe is not None:
+                    try:
+                        pipe.close()
+                    except BrokenPipeError:
+                        pass  # what was left to flush has no reader
+        self._ranks = []
+        if self._output is not None:
+            self._output.close()
+            self._output = None
