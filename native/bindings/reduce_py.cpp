@@ -39,6 +39,7 @@ void fold_views(int kind, int dtype, const View& dst, const std::vector<const Vi
   const Dtype type = to_dtype(dtype);
   std::vector<const void*> pointers;
   for (const View* source : sources) {
+    if (source == nullptr) throw Error(Fault::usage, "a source is None");
     check_sizes(dst, *source);
     pointers.push_back(source->data());
   }
