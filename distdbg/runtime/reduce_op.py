@@ -140,7 +140,7 @@ def _is_defined(kind: RedOpType, dtype: Dtype) -> bool:
     if kind is RedOpType.AVG:
         return dtype is not Dtype.bool_
     if kind in {RedOpType.BAND, RedOpType.BOR, RedOpType.BXOR}:
-        return dtype.is_integer or dtype is Dtype.bool_
+        return dtype.is_integral or dtype is Dtype.bool_
     return kind is RedOpType.SUM or not dtype.is_complex
 
 

@@ -73,17 +73,25 @@ void bind_reduce(nb::module_& module) {
              nb::arg("factor"), NoGil());
   module.def("supports", [](int kind, int dtype) { return supports(to_kind(kind), to_dtype(dtype)); },
              nb::arg("kind"), nb::arg("dtype"));
-  module.def("kernel_levels", [] {
-    nb::list names;
-    for (int level = 0; level < kernel_level_count(); ++level) names.append(kernel_level_name(level));
-    return names;
-  });
+  module.def(
+      "kernel_levels",
+      [] {
+        nb::list names;
+        for (int level = 0; level < kernel_level_count(); ++level)
+          names.append(kernel_level_name(level));
+        return names;
+      },
+      nb::sig("def kernel_levels() -> list[str]"));
   module.def("choose_kernels", &choose_kernels, nb::arg("level"));
-  module.def("dtype_codes", [] {
-    nb::dict codes;
-    for (int code = 0; code < dtype_count; ++code) codes[dtype_name(static_cast<Dtype>(code))] = code;
-    return codes;
-  });
+  module.def(
+      "dtype_codes",
+      [] {
+        nb::dict codes;
+        for (int code = 0; code < dtype_count; ++code)
+          codes[dtype_name(static_cast<Dtype>(code))] = code;
+        return codes;
+      },
+      nb::sig("def dtype_codes() -> dict[str, int]"));
 }
 
 }  // namespace distdbg

@@ -211,7 +211,7 @@ def test_divide_rounds_once_for_floats_and_toward_zero_for_integers(
     for by in (1, 2, 3, 7, 1000):
         result = values.copy()
         _native.divide(dtype, view(result, True), by)
-        if dtype.is_integer:
+        if dtype.is_integral:
             quotients = [abs(v) // by * (1 if v >= 0 else -1) for v in values.tolist()]
             assert_same(result, np.array(quotients, values.dtype))
         else:

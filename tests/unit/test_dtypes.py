@@ -44,7 +44,7 @@ def test_other_torch_dtypes_are_unknown() -> None:
 
 def test_every_dtype_is_of_one_family() -> None:
     for dtype in Dtype:
-        families = [dtype.is_integer, dtype.is_floating, dtype.is_complex, dtype is Dtype.bool_]
+        families = [dtype.is_integral, dtype.is_floating, dtype.is_complex, dtype is Dtype.bool_]
         assert families.count(True) == 1, dtype
 
 
