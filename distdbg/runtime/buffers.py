@@ -1,10 +1,10 @@
 """From the user's array to the memory that native code works on.
 
 `as_input` and `as_output` take NumPy arrays (ml_dtypes' too), PyTorch CPU tensors, and whatever
-speaks DLPack on the CPU or the buffer protocol, and give a `Buffer`; anything else, and anything that cannot
-be written although it has to be, is a UsageError before a byte is sent. Memory is used in
-place. Only what is not contiguous (or is a lazily conjugated tensor) goes through a contiguous stand-in;
-then `Buffer.finish` is the function that carries the result back and must be called after the op.
+speaks DLPack on the CPU or the buffer protocol, and give a `Buffer`. Anything else, and anything
+that cannot be written although it has to be, is a UsageError before a byte is sent. Memory is used
+in place. Only what is not contiguous (or is a lazily conjugated tensor) goes through a contiguous
+stand-in; then `Buffer.finish` carries the result back and must be called after the op.
 
 A Buffer is native's View itself, so making one is a single native call:
     dtype     int code (see Dtype)          nbytes, count    of the memory
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from distdbg.errors import UsageError
-from distdbg.native import View
+from distdbg.native import View, scale
 from distdbg.runtime import torch_arrays
 from distdbg.runtime.dtypes import CARRIERS, FROM_NUMPY, Dtype
 
@@ -245,6 +245,14 @@ def copy_of(x: Array) -> Array:
     if torch_arrays.is_tensor(x):
         return torch_arrays.plain_copy(x)
     return (x if isinstance(x, np.ndarray) else _to_numpy(x, "tensor")).copy(order="C")
+
+
+def scaled_copy(x: Array, factor: float) -> Array:
+    """copy_of(x) times a factor that is first rounded to x's dtype: what PREMUL_SUM sums."""
+    copy = copy_of(x)
+    buffer = as_output(copy)
+    scale(buffer.dtype, buffer, buffer, factor)
+    return copy
 
 
 def cut(x: Array, splits: Sequence[int], name: str = "tensor") -> list[Array]:

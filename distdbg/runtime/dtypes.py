@@ -58,7 +58,7 @@ class Dtype(IntEnum):
         return Dtype.float16 <= self <= Dtype.float64
 
     @property
-    def is_integer(self) -> bool:
+    def is_integral(self) -> bool:
         """Integers with and without sign; not bool."""
         return Dtype.uint8 <= self <= Dtype.int64
 

@@ -2,7 +2,7 @@
 
 `ReduceOp.SUM` is a member of `ReduceOp.RedOpType`, an int from 0; `ReduceOp(ReduceOp.SUM)` is the
 object form, equal to it and taken wherever it is. `make_premul_sum` makes the only op with a
-factor. Both forms have plain attributes `code` (int), `op`, `factor`, so hot paths need not ask which.
+factor. Both forms have plain attributes `code` (int), `op`, `factor`: hot paths need not ask which.
 
 Which op for which dtype; (t) marks torch's rule, as gloo of torch 2.13 answered:
     complex    SUM, AVG, PREMUL_SUM (t)
@@ -54,7 +54,7 @@ _Kind = RedOpType
 
 
 class _AlsoBareKinds(type):
-    # torch's rule: isinstance(ReduceOp.SUM, ReduceOp). It is what makes the declarations below honest.
+    # torch's rule: isinstance(ReduceOp.SUM, ReduceOp). It makes the declarations below honest.
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, RedOpType) or type.__instancecheck__(cls, instance)
 
@@ -119,7 +119,7 @@ def _restore(op: RedOpType, factor: float | None) -> ReduceOp:
 
 
 def make_premul_sum(factor: float) -> ReduceOp:
-    """A sum of inputs each multiplied by `factor`: a number, or an array or tensor of one element."""
+    """A sum of inputs each multiplied by `factor`: a number, or an array of one element."""
     try:
         number = float(factor)
     except (TypeError, ValueError) as error:
@@ -140,7 +140,7 @@ def _is_defined(kind: RedOpType, dtype: Dtype) -> bool:
     if kind is RedOpType.AVG:
         return dtype is not Dtype.bool_
     if kind in {RedOpType.BAND, RedOpType.BOR, RedOpType.BXOR}:
-        return dtype.is_integer or dtype is Dtype.bool_
+        return dtype.is_integral or dtype is Dtype.bool_
     return kind is RedOpType.SUM or not dtype.is_complex
 
 

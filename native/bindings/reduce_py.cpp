@@ -39,6 +39,7 @@ void fold_views(int kind, int dtype, const View& dst, const std::vector<const Vi
   const Dtype type = to_dtype(dtype);
   std::vector<const void*> pointers;
   for (const View* source : sources) {
+    if (source == nullptr) throw Error(Fault::usage, "a source is None");
     check_sizes(dst, *source);
     pointers.push_back(source->data());
   }
@@ -72,17 +73,25 @@ void bind_reduce(nb::module_& module) {
              nb::arg("factor"), NoGil());
   module.def("supports", [](int kind, int dtype) { return supports(to_kind(kind), to_dtype(dtype)); },
              nb::arg("kind"), nb::arg("dtype"));
-  module.def("kernel_levels", [] {
-    nb::list names;
-    for (int level = 0; level < kernel_level_count(); ++level) names.append(kernel_level_name(level));
-    return names;
-  });
+  module.def(
+      "kernel_levels",
+      [] {
+        nb::list names;
+        for (int level = 0; level < kernel_level_count(); ++level)
+          names.append(kernel_level_name(level));
+        return names;
+      },
+      nb::sig("def kernel_levels() -> list[str]"));
   module.def("choose_kernels", &choose_kernels, nb::arg("level"));
-  module.def("dtype_codes", [] {
-    nb::dict codes;
-    for (int code = 0; code < dtype_count; ++code) codes[dtype_name(static_cast<Dtype>(code))] = code;
-    return codes;
-  });
+  module.def(
+      "dtype_codes",
+      [] {
+        nb::dict codes;
+        for (int code = 0; code < dtype_count; ++code)
+          codes[dtype_name(static_cast<Dtype>(code))] = code;
+        return codes;
+      },
+      nb::sig("def dtype_codes() -> dict[str, int]"));
 }
 
 }  // namespace distdbg

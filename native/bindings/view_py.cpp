@@ -39,17 +39,25 @@ nb::tuple View::shape() const {
 
 void bind_view(nb::module_& module) {
   nb::class_<View>(module, "View")
-      .def(nb::init<nb::handle, bool, int>(), nb::arg("obj").none(), nb::arg("writable"),
-           nb::arg("dtype_code") = View::unknown_dtype)
+      .def(nb::init<nb::handle, bool, int>(),
+           nb::sig("def __init__(self, obj: typing.Any, writable: bool, dtype_code: int = -1) -> "
+                   "None"),
+           nb::arg("obj").none(), nb::arg("writable"), nb::arg("dtype_code") = View::unknown_dtype)
       .def_prop_ro("nbytes", &View::nbytes)
       .def_prop_ro("count", &View::count)
       .def_prop_ro("dtype", &View::dtype_code)
-      .def_prop_ro("shape", &View::shape)
+      .def_prop_ro("shape", &View::shape, nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro("readonly", &View::readonly)
       .def_prop_ro("address",
                    [](const View& view) { return reinterpret_cast<std::uintptr_t>(view.data()); })
-      .def_rw("array", &View::array, nb::arg().none())
-      .def_rw("finish", &View::finish, nb::arg().none());
+      .def_rw("array", &View::array, nb::arg().none(),
+              nb::for_getter(nb::sig("def array(self) -> typing.Any")),
+              nb::for_setter(nb::sig("def array(self, array: typing.Any, /) -> None")))
+      .def_rw("finish", &View::finish, nb::arg().none(),
+              nb::for_getter(
+                  nb::sig("def finish(self) -> collections.abc.Callable[[], None] | None")),
+              nb::for_setter(nb::sig("def finish(self, finish: collections.abc.Callable[[], None] "
+                                     "| None, /) -> None")));
 }
 
 }  // namespace distdbg

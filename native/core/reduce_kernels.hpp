@@ -28,12 +28,6 @@ struct Bool {
   std::uint8_t bits;
 };
 
-// Real and imaginary part; sums only, so the parts never meet.
-template <class Real>
-struct Complex {
-  Real real, imag;
-};
-
 template <class T>
 constexpr bool is_small_float = requires(T value) { value.widen(); };
 template <class T>

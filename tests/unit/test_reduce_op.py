@@ -26,11 +26,12 @@ def test_both_forms_are_equal_and_interchangeable(kind: RedOpType) -> None:
     assert op == kind
     assert kind == op
     assert hash(op) == hash(kind)
-    assert {op: 1}[kind] == 1
+    table: dict[object, int] = {op: 1}
+    assert table[kind] == 1
     assert op.op is kind
     assert op.code == kind.code == int(kind)
-    assert isinstance(op, ReduceOp)
-    assert isinstance(kind, ReduceOp)
+    forms: list[object] = [op, kind]
+    assert all(isinstance(form, ReduceOp) for form in forms)
     assert getattr(ReduceOp, kind.name) is kind
     assert getattr(ReduceOp.RedOpType, kind.name) is kind
 
