@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # multiprocessing starts this process at first use and keeps it until the end; a test that happens
+    # to be the first to use it has not left it behind.
+    resource_tracker.ensure_running()
     for name in _required(config):
         if name not in REQUIRABLE:
             raise pytest.UsageError(f"--require knows {', '.join(REQUIRABLE)}, not {name!r}")

@@ -216,7 +216,7 @@ class Round:
     def acknowledge(self, verdict: Verdict, *, is_host: bool) -> None:
         """Tell that this rank knows; the host of the store stays until all do, or for a moment."""
         with suppress(DistError):  # too late for anything but going on
-            if self._store.add(f"{self._prefix}/read", 1) == verdict.readers:
+            if self._store.add(f"{self._prefix}/read", 1) >= verdict.readers:
                 self._store.set(f"{self._prefix}/all_read", "1")
             elif is_host:
                 self._store.wait([f"{self._prefix}/all_read"], timedelta(seconds=_LINGER_S))
