@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("distdbg", "native", "tests", "docs", "examples", "benchmarks", "scripts", ".ci")
 SUFFIXES = {".py", ".cpp", ".hpp", ".md", ".sh", ".toml", ".yml", ".txt", ""}
-#: Longer files were regretted by every project that has them.
-LINES_ALLOWED = 400
+#: 400 is the aim; beyond this a file holds more than one thing.
+LINES_ALLOWED = 500
 
 
 def texts() -> dict[str, str]:
