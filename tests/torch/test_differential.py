@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from differential.compare import find_differences
+from differential.illegal import CASES
 from differential.pool import Pool
 from differential.programs import programs
 from differential.script import to_script
@@ -81,6 +82,23 @@ def test_torch_agrees_with_itself(
 ) -> None:
     first, second = (pools("gloo", 3).run(program) for _ in range(2))
     assert find_differences(program, first, second) == []
+
+
+@pytest.mark.parametrize("subject", ["gloo", "distdbg"])
+def test_illegal_calls_are_refused_and_leave_the_group_usable(
+    pools: Callable[[str, int], Pool], subject: str
+) -> None:
+    pool, wrong = pools(subject, 3), []
+    common = {"group": 4, "async": False, "delay": [0, 0, 0]}  # 4: ranks 0 and 2
+    for name, case in CASES.items():
+        illegal = {"do": "illegal", "case": name, "root": 1, **common}
+        program = {"world_size": 3, "steps": [illegal, {"do": "barrier", **common}]}
+        results = pool.run(program)
+        made = [entry for entry in (results[0][0], results[2][0]) if entry is not None]
+        if not made or any(entry != made[0] or entry["raised"] != case.raises for entry in made):
+            wrong.append((name, made))
+        assert results[0][1] == {"returned": None, "outputs": [], "changed_inputs": []}
+    assert wrong == []
 
 
 def test_a_library_that_loses_an_element_is_found_and_its_program_is_short(

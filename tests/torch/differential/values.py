@@ -66,10 +66,20 @@ def scribble(array: Array) -> None:
 
 
 def describe(array: Array) -> dict[str, Any]:
-    """An array as JSON: all of it in a digest, the beginning for a reader."""
+    """An array as JSON: all of it in a digest, the beginning for a reader.
+
+    A bool of another byte than 0 or 1 is True like any other, but is told: see quirks.py.
+    """
+    facts: dict[str, Any] = {}
+    if array.dtype == bool:
+        raw = np.ascontiguousarray(array).view(np.uint8)
+        if (raw > 1).any():
+            facts["odd_bools"] = True
+        array = raw != 0
     return {
         "dtype": array.dtype.name,
         "shape": list(array.shape),
         "sha1": hashlib.sha1(array.tobytes()).hexdigest(),
         "head": [str(value) for value in array.ravel()[:12]],
+        **facts,
     }
