@@ -8,7 +8,9 @@
 
 #include <array>
 #include <optional>
+#include <string_view>
 #include <tuple>
+#include <unordered_map>
 
 #include "bindings.hpp"
 #include "group.hpp"
@@ -78,6 +80,7 @@ class Regions {
     for (std::size_t i = 0; i < count; ++i) {
       const auto& view = nb::cast<const View&>(views[i]);
       into[i] = {view.data(), view.nbytes()};
+      is_stand_in_ |= !view.finish.is_none();
     }
     regions_ = {into, count};
     for (const Cut& cut : cuts) {
@@ -88,29 +91,85 @@ class Regions {
   }
   Regions(const Regions&) = delete;
   std::span<const Region> span() const { return regions_; }
+  bool is_stand_in() const { return is_stand_in_; }
   std::vector<Region> copy() const { return {regions_.begin(), regions_.end()}; }
 
  private:
   std::array<Region, 4> few_{};
   std::vector<Region> many_;
+  bool is_stand_in_ = false;
   std::span<Region> regions_;
 };
 
-std::string describe_now(nb::handle describe) {
-  const nb::bytes words = nb::cast<nb::bytes>(describe());
-  return {words.c_str(), words.size()};
-}
+// A call as the bindings see it: its arrays, and the Python functions that know the rest of it. All
+// three handles are borrowed from the caller's frame.
+struct CallHandles {
+  nb::handle call;
+  nb::handle inputs;
+  nb::handle outputs;
+  nb::handle describe;  // describe(call, inputs, outputs) -> bytes
 
-// From Group::run, on the thread that called run() below: Python's own, so it may take the GIL.
+  std::string words() const {
+    const nb::bytes text = nb::cast<nb::bytes>(describe(call, inputs, outputs));
+    return {text.c_str(), text.size()};
+  }
+};
+
+// From Group::run, on the thread that called GroupHandle::run: Python's own, so it may take the GIL.
 std::string call_describe(void* context) {
   const nb::gil_scoped_acquire gil;
   try {
-    return describe_now(*static_cast<nb::handle*>(context));
+    return static_cast<const CallHandles*>(context)->words();
   } catch (const std::exception&) {
     PyErr_Clear();
     return {};
   }
 }
+
+// The plans of a group, found again by what they depend on: the kind, op and root, and dtype and shape
+// of every array. Only calls with split sizes are not kept: those change with every call.
+class Plans {
+ public:
+  const CompiledPlan& find(std::uint64_t code, const CallHandles& handles, nb::handle make,
+                           bool is_kept) {
+    if (!is_kept) return last_ = nb::cast<CompiledPlan>(make(handles.call, handles.inputs, handles.outputs));
+    key_.clear();
+    key_.push_back(code);
+    add(handles.inputs);
+    if (!handles.outputs.is(handles.inputs)) add(handles.outputs);
+    const std::string_view key(reinterpret_cast<const char*>(key_.data()),
+                               key_.size() * sizeof(std::uint64_t));
+    const auto found = plans_.find(key);
+    if (found != plans_.end()) return found->second;
+    const std::string kept_key(key);  // `make` is Python and may come back here
+    CompiledPlan made = nb::cast<CompiledPlan>(make(handles.call, handles.inputs, handles.outputs));
+    // A program that never repeats a size must not grow without bound.
+    if (plans_.size() >= most) plans_.clear();
+    return plans_.insert_or_assign(kept_key, std::move(made)).first->second;
+  }
+
+ private:
+  static constexpr std::size_t most = 1024;
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+
+  void add(nb::handle views) {
+    const std::size_t count = nb::len(views);
+    key_.push_back(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto& view = nb::cast<const View&>(views[i]);
+      const auto dimensions = view.dimensions();
+      key_.push_back(static_cast<std::uint64_t>(view.dtype_code() + 1) << 8 | dimensions.size());
+      for (const Py_ssize_t size : dimensions) key_.push_back(static_cast<std::uint64_t>(size));
+    }
+  }
+
+  std::vector<std::uint64_t> key_;
+  std::unordered_map<std::string, CompiledPlan, Hash, std::equal_to<>> plans_;
+  CompiledPlan last_;
+};
 
 class GroupHandle {
  public:
@@ -120,20 +179,24 @@ class GroupHandle {
         runner_(group_),
         messages_(group_) {}
 
-  // `describe`: a callable that returns bytes, asked on this thread if the ranks' calls differ.
-  void run(const CompiledPlan& compiled, nb::handle inputs, nb::handle outputs,
-           std::int64_t deadline_ns, nb::handle describe) {
+  // `make(call, inputs, outputs)` compiles a Plan when this one was not seen before. Returns whether
+  // an output is a stand-in whose `finish` must be called.
+  bool run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t deadline_ns,
+           nb::handle call, nb::handle make, nb::handle describe, bool is_kept) {
+    CallHandles handles{call, inputs, outputs, describe};
+    // A copy, cheap for its one pointer: another thread may drop the plan from the cache.
+    const CompiledPlan compiled = plans_.find(code, handles, make, is_kept);
     const Plan& plan = *compiled.plan;
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
     if (runner_.is_idle()) {
       const nb::gil_scoped_release release;
-      group_.run(plan, Describe{&call_describe, &describe}, in.span(), out.span(),
+      group_.run(plan, Describe{&call_describe, &handles}, in.span(), out.span(),
                  wait_until(deadline_ns), false);
-      return;
+      return out.is_stand_in();
     }
     // Behind the asynchronous ones, in order, and on their thread: it cannot ask Python later.
-    std::string words = describe_now(describe);
+    std::string words = handles.words();
     const nb::gil_scoped_release release;
     const OpPointer op =
         runner_.submit(compiled.plan, std::move(words), in.copy(), out.copy(), deadline_ns);
@@ -147,14 +210,18 @@ class GroupHandle {
       }
       throw;
     }
+    return out.is_stand_in();
   }
 
-  OpPointer submit(const CompiledPlan& compiled, nb::handle inputs, nb::handle outputs,
-                   std::int64_t deadline_ns, nb::handle describe) {
+  OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs,
+                   std::int64_t deadline_ns, nb::handle call, nb::handle make, nb::handle describe,
+                   bool is_kept) {
+    const CallHandles handles{call, inputs, outputs, describe};
+    const CompiledPlan compiled = plans_.find(code, handles, make, is_kept);
     const Plan& plan = *compiled.plan;
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
-    std::string words = describe_now(describe);
+    std::string words = handles.words();
     const nb::gil_scoped_release release;
     return runner_.submit(compiled.plan, std::move(words), in.copy(), out.copy(), deadline_ns);
   }
@@ -196,6 +263,7 @@ class GroupHandle {
   Group& group() { return group_; }
 
  private:
+  Plans plans_;  // with the GIL held
   Group group_;
   Runner runner_;
   PointToPoint messages_;

@@ -1,6 +1,10 @@
 #include "bindings.hpp"
 
 NB_MODULE(_native, module) {
+  // A program that ends without destroy_process_group is no reason to print pages at its users; the
+  // tests turn the warnings on.
+  nanobind::set_leak_warnings(false);
+  module.def("set_leak_warnings", [](bool on) { nanobind::set_leak_warnings(on); });
   distdbg::bind_errors(module);
   distdbg::bind_reduce(module);
   distdbg::bind_store(module);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "bindings.hpp"
 #include "dtype.hpp"
@@ -30,6 +31,9 @@ class View {
   // Also for writable memory that was asked for reading only.
   bool readonly() const { return !writable_; }
   nb::tuple shape() const;
+  std::span<const Py_ssize_t> dimensions() const {
+    return {buffer_.shape, static_cast<std::size_t>(buffer_.ndim)};
+  }
 
   // For Python only: the object the caller meant when this one is a stand-in for it (None: the same), and
   // what to call after the op (None: nothing).

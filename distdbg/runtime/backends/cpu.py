@@ -1,9 +1,9 @@
 """The CPU engine: carries out the ops of one group through shared memory (native/core).
 
 Policy and words are here; bytes move in native code. One call of an op that was seen before costs: a view
-per array, one look-up for its plan, and one native call.
+per array and one native call.
 
-    Call -> views -> key -> native Plan (made once per key, see compile.py) -> Group.run
+    Call -> views -> Group.run, which keeps plans by dtype and shape and asks compile.py for new ones
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 _monotonic_ns = time.monotonic_ns
 _NO_DEADLINE = 2**63 - 1
 
-#: Plans kept per group. A program that never repeats a size must not grow without bound.
-_MAX_PLANS = 1024
+# On the hot path a global name costs less than an attribute of the enum.
+_ALL_REDUCE = Kind.ALL_REDUCE
+_BROADCAST = Kind.BROADCAST
+_SEND = Kind.SEND
 
 
 class CpuEngine:
@@ -67,7 +69,6 @@ class CpuEngine:
         self._topology = Topology(
             single_copy=self._group.single_copy, slot_nbytes=slot_nbytes_for(size)
         )
-        self._plans: dict[tuple[Any, ...], tuple[Plan, dict[str, Any]]] = {}
         self._in_flight: list[CpuPending] = []
         self._is_closed = False
 
@@ -80,48 +81,52 @@ class CpuEngine:
 
     def run(self, call: Call) -> int:
         """Carry out `call`, blocking; a recv returns the group rank it came from."""
-        if call.kind >= Kind.SEND:
+        if call.kind >= _SEND:
             return self._run_message(call)
         inputs, outputs = self._views(call)
-        plan, facts = self._plan(call, inputs, outputs)
-        limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
         started_ns = _monotonic_ns()
+        limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
+        op = call.op
         try:
-            self._group.run(
-                plan,
+            has_stand_ins = self._group.run(
+                call.kind | (call.root + 1) << 16 | (0 if op is None else op.code << 8),
                 inputs,
                 outputs,
                 started_ns + limit_ns,
-                lambda: self._describe(call, facts, inputs, outputs),
+                call,
+                self._make_plan,
+                self._describe,
+                call.input_splits is None and call.output_splits is None,
             )
         except NativeError as error:
             self._fail(call, error, started_ns)
-        for view in outputs:
-            if view.finish is not None:
-                view.finish()
+        if has_stand_ins:
+            _finish(outputs)
         return -1
 
     def submit(self, call: Call) -> CpuPending:
         """Start `call`; it progresses on a thread of its own, which needs no GIL."""
         limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
         started_ns = _monotonic_ns()
-        views: list[View] | tuple[View, ...]
+        op = call.op
+        views: Sequence[View]
         handle: Op | Message
         try:
-            if call.kind >= Kind.SEND:
+            if call.kind >= _SEND:
                 handle, view = self._post(call, started_ns + limit_ns, is_async=True)
                 views = [view]
             else:
                 inputs, outputs = self._views(call)
-                plan, facts = self._plan(call, inputs, outputs)
                 views = [*inputs, *outputs]
-                site = call_site()
                 handle = self._group.submit(
-                    plan,
+                    call.kind | (op.code << 8 if op is not None else 0) | (call.root + 1) << 16,
                     inputs,
                     outputs,
                     started_ns + limit_ns,
-                    lambda: self._describe(call, facts, inputs, outputs, site),
+                    call,
+                    self._make_plan,
+                    self._describe,
+                    call.input_splits is None and call.output_splits is None,
                 )
         except NativeError as error:
             self._fail(call, error, started_ns)
@@ -153,16 +158,15 @@ class CpuEngine:
         finally:
             self._group.leave()
             self._in_flight.clear()
-            self._plans.clear()
 
     # ------------------------------------------------------------------- collectives
 
     def _views(self, call: Call) -> tuple[tuple[View, ...], tuple[View, ...]]:
         kind = call.kind
-        if kind is Kind.ALL_REDUCE and call.inputs is call.outputs:
+        if kind is _ALL_REDUCE and call.inputs is call.outputs:
             views = (as_output(call.outputs[0]),)
             return views, views
-        if kind is Kind.BROADCAST and self._rank == call.root:
+        if kind is _BROADCAST and self._rank == call.root:
             # Root only reads; its array may be read-only.
             views = (as_input(call.inputs[0]),)
             return views, views
@@ -171,35 +175,7 @@ class CpuEngine:
             tuple([as_output(x) for x in call.outputs]),
         )
 
-    def _plan(
-        self, call: Call, inputs: Sequence[View], outputs: Sequence[View]
-    ) -> tuple[Plan, dict[str, Any]]:
-        op = call.op
-        key: tuple[Any, ...]
-        if len(inputs) == 1 and inputs is outputs:
-            view = inputs[0]
-            key = (call.kind, view.dtype, view.shape, op and op.code, call.root)
-        else:
-            key = (
-                call.kind,
-                tuple([(view.dtype, view.shape) for view in inputs]),
-                tuple([(view.dtype, view.shape) for view in outputs]),
-                op and op.code,
-                call.root,
-                call.input_splits and tuple(call.input_splits),
-                call.output_splits and tuple(call.output_splits),
-            )
-        made = self._plans.get(key)
-        if made is None:
-            made = self._make_plan(call, inputs, outputs)
-            if len(self._plans) >= _MAX_PLANS:
-                self._plans.clear()
-            self._plans[key] = made
-        return made
-
-    def _make_plan(
-        self, call: Call, inputs: Sequence[View], outputs: Sequence[View]
-    ) -> tuple[Plan, dict[str, Any]]:
+    def _make_plan(self, call: Call, inputs: Sequence[View], outputs: Sequence[View]) -> Plan:
         views = [*inputs, *outputs]
         dtype = views[0].dtype if views else -1
         in_cuts, out_cuts = self._cuts(call, inputs, outputs)
@@ -207,7 +183,7 @@ class CpuEngine:
         plan = compiling.plan_for(
             call, dtype, in_cuts, out_cuts, self._rank, self._size, self._topology
         )
-        native_plan = Plan(
+        return Plan(
             [compiling.step_tuple(step) for step in plan.steps],
             in_cuts,
             out_cuts,
@@ -217,7 +193,6 @@ class CpuEngine:
             self._size,
             self._topology.slot_nbytes,
         )
-        return native_plan, facts
 
     def _cuts(
         self, call: Call, inputs: Sequence[View], outputs: Sequence[View]
@@ -231,23 +206,17 @@ class CpuEngine:
             ),
         )
 
-    def _describe(
-        self,
-        call: Call,
-        facts: dict[str, Any],
-        inputs: Sequence[View],
-        outputs: Sequence[View],
-        site: str | None = None,
-    ) -> bytes:
+    def _describe(self, call: Call, inputs: Sequence[View], outputs: Sequence[View]) -> bytes:
+        in_cuts, out_cuts = self._cuts(call, inputs, outputs)
+        facts = compiling.signature(call, inputs, outputs, in_cuts, out_cuts)
         if "root" in facts:
-            facts = facts | {"root": self._names[call.root]}
+            facts["root"] = self._names[call.root]
         sends = expects = None
         if call.kind is Kind.ALL_TO_ALL:
-            in_cuts, out_cuts = self._cuts(call, inputs, outputs)
             itemsize = Dtype(inputs[0].dtype).itemsize if inputs and inputs[0].dtype >= 0 else 1
             sends = [nbytes // itemsize for _, _, nbytes in in_cuts]
             expects = [nbytes // itemsize for _, _, nbytes in out_cuts]
-        return describe(facts, call.name or call.kind.label, site or call_site(), sends, expects)
+        return describe(facts, call.name or call.kind.label, call_site(), sends, expects)
 
     # ---------------------------------------------------------------- point to point
 
@@ -273,8 +242,8 @@ class CpuEngine:
                 self._group.wait_message(message, _NO_DEADLINE, True)
         except NativeError as error:
             self._fail(call, error, started_ns, message)
-        if view.finish is not None and call.kind is Kind.RECV:
-            view.finish()
+        if call.kind is Kind.RECV:
+            _finish((view,))
         return message.source if call.kind is Kind.RECV else -1
 
     def _fail(
@@ -347,14 +316,19 @@ class CpuPending:
                     self._error = public
                 raise
         self._is_finished = True
-        for view in self._views:
-            if view.finish is not None:
-                view.finish()
+        _finish(self._views)
         self._views = ()
 
     def source_rank(self) -> int:
         """The group rank a finished recv got its message from."""
         return self.handle.source if isinstance(self.handle, Message) else -1
+
+
+def _finish(views: Sequence[View]) -> None:
+    """Carry results from stand-ins back to the arrays they stand in for."""
+    for view in views:
+        if view.finish is not None:
+            view.finish()
 
 
 def _to_ns(seconds: float) -> int:
