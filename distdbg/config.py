@@ -44,12 +44,6 @@ VARIABLES: tuple[Variable, ...] = (
         aliases=("TORCH_DISTRIBUTED_DEBUG",),
     ),
     Variable(
-        "DISTDBG_TIMEOUT_S",
-        "float",
-        1800.0,
-        "Seconds an op or the creation of a group may take when no timeout is passed.",
-    ),
-    Variable(
         "DISTDBG_SINGLE_COPY",
         "bool",
         True,
@@ -60,6 +54,12 @@ VARIABLES: tuple[Variable, ...] = (
         "str",
         None,
         "The URL where the ranks meet when init_process_group is given neither URL nor store.",
+    ),
+    Variable(
+        "DISTDBG_TIMEOUT_S",
+        "float",
+        1800.0,
+        "Seconds an op or the creation of a group may take when no timeout is passed.",
     ),
     Variable(
         "DISTDBG_TOKEN",

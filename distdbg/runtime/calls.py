@@ -312,7 +312,7 @@ def _check_rank(what: str, argument: str, rank: int, size: int) -> None:
         )
 
 
-def _check_tag(what: str, tag: int) -> None:
+def _check_tag(what: str, tag: object) -> None:
     if not isinstance(tag, int) or tag < 0:
         raise UsageError(f"{what}: tag must be a number from 0 on, not {tag!r}")
 
@@ -409,8 +409,8 @@ def _copied_where_overlapping(
 
 def _scaled(array: Array, op: ReduceOp) -> tuple[Array, ReduceOp]:
     """PREMUL_SUM: (a scaled copy, SUM); any other op: as it is."""
-    if not isinstance(op, ReduceOp) or op.code != _PREMUL_SUM:
-        return array, op  # what is no reduce op at all is the engine's check
+    if getattr(op, "code", None) != _PREMUL_SUM:
+        return array, op  # also what is no reduce op at all: the engine's check
     check_reduce(op, Dtype(as_input(array).dtype))
     copy = copy_of(array)
     copy *= op.factor

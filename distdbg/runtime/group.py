@@ -75,6 +75,14 @@ class ProcessGroup(GroupMethods):
         XCCL = "xccl"
         CUSTOM = "custom"
 
+    UNDEFINED = BackendType.UNDEFINED
+    GLOO = BackendType.GLOO
+    NCCL = BackendType.NCCL
+    UCC = BackendType.UCC
+    MPI = BackendType.MPI
+    XCCL = BackendType.XCCL
+    CUSTOM = BackendType.CUSTOM
+
     def __init__(self, *args: Any) -> None:
         """Take (rank, size) or (store, rank, size), for subclasses that bring their own ops."""
         store, rank, size = args if len(args) == 3 else (None, *args)

@@ -102,8 +102,7 @@ def scatter_object_list(
     if pg is None:
         return
     root = to_group_rank(pg, "scatter_object_list", "src", src, group_src, default=0)
-    if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
-        raise UsageError("scatter_object_list: the output list must have at least one place")
+    _check_objects("scatter_object_list", scatter_object_output_list)
     size, rank = pg.size(), pg.rank()
     widths = np.zeros(size, np.int64)
     parts: list[Bytes] = []
@@ -192,7 +191,7 @@ def _to_bytes(obj: Any) -> Bytes:
 
 
 def _from_bytes(data: Bytes) -> Any:
-    return pickle.loads(memoryview(np.ascontiguousarray(data)))
+    return pickle.loads(data.tobytes())
 
 
 def _cut(data: Bytes, sizes: Sizes) -> list[Any]:
@@ -210,12 +209,12 @@ def _padded(data: Bytes, nbytes: int) -> Bytes:
     return padded
 
 
-def _check_length(what: str, argument: str, items: list[Any] | None, size: int) -> None:
+def _check_length(what: str, argument: str, items: object, size: int) -> None:
     if not isinstance(items, list) or len(items) != size:
         got = f"{len(items)} places" if isinstance(items, list) else type(items).__name__
         raise UsageError(f"{what}: {argument} must be a list of {size} places, got {got}")
 
 
-def _check_objects(what: str, items: list[Any]) -> None:
+def _check_objects(what: str, items: object) -> None:
     if not isinstance(items, list) or not items:
-        raise UsageError(f"{what}: object_list must be a list with at least one object")
+        raise UsageError(f"{what}: the list must have at least one object")

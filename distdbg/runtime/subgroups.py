@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from distdbg.errors import UsageError
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
-from distdbg.runtime.group import Group, GroupMember, NonGroupMember, ProcessGroup, resolve
+from distdbg.runtime.group import Group, GroupMember, ProcessGroup, resolve
 from distdbg.runtime.init import destroy_process_group
 from distdbg.runtime.objects import broadcast_object_list
 from distdbg.runtime.store import PrefixStore, Store
@@ -34,7 +34,7 @@ def new_group(
     group_desc: str | None = None,
     device_id: Any | None = None,
     sort_ranks: bool = True,
-) -> ProcessGroup | NonGroupMember:
+) -> ProcessGroup:
     """Make a group of `ranks` (global; all when None).
 
     Every rank of the default group calls it in the same order, members or not; with
@@ -47,7 +47,8 @@ def new_group(
         members = sorted(members)
     name = _next_name(world, members, use_local_synchronization)
     if default.ranks[default.rank()] not in members:
-        return GroupMember.NON_GROUP_MEMBER
+        # Typed as a group, as in torch: programs hand it on to ops without asking what it is.
+        return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
     return _create(
         world, default, members, name, timeout, backend, pg_options, group_desc, device_id
     )
@@ -60,7 +61,7 @@ def new_subgroups(
     backend: str | None = None,
     pg_options: Any | None = None,
     group_desc: str | None = None,
-) -> tuple[ProcessGroup | None, list[ProcessGroup | NonGroupMember]]:
+) -> tuple[ProcessGroup | None, list[ProcessGroup]]:
     """Cut a group into groups of `group_size` neighbours; return one's own and all."""
     pg = resolve(group, "new_subgroups")
     if pg is None:
@@ -81,7 +82,7 @@ def new_subgroups_by_enumeration(
     backend: str | None = None,
     pg_options: Any | None = None,
     group_desc: str | None = None,
-) -> tuple[ProcessGroup | None, list[ProcessGroup | NonGroupMember]]:
+) -> tuple[ProcessGroup | None, list[ProcessGroup]]:
     """Make one group for each list of ranks; no rank may be in two. Return one's own and all."""
     if not ranks_per_subgroup_list:
         raise UsageError("new_subgroups_by_enumeration: ranks_per_subgroup_list is empty")
@@ -95,7 +96,7 @@ def new_subgroups_by_enumeration(
             )
         seen.update(ranks)
     mine: ProcessGroup | None = None
-    groups: list[ProcessGroup | NonGroupMember] = []
+    groups: list[ProcessGroup] = []
     for ranks in ranks_per_subgroup_list:
         made = new_group(ranks, timeout, backend, pg_options, group_desc=group_desc)
         groups.append(made)
@@ -161,7 +162,7 @@ def shrink_group(
     pg = resolve(group, "shrink_group")
     if pg is None:
         raise UsageError("shrink_group: this rank is not in the given group")
-    if not isinstance(ranks_to_exclude, list) or not ranks_to_exclude:
+    if not ranks_to_exclude:
         raise UsageError("shrink_group: ranks_to_exclude must be a list with at least one rank")
     if shrink_flags not in (SHRINK_DEFAULT, SHRINK_ABORT):
         raise UsageError(f"shrink_group: shrink_flags must be 0 or 1, got {shrink_flags!r}")

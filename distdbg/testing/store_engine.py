@@ -335,7 +335,8 @@ def _part(brought: Brought, rank: int, size: int) -> Block:
         return brought.blocks[rank].reshape(-1)
     array = brought.blocks[0]
     if brought.input_splits is None:
-        return np.split(array.reshape(-1), size)[rank]
+        parts: list[Block] = np.split(array.reshape(-1), size)
+        return parts[rank]
     begin = sum(brought.input_splits[:rank])
     return array[begin : begin + brought.input_splits[rank]].reshape(-1)
 
@@ -355,7 +356,7 @@ _FOLDS: dict[str, Callable[..., Any]] = {
 def fold(op: ReduceOp, parts: Sequence[Block]) -> Block:
     """Reduce in ascending order of the ranks."""
     combine = _FOLDS[op.op.name]
-    total = parts[0].copy()
+    total: Block = parts[0].copy()
     for part in parts[1:]:
         total = combine(total, part).astype(total.dtype)
     if op.op.name == "AVG":
@@ -399,7 +400,8 @@ def _view(buffer: Buffer) -> Block:
     if buffer.nbytes == 0:
         return np.empty(buffer.shape, dtype)
     memory = (ctypes.c_uint8 * buffer.nbytes).from_address(buffer.address)
-    return np.frombuffer(memory, np.uint8).view(dtype).reshape(buffer.shape)
+    flat: Block = np.ctypeslib.as_array(memory).view(dtype)
+    return flat.reshape(buffer.shape)
 
 
 def _shown(blocks: Sequence[Block], size: int) -> str:

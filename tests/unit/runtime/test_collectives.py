@@ -154,7 +154,7 @@ def test_reduce_scatter_forms_agree(size: int) -> None:
         results.append(in_place[:2])
         return results
 
-    total = sum(mine(rank, 2 * size) for rank in range(size))
+    total = np.sum([mine(rank, 2 * size) for rank in range(size)], axis=0)
     for rank, results in enumerate(run_store_ranks(run, size)):
         for result in results:
             np.testing.assert_array_equal(result, total[2 * rank : 2 * rank + 2])
@@ -221,6 +221,7 @@ def test_the_coalescing_block_starts_its_ops_at_the_end() -> None:
             dist.all_reduce(x)
             work = dist.all_reduce(y, async_op=True)
             is_unchanged = bool((x == mine(rank)).all())
+            assert work is not None
             with pytest.raises(UsageError):
                 work.wait()
         block.wait()

@@ -15,7 +15,7 @@ from distdbg.runtime.world import World, current, use
 from distdbg.testing.store_ranks import REFERENCE, register_reference, run_store_ranks
 
 
-def total(group: object, rank: int) -> int:
+def total(group: dist.ProcessGroup | None, rank: int) -> int:
     x = np.array([10**rank])
     dist.all_reduce(x, group=group)
     return int(x[0])
@@ -30,6 +30,7 @@ def test_the_default_group_answers_questions() -> None:
         assert dist.get_backend_config() == f"cpu:{REFERENCE}"
         assert dist.get_pg_count() == 1
         world = dist.group.WORLD
+        assert world is not None
         assert world is dist.GroupMember.WORLD
         assert world.group_desc == "default_pg"
         assert world.group_name == "0"
@@ -54,7 +55,8 @@ def test_new_group_serves_its_members_and_warns_others() -> None:
     def run(rank: int) -> int:
         group = dist.new_group([2, 0], group_desc="evens")
         if rank == 1:
-            assert group == dist.GroupMember.NON_GROUP_MEMBER == -100
+            outside: object = group
+            assert outside == dist.GroupMember.NON_GROUP_MEMBER == -100
             assert dist.get_rank(group) == dist.get_world_size(group) == -1
             assert dist.all_reduce(np.zeros(1), group=group) is None
             with pytest.raises(UsageError):

@@ -81,6 +81,7 @@ def test_a_batch_exchanges_in_a_ring_in_any_order() -> None:
 def test_a_recv_without_a_message_names_its_source() -> None:
     def run(rank: int) -> None:
         if rank == 0:
+            assert dist.group.WORLD is not None
             dist.group.WORLD.set_timeout(timedelta(seconds=0.05))
             with pytest.raises(OpTimeout) as caught:
                 dist.recv(np.zeros(1), 1, tag=3)

@@ -1,0 +1,72 @@
+"""Names of backends and devices."""
+
+from __future__ import annotations
+
+import pytest
+
+import distdbg as dist
+from distdbg.errors import ConfigError, UsageError
+from distdbg.runtime.backends.registry import check_available
+
+
+def test_a_backend_is_its_name_in_lower_case() -> None:
+    assert dist.Backend("GLOO") == dist.Backend.GLOO == "gloo"
+    assert dist.Backend("new") == "new"
+    with pytest.raises(UsageError, match="is a str"):
+        dist.Backend(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "devices"),
+    [
+        ("gloo", {"cpu": "gloo", "cuda": "gloo"}),
+        ("undefined", {"cpu": "gloo", "cuda": "gloo"}),
+        ("distdbg", {"cpu": "distdbg"}),
+        ("cpu:gloo,cuda:nccl", {"cpu": "gloo", "cuda": "nccl"}),
+    ],
+)
+def test_a_config_names_the_backend_of_each_device(text: str, devices: dict[str, str]) -> None:
+    config = dist.BackendConfig(dist.Backend(text))
+    assert config.get_device_backend_map() == devices
+    assert dist.BackendConfig(str(config)).get_device_backend_map() == devices
+    check_available(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cpu:gloo,cpu:nccl", "twice"),
+        ("cpu:a:b", "not device:backend"),
+        ("cpu:gloo,nccl", "not device:backend"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        dist.BackendConfig(dist.Backend(text))
+
+
+def test_known_names_that_are_not_available() -> None:
+    assert dist.is_gloo_available()
+    assert dist.is_backend_available("distdbg")
+    for ask in (
+        dist.is_nccl_available,
+        dist.is_mpi_available,
+        dist.is_ucc_available,
+        dist.is_xccl_available,
+    ):
+        assert not ask()
+    assert not dist.is_backend_available("cpu:gloo,cuda:nccl")
+    for name in ("nccl", "mpi", "ucc", "xccl"):
+        with pytest.raises(ConfigError, match=f"'{name}' is not available here; available: gloo"):
+            check_available(dist.BackendConfig(name))
+
+
+def test_default_backends_of_devices() -> None:
+    class Device:
+        type = "cuda"
+
+    assert dist.get_default_backend_for_device("cpu") == "gloo"
+    assert dist.get_default_backend_for_device("cuda:1") == "nccl"
+    assert dist.get_default_backend_for_device(Device()) == "nccl"
+    with pytest.raises(UsageError, match="'tpu'"):
+        dist.get_default_backend_for_device("tpu")

@@ -1,0 +1,28 @@
+"""The debug level of a World, and names given to ops."""
+
+from __future__ import annotations
+
+import pytest
+
+import distdbg as dist
+from distdbg.errors import UsageError
+from distdbg.runtime.world import World, current, use
+
+
+def test_the_environment_decides_until_the_level_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTDBG_DEBUG", "INFO")
+    with use(World()):
+        assert dist.get_debug_level() is dist.DebugLevel.INFO
+        dist.set_debug_level(dist.DebugLevel.OFF)
+        assert dist.get_debug_level() is dist.DebugLevel.OFF
+        dist.set_debug_level_from_env()
+        assert dist.get_debug_level() is dist.DebugLevel.INFO
+        with pytest.raises(UsageError, match="DebugLevel"):
+            dist.set_debug_level("OFF")  # type: ignore[arg-type]
+
+
+def test_a_comm_name_lasts_as_long_as_its_block() -> None:
+    with use(World()), dist.record_comm("outer"):
+        with dist.record_comm("inner"):
+            assert current().comm_name == "inner"
+        assert current().comm_name == "outer"

@@ -1,0 +1,182 @@
+"""Work, futures, and the thread that completes them."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.errors import CollectiveError, OpTimeout, UsageError
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.future import Future
+from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.work import ManyPending, Work, WorkResult
+from distdbg.runtime.world import World, use
+
+
+class ManualPending:
+    """An op that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.error: CollectiveError | None = None
+
+    def done(self) -> bool:
+        return self.ended.is_set()
+
+    def wait(self, deadline_ns: int) -> None:
+        if not self.ended.wait(0.01 if deadline_ns < 2**62 else 10):
+            raise OpTimeout("not yet")
+        if self.error is not None:
+            raise self.error
+
+    def source_rank(self) -> int:
+        return 3
+
+    def end(self, error: CollectiveError | None = None) -> None:
+        self.error = error
+        self.ended.set()
+
+
+def make_work(kind: Kind = Kind.ALL_REDUCE) -> tuple[Work, ManualPending]:
+    group = ProcessGroup(0, 1)
+    pending = ManualPending()
+    x = np.ones(1)
+    return Work(group, Call(kind, (x,), (x,)), pending), pending
+
+
+def test_a_work_in_flight_knows_nothing_yet() -> None:
+    work, pending = make_work()
+    assert not work.is_completed()
+    assert not work.is_success()
+    assert work.exception() is None
+    with pytest.raises(UsageError, match="before the op has ended"):
+        work.result()
+    with pytest.raises(OpTimeout):
+        work.wait(timedelta(seconds=0.01))
+    pending.end()
+    assert work.wait()  # the wait that expired left the op going
+    assert work.is_success()
+    assert work.result()[0].tolist() == [1.0]
+    assert work.wait(timedelta(seconds=1))
+    work.synchronize()
+    work.block_current_stream()
+    assert Work.unbox(work.boxed()) is work
+
+
+def test_a_failed_work_raises_each_time_and_tells_its_error() -> None:
+    work, pending = make_work()
+    error = CollectiveError("broken", kind="all_reduce")
+    pending.end(error)
+    for _ in range(2):
+        with pytest.raises(CollectiveError, match="broken"):
+            work.wait()
+    assert work.exception() is error
+    assert work.is_completed()
+    assert not work.is_success()
+
+
+def test_source_rank_is_of_a_recv() -> None:
+    work, pending = make_work(Kind.RECV)
+    with pytest.raises(UsageError, match="before the recv"):
+        work.source_rank()
+    pending.end()
+    assert work.source_rank() == 3
+    with pytest.raises(UsageError, match="recv only"):
+        make_work()[0].source_rank()
+
+
+def test_callbacks_run_on_another_thread_without_anyone_waiting() -> None:
+    with use(World()) as world:
+        work, pending = make_work()
+        threads: list[threading.Thread] = []
+        called = threading.Event()
+
+        def callback(future: Future[list[object]]) -> None:
+            threads.append(threading.current_thread())
+            called.set()
+
+        future = work.get_future()
+        assert work.get_future() is future
+        future.add_done_callback(callback)
+        after = future.then(lambda done: done.value()[0] + 1)
+        assert not future.done()
+        pending.end()
+        assert called.wait(5)
+        assert threads[0] is not threading.current_thread()
+        assert after.wait().tolist() == [2.0]
+        assert world.watcher is not None
+        world.watcher.close()
+
+
+def test_a_future_carries_the_ops_error_and_its_result_code() -> None:
+    with use(World()) as world:
+        for error, code in (
+            (None, WorkResult.SUCCESS),
+            (OpTimeout("late"), WorkResult.TIMEOUT),
+            (CollectiveError("broken"), WorkResult.COMM_ERROR),
+        ):
+            work, pending = make_work()
+            result = work.get_future_result()
+            pending.end(error)
+            assert result.wait() == code
+            if error is not None:
+                with pytest.raises(type(error)):
+                    work.get_future().wait()
+        assert world.watcher is not None
+        world.watcher.close()
+
+
+def test_destroy_completes_the_futures_of_ops_that_never_ended() -> None:
+    with use(World()) as world:
+        work, _ = make_work()
+        future = work.get_future()
+        assert world.watcher is not None
+        world.watcher.close()
+        with pytest.raises(UsageError, match="destroyed"):
+            future.wait()
+        late, _ = make_work()
+        with pytest.raises(UsageError, match="destroyed"):
+            late.get_future().wait()
+
+
+def test_many_ops_end_together_and_the_first_error_is_raised() -> None:
+    parts = [ManualPending(), ManualPending()]
+    many = ManyPending(parts)
+    parts[1].end(CollectiveError("second"))
+    assert not many.done()
+    parts[0].end(CollectiveError("first"))
+    assert many.done()
+    with pytest.raises(CollectiveError, match="first"):
+        many.wait(2**63 - 1)
+    assert ManyPending([]).done()
+
+
+def test_a_future_is_set_once() -> None:
+    future: Future[int] = Future()
+    with pytest.raises(UsageError, match="before the future is complete"):
+        future.value()
+    future.set_result(4)
+    assert future.done()
+    assert future.wait() == future.value() == 4
+    with pytest.raises(UsageError, match="already complete"):
+        future.set_exception(ValueError())
+
+
+def test_then_carries_on_what_the_callback_raises(caplog: pytest.LogCaptureFixture) -> None:
+    future: Future[int] = Future()
+    after = future.then(lambda done: 1 // done.value())
+    future.add_done_callback(lambda done: 1 // done.value())  # logged and dropped
+    future.set_result(0)
+    with pytest.raises(ZeroDivisionError):
+        after.wait()
+    assert "a callback of a Future raised" in caplog.text
+    failed: Future[int] = Future()
+    failed.set_exception(KeyError("k"))
+    with pytest.raises(KeyError):
+        failed.then(lambda done: done.value()).wait()
+    with pytest.raises(UsageError, match="not an exception"):
+        Future[int]().set_exception(3)  # type: ignore[arg-type]
