@@ -17,7 +17,7 @@ export PYTHONUNBUFFERED := 1
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check format format-check lint types docs sanitize bench dist clean
+.PHONY: help build demo test check format format-check lint types docs native-check sanitize bench dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -29,9 +29,8 @@ $(STAMPS)/venv:
 	@sh scripts/venv.sh $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/build: $(STAMPS)/venv pyproject.toml $(NATIVE)
+$(STAMPS)/build: $(STAMPS)/group-build pyproject.toml $(NATIVE)
 	@echo "installing distdbg into $(VENV) (editable; compiles native/)"
-	@$(PIP) --group build
 	@$(PIP) --no-build-isolation --editable . -C cmake.define.DISTDBG_WERROR=$(if $(CI),ON,OFF)
 	@touch $@
 
@@ -56,7 +55,7 @@ demo: $(BUILT) ## A 4-rank fit, then the same job with one rank that is wrong
 test: $(TESTS) ## Run the tests (ARGS= goes to pytest)
 	$(PY) -m pytest $(ARGS)
 
-check: format-check lint types $(TESTS) $(PEERS) ## All that CI checks; a missing peer is a failure
+check: format-check lint types native-check $(TESTS) $(PEERS) ## All that CI checks; a missing peer is a failure
 	$(PY) -m pytest --run-slow --require=$(REQUIRE) $(ARGS)
 
 format: $(LINT) ## Format Python and C++ in place
@@ -82,10 +81,11 @@ docs: $(STAMPS)/group-docs $(BUILT) ## Build the site into docs/_build/html
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "wrote docs/_build/html/index.html"
 
-sanitize: $(STAMPS)/venv ## native/tests under ASan+UBSan, and under TSan
-	@$(PIP) --group build
-	sh scripts/sanitize.sh $(VENV) address,undefined
-	sh scripts/sanitize.sh $(VENV) thread
+native-check: $(STAMPS)/group-build
+	@sh scripts/sanitize.sh $(VENV) address,undefined
+
+sanitize: native-check ## native/tests under ASan+UBSan, and under TSan
+	@sh scripts/sanitize.sh $(VENV) thread
 
 bench: $(BUILT) $(PEERS) ## Times beside torch gloo, Open MPI and MPICH
 	$(PY) -m benchmarks $(ARGS)

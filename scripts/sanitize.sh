@@ -11,6 +11,6 @@ export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDISTDBG_BINDINGS=OFF \
   -DDISTDBG_NATIVE_TESTS=ON -DDISTDBG_WERROR=ON "-DDISTDBG_SANITIZE=$sanitizer" >/dev/null
-cmake --build "$build"
+cmake --build "$build" -- --quiet
 # --no-tests=error: no test at all must not look like success.
 ctest --test-dir "$build" --output-on-failure --no-tests=error
