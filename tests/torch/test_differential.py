@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,99 +18,109 @@ pytestmark = [pytest.mark.torch, pytest.mark.ranks]
 if find_spec("torch") is None:
     pytest.skip("torch is not installed", allow_module_level=True)
 
-Compare = Callable[[str, dict[str, Any]], None]
-
-
-@pytest.fixture(scope="module")
-def pools() -> Iterator[Callable[[str, int], Pool]]:
-    opened: dict[tuple[str, int], Pool] = {}
-    with ExitStack() as stack:
-
-        def get(subject: str, world_size: int) -> Pool:
-            key = (subject, world_size)
-            if key not in opened:
-                opened[key] = stack.enter_context(Pool(subject, world_size))
-            return opened[key]
-
-        yield get
-
-
-@pytest.fixture(scope="module", params=["distdbg", "distdbg on tensors"])
-def compare(request: pytest.FixtureRequest, pools: Callable[[str, int], Pool]) -> Any:
-    return make_compare(pools, request.param)
-
-
-def make_compare(pools: Callable[[str, int], Pool], subject: str) -> Any:
-    # Started with the fixture, so that no test takes the blame for the seconds of imports.
-    for world_size in (3,):
-        pools("gloo", world_size), pools(subject, world_size)
-
-    def run(program: dict[str, Any]) -> None:
-        expected = pools("gloo", program["world_size"]).run(program)
-        got = pools(subject, program["world_size"]).run(program)
-        differences = find_differences(program, expected, got)
-        assert not differences, "\n".join([to_script(program), *differences])
-
-    return run
-
+OURS = ["distdbg", "distdbg on tensors"]
 
 COMMON = settings(
-    deadline=None, suppress_health_check=list(HealthCheck), database=None, print_blob=False
+    deadline=None,
+    database=None,
+    print_blob=False,
+    # The fixtures are ranks, which take any number of programs one after the other.
+    suppress_health_check=list(HealthCheck),
 )
 
 
-@given(programs(3))
-@settings(COMMON, max_examples=60, derandomize=True)
-def test_random_programs_give_the_results_of_torch(compare: Any, program: dict[str, Any]) -> None:
-    compare(program)
+@pytest.fixture(scope="module")
+def torch_ranks() -> Iterator[Pool]:
+    with Pool("gloo", 3) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module", params=OURS)
+def our_ranks(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    with Pool(request.param, 3) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def four_torch_ranks() -> Iterator[Pool]:
+    with Pool("gloo", 4) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module", params=OURS)
+def our_four_ranks(request: pytest.FixtureRequest) -> Iterator[Pool]:
+    with Pool(request.param, 4) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def lying_ranks() -> Iterator[Pool]:
+    with Pool("gloo that lies", 3) as pool:
+        yield pool
+
+
+def compare(program: dict[str, Any], theirs: Pool, ours: Pool) -> None:
+    differences = find_differences(program, theirs.run(program), ours.run(program))
+    assert not differences, "\n".join(["", to_script(program), *differences])
+
+
+@given(program=programs(3))
+@settings(COMMON, max_examples=100, derandomize=True)
+def test_random_programs_give_the_results_of_torch(
+    torch_ranks: Pool, our_ranks: Pool, program: dict[str, Any]
+) -> None:
+    compare(program, torch_ranks, our_ranks)
 
 
 @pytest.mark.slow
-@given(programs(4, max_steps=20))
-@settings(COMMON, max_examples=400)
+@given(program=programs(4, max_steps=20))
+@settings(COMMON, max_examples=500)
 def test_many_random_programs_give_the_results_of_torch(
-    compare: Any, program: dict[str, Any]
+    four_torch_ranks: Pool, our_four_ranks: Pool, program: dict[str, Any]
 ) -> None:
-    compare(program)
+    compare(program, four_torch_ranks, our_four_ranks)
 
 
-@given(programs(3))
+@given(program=programs(3))
 @settings(COMMON, max_examples=30, derandomize=True)
-def test_torch_agrees_with_itself(
-    pools: Callable[[str, int], Pool], program: dict[str, Any]
-) -> None:
-    first, second = (pools("gloo", 3).run(program) for _ in range(2))
-    assert find_differences(program, first, second) == []
+def test_torch_agrees_with_itself(torch_ranks: Pool, program: dict[str, Any]) -> None:
+    compare(program, torch_ranks, torch_ranks)
 
 
-@pytest.mark.parametrize("subject", ["gloo", "distdbg"])
-def test_illegal_calls_are_refused_and_leave_the_group_usable(
-    pools: Callable[[str, int], Pool], subject: str
-) -> None:
-    pool, wrong = pools(subject, 3), []
-    common = {"group": 4, "async": False, "delay": [0, 0, 0]}  # 4: ranks 0 and 2
+def test_torch_refuses_every_illegal_call_and_goes_on(torch_ranks: Pool) -> None:
+    assert find_lenient_calls(torch_ranks) == []
+
+
+def test_we_refuse_every_illegal_call_and_go_on(our_ranks: Pool) -> None:
+    assert find_lenient_calls(our_ranks) == []
+
+
+def find_lenient_calls(pool: Pool) -> list[str]:
+    """The illegal calls that did not raise as they should; a barrier has to work after each."""
+    common = {"group": 4, "async": False, "delay": [0, 0, 0]}  # group 4: ranks 0 and 2
+    lenient = []
     for name, case in CASES.items():
         illegal = {"do": "illegal", "case": name, "root": 1, **common}
-        program = {"world_size": 3, "steps": [illegal, {"do": "barrier", **common}]}
-        results = pool.run(program)
-        made = [entry for entry in (results[0][0], results[2][0]) if entry is not None]
-        if not made or any(entry != made[0] or entry["raised"] != case.raises for entry in made):
-            wrong.append((name, made))
-        assert results[0][1] == {"returned": None, "outputs": [], "changed_inputs": []}
-    assert wrong == []
+        results = pool.run({"world_size": 3, "steps": [illegal, {"do": "barrier", **common}]})
+        made = [results[rank][0] for rank in (0, 2)]
+        raised = {entry["raised"] for entry in made if entry is not None}
+        if raised != {case.raises}:
+            lenient.append(f"{name}: {made}")
+        for rank in (0, 2):
+            assert results[rank][1] == {"returned": None, "outputs": [], "changed_inputs": []}
+    return lenient
 
 
-def test_a_library_that_loses_an_element_is_found_and_its_program_is_short(
-    pools: Callable[[str, int], Pool],
+@pytest.mark.slow
+def test_a_library_that_loses_an_element_is_found_and_its_program_shrinks(
+    torch_ranks: Pool, lying_ranks: Pool
 ) -> None:
     failed: list[dict[str, Any]] = []
 
     @given(programs(3))
-    @settings(COMMON, max_examples=200, derandomize=True, phases=[Phase.generate, Phase.shrink])
+    @settings(COMMON, max_examples=400, derandomize=True, phases=[Phase.generate, Phase.shrink])
     def search(program: dict[str, Any]) -> None:
-        expected = pools("gloo", 3).run(program)
-        got = pools("gloo that lies", 3).run(program)
-        if find_differences(program, expected, got):
+        if find_differences(program, torch_ranks.run(program), lying_ranks.run(program)):
             failed.append(program)
             raise AssertionError
 

@@ -47,7 +47,7 @@ def open_subject(name: str) -> tuple[Any, Callable[[Array], Any]]:
 
 
 class _Liar:
-    """torch.distributed, except that a broadcast of 17 elements or more loses one of them."""
+    """torch.distributed, except that a synchronous broadcast of 7 elements or more loses one."""
 
     def __getattr__(self, name: str) -> Any:
         import torch.distributed
@@ -58,7 +58,7 @@ class _Liar:
         import torch.distributed
 
         returned = torch.distributed.broadcast(tensor, *args, **kwargs)
-        if returned is None and tensor.numel() >= 17:
+        if returned is None and tensor.numel() >= 7:
             tensor.view(-1)[3] = 0
         return returned
 
