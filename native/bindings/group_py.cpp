@@ -11,6 +11,7 @@
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 
 #include "bindings.hpp"
 #include "group.hpp"
@@ -171,13 +172,37 @@ class Plans {
   CompiledPlan last_;
 };
 
+// What close() ends. Shared, because another thread may still be inside a call: the last one out
+// stops the threads and unmaps the memory.
+struct Parts {
+  Parts(Segment segment, std::uint32_t rank, const Patience& patience, bool single_copy)
+      : group(std::move(segment), rank, patience, single_copy), runner(group), messages(group) {}
+  Group group;
+  Runner runner;
+  PointToPoint messages;
+};
+
 class GroupHandle {
  public:
   GroupHandle(Segment segment, std::uint32_t rank, std::uint32_t spins, std::int64_t yield_ns,
               bool single_copy)
-      : group_(std::move(segment), rank, Patience{spins, yield_ns}, single_copy),
-        runner_(group_),
-        messages_(group_) {}
+      : parts_(std::make_shared<Parts>(std::move(segment), rank, Patience{spins, yield_ns},
+                                       single_copy)) {}
+
+  // With the GIL held, which protects parts_.
+  std::shared_ptr<Parts> parts() const {
+    if (!parts_) throw Error(Fault::usage, "this rank has left the group");
+    return parts_;
+  }
+
+  // Leaves, stops the threads, unmaps; ops in flight fail, here and at the peers.
+  void close() {
+    if (!parts_) return;
+    std::shared_ptr<Parts> last = std::exchange(parts_, nullptr);
+    const nb::gil_scoped_release release;
+    last->group.leave();
+    last.reset();
+  }
 
   // `make(call, inputs, outputs)` compiles a Plan when this one was not seen before. Returns whether
   // an output is a stand-in whose `finish` must be called.
@@ -189,9 +214,10 @@ class GroupHandle {
     const Plan& plan = *compiled.plan;
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
-    if (runner_.is_idle()) {
+    const std::shared_ptr<Parts> p = parts();
+    if (p->runner.is_idle()) {
       const nb::gil_scoped_release release;
-      group_.run(plan, Describe{&call_describe, &handles}, in.span(), out.span(),
+      p->group.run(plan, Describe{&call_describe, &handles}, in.span(), out.span(),
                  wait_until(deadline_ns), false);
       return out.is_stand_in();
     }
@@ -199,13 +225,13 @@ class GroupHandle {
     std::string words = handles.words();
     const nb::gil_scoped_release release;
     const OpPointer op =
-        runner_.submit(compiled.plan, std::move(words), in.copy(), out.copy(), deadline_ns);
+        p->runner.submit(compiled.plan, std::move(words), in.copy(), out.copy(), deadline_ns);
     try {
-      runner_.wait(*op, wait_until(no_deadline));
+      p->runner.wait(*op, wait_until(no_deadline));
     } catch (const Error& error) {
       // Interrupted: the arrays must not be touched once the caller has them back.
       if (error.fault() == Fault::interrupted && !op->done()) {
-        group_.break_group(Fault::interrupted, static_cast<int>(group_.rank()), "was interrupted");
+        p->group.break_group(Fault::interrupted, static_cast<int>(p->group.rank()), "was interrupted");
         while (!op->done()) ::usleep(200);
       }
       throw;
@@ -222,58 +248,69 @@ class GroupHandle {
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
     std::string words = handles.words();
+    const std::shared_ptr<Parts> p = parts();
     const nb::gil_scoped_release release;
-    return runner_.submit(compiled.plan, std::move(words), in.copy(), out.copy(), deadline_ns);
+    return p->runner.submit(compiled.plan, std::move(words), in.copy(), out.copy(), deadline_ns);
   }
 
-  void wait_op(const OpPointer& op, std::int64_t deadline_ns) {
-    runner_.wait(*op, wait_until(deadline_ns));
+  // An op that has ended can be asked also after close().
+  void wait_op(const OpPointer& op, std::int64_t deadline_ns) const {
+    if (op->done()) return op->rethrow();
+    const std::shared_ptr<Parts> p = parts();
+    const nb::gil_scoped_release release;
+    p->runner.wait(*op, wait_until(deadline_ns));
   }
-  void drain(std::int64_t deadline_ns) { runner_.drain(wait_until(deadline_ns)); }
 
   MessagePointer send(const View& view, int dtype, int peer, std::int64_t tag,
-                      std::int64_t deadline_ns, bool is_async) {
-    return messages_.send({view.data(), view.nbytes()}, dtype, peer, tag, deadline_ns, is_async);
+                      std::int64_t deadline_ns, bool is_async) const {
+    const std::shared_ptr<Parts> p = parts();
+    const nb::gil_scoped_release release;
+    return p->messages.send({view.data(), view.nbytes()}, dtype, peer, tag, deadline_ns, is_async);
   }
   MessagePointer recv(const View& view, int dtype, int peer, std::int64_t tag,
-                      std::int64_t deadline_ns, bool is_async) {
-    return messages_.recv({view.data(), view.nbytes()}, dtype, peer, tag, deadline_ns, is_async);
+                      std::int64_t deadline_ns, bool is_async) const {
+    const std::shared_ptr<Parts> p = parts();
+    const nb::gil_scoped_release release;
+    return p->messages.recv({view.data(), view.nbytes()}, dtype, peer, tag, deadline_ns, is_async);
   }
-  void wait_message(const MessagePointer& message, std::int64_t deadline_ns, bool breaks) {
-    messages_.wait(message, wait_until(deadline_ns), breaks);
+  // `breaks`: reaching the deadline breaks the group, because it is the op's own.
+  void wait_message(const MessagePointer& message, std::int64_t deadline_ns, bool breaks) const {
+    if (message->done()) return message->rethrow();
+    const std::shared_ptr<Parts> p = parts();
+    const nb::gil_scoped_release release;
+    p->messages.wait(message, wait_until(deadline_ns), breaks);
   }
-  bool is_message_done(const MessagePointer& message) { return messages_.is_done(message); }
-  bool is_idle() { return runner_.is_idle() && messages_.is_idle(); }
+  bool is_message_done(const MessagePointer& message) const {
+    if (message->done()) return true;
+    const std::shared_ptr<Parts> p = parts();
+    const nb::gil_scoped_release release;
+    return p->messages.is_done(message);
+  }
 
   std::vector<std::tuple<bool, std::uint64_t, std::uint64_t, bool>> facts() const {
+    const std::shared_ptr<Parts> p = parts();
     std::vector<std::tuple<bool, std::uint64_t, std::uint64_t, bool>> all;
-    for (std::uint32_t r = 0; r < group_.size(); ++r) {
-      const RankFacts f = group_.facts(r);
+    for (std::uint32_t r = 0; r < p->group.size(); ++r) {
+      const RankFacts f = p->group.facts(r);
       all.emplace_back(f.attached, f.gate, f.seq, f.left);
     }
     return all;
   }
 
-  std::optional<std::tuple<int, int, int, std::uint64_t, std::string>> cause() {
-    const Cause& c = group_.segment().header().cause;
+  std::optional<std::tuple<int, int, int, std::uint64_t, std::string>> cause() const {
+    const Cause& c = parts()->group.segment().header().cause;
     if (c.state.load(std::memory_order_acquire) != 2) return std::nullopt;
     return std::tuple(c.fault, c.rank, c.noticed_by, c.seq, std::string(c.text));
   }
 
-  Group& group() { return group_; }
-
  private:
   Plans plans_;  // with the GIL held
-  Group group_;
-  Runner runner_;
-  PointToPoint messages_;
+  std::shared_ptr<Parts> parts_;
 };
 
 }  // namespace
 
 void bind_group(nb::module_& module) {
-  using Release = nb::call_guard<nb::gil_scoped_release>;
-
   nb::class_<CompiledPlan>(module, "Plan", "A plan made ready to run; see plan/steps.py.")
       .def("__init__",
            [](CompiledPlan* self, const std::vector<StepTuple>& steps,
@@ -309,34 +346,35 @@ void bind_group(nb::module_& module) {
                                    single_copy);
           })
       .def("join",
-           [](GroupHandle& self, std::int64_t deadline_ns) {
-             self.group().join(wait_until(deadline_ns));
-           },
-           Release())
+           [](const GroupHandle& self, std::int64_t deadline_ns) {
+             const std::shared_ptr<Parts> p = self.parts();
+             const nb::gil_scoped_release release;
+             p->group.join(wait_until(deadline_ns));
+           })
       .def("run", &GroupHandle::run)
       .def("submit", &GroupHandle::submit)
-      .def("wait_op", &GroupHandle::wait_op, Release())
-      .def("drain", &GroupHandle::drain, Release())
-      .def("send", &GroupHandle::send, Release())
-      .def("recv", &GroupHandle::recv, Release())
-      .def("wait_message", &GroupHandle::wait_message, Release())
-      .def("is_message_done", &GroupHandle::is_message_done, Release())
-      .def("is_idle", &GroupHandle::is_idle, Release())
+      .def("wait_op", &GroupHandle::wait_op)
+      .def("send", &GroupHandle::send)
+      .def("recv", &GroupHandle::recv)
+      .def("wait_message", &GroupHandle::wait_message)
+      .def("is_message_done", &GroupHandle::is_message_done)
       .def("facts", &GroupHandle::facts)
       .def("cause", &GroupHandle::cause)
       .def("abort",
-           [](GroupHandle& self, const std::string& text) {
-             self.group().break_group(Fault::broken, static_cast<int>(self.group().rank()), text);
-           },
-           Release())
-      .def("leave", [](GroupHandle& self) { self.group().leave(); }, Release())
-      .def_prop_ro("fd", [](GroupHandle& self) { return self.group().segment().fd(); })
-      .def_prop_ro("single_copy", [](GroupHandle& self) { return self.group().single_copy(); })
-      .def_prop_ro("seq", [](GroupHandle& self) { return self.group().seq(); })
-      .def_prop_ro("failed_gate", [](GroupHandle& self) { return self.group().failed_gate(); })
-      .def_prop_ro("descriptions", [](GroupHandle& self) {
+           [](const GroupHandle& self, const std::string& text) {
+             Group& group = self.parts()->group;
+             group.break_group(Fault::broken, static_cast<int>(group.rank()), text);
+           })
+      .def("close", &GroupHandle::close)
+      .def_prop_ro("fd", [](const GroupHandle& self) { return self.parts()->group.segment().fd(); })
+      .def_prop_ro("single_copy",
+                   [](const GroupHandle& self) { return self.parts()->group.single_copy(); })
+      .def_prop_ro("seq", [](const GroupHandle& self) { return self.parts()->group.seq(); })
+      .def_prop_ro("failed_gate",
+                   [](const GroupHandle& self) { return self.parts()->group.failed_gate(); })
+      .def_prop_ro("descriptions", [](const GroupHandle& self) {
         nb::list all;
-        for (const std::string& text : self.group().descriptions())
+        for (const std::string& text : self.parts()->group.descriptions())
           all.append(nb::bytes(text.data(), text.size()));
         return all;
       });

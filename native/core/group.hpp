@@ -143,6 +143,9 @@ std::uint32_t fork_generation();
 template <class IsNeeded>
 void Group::check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNeeded&& is_needed) {
   if (is_broken()) throw_cause(true);
+  // By another thread of this rank.
+  if (segment_.rank(rank_).left.load(std::memory_order_acquire) != 0)
+    throw Error(Fault::usage, "this rank has left the group");
   if (wait.is_interrupted()) {
     break_group(Fault::interrupted, static_cast<int>(rank_), "was interrupted");
     throw Error(Fault::interrupted, "interrupted");

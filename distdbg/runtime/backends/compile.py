@@ -109,8 +109,13 @@ def step_tuple(step: Step) -> tuple[int, ...]:
 
 
 def plan_for(
-    call: Call, dtype: int, in_cuts: Sequence[Cut], out_cuts: Sequence[Cut], rank: int,
-    size: int, topology: Topology,
+    call: Call,
+    dtype: int,
+    in_cuts: Sequence[Cut],
+    out_cuts: Sequence[Cut],
+    rank: int,
+    size: int,
+    topology: Topology,
 ) -> Plan:
     """The plan of this rank for the call."""
     return make_plan(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -132,7 +133,7 @@ class CpuEngine:
             self._fail(call, error, started_ns)
         pending = CpuPending(self, call, handle, views, started_ns)
         # Native code writes to the arrays until the op has ended, even if its Work is dropped.
-        self._in_flight = [op for op in self._in_flight if not op.handle.done]
+        self._in_flight = [each for each in self._in_flight if not each.has_settled()]
         self._in_flight.append(pending)
         return pending
 
@@ -151,12 +152,10 @@ class CpuEngine:
         self._is_closed = True
         try:
             for pending in self._in_flight:
-                if not pending.handle.done:
+                with suppress(DistError):  # whoever waits for that Work is told
                     pending.wait(_NO_DEADLINE)
-        except DistError:
-            pass  # whoever waits for that Work learns of it; leaving is still right
         finally:
-            self._group.leave()
+            self._group.close()
             self._in_flight.clear()
 
     # ------------------------------------------------------------------- collectives
@@ -295,6 +294,10 @@ class CpuPending:
                 pass  # kept, and raised by wait()
         return True
 
+    def has_settled(self) -> bool:
+        """Whether the op has ended and nothing more is needed from its group."""
+        return self.handle.done and self.done()
+
     def wait(self, deadline_ns: int) -> None:
         """Block until the op has ended and raise its error; at the deadline, OpTimeout."""
         if self._error is not None:
@@ -333,4 +336,3 @@ def _finish(views: Sequence[View]) -> None:
 
 def _to_ns(seconds: float) -> int:
     return min(int(seconds * 1e9), _NO_DEADLINE // 2)
-

@@ -67,8 +67,11 @@ def explain_mismatch(
         details += [f"{_ranks(at)} called {site}" for site, at in list(sites.items())[:4]]
     details.append("no data was exchanged; the group is still usable")
     if this_rank in odd:
-        details.append("this rank is the odd one out" if len(odd) == 1 else
-                       f"this rank is one of the odd ones: {format_ranks(odd)}")
+        details.append(
+            "this rank is the odd one out"
+            if len(odd) == 1
+            else f"this rank is one of the odd ones: {format_ranks(odd)}"
+        )
     return MismatchError(
         f"{what} on group '{group}' differs between ranks: {', '.join(texts)}",
         kind=kind,

@@ -115,7 +115,7 @@ def connect(
         group.join(deadline_ns)
     except NativeError as error:
         missing = [r for r, facts in enumerate(group.facts()) if not facts[0]]
-        group.leave()
+        group.close()
         if error.fault != "timeout":
             raise DistBackendError(
                 f"the ranks of group '{group_name}' could not be connected: {error}"
