@@ -200,9 +200,7 @@ class ForeignEngine:
         if not self._is_flat(arrays, name):
             return list(arrays)
         if as_output(arrays[0]).finish is not None:
-            raise UsageError(
-                f"{name}: the array is not contiguous, which this backend cannot take"
-            )
+            raise UsageError(f"{name}: the array is not contiguous, which this backend cannot take")
         flat = arrays[0].reshape(-1)
         count = flat.shape[0] // self._size
         return [block.reshape(like.shape) for block in cut(flat, [count] * self._size)]

@@ -214,8 +214,7 @@ def check_available(config: BackendConfig) -> None:
         )
     if not any(name in OWN or name in Backend.plugins for name in names):
         raise ConfigError(
-            f"backend {min(names)!r} is not available here; "
-            f"available: {', '.join(_available())}",
+            f"backend {min(names)!r} is not available here; available: {', '.join(_available())}",
             hint="use backend='gloo', which moves arrays in host memory",
         )
 
