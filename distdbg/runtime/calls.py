@@ -97,9 +97,7 @@ def all_gather_single(
     at = target.address + rank * source.nbytes
     if overlaps(source, target) and source.address != at:
         array = copy_of(array)
-    return Call(
-        Kind.ALL_GATHER, (array,), (output,), None, -1, -1, 0, None, None, timeout_s, name
-    )
+    return Call(Kind.ALL_GATHER, (array,), (output,), None, -1, -1, 0, None, None, timeout_s, name)
 
 
 def gather(
@@ -215,9 +213,7 @@ def all_to_all(
         )
     _check_apart("all_to_all", "output_tensor_list", targets)
     blocks = _copied_where_overlapping(inputs, sources, targets)
-    return Call(
-        Kind.ALL_TO_ALL, blocks, tuple(outputs), None, -1, -1, 0, None, None, timeout_s
-    )
+    return Call(Kind.ALL_TO_ALL, blocks, tuple(outputs), None, -1, -1, 0, None, None, timeout_s)
 
 
 def all_to_all_single(

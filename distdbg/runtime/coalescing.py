@@ -45,7 +45,6 @@ class Collector:
         self.calls.append(call)
         return True
 
-
     def illegal_work(self) -> Work:
         """Return what an async call gets inside the block: it has not started yet."""
         return _NotStartedWork()

@@ -1,8 +1,8 @@
 """How much every op is checked. The levels live here; the check itself reads them.
 
-    OFF     ops are recorded only
-    INFO    checked without waiting: the last rank to arrive notices a difference
-    DETAIL  checked before any byte of an output is written
+OFF     ops are recorded only
+INFO    checked without waiting: the last rank to arrive notices a difference
+DETAIL  checked before any byte of an output is written
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class ProcessGroup(GroupMethods):
 
     def abort(self) -> None:
         """Break the group: ops in flight end with an error on every rank."""
-        self.engine.abort(f"abort() was called on rank {self._rank}")
+        self.engine.abort("called abort()")
 
     def shutdown(self) -> None:
         """Leave the group and free what it holds; ops afterwards are a UsageError."""
@@ -296,5 +296,3 @@ def to_group_rank(
             f"{what}: rank {global_rank} given as {argument} is not in group {group.group_name!r}",
             hint=f"{argument} is a global rank; group_{argument} counts within the group",
         ) from None
-
-

@@ -18,9 +18,7 @@ from distdbg.errors import DistStoreError, RendezvousError, format_ranks
 from distdbg.runtime.store import Store
 
 
-def meet(
-    store: Store, rank: int, ranks: Sequence[int], timeout_s: float, group_name: str
-) -> None:
+def meet(store: Store, rank: int, ranks: Sequence[int], timeout_s: float, group_name: str) -> None:
     """Return when all `ranks` (global) have called it; `rank` is this one's place among them."""
     size = len(ranks)
     store.set(f"here/{rank}", f"{socket.gethostname()} pid {os.getpid()}")

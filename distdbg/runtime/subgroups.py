@@ -91,9 +91,7 @@ def new_subgroups_by_enumeration(
     for ranks in ranks_per_subgroup_list:
         twice = seen.intersection(_check_ranks("new_subgroups_by_enumeration", default, ranks))
         if twice:
-            raise UsageError(
-                f"new_subgroups_by_enumeration: rank {min(twice)} is in two subgroups"
-            )
+            raise UsageError(f"new_subgroups_by_enumeration: rank {min(twice)} is in two subgroups")
         seen.update(ranks)
     mine: ProcessGroup | None = None
     groups: list[ProcessGroup] = []
@@ -212,9 +210,7 @@ def split_off(
         raise UsageError(f"split_group: rank {parent.rank()} is not among {list(ranks)[:8]}")
     members = [parent.ranks[rank] for rank in _check_group_ranks("split_group", parent, ranks)]
     name = group_name or _next_name(parent.world, members, is_local=True)
-    return _create(
-        parent.world, parent, members, name, timeout, None, pg_options, group_desc, None
-    )
+    return _create(parent.world, parent, members, name, timeout, None, pg_options, group_desc, None)
 
 
 def merge_remote(

@@ -362,7 +362,7 @@ def fold(op: ReduceOp, parts: Sequence[Block]) -> Block:
     if op.op.name == "AVG":
         if np.issubdtype(total.dtype, np.integer):
             return (np.sign(total) * (np.abs(total) // len(parts))).astype(total.dtype)
-        return (total / len(parts)).astype(total.dtype)
+        total = (total / len(parts)).astype(total.dtype)
     return total
 
 

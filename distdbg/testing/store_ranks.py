@@ -1,6 +1,6 @@
 """Ranks as threads over one in-memory store and the reference engine: no process, no native code.
 
-    run_store_ranks(function, 4) calls function(rank) on four threads, each with its own World.
+run_store_ranks(function, 4) calls function(rank) on four threads, each with its own World.
 """
 
 from __future__ import annotations

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 import distdbg as dist
 from distdbg.errors import OpTimeout, UsageError
-from distdbg.testing.store_ranks import run_store_ranks
+from distdbg.testing.store_ranks import REFERENCE, run_store_ranks
+
+RunRanks = Callable[..., list[Any]]
 
 
-def test_send_and_recv_match_by_tag() -> None:
+@pytest.fixture(params=[REFERENCE, "gloo"])
+def run_ranks(request: pytest.FixtureRequest) -> RunRanks:
+    """Ranks as threads, over the reference engine and over the CPU engine."""
+    return partial(run_store_ranks, backend=request.param)
+
+
+def test_send_and_recv_match_by_tag(run_ranks: RunRanks) -> None:
     def run(rank: int) -> list[int]:
         if rank == 0:
             work = dist.isend(np.array([1]), 1, tag=7)  # the other side takes tag 8 first
@@ -25,10 +36,10 @@ def test_send_and_recv_match_by_tag() -> None:
         assert dist.recv(second, group_src=0, tag=7) == 0
         return [int(first[0]), int(second[0])]
 
-    assert run_store_ranks(run, 2)[1] == [2, 1]
+    assert run_ranks(run, 2)[1] == [2, 1]
 
 
-def test_recv_from_any_rank_returns_the_senders_global_rank() -> None:
+def test_recv_from_any_rank_returns_the_senders_global_rank(run_ranks: RunRanks) -> None:
     def run(rank: int) -> set[tuple[int, int]]:
         group = dist.new_group([1, 2, 3])
         got = set()
@@ -47,10 +58,10 @@ def test_recv_from_any_rank_returns_the_senders_global_rank() -> None:
                 dist.send(np.array([5]), group_dst=0, group=group, tag=1)
         return got
 
-    assert run_store_ranks(run, 4)[1] == {(2, 22), (3, 33)}
+    assert run_ranks(run, 4)[1] == {(2, 22), (3, 33)}
 
 
-def test_a_rank_can_send_to_itself() -> None:
+def test_a_rank_can_send_to_itself(run_ranks: RunRanks) -> None:
     def run(rank: int) -> float:
         work = dist.isend(np.array([4.0]), rank)
         assert work is not None
@@ -59,10 +70,10 @@ def test_a_rank_can_send_to_itself() -> None:
         work.wait()
         return float(x[0])
 
-    assert run_store_ranks(run, 2) == [4.0, 4.0]
+    assert run_ranks(run, 2) == [4.0, 4.0]
 
 
-def test_a_batch_exchanges_in_a_ring_in_any_order() -> None:
+def test_a_batch_exchanges_in_a_ring_in_any_order(run_ranks: RunRanks) -> None:
     def run(rank: int) -> int:
         x = np.zeros(1, int)
         ops = [
@@ -75,22 +86,25 @@ def test_a_batch_exchanges_in_a_ring_in_any_order() -> None:
             work.wait()
         return int(x[0])
 
-    assert run_store_ranks(run, 3) == [2, 0, 1]
+    assert run_ranks(run, 3) == [2, 0, 1]
 
 
-def test_a_recv_without_a_message_names_its_source() -> None:
+def test_a_recv_without_a_message_names_its_source(run_ranks: RunRanks) -> None:
     def run(rank: int) -> None:
+        group = dist.group.WORLD
+        assert group is not None
         if rank == 0:
-            assert dist.group.WORLD is not None
-            dist.group.WORLD.set_timeout(timedelta(seconds=0.05))
+            group.set_timeout(timedelta(seconds=0.05))
             with pytest.raises(OpTimeout) as caught:
                 dist.recv(np.zeros(1), 1, tag=3)
             assert caught.value.missing == [1]
+            group.get_group_store().set("over", "1")
+        group.get_group_store().wait(["over"])
 
-    run_store_ranks(run, 2)
+    run_ranks(run, 2)
 
 
-def test_wrong_arguments_are_told_before_anything_is_sent() -> None:
+def test_wrong_arguments_are_told_before_anything_is_sent(run_ranks: RunRanks) -> None:
     def run(rank: int) -> None:
         x = np.zeros(1)
         with pytest.raises(UsageError, match="give dst or group_dst"):
@@ -113,4 +127,4 @@ def test_wrong_arguments_are_told_before_anything_is_sent() -> None:
             dist.recv(frozen, 0)
         dist.barrier()  # the group is as it was
 
-    run_store_ranks(run, 2)
+    run_ranks(run, 2)

@@ -120,9 +120,7 @@ class ThirdParty:
         outputs[0][...] = self._reduce(parts, opts.reduceOp)
         return DoneWork()
 
-    def alltoall(
-        self, outputs: Sequence[Array], inputs: Sequence[Array], opts: object
-    ) -> DoneWork:
+    def alltoall(self, outputs: Sequence[Array], inputs: Sequence[Array], opts: object) -> DoneWork:
         for output, blocks in zip(outputs, self.exchange(list(inputs)), strict=True):
             output[...] = blocks[self.rank]
         return DoneWork()
@@ -240,9 +238,7 @@ def test_the_extended_form_gets_all_facts_of_the_group(backend: list[Any]) -> No
     def make(options: dist.DistributedBackendOptions, pg_options: object) -> Any:
         seen.append((options.group_rank, options.group_size, options.global_ranks_in_group))
         assert pg_options is None
-        return ThirdParty(
-            options.store, options.group_rank, options.group_size, options.timeout
-        )
+        return ThirdParty(options.store, options.group_rank, options.group_size, options.timeout)
 
     dist.Backend.register_backend("extended", make, extended_api=True, devices="cpu")
     try:

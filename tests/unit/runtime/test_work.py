@@ -8,7 +8,6 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-import distdbg as dist
 from distdbg.errors import CollectiveError, OpTimeout, UsageError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.future import Future
