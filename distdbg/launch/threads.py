@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from distdbg.errors import DistError, OpTimeout, UsageError, format_ranks
+from distdbg.errors import DistError, DistStoreError, OpTimeout, UsageError, format_ranks
 from distdbg.runtime import world as worlds
 from distdbg.runtime.init import destroy_process_group, init_process_group, is_initialized
 from distdbg.runtime.store import HashStore
@@ -22,7 +22,7 @@ from distdbg.runtime.store import HashStore
 Result = TypeVar("Result")
 
 #: How long ranks may take to end after their groups were aborted.
-_UNWIND_S = 5.0
+_UNWIND_S = 2.0
 
 
 def run_threads(
@@ -40,6 +40,25 @@ def run_threads(
     return _Run(fn, world_size, args).wait(timeout_s)
 
 
+class _EndableStore(HashStore):
+    """A store whose waits end when the run does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._end: str | None = None
+
+    def end(self, reason: str) -> None:
+        with self._changed:
+            self._end = reason
+            self._changed.notify_all()
+
+    def _wait_until(self, absent: Callable[[], list[str]], timeout_s: float) -> None:
+        # An end makes nothing absent any more, so the wait is over; then it is told apart.
+        super()._wait_until(lambda: [] if self._end is not None else absent(), timeout_s)
+        if self._end is not None and absent():
+            raise DistStoreError(f"{self._label()} has ended: {self._end}")
+
+
 class _Run:
     def __init__(
         self, fn: Callable[..., Result], world_size: int, args: tuple[object, ...]
@@ -47,7 +66,7 @@ class _Run:
         self._fn = fn
         self._args = args
         self._world_size = world_size
-        self._store = HashStore()
+        self._store = _EndableStore()
         self._worlds = [worlds.World() for _ in range(world_size)]
         self._results: dict[int, object] = {}
         self._failures: list[tuple[int, BaseException]] = []
@@ -75,6 +94,9 @@ class _Run:
             error = self._timeout_error(time.monotonic() - started)
             self._abort("run_threads ran into its timeout")
             self._unwind()
+            stuck = [rank for rank, thread in enumerate(self._threads) if thread.is_alive()]
+            if stuck:
+                error.details.append(f"the threads of ranks {format_ranks(stuck)} still run")
             raise error
         self._unwind()
         if self._failures:
@@ -114,14 +136,12 @@ class _Run:
             if self._is_ending:
                 return
             self._is_ending = True
-        close = getattr(self._store, "close", None)
         for world in self._worlds:
             # The rank itself may be creating or leaving groups: work on a copy.
             for group in list(world.groups.values()):
                 with suppress(DistError):
                     group.engine.abort(reason)
-        if close is not None:
-            close()  # releases ranks that are still meeting
+        self._store.end(reason)  # releases ranks that are still meeting
 
     def _unwind(self) -> None:
         deadline = time.monotonic() + _UNWIND_S

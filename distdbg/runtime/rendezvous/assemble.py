@@ -137,7 +137,7 @@ def _check_former(former: Round, me: Member, where: str, is_exclusive: bool) -> 
     if any(member.process == me.process for member in verdict.members):
         return
     others = [m for m in verdict.members if is_exclusive or m.rank == me.rank]
-    for other in others:
+    for other in sorted(others, key=lambda member: member.rank):
         if is_gone(other.process, me.process) or former.has_left(other.rank):
             continue
         if is_alive(other.process, me.process):

@@ -96,6 +96,14 @@ def _reach_file(meeting: Meeting, where: AtFile) -> Reached:
 def _open_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Reached:
     from distdbg.runtime.store import TCPStore
 
+    former = spot.read_living(path, me)
+    if former is not None and former.writer != me:
+        raise RendezvousError(
+            f"rank 0 is there already at {meeting.where}: pid {former.writer.pid} "
+            f"on {former.writer.host}",
+            expected=meeting.world_size,
+            hint="give every process its own rank, and every run its own place to meet",
+        )
     store = TCPStore(
         "127.0.0.1",
         0,

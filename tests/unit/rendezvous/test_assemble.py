@@ -115,7 +115,7 @@ def test_different_world_sizes_are_told_apart_by_rank() -> None:
     # One after the other, so that who disagrees with whom does not depend on the scheduler.
     with ThreadPoolExecutor(3) as pool:
         waiting = []
-        for count, member in enumerate(members, start=1):
+        for member in members:
             waiting.append(pool.submit(meet, store, [member]))
             wait_until(lambda rank=member.rank: store.check([f"distdbg/join/0/claims/{rank}"]))
         for future in waiting:
