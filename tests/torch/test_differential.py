@@ -112,7 +112,7 @@ def find_lenient_calls(pool: Pool) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_library_that_loses_an_element_is_found_and_its_program_shrinks(
+def test_a_library_that_loses_data_is_found_and_its_program_shrinks(
     torch_ranks: Pool, lying_ranks: Pool
 ) -> None:
     failed: list[dict[str, Any]] = []

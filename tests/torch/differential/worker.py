@@ -47,7 +47,7 @@ def open_subject(name: str) -> tuple[Any, Callable[[Array], Any]]:
 
 
 class _Liar:
-    """torch.distributed, except that a synchronous broadcast of 7 elements or more loses one."""
+    """torch.distributed, except that a synchronous broadcast of 7 elements or more gives zeros."""
 
     def __getattr__(self, name: str) -> Any:
         import torch.distributed
@@ -59,7 +59,7 @@ class _Liar:
 
         returned = torch.distributed.broadcast(tensor, *args, **kwargs)
         if returned is None and tensor.numel() >= 7:
-            tensor.view(-1)[3] = 0
+            tensor.zero_()
         return returned
 
 
