@@ -189,15 +189,26 @@ class GroupHandle {
       : parts_(std::make_shared<Parts>(std::move(segment), rank, Patience{spins, yield_ns},
                                        single_copy)) {}
 
+  // In a forked child neither the threads nor the memory came along: there is nothing to end.
+  ~GroupHandle() {
+    if (is_forked()) new std::shared_ptr<Parts>(std::move(parts_));
+  }
+  GroupHandle(const GroupHandle&) = delete;
+  GroupHandle& operator=(const GroupHandle&) = delete;
+
+  bool is_forked() const { return generation_ != fork_generation(); }
+
   // With the GIL held, which protects parts_.
   std::shared_ptr<Parts> parts() const {
+    if (is_forked())
+      throw Error(Fault::usage, "it belongs to the parent process; use spawn, not fork, for ranks");
     if (!parts_) throw Error(Fault::usage, "this rank has left the group");
     return parts_;
   }
 
   // Leaves, stops the threads, unmaps; ops in flight fail, here and at the peers.
   void close() {
-    if (!parts_) return;
+    if (!parts_ || is_forked()) return;
     std::shared_ptr<Parts> last = std::exchange(parts_, nullptr);
     const nb::gil_scoped_release release;
     last->group.leave();
@@ -305,6 +316,7 @@ class GroupHandle {
 
  private:
   Plans plans_;  // with the GIL held
+  std::uint32_t generation_ = fork_generation();
   std::shared_ptr<Parts> parts_;
 };
 

@@ -38,16 +38,13 @@ Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool
       patience_(patience),
       single_copy_(single_copy),
       is_local_(size_, false),
-      probe_(segment_.header().cookie),
-      generation_(fork_generation()) {
+      probe_(segment_.header().cookie) {
   if (segment_.slot_nbytes() < line_nbytes * size_)
     throw Error(Fault::usage, "slots are smaller than a cache line for each rank");
   if (rank_ >= size_) throw Error(Fault::usage, "rank is not below the size of the group");
 }
 
-Group::~Group() {
-  if (generation_ == fork_generation()) leave();
-}
+Group::~Group() { leave(); }
 
 RankFacts Group::facts(std::uint32_t r) const {
   const RankState& state = segment_.rank(r);
@@ -179,8 +176,6 @@ void Group::throw_cause(bool in_op) const {
 }
 
 void Group::check_usable() const {
-  if (generation_ != fork_generation())
-    throw Error(Fault::usage, "this group belongs to the parent process; a forked child cannot use it");
   if (is_broken()) throw_cause(false);
   if (segment_.rank(rank_).left.load(std::memory_order_relaxed) != 0)
     throw Error(Fault::usage, "this rank has left the group");

@@ -101,6 +101,7 @@ class Group {
  private:
   struct Running;  // one execution of a plan
 
+  void walk(const Running& op, const Describe& describe, const Wait& wait);
   void gate(const Wait& wait, bool in_background);
   void attach(const Wait& wait);
   void try_single_copy(const Wait& wait);
@@ -134,10 +135,10 @@ class Group {
   std::vector<Watched> watched_;
   std::vector<bool> is_local_;  // same process: its memory is ours
   std::uint64_t probe_;         // holds the cookie; peers read it to try single copy
-  std::uint32_t generation_;    // of forks; see fork_generation()
 };
 
-// Counts forks this process came out of since its first group: a group made before is not ours.
+// How many forks this process came out of since this was first called. What was made in another
+// generation belongs to an ancestor; the mapping is not even there in the child.
 std::uint32_t fork_generation();
 
 template <class IsNeeded>

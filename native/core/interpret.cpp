@@ -209,11 +209,26 @@ void Group::run(const Plan& plan, const Describe& describe, std::span<const Regi
   slot.out_count = publish(plan.out_cuts, Space::output, segment_.out_blocks(slot));
 
   if (plan.exchanges && !is_too_long_to_stage(op)) stage_exchange(op, 0);
+  try {
+    walk(op, describe, wait);
+  } catch (const Error& error) {
+    // After a mismatch all ranks stand at the same gate again; after anything else they do not.
+    if (error.fault() != Fault::mismatch)
+      break_group(error.fault(), static_cast<int>(rank_), error.what());
+    throw;
+  } catch (const std::exception& error) {
+    break_group(Fault::system, static_cast<int>(rank_), error.what());
+    throw;
+  }
+}
+
+void Group::walk(const Running& op, const Describe& describe, const Wait& wait) {
+  const Plan& plan = op.plan;
   bool is_first_gate = true;
   for (const Step& step : plan.steps) {
     switch (step.kind) {
       case StepKind::gate:
-        gate(wait, in_background);
+        gate(wait, op.in_background);
         if (is_first_gate) {
           is_first_gate = false;
           bool agree = true;
@@ -223,7 +238,7 @@ void Group::run(const Plan& plan, const Describe& describe, std::span<const Regi
             if (!agree) throw Error(Fault::mismatch, "fingerprints differ");
             if (plan.exchanges) check_exchange_sizes(op);
           } catch (const Error&) {
-            exchange_descriptions(describe.make(describe.context), wait, in_background);
+            exchange_descriptions(describe.make(describe.context), wait, op.in_background);
             throw;
           }
         }

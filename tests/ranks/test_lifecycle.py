@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
+from distdbg.errors import UsageError
 
 
 def holdings() -> tuple[int, int, int]:
@@ -95,3 +96,42 @@ def test_eight_ranks_on_fewer_cores(ranks: Callable[..., list[Any]]) -> None:
 @pytest.mark.slow
 def test_64_ranks(ranks: Callable[..., list[Any]]) -> None:
     assert ranks(reduce_many, 64, timeout=120.0) == [3 * 64 * 65 / 2] * 64
+
+
+def use_in_a_forked_child() -> list[str]:
+    dist.init_process_group()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            dist.barrier()
+        except UsageError as error:
+            code = 7 if "belongs to the parent process" in str(error) else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    x = np.ones(3)
+    dist.all_reduce(x)
+    dist.destroy_process_group()
+    return [str(os.waitstatus_to_exitcode(status)), str(x[0])]
+
+
+def reduce_more_than_2_gib() -> list[int]:
+    dist.init_process_group()
+    x = np.ones((1 << 31) + 9, np.int8)
+    dist.all_reduce(x)
+    seen = [int(x.min()), int(x.max())]
+    if dist.get_rank() == 0:
+        x[-1] = 5
+    dist.broadcast(x, src=0)
+    dist.destroy_process_group()
+    return [*seen, int(x[-1])]
+
+
+def test_a_forked_child_is_refused_and_harms_nobody(ranks: Callable[..., list[Any]]) -> None:
+    assert ranks(use_in_a_forked_child, 2) == [["7", "2.0"]] * 2
+
+
+@pytest.mark.slow
+def test_arrays_of_more_than_2_gib(ranks: Callable[..., list[Any]]) -> None:
+    assert ranks(reduce_more_than_2_gib, 2, timeout=120.0) == [[2, 2, 5]] * 2

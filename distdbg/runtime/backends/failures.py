@@ -53,6 +53,8 @@ def to_public(
     message: Message | None = None,
 ) -> DistError:
     """The error that the user sees. `names` are the global ranks of the group's ranks."""
+    if error.fault == "usage":  # a closed or inherited group answers no further questions
+        return UsageError(f"{call.name or call.kind.label} on group '{name}': {error}")
     is_message = call.kind >= Kind.SEND
     seq = -1 if is_message else group.seq
     number = "" if is_message else f" #{seq}"
@@ -60,8 +62,6 @@ def to_public(
     fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq, "group": name}
     peer = names[error.peer] if 0 <= error.peer < len(names) else -1
     match error.fault:
-        case "usage":
-            return UsageError(f"{op}: {error}")
         case "mismatch" if message is not None:
             return _message_mismatch(call, message, op, name, names[rank], names)
         case "mismatch":
