@@ -67,6 +67,12 @@ VARIABLES: tuple[Variable, ...] = (
         None,
         "The secret of the run, set by the launcher; every connection is authenticated with it.",
     ),
+    Variable(
+        "DISTDBG_TOKEN_FILE",
+        "str",
+        None,
+        "A file, private to the user, that holds the secret of the run when DISTDBG_TOKEN is not set.",
+    ),
 )
 
 _BY_NAME = {variable.name: variable for variable in VARIABLES}

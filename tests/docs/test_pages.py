@@ -55,6 +55,8 @@ def program_of(line: str) -> str:
 
 
 def where(program: str) -> str | None:
+    if program == "for":
+        return "bash"
     return shutil.which(program, path=f"{TOOLS}{os.pathsep}{os.environ['PATH']}")
 
 

@@ -20,8 +20,15 @@ def error_classes() -> list[type[errors.DistError]]:
 
 def with_facts(cls: type[errors.DistError]) -> errors.DistError:
     """An instance whose every fact differs from its default."""
-    examples = {"int": 7, "float": 1.5, "str": "dp", "Iterable[int]": [0, 3], "str | None": "act"}
-    examples["Sequence[str]"] = ["more"]
+    examples = {
+        "int": 7,
+        "float": 1.5,
+        "str": "dp",
+        "str | None": "act",
+        "Iterable[int]": [0, 3],
+        "Iterable[str]": ["key"],
+        "Sequence[str]": ["more"],
+    }
     facts = {
         name: examples[str(parameter.annotation)]
         for name, parameter in inspect.signature(cls).parameters.items()
