@@ -1,4 +1,4 @@
-"""What comes out of the data plane: the same bits everywhere, by either way of copying, in little memory."""
+"""What comes out: the same bits everywhere, by either way of copying, in little memory."""
 
 from __future__ import annotations
 
@@ -95,15 +95,11 @@ def test_sums_have_the_same_bits_on_all_ranks_and_in_all_runs(
     "single_copy", [["1", "1", "1"], ["0", "0", "0"], ["1", "0", "1"]],
     ids=["direct", "staged", "one rank forces all to stage"],
 )  # fmt: skip
-def test_every_kind_of_op_is_right(
-    ranks: Callable[..., list[Any]], single_copy: list[str]
-) -> None:
+def test_every_kind_of_op_is_right(ranks: Callable[..., list[Any]], single_copy: list[str]) -> None:
     assert ranks(every_kind, 3, single_copy=single_copy) == [True] * 3
 
 
 @pytest.mark.parametrize("single_copy", ["1", "0"])
-def test_64_mib_need_little_extra_memory(
-    ranks: Callable[..., list[Any]], single_copy: str
-) -> None:
+def test_64_mib_need_little_extra_memory(ranks: Callable[..., list[Any]], single_copy: str) -> None:
     for extra_kib in ranks(memory_for_64_mib, 2, single_copy=single_copy):
         assert extra_kib < 10 * 1024

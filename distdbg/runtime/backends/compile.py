@@ -1,7 +1,7 @@
 """From a Call on this rank's arrays to a native plan, and to the key that says when to reuse it.
 
-Pure: arrays are seen only through `View.nbytes`, `.shape` and `.dtype`. The signature is what must be
-equal on all ranks for the op to be legal; its hash is the fingerprint that meets at the first gate.
+Pure: arrays are seen only through `View.nbytes`, `.shape` and `.dtype`. The signature is what must
+be equal on all ranks for the op to be legal; its hash is the fingerprint that meets at the first gate.
 What legally differs between ranks (the splits of an uneven all_to_all) is not in it: native code
 compares those, row against column, from the published block sizes.
 """
@@ -93,7 +93,11 @@ def fingerprint(facts: dict[str, Any]) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def step_tuple(step: Step) -> tuple[int, ...]:
+#: kind, peer, then space, block and offset of source and destination, then nbytes.
+StepTuple = tuple[int, int, int, int, int, int, int, int, int]
+
+
+def step_tuple(step: Step) -> StepTuple:
     """The order of the fields in native/bindings/group_py.cpp."""
     return (
         int(step.kind),

@@ -1,9 +1,9 @@
 """The CPU engine: carries out the ops of one group through shared memory (native/core).
 
-Policy and words are here; bytes move in native code. One call of an op that was seen before costs: a view
-per array and one native call.
+Policy and words are here; bytes move in native code. One call of an op that was seen before costs
+a view per array and one native call.
 
-    Call -> views -> Group.run, which keeps plans by dtype and shape and asks compile.py for new ones
+    Call -> views -> Group.run, which keeps plans by dtype and shape, and asks compile.py for new
 """
 
 from __future__ import annotations
@@ -285,13 +285,13 @@ class CpuPending:
         """Whether the op has ended; what it brought is then in the user's arrays."""
         handle = self.handle
         if not handle.done:
-            if not isinstance(handle, Message) or not self._engine._group.is_message_done(handle):
+            # A message moves on when somebody looks.
+            group = self._engine._group
+            if not (isinstance(handle, Message) and group.is_message_done(handle)):
                 return False
         if not self._is_finished:
-            try:
+            with suppress(DistError):  # kept, and raised by wait()
                 self.wait(_NO_DEADLINE)
-            except DistError:
-                pass  # kept, and raised by wait()
         return True
 
     def has_settled(self) -> bool:

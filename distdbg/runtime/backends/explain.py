@@ -1,7 +1,7 @@
-"""What went wrong in an op, in words: native faults and the ranks' own descriptions become errors.
+"""A mismatch in words: the ranks' own descriptions of their calls become one error.
 
-Pure functions of plain facts: ranks in here are the numbers that users know (global ranks), given by
-`names`; they are tested without a group.
+Pure functions of plain facts. Ranks are the numbers that users know (global ranks), given by
+`names`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def explain_mismatch(
     for rank, call in zip(names, calls, strict=True):
         by_facts[json.dumps(call["facts"], sort_keys=True)].append(rank)
     sides = sorted(by_facts.values(), key=lambda ranks: (-len(ranks), ranks))
-    first = {rank: call for rank, call in zip(names, calls, strict=True)}
+    first = dict(zip(names, calls, strict=True))
     if len(sides) == 1:  # alike to all but the sizes of an exchange
         return _explain_splits(calls, group=group, seq=seq, names=names)
     kinds = Counter(call["facts"].get("kind", "?") for call in calls)

@@ -1,4 +1,4 @@
-"""From a native fault to the public error: which op, which group, which rank, what state is left."""
+"""From a native fault to the public error: which op and rank, and what state is left."""
 
 from __future__ import annotations
 

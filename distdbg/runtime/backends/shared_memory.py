@@ -1,6 +1,6 @@
 """How the ranks of a group come to share memory: rank 0 makes the segment, the store says where.
 
-The segment is a memfd of rank 0, opened by the others through /proc/<pid>/fd/<fd>, so it has no name
+The segment is a memfd of rank 0, opened by the others through /proc/<pid>/fd/<fd>: it has no name
 that could be left behind. Works among ranks of one user in one pid namespace of one host; anything
 else is refused here, in words.
 """
@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -65,6 +65,26 @@ class Place:
         return self.boot_id == other.boot_id and self.pid_namespace == other.pid_namespace
 
 
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What rank 0 tells the others: where its segment is, and how to recognise it."""
+
+    place: Place
+    pid: int
+    fd: int
+    cookie: int
+
+    def to_json(self) -> str:
+        """For the store."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Announcement:
+        """From the store."""
+        facts = json.loads(text)
+        return cls(Place(**facts["place"]), facts["pid"], facts["fd"], facts["cookie"])
+
+
 def connect(
     store: Store,
     *,
@@ -83,31 +103,22 @@ def connect(
         group = Group.create(
             size, slot_nbytes_for(size), channel_nbytes_for(size), cookie, *settings
         )
-        where = {
-            "host": here.host,
-            "boot_id": here.boot_id,
-            "pid_namespace": here.pid_namespace,
-            "pid": os.getpid(),
-            "fd": group.fd,
-            "cookie": cookie,
-        }
-        store.set(_KEY, json.dumps(where))
+        store.set(_KEY, Announcement(here, os.getpid(), group.fd, cookie).to_json())
     else:
-        where = _find(store, group_name, deadline_ns)
-        there = Place(where["host"], where["boot_id"], where["pid_namespace"])
-        if not here.shares_memory_with(there):
+        found = _find(store, group_name, deadline_ns)
+        if not here.shares_memory_with(found.place):
             raise DistBackendError(
-                f"ranks 0 and {rank} of group '{group_name}' share no memory: "
-                f"one is on {_describe(there, here)}, the other on {_describe(here, there)}",
+                f"ranks 0 and {rank} of group '{group_name}' share no memory: one is on "
+                f"{_describe(found.place, here)}, the other on {_describe(here, found.place)}",
                 details=["the CPU backend connects the ranks of one host; nothing was exchanged"],
                 hint="start all ranks on one host and in one container",
             )
         try:
-            group = Group.open(rank, where["pid"], where["fd"], where["cookie"], *settings)
+            group = Group.open(rank, found.pid, found.fd, found.cookie, *settings)
         except NativeError as error:
             raise DistBackendError(
                 f"rank {rank} cannot open the shared memory of group '{group_name}', "
-                f"held by rank 0 (pid {where['pid']})",
+                f"held by rank 0 (pid {found.pid})",
                 details=[str(error)],
                 hint="all ranks must run as one user; if rank 0 has died, start the job again",
             ) from error
@@ -132,7 +143,7 @@ def connect(
     return group
 
 
-def _find(store: Store, group_name: str, deadline_ns: int) -> dict[str, int | str]:
+def _find(store: Store, group_name: str, deadline_ns: int) -> Announcement:
     left_s = max(0.001, (deadline_ns - time.monotonic_ns()) / 1e9)
     try:
         store.wait([_KEY], timedelta(seconds=left_s))
@@ -142,8 +153,7 @@ def _find(store: Store, group_name: str, deadline_ns: int) -> dict[str, int | st
             missing=[0],
             hint="every member must call the function that makes the group, in the same order",
         ) from error
-    where: dict[str, int | str] = json.loads(store.get(_KEY))
-    return where
+    return Announcement.from_json(store.get(_KEY))
 
 
 def _describe(place: Place, other: Place) -> str:
