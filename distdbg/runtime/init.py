@@ -15,10 +15,13 @@ from distdbg.runtime.backends.registry import Backend, BackendConfig, check_avai
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
 from distdbg.runtime.rendezvous import Membership, join
-from distdbg.runtime.store import Store
+from distdbg.runtime.store import Store, TCPStore
 from distdbg.runtime.world import World, current
 
 default_pg_timeout = timedelta(minutes=30)
+
+#: How long the rank that serves the store stays for others that have not destroyed theirs yet.
+_LINGER_S = 5.0
 
 
 def is_available() -> bool:
@@ -149,7 +152,12 @@ def _check_store_arguments(init_method: str | None, world_size: int, rank: int) 
 
 def _leave(membership: Membership, is_own: bool) -> None:
     membership.leave()
+    if not is_own:
+        return
     # Stores that hold a connection or a server have close(); torch's interface has no such method.
-    close = getattr(membership.base_store, "close", None)
-    if is_own and close is not None:
+    store = membership.base_store
+    if isinstance(store, TCPStore) and store.is_serving:
+        membership.await_others(_LINGER_S)
+    close = getattr(store, "close", None)
+    if close is not None:
         close()

@@ -114,6 +114,12 @@ def leave(store: Store, round_number: int, rank: int) -> None:
     store.set(f"{_PREFIX}/{round_number}/left/{rank}", "1")
 
 
+def await_left(store: Store, round_number: int, ranks: Sequence[int], timeout_s: float) -> None:
+    """Wait until all these ranks have left; DistStoreError when the time is over."""
+    keys = [f"{_PREFIX}/{round_number}/left/{rank}" for rank in ranks]
+    store.wait(keys, timedelta(seconds=timeout_s))
+
+
 def _find_round(store: Store, me: Member, where: str, is_exclusive: bool) -> int:
     # Returns the round to announce in; ends one that a killed run left unfinished.
     while True:

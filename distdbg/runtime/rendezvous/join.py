@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from distdbg.errors import DistError, DistNetworkError, DistStoreError, RendezvousError, UsageError
-from distdbg.runtime.rendezvous.assemble import assemble, leave
+from distdbg.runtime.rendezvous.assemble import assemble, await_left, leave
 from distdbg.runtime.rendezvous.meeting import Meeting, find_place, plan_meeting
-from distdbg.runtime.rendezvous.process import find_launcher_process, identify_self
+from distdbg.runtime.rendezvous.process import find_launcher_process, identify_self, is_gone
 from distdbg.runtime.rendezvous.reach import Reached, reach
 from distdbg.runtime.rendezvous.verdict import Member
 
@@ -29,6 +29,8 @@ _LAUNCHER_PROGRAMS = re.compile(
     r"hydra_pmi_proxy|pmi_proxy|mpiexec.*|mpirun.*|prterun|prted|orted|orterun|slurmstepd|pals.*"
 )
 _RETRY_S = 0.02
+#: How often ranks that have not left are looked for while the store's rank waits for them.
+_LEAVE_SLICE_S = 0.05
 
 #: Filled by register_rendezvous_handler; per process, like the schemes of URLs themselves.
 _handlers: dict[str, type_handler] = {}
@@ -56,6 +58,22 @@ class Membership:
         """
         with suppress(DistError):  # the store may have ended with rank 0 already
             leave(self.base_store, self.round, self.rank)
+
+    def await_others(self, timeout_s: float) -> None:
+        """Wait until the other ranks have left, or are gone, or the time is over.
+
+        For the rank that serves the store, before it closes it: who is done first would otherwise
+        take the store from those that still read the end of the same op.
+        """
+        me = self.members[self.rank].process
+        others = [member for member in self.members if member.rank != self.rank]
+        deadline = time.monotonic() + timeout_s
+        while others and time.monotonic() < deadline:
+            try:
+                await_left(self.base_store, self.round, [m.rank for m in others], _LEAVE_SLICE_S)
+                return
+            except DistError:
+                others = [member for member in others if not is_gone(member.process, me)]
 
 
 def join(

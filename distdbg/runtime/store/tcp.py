@@ -252,6 +252,11 @@ class TCPStore(Store):
         """The port; the real one when 0 was given."""
         return self._port
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the server is in this process, so that close() ends the store for all."""
+        return self._server is not None
+
     # Operations --------------------------------------------------------------------------------
 
     def set(self, key: str, value: Value) -> None:
