@@ -1,11 +1,12 @@
 """Options, marks and the checks that follow every test: a test leaves nothing behind.
 
-`--run-slow` runs what is marked slow. `--require=torch,mpi,gpu` turns the skip of a test for a missing
-torch, MPI or GPU into a failure, for the places that are supposed to have them.
+`--run-slow` runs what is marked slow. `--require=torch,mpi,gpu` turns the skip of a test for a
+missing torch, MPI or GPU into a failure, for the places that are supposed to have them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from multiprocessing import resource_tracker
@@ -18,6 +19,8 @@ from distdbg.testing import run_ranks
 from distdbg.testing.leaks import find_leaks, take_holdings
 
 REQUIRABLE = ("torch", "mpi", "gpu")
+#: How a skip for something missing reads, as opposed to a test that does not fit its parameters.
+MISSING = re.compile(r"not installed|could not import|No module named|not available|is missing")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,8 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # multiprocessing starts this process at first use and keeps it until the end; a test that happens
-    # to be the first to use it has not left it behind.
+    # multiprocessing starts this process at first use and keeps it until the end; a test that
+    # happens to be the first to use it has not left it behind.
     resource_tracker.ensure_running()
     for name in _required(config):
         if name not in REQUIRABLE:
@@ -57,7 +60,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     marks = [name for name in _required(item.config) if item.get_closest_marker(name)]
-    if report.skipped and marks and not hasattr(report, "wasxfail"):
+    if report.skipped and marks and MISSING.search(str(report.longrepr)):
         report.outcome = "failed"
         report.longrepr = f"skipped, but --require={','.join(marks)} was given: {report.longrepr}"
     return report

@@ -1,7 +1,7 @@
 """What a spawned process executes: its surroundings, the function, and a report if that fails.
 
-The report goes through a pipe that nobody may be reading yet, so it is kept smaller than what a pipe
-holds: a failing process never waits for its parent.
+The report goes through a pipe that nobody may be reading yet, so it is kept smaller than what a
+pipe holds: a failing process never waits for its parent.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def start_processes(
         while not started.join():
             pass
     finally:
-        # Nobody else has these objects: free their descriptors now, not when a traceback is dropped.
+        # Nobody else has these objects: free their descriptors now, not with a traceback.
         for child in children:
             child.process.close()
     return None

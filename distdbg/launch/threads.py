@@ -30,8 +30,9 @@ def run_threads(
 ) -> list[Result]:
     """Call `fn(*args)` on `world_size` ranks, each a thread, and return the results by rank.
 
-    Inside, `get_rank()` and all collectives work at once. When a rank raises, the others are released
-    from whatever op they wait in, and its exception is raised here with a note naming the rank.
+    Inside, `get_rank()` and all collectives work at once. When a rank raises, the others are
+    released from whatever op they wait in, and its exception is raised here with a note naming the
+    rank.
     Threads that `fn` itself starts belong to no rank. OpTimeout after `timeout_s` names the ranks
     that had not returned and where they are.
     """
@@ -96,7 +97,7 @@ class _Run:
             self._unwind()
             stuck = [rank for rank, thread in enumerate(self._threads) if thread.is_alive()]
             if stuck:
-                error.details.append(f"the threads of ranks {format_ranks(stuck)} still run")
+                error.details.append(f"still running: {_ranks(stuck)}")
             raise error
         self._unwind()
         if self._failures:
@@ -163,7 +164,7 @@ class _Run:
                     f"rank {rank} is at {code.co_filename}:{frame.f_lineno} ({code.co_qualname})"
                 )
         return OpTimeout(
-            f"run_threads: ranks {format_ranks(missing)} of {self._world_size} "
+            f"run_threads: {_ranks(missing)} of {self._world_size} "
             f"did not return within {waited_s:.1f} s",
             missing=missing,
             arrived=sorted(self._results),
@@ -173,4 +174,5 @@ class _Run:
         )
 
 
-__all__ = ["run_threads"]
+def _ranks(ranks: list[int]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {format_ranks(ranks)}"

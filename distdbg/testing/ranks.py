@@ -1,7 +1,7 @@
 """Run a test function in real processes, one per rank, and explain what went wrong.
 
-Every rank is a fresh interpreter in a session of its own that writes to a file, so a full pipe cannot
-block it and killing it takes its children along. Nothing is forked or pickled: the child
+Every rank is a fresh interpreter in a session of its own that writes to a file, so a full pipe
+cannot block it and killing it takes its children along. Nothing is forked or pickled: the child
 (`ranks_main`) imports the test's file by path and calls a module-level function; arguments and the
 result are JSON. All ranks share one deadline; who is still running then has its stacks printed
 (SIGUSR1, faulthandler) before it is killed.
@@ -9,6 +9,7 @@ result are JSON. All ranks share one deadline; who is still running then has its
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import os
@@ -50,7 +51,7 @@ class RankResult:
 
 
 class RanksFailed(AssertionError):
-    """A rank ended otherwise than expected; the text shows exit code and output of each such rank."""
+    """A rank ended otherwise than expected; the text has exit code and output of each such rank."""
 
     def __init__(
         self, results: list[RankResult], expected: Mapping[int, int], summary: str
@@ -184,6 +185,8 @@ def _environment(
         LOCAL_RANK=str(rank),
         LOCAL_WORLD_SIZE=str(world_size),
         DISTDBG_STORE=f"local://{folder}/store",
+        # Of this run alone; without it the ranks would make a token file in the user's home.
+        DISTDBG_TOKEN=hashlib.sha256(os.fsencode(folder)).hexdigest(),
         PYTHONPATH=os.pathsep.join(path for path in paths if path),
         # One BLAS thread per rank: 4 ranks on 2 cores must not start 8 threads.
         OMP_NUM_THREADS="1",

@@ -50,16 +50,16 @@ def meet_and_die(url: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_while_waiting(url: str, world_size: int) -> None:
+def die_while_waiting(url: str, size: int) -> None:
     # The last rank never comes; the others are killed in the middle of their wait.
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    dist.init_process_group(init_method=url, world_size=world_size, rank=own_rank())
+    dist.init_process_group(init_method=url, world_size=size, rank=own_rank())
 
 
-def miss_somebody(url: str, world_size: int, first: int) -> dict[str, Any]:
+def miss_somebody(url: str, size: int, first: int) -> dict[str, Any]:
     try:
-        join(url, rank=own_rank() + first, world_size=world_size, timeout_s=0.5)
+        join(url, rank=own_rank() + first, world_size=size, timeout_s=0.5)
     except RendezvousError as error:
         return {
             "what": error.what,
@@ -140,14 +140,14 @@ def test_after_a_run_killed_while_meeting_another_meets_at_the_same_place(
 ) -> None:
     url = make_url(scheme, tmp_path)
     killed = {0: -signal.SIGALRM, 1: -signal.SIGALRM}
-    ranks(die_while_waiting, 2, url=url, world_size=3, expect_exit=killed)
+    ranks(die_while_waiting, 2, url=url, size=3, expect_exit=killed)
     assert ranks(meet_often, 2, url=url, count=1) == [[1], [1]]
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "local", "file"])
 def test_every_rank_learns_who_is_missing(ranks: Ranks, tmp_path: Path, scheme: str) -> None:
     url = make_url(scheme, tmp_path)
-    for answer in ranks(miss_somebody, 2, url=url, world_size=4, first=0):
+    for answer in ranks(miss_somebody, 2, url=url, size=4, first=0):
         assert (answer["joined"], answer["missing"]) == ([0, 1], [2, 3])
         assert f"2 of 4 ranks joined '{url}' within 0.5 s" in answer["what"]
 
@@ -157,7 +157,7 @@ def test_without_rank_0_the_error_says_that_it_should_be_listening(
     ranks: Ranks, tmp_path: Path, scheme: str
 ) -> None:
     url = make_url(scheme, tmp_path)
-    for rank, answer in enumerate(ranks(miss_somebody, 2, url=url, world_size=3, first=1), 1):
+    for rank, answer in enumerate(ranks(miss_somebody, 2, url=url, size=3, first=1), 1):
         assert f"rank {rank} did not reach rank 0 at {url} within 0." in answer["what"]
         assert "rank 0 should be listening there" in answer["what"]
         assert "rank 0 is expected on" in answer["text"]

@@ -1,7 +1,7 @@
 """All ranks announce themselves in the store and wait for one verdict on who came.
 
-Keys, below `distdbg/join`, in rounds: a round ends with its verdict, and the next attempt on the same
-store (init after destroy, or after a failure, or a later run on the same file) is the next round.
+Keys, below `distdbg/join`, in rounds. A round ends with its verdict, and the next attempt on the
+same store (init after destroy, or after a failure, or a later run on the same file) is the next.
 
     round                     number of rounds that ended
     <n>/arrived               how many have announced themselves in round n
@@ -12,10 +12,10 @@ store (init after destroy, or after a failure, or a later run on the same file) 
     <n>/read, <n>/all_read    lets the rank that hosts the store stay until all know the verdict
     <n>/left/<rank>           the rank has left the group again
 
-A rank announces itself and waits for the verdict: one message each way whatever the number of ranks.
-Whoever completes the round decides, or whoever notices why it cannot be completed, or whose deadline
-passes first. `round` is raised before the verdict is written: a rank that has read it and starts anew
-is certain to find the next round.
+A rank announces itself and waits for the verdict: a few messages whatever the number of ranks.
+Whoever completes the round decides, or whoever notices why it cannot be completed, or whose
+deadline passes first. `round` is raised before the verdict is written: a rank that has read it and
+starts anew is certain to find the next round.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ def assemble(
     deadline_ns: int,
     *,
     where: str,
+    started_ns: int | None = None,
     hosts: Sequence[str] = (),
     is_host: bool = False,
     is_exclusive: bool = False,
@@ -75,12 +76,13 @@ def assemble(
 ) -> Assembled:
     """Announce `me` and wait for all ranks of its world; RendezvousError on every rank otherwise.
 
-    `hosts` are the launcher's, for saying where a missing rank was expected. The rank that `is_host`
-    keeps the store open until the others have read the verdict. `is_exclusive`: the store outlives
-    its processes (a file), so a former run may have left traces and another one may use it now.
-    `on_decided` is called on every rank after the decision and before this rank tells that it knows it.
+    `started_ns` is when this rank began to look for the store. `hosts` are the launcher's, for
+    saying where a missing rank was expected. The rank that `is_host` keeps the store open until the
+    others have read the verdict. `is_exclusive`: the store outlives its processes (a file), so a
+    former run may have left traces and another one may use it now. `on_decided` is called on every
+    rank after the decision and before this rank tells that it knows it.
     """
-    started_ns = time.monotonic_ns()
+    started_ns = time.monotonic_ns() if started_ns is None else started_ns
     number = _find_round(store, me, where, is_exclusive)
     arena = Round(store, number, me, hosts)
     try:
@@ -136,7 +138,7 @@ def _find_round(store: Store, me: Member, where: str, is_exclusive: bool) -> int
 
 
 def _check_former(former: Round, me: Member, where: str, is_exclusive: bool) -> None:
-    # After a complete round, its processes may start another one, and others only when those are gone.
+    # After a complete round its processes may start another one; others only when those are gone.
     verdict = former.wait(time.monotonic_ns() + int(_FOLLOW_UP_S * 1e9))
     if verdict is None or verdict.outcome != "complete":
         return

@@ -90,7 +90,8 @@ def join(
     UsageError and ConfigError for what is wrong with the arguments and the environment, and
     RendezvousError on every rank if not all ranks came.
     """
-    deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
+    started_ns = time.monotonic_ns()
+    deadline_ns = started_ns + int(timeout_s * 1e9)
     if store is not None:
         return _join_store(store, rank, world_size, deadline_ns, "the given store")
     scheme = urlsplit(url).scheme
@@ -107,7 +108,7 @@ def join(
     while True:
         reached = reach(meeting, deadline_ns, me.process)
         try:
-            return _join_reached(reached, meeting, me, deadline_ns)
+            return _join_reached(reached, meeting, me, started_ns, deadline_ns)
         except RendezvousError:
             raise
         except (DistNetworkError, DistStoreError):
@@ -140,7 +141,7 @@ def rendezvous(
 
 
 def register_rendezvous_handler(scheme: str, handler: type_handler) -> None:
-    """Have `handler(url, timeout=...)` serve URLs of `scheme`; rank and size are in the URL's query.
+    """Have `handler(url, timeout=...)` serve URLs of `scheme`; rank and size are in its query.
 
     It returns an iterator over (store, rank, world_size). A scheme has one handler only.
     """
@@ -157,12 +158,15 @@ def _once(
     raise UsageError(f"the ranks have met at {url} already; call rendezvous for another time")
 
 
-def _join_reached(reached: Reached, meeting: Meeting, me: Member, deadline_ns: int) -> Membership:
+def _join_reached(
+    reached: Reached, meeting: Meeting, me: Member, started_ns: int, deadline_ns: int
+) -> Membership:
     assembled = assemble(
         reached.store,
         me,
         deadline_ns,
         where=str(meeting.where),
+        started_ns=started_ns,
         hosts=meeting.place.hosts if meeting.place else (),
         is_host=reached.is_host,
         is_exclusive=reached.is_exclusive,
@@ -176,7 +180,7 @@ def _join_store(
 ) -> Membership:
     absent = [n for n, v in (("rank", rank), ("world_size", world_size)) if v < 0]
     if absent:
-        raise UsageError(f"a store alone does not say who this is: pass {' and '.join(absent)} too")
+        raise UsageError(f"a store does not say who this is: pass {' and '.join(absent)} too")
     if not 0 <= rank < world_size:
         raise UsageError(f"rank {rank} does not exist in a world of {world_size}")
     place = None

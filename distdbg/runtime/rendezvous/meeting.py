@@ -166,7 +166,7 @@ def _where_env(
 ) -> Where:
     address = environ.get("MASTER_ADDR", "").strip()
     port = environ.get("MASTER_PORT", "").strip()
-    # The port that torchrun names is often taken by a store of its own, which speaks another protocol.
+    # The port that torchrun names is often taken by its own store, which speaks another protocol.
     is_port_taken = environ.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true"
     if named_where and not (address and port):
         return _where(_parse(named_where)[0], named_where)
@@ -216,8 +216,8 @@ def _torchrun_job(environ: Mapping[str, str]) -> str:
         "TORCHELASTIC_RESTART_COUNT",
     )
     job = "torchrun " + "/".join(environ.get(name, "") for name in names)
-    # All of these may repeat in the next run. The folder for error files is new in every run; it ends
-    # in attempt_N/LOCAL_RANK/error.json, and only a single host has the same one for all ranks.
+    # All of these may repeat in the next run. The folder for error files is new in every run; it
+    # ends in attempt_N/LOCAL_RANK/error.json, and only on a single host all ranks have the same.
     folder = PurePosixPath(environ.get("TORCHELASTIC_ERROR_FILE", ""))
     if environ.get("LOCAL_WORLD_SIZE") == environ.get("WORLD_SIZE") and len(folder.parents) > 2:
         job += f"/{folder.parents[1]}"

@@ -41,7 +41,7 @@ def identify_self() -> Process:
 
 
 def read_start(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot; None if there is no such process."""
+    """Return when a process started, in clock ticks since boot; None without such a process."""
     # The name of the program may hold spaces and brackets: fields count from the last bracket.
     fields = _read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if len(fields) < 20 or fields[0] in "ZX":

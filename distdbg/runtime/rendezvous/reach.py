@@ -60,10 +60,9 @@ def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reac
         store = TCPStore(
             where.host,
             where.port,
-            meeting.world_size,
-            is_host,
+            # No world size: the store would count clients, and `assemble` counts ranks.
+            is_master=is_host,
             timeout=_left(deadline_ns),
-            wait_for_workers=False,
             multi_tenant=True,  # init again after destroy, while the old server is still ending
         )
     except (DistNetworkError, DistStoreError) as error:
@@ -88,9 +87,16 @@ def _reach_file(meeting: Meeting, where: AtFile) -> Reached:
             f"the ranks cannot meet at {where}: there is no folder {folder}",
             expected=meeting.world_size,
         )
-    return Reached(
-        store=FileStore(where.path, meeting.world_size), is_host=False, is_exclusive=True
-    )
+    try:
+        store = FileStore(where.path, meeting.world_size)
+    except DistStoreError as error:
+        raise RendezvousError(
+            f"the ranks cannot meet at {where}: {error.what}",
+            expected=meeting.world_size,
+            details=error.details,
+            hint=error.hint,
+        ) from error
+    return Reached(store=store, is_host=False, is_exclusive=True)
 
 
 def _open_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Reached:
@@ -107,10 +113,8 @@ def _open_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Re
     store = TCPStore(
         "127.0.0.1",
         0,
-        meeting.world_size,
-        True,
+        is_master=True,
         timeout=_left(deadline_ns),
-        wait_for_workers=False,
     )
     published = spot.Published(host="127.0.0.1", port=store.port, nonce=spot.new_nonce(), writer=me)
     store.set(_NONCE_KEY, published.nonce)
@@ -127,7 +131,7 @@ def _find_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Re
         if published is not None:
             attempt_ns = min(deadline_ns, time.monotonic_ns() + int(_ATTEMPT_S * 1e9))
             try:
-                return _connect_spot(meeting, published, attempt_ns)
+                return _connect_spot(published, attempt_ns)
             except DistError as error:
                 # The run that wrote this is just ending, or its rank 0 is: look again.
                 trouble = str(error).splitlines()[0]
@@ -136,16 +140,13 @@ def _find_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Re
     raise _not_reached(meeting, started_ns, trouble)
 
 
-def _connect_spot(meeting: Meeting, published: spot.Published, deadline_ns: int) -> Reached:
+def _connect_spot(published: spot.Published, deadline_ns: int) -> Reached:
     from distdbg.runtime.store import TCPStore
 
     store = TCPStore(
         published.host,
         published.port,
-        meeting.world_size,
-        False,
         timeout=_left(deadline_ns),
-        wait_for_workers=False,
     )
     if store.get(_NONCE_KEY).decode() != published.nonce:
         raise DistStoreError(

@@ -103,6 +103,6 @@ def _private_folder() -> str:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise ConfigError(
             f"{folder} has to be a folder that only you can enter, and is not",
-            hint=f"remove it, or set TMPDIR to a folder of your own; chmod 700 {folder} if it is yours",
+            hint=f"chmod 700 {folder} if it is yours; else remove it, or set TMPDIR",
         )
     return folder

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -117,7 +118,7 @@ def test_different_world_sizes_are_told_apart_by_rank() -> None:
         waiting = []
         for member in members:
             waiting.append(pool.submit(meet, store, [member]))
-            wait_until(lambda rank=member.rank: store.check([f"distdbg/join/0/claims/{rank}"]))
+            wait_until(partial(store.check, [f"distdbg/join/0/claims/{member.rank}"]))
         for future in waiting:
             results += future.result(timeout=5)
     for error in only_errors(results):
@@ -192,7 +193,7 @@ def test_the_host_of_the_store_leaves_last() -> None:
             make_member(1, 2),
             time.monotonic_ns() + 5_000_000_000,
             where="x",
-            on_decided=told.wait,
+            on_decided=lambda: wait_until(told.is_set),
         )
 
     with ThreadPoolExecutor(2) as pool:

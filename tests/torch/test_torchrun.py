@@ -1,0 +1,62 @@
+"""Ranks started by torchrun, whose own store holds the port that it names."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed"
+)
+
+JOB = """
+import os
+import distdbg as dist
+for _ in range(2):
+    dist.init_process_group()
+    gathered = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, int(os.environ["LOCAL_RANK"]))
+    print(f"rank {dist.get_rank()} sees {gathered}\\n", end="", flush=True)
+    dist.destroy_process_group()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == os.environ["FAILS"]:
+    raise SystemExit(3)
+"""
+
+
+def torchrun(tmp_path: Path, *options: str, fails: str = "") -> str:
+    script = tmp_path / "job.py"
+    script.write_text(JOB)
+    command = [sys.executable, "-m", "torch.distributed.run", *options, str(script)]
+    path = os.pathsep.join(entry for entry in [os.getcwd(), *sys.path] if entry)
+    # torchrun takes its rank from the environment where there is one.
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("RANK", "MASTER_"))}
+    done = subprocess.run(
+        command,
+        env=environ | {"PYTHONPATH": path, "FAILS": fails, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [["--standalone"], []], ids=["standalone", "static"])
+def test_ranks_of_torchrun_meet_without_its_port(tmp_path: Path, options: list[str]) -> None:
+    output = torchrun(tmp_path, *options, "--nproc-per-node=2")
+    for rank in range(2):
+        assert output.count(f"rank {rank} sees [0, 1]") == 2
+
+
+@pytest.mark.slow
+def test_ranks_that_torchrun_started_again_meet_again(tmp_path: Path) -> None:
+    options = ["--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    output = torchrun(tmp_path, *options, fails="0")
+    assert output.count("rank 0 sees [0, 1]") == 4
