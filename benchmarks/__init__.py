@@ -1,16 +1,16 @@
 """Measurements of distdbg beside other libraries on the same machine, in the same run.
 
-    python -m benchmarks            the whole table (what `make bench` runs)
-    python -m benchmarks.small      the small path alone: 8 B all_reduce, barrier, send_recv
-    python -m benchmarks.scale      how the cost of an op grows with the number of ranks
+python -m benchmarks            the whole table (what `make bench` runs)
+python -m benchmarks.small      the small path alone: 8 B all_reduce, barrier, send_recv
+python -m benchmarks.scale      how the cost of an op grows with the number of ranks
 
-    cases.py      what is measured: kinds, sizes and what a size means
-    buffers.py    the arrays of one case, their contents and the expected results
-    measure.py    how: blocks of iterations inside one set of ranks, the same for every library
-    libraries.py  the four libraries behind one small interface; runs inside a rank
-    rank.py       the program that every rank runs
-    launch.py     how the ranks of each library are started and always ended
-    peers.py      which libraries are installed, in which versions and with which settings
-    machine.py    facts about the machine that a number needs beside it
-    table.py      results to text; targets met or missed
+cases.py      what is measured: kinds, sizes and what a size means
+buffers.py    the arrays of one case, their contents and the expected results
+measure.py    how: blocks of iterations inside one set of ranks, the same for every library
+libraries.py  the four libraries behind one small interface; runs inside a rank
+rank.py       the program that every rank runs
+launch.py     how the ranks of each library are started and always ended
+peers.py      which libraries are installed, in which versions and with which settings
+machine.py    facts about the machine that a number needs beside it
+table.py      results to text; targets met or missed
 """

@@ -27,7 +27,8 @@ time   seconds per op: median over rounds of the median over blocks; a block is 
        trip between ranks 0-1, 2-3, ...; the result of every case is checked before it is timed
 size   all_reduce, broadcast, send_recv: bytes of the buffer; all_gather, reduce_scatter,
        all_to_all: bytes of the larger (total) buffer of one rank; float32, at least one per rank
-vs     time of the peer over ours: above 1 we are faster; spread: our slowest round over our fastest"""
+vs     time of the peer over ours: above 1 we are faster; spread: our slowest round over our
+       fastest"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,7 +98,9 @@ def format_report(machine: dict[str, str], peers: Sequence[Peer], result: Compar
         lines += [f"  {place.partition(', ')[2]:<15} {result.settings[place]}" for place in own]
     lines += ["", METHOD, ""]
     measured = [row for row in result.rows if row.rounds]
-    lines.append(format_table(measured, [peer.name for peer in peers]) if measured else "no results")
+    lines.append(
+        format_table(measured, [peer.name for peer in peers]) if measured else "no results"
+    )
     lines += ["", *_format_seats(measured)]
     lines += [f"gap: {place}: {reason}" for place, reason in result.gaps.items()]
     met, total = count_targets(measured)

@@ -48,9 +48,7 @@ class Buffers:
                 )
 
     def _expected(self, rank: int, world_size: int) -> list[tuple[Floats, float]]:
-        blocks = (
-            np.split(self.target, world_size) if self.target.size % world_size == 0 else []
-        )
+        blocks = np.split(self.target, world_size) if self.target.size % world_size == 0 else []
         match self.kind:
             case "all_reduce" | "reduce_scatter":
                 return [(self.target, world_size * (world_size + 1) / 2)]

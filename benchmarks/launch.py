@@ -1,8 +1,8 @@
 """Start the ranks of one library, wait for them, and leave nothing behind whatever happens.
 
-Every command gets a process group and a temporary folder of its own; both are gone when `run_ranks`
-returns or raises, also on Ctrl-C. A rank asks the kernel to die with its launcher (rank.py), because
-the launchers of MPI put their ranks into other groups.
+Every command gets a process group and a temporary folder of its own; both are gone when
+`run_ranks` returns or raises, also on Ctrl-C. A rank asks the kernel to die with its launcher
+(rank.py), because the launchers of MPI put their ranks into other groups.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def run_ranks(
         env = {
             **os.environ,
             **start.env,
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")])
+            ),
             "TMPDIR": str(folder),
             "OMPI_MCA_btl_sm_backing_directory": str(shm_folder),
         }

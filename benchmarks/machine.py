@@ -1,4 +1,4 @@
-"""What the kernel tells and does for us: facts without which a time says nothing, and the death signal."""
+"""What the kernel tells us, without which a time says nothing; the signal of a parent's death."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import platform
 import signal
 from pathlib import Path
-
 
 PR_SET_PDEATHSIG = 1
 

@@ -6,7 +6,7 @@
                divided by the iterations
     result     all block times; the caller takes the median over blocks and over rounds
 
-All decisions are taken from times that all ranks agreed on, so all ranks run the same number of ops.
+All decisions are taken from times that all ranks agreed on, so all run the same number of ops.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Which libraries are installed, in which version, and the settings each is started with.
 
 Both MPI wheels put an `mpiexec` into the same folder, and the one installed last wins. So each
-launcher is called by the name that only its wheel has, and mpi4py is told by its ABI variables which
-library to load; any mixture of installed wheels works.
+launcher is called by the name that only its wheel has, and mpi4py is told by its ABI variables
+which library to load; any mixture of installed wheels works.
 
-The settings are the best that we found for each peer on one host, never a handicap; they are printed.
+The settings are the best that we found for each peer on one host, never a handicap; the report
+prints them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The program of every rank: `python -m benchmarks.rank '<json order>'`.
 
-Rank 0 writes the results as JSON lines to the file of the order, one line per case, so that what was
-measured before a crash is kept.
+Rank 0 writes the results as JSON lines to the file of the order, one line per case, so that what
+was measured before a crash is kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Results as text: one row per case, one column per library, ratios, and targets met or missed; pure.
+"""Results as text: a row per case, a column per library, ratios, targets met or missed; pure.
 
 Targets are printed, never asserted: a benchmark that fails on a busy machine teaches nothing.
 """

@@ -1,4 +1,4 @@
-"""Makes `differential` importable for the tests of this folder, as it is for the ranks they start."""
+"""Makes `differential` importable for the tests of this folder, as for the ranks they start."""
 
 from __future__ import annotations
 

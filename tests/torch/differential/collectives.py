@@ -1,4 +1,4 @@
-"""The steps in which a whole group takes part: each starts one op and returns what the call gave."""
+"""The steps in which a whole group takes part: each starts an op and returns what the call gave."""
 
 from __future__ import annotations
 
@@ -89,9 +89,7 @@ def all_to_all_uneven(c: Context) -> Any:
     sent = splits[me][: c.size]
     received = [splits[sender][me] for sender in range(c.size)]
     y, x = c.output([sum(received), *row]), c.input([sum(sent), *row])
-    return c.dist.all_to_all_single(
-        y, x, received, sent, group=c.group, async_op=c.step["async"]
-    )
+    return c.dist.all_to_all_single(y, x, received, sent, group=c.group, async_op=c.step["async"])
 
 
 def barrier(c: Context) -> Any:
@@ -108,25 +106,23 @@ def all_reduce_coalesced(c: Context) -> Any:
 def all_gather_coalesced(c: Context) -> Any:
     inputs = [c.input(shape, place) for place, shape in enumerate(c.step["shapes"])]
     outputs = [[c.output(shape) for shape in c.step["shapes"]] for _ in c.members]
-    return c.dist.all_gather_coalesced(
-        outputs, inputs, group=c.group, async_op=c.step["async"]
-    )
+    return c.dist.all_gather_coalesced(outputs, inputs, group=c.group, async_op=c.step["async"])
 
 
 def coalescing_manager(c: Context) -> Any:
-    """Several ops of one kind inside `_coalescing_manager`, which is what they are waited for by."""
-    calls = []
+    """Several ops of one kind inside `_coalescing_manager`, which is also what waits for them."""
+    calls: list[tuple[Any, tuple[Any, ...]]] = []
     for place, shape in enumerate(c.step["shapes"]):
         total = _times(shape, c.size)
         match c.step["of"]:
             case "all_reduce":
                 calls.append((c.dist.all_reduce, (c.in_place(shape, place), c.reduce_op())))
             case "all_gather_into_tensor":
-                arrays = (c.output(total), c.input(shape, place))
-                calls.append((c.dist.all_gather_into_tensor, arrays))
+                pair = (c.output(total), c.input(shape, place))
+                calls.append((c.dist.all_gather_into_tensor, pair))
             case _:
-                arrays = (c.output(shape), c.input(total, place), c.reduce_op())
-                calls.append((c.dist.reduce_scatter_tensor, arrays))
+                three = (c.output(shape), c.input(total, place), c.reduce_op())
+                calls.append((c.dist.reduce_scatter_tensor, three))
     coalescing = _find_coalescing_manager(c.dist)
     with coalescing(group=c.group, async_ops=c.step["async"]) as manager:
         for call, arguments in calls:
@@ -136,9 +132,7 @@ def coalescing_manager(c: Context) -> Any:
 
 def _find_coalescing_manager(dist: Any) -> Any:
     # torch keeps it beside the public names, although its documentation uses it.
-    return getattr(dist, "_coalescing_manager", None) or (
-        dist.distributed_c10d._coalescing_manager
-    )
+    return getattr(dist, "_coalescing_manager", None) or (dist.distributed_c10d._coalescing_manager)
 
 
 def _times(shape: list[int], n: int) -> list[int]:

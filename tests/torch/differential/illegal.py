@@ -104,23 +104,17 @@ CASES: dict[str, Case] = {
     ),
     "send to nobody": Case(lambda c: c.dist.send(_x(c), group=c.group)),
     "send of a number": Case(lambda c: c.dist.send(2.5, _peer(c), group=c.group)),
-    "send to both": Case(
-        lambda c: c.dist.send(_x(c), dst=_peer(c), group_dst=0, group=c.group)
-    ),
+    "send to both": Case(lambda c: c.dist.send(_x(c), dst=_peer(c), group_dst=0, group=c.group)),
     "recv into a list": Case(lambda c: c.dist.recv([0.0], _peer(c), group=c.group)),
     "isend of a list": Case(lambda c: c.dist.isend([2.5], _peer(c), group=c.group)),
     "batch of nothing": Case(lambda c: c.dist.batch_isend_irecv([])),
     "batch of numbers": Case(lambda c: c.dist.batch_isend_irecv([1, 2])),
     "P2POp of a collective": Case(lambda c: c.dist.P2POp(c.dist.broadcast, _x(c), 0)),
     "broadcast_object_list with both sources": Case(
-        lambda c: c.dist.broadcast_object_list(
-            [1], src=c.members[0], group_src=0, group=c.group
-        )
+        lambda c: c.dist.broadcast_object_list([1], src=c.members[0], group_src=0, group=c.group)
     ),
     "scatter_object_list into nothing": Case(
-        lambda c: c.dist.scatter_object_list(
-            [], [1] * c.size, group_src=c.root, group=c.group
-        )
+        lambda c: c.dist.scatter_object_list([], [1] * c.size, group_src=c.root, group=c.group)
     ),
     "gather_object without a list": Case(
         lambda c: c.dist.gather_object(1, None, group_dst=c.root, group=c.group), "root"

@@ -1,7 +1,7 @@
 """Runs a program on one rank against a module with torch.distributed's API.
 
-Results are JSON: one entry per step, None where this rank has no part. An exception in a legal step is
-a result as well, and ends the program on this rank.
+Results are JSON: one entry per step, None where this rank has no part. An exception in a legal
+step is a result as well, and ends the program on this rank.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Point to point steps, and the object forms.
 
-A step has one sender and one receiver (or several such pairs in a batch), both members of its group;
-in a group of one nothing is sent. Messages between two ranks under one tag arrive in order, so
-several may be under way; a recv from any source has a tag of its own, or it could take another's.
+A step has one sender and one receiver (or several such pairs in a batch), both members of its
+group; in a group of one nothing is sent. Messages between two ranks under one tag arrive in order,
+so several may be under way; a recv from any source has a tag of its own, so that it takes no other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Works:
         self.works = works
 
     def wait(self) -> bool:
-        return all([work.wait() for work in self.works])
+        waited = [work.wait() for work in self.works]
+        return all(waited)
 
     def is_completed(self) -> bool:
         return all(work.is_completed() for work in self.works)

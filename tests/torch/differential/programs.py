@@ -4,8 +4,8 @@ A step is one op of one group; ranks outside the group pass over it. Steps do no
 other, so any sublist of a program is a program, and hypothesis shrinks by leaving steps out.
 
 Why no program deadlocks: all ranks start the ops of a group in program order, and a rank that waits
-for the op of step k is itself past step k. So of all ranks that wait, the one whose op is the earliest
-has every other member past that step as well, and its op completes.
+for the op of step k is itself past step k. So of all ranks that wait, the one whose op is the
+earliest has every other member past that step as well, and its op completes.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def _common(world_size: int, dos: list[str]) -> dict[str, st.SearchStrategy[Any]
         "do": st.sampled_from(dos),
         "group": st.integers(0, len(make_groups(world_size)) - 1),
         "async": st.booleans(),
-        "delay": st.lists(
-            st.integers(0, MAX_DELAY), min_size=world_size, max_size=world_size
-        ),
+        "delay": st.lists(st.integers(0, MAX_DELAY), min_size=world_size, max_size=world_size),
     }
 
 
@@ -95,7 +93,9 @@ def collective_steps(world_size: int) -> st.SearchStrategy[Step]:
         build(["broadcast"], dtype=dtype, shape=shapes(), transposed=transposed, **rooted),
         build(["reduce"], dtype_op=_reducing(), shape=shapes(), **rooted),
         build(["all_gather"], dtype=dtype, shape=shapes()),
-        build(["all_gather_into_tensor", "all_gather_single"], dtype=dtype, shape=shapes(min_dims=1)),
+        build(
+            ["all_gather_into_tensor", "all_gather_single"], dtype=dtype, shape=shapes(min_dims=1)
+        ),
         build(["gather"], dtype=st.sampled_from(GATHER_DTYPES), shape=shapes(), **rooted),
         build(["scatter"], dtype=dtype, shape=shapes(), **rooted),
         build(["reduce_scatter"], dtype_op=_reducing(), shape=shapes()),
@@ -179,7 +179,9 @@ def object_steps(world_size: int) -> st.SearchStrategy[Step]:
 def illegal_steps(world_size: int) -> st.SearchStrategy[Step]:
     """Calls that raise before anything is sent."""
     common = {**_common(world_size, ["illegal"]), "async": st.just(False)}
-    return _build(**common, case=st.sampled_from(sorted(CASES)), root=st.integers(0, world_size - 1))
+    return _build(
+        **common, case=st.sampled_from(sorted(CASES)), root=st.integers(0, world_size - 1)
+    )
 
 
 def steps(world_size: int) -> st.SearchStrategy[Step]:
@@ -193,8 +195,8 @@ def steps(world_size: int) -> st.SearchStrategy[Step]:
 
 def programs(world_size: int, max_steps: int = 12) -> st.SearchStrategy[Program]:
     """Whole programs, legal by construction apart from their illegal steps."""
-    # The number says whether the step stays. Hypothesis is bad at deleting an element in the middle of a
-    # list whose elements differ in size, but good at making a number zero.
+    # The number says whether the step stays. Hypothesis is bad at deleting an element in the middle
+    # of a list whose elements differ in size, but good at making a number zero.
     walk = st.lists(st.tuples(st.integers(0, 9), steps(world_size)), max_size=max_steps)
     kept = walk.map(lambda drawn: [step for number, step in drawn if number > 0])
     return kept.map(lambda chosen: {"world_size": world_size, "steps": chosen})

@@ -1,7 +1,7 @@
 """What torch gloo (2.13) cannot do or does wrong, named and with its reason.
 
-The tables below are what the random programs draw from; each gap in them is an entry of EXCLUDED, so
-that a reader sees what the differential test does not show. distdbg has tests of its own for these.
+The tables below are what the random programs draw from; each gap in them is an entry of EXCLUDED,
+so that a reader sees what the differential test does not show. distdbg has its own tests for these.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ EXCLUDED = {
     ),
     "gather of complex": "gloo raises 'Invalid scalar type'; every other collective takes complex",
     "AVG of integers and bool": (
-        "gloo has reduced already when it finds that the mean does not fit; the group may hang after"
+        "gloo has reduced already when it finds that the mean does not fit; later ops may hang"
     ),
     "the bytes of a bool": "gloo adds them, so True may be 2 or 3; distdbg has to give 0 or 1",
     "bit ops of floats, PREMUL_SUM": "gloo raises from its thread and the group is broken after",
@@ -25,7 +25,7 @@ EXCLUDED = {
         "gloo raises; all_to_all_single with splits is the uneven form that it has"
     ),
     "all_gather_into_tensor to a stacked or flat output": (
-        "gloo wants the blocks concatenated along the first dimension, the documentation allows both"
+        "gloo wants the blocks along the first dimension, the documentation allows both"
     ),
     "all_gather_into_tensor, reduce_scatter_tensor, all_to_all_single of zero dimensions": (
         "gloo has no blocks to cut there"

@@ -1,7 +1,7 @@
 """The contents of arrays: small integers chosen so that every result is exact in its dtype.
 
-Sums, products and means of a few ranks then do not depend on the order of the operations, and results
-compare bit for bit. Integers also overflow, where all libraries wrap around.
+Sums, products and means of a few ranks then do not depend on the order of the operations, and
+results compare bit for bit. Integers also overflow, where all libraries wrap around.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The process of one rank: `python worker.py SUBJECT RANK WORLD_SIZE PORT`.
 
 A program arrives as a line of JSON on stdin, its results leave as a line on the stdout that the
-process was started with; everything else that prints goes to stderr. The end of stdin ends the rank.
+process was started with; all else that prints goes to stderr. The end of stdin ends the rank.
 """
 
 from __future__ import annotations
