@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
 
 from distdbg.config import read_setting
 from distdbg.errors import DistError
