@@ -1,9 +1,10 @@
 """The run's token: the secret that every peer of a run knows and nobody else.
 
-Looked for in DISTDBG_TOKEN (text), then in the file named by DISTDBG_TOKEN_FILE, then in the user's own
-file, which is made when it is not there: $XDG_STATE_HOME/distdbg/token or ~/.local/state/distdbg/token, or
-where home cannot be written, distdbg-<uid>/token in the temporary folder. So ranks of one user on one
-host, or with one home, meet without any set-up; ranks elsewhere need one of the variables.
+Looked for in DISTDBG_TOKEN (text), then in the file named by DISTDBG_TOKEN_FILE, then in the
+user's own file, which is made when it is not there: $XDG_STATE_HOME/distdbg/token or
+~/.local/state/distdbg/token, or where home cannot be written, distdbg-<uid>/token in the temporary
+folder. So ranks of one user on one host, or with one home, meet without any set-up; ranks
+elsewhere need one of the variables.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Store: the key-value store through which ranks find each other; the base of all stores.
 
-A subclass, ours or a user's, gives the primitives set, get, add, check, compare_set and delete_key. The
-rest (wait, append, the multi forms, barrier, queues) is made of them here, and a subclass replaces what it
-can do better. Keys are text, values are bytes; text given as a value is stored as UTF-8.
+A subclass, ours or a user's, gives the primitives set, get, add, check, compare_set and
+delete_key. The rest (wait, append, the multi forms, barrier, queues) is made of them here, and a
+subclass replaces what it can do better. Keys are text, values are bytes; text given as a value is
+stored as UTF-8.
 
-Keys that begin with a zero character are internal (those of barriers and queues): our stores neither list
-nor count them.
+Keys that begin with a zero character are internal (those of barriers and queues): our stores
+neither list nor count them.
 """
 
 from __future__ import annotations

@@ -45,9 +45,7 @@ class HashStore(Store):
         names = check_keys(keys)
         values = self._table.values
         with self._changed:
-            self._wait_until(
-                lambda: [key for key in names if key not in values], self._timeout_s
-            )
+            self._wait_until(lambda: [key for key in names if key not in values], self._timeout_s)
             return [values[key] for key in names]
 
     def wait(self, keys: Sequence[str], timeout: Timeout | None = None) -> None:

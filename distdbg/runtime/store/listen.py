@@ -37,7 +37,9 @@ def listen_on(host: str, port: int) -> socket.socket:
             if error.errno == errno.EADDRINUSE:
                 raise port_taken(host, port, find_port_holders(port)) from error
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                raise DistNetworkError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+                raise DistNetworkError(
+                    f"cannot listen on {host}:{port}: {error.strerror}"
+                ) from error
     raise DistNetworkError(
         f"cannot listen on {host}:{port}: {', '.join(addresses)} is not an address of this host",
         hint="the rank that serves the store must run on that host; "
@@ -82,7 +84,7 @@ def port_taken(host: str, port: int, holders: list[tuple[int, str]]) -> DistNetw
         who = "held by a process that this user cannot see"
     return DistNetworkError(
         f"cannot listen on {host}:{port}: the port is {who}",
-        hint="end that process, or choose another port; port 0 takes a free one (see TCPStore.port)",
+        hint="end that process, or choose another port; port 0 takes a free one",
     )
 
 
@@ -97,8 +99,8 @@ def find_port_holders(port: int) -> list[tuple[int, str]]:
             continue
         with contextlib.suppress(OSError):  # gone meanwhile, or another user's
             if any(_target(fd) in wanted for fd in (process / "fd").iterdir()):
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(
-                    errors="replace"
+                command = (
+                    (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 )
                 holders.append((int(process.name), command.strip()[:120] or "?"))
     return sorted(holders)

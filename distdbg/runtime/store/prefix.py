@@ -1,4 +1,4 @@
-"""PrefixStore: a part of another store, so that several users of one store keep out of each other's way."""
+"""PrefixStore: a part of another store, so that users of one store do not meet each other's keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distdbg.runtime.store.timeouts import Timeout
 
 
 class PrefixStore(Store):
-    """Keys are kept as "prefix/key" in the store below, and listed and counted without the prefix."""
+    """Keys are kept as "prefix/key" in the store below; listed and counted are only its own."""
 
     def __init__(self, prefix: str, store: Store) -> None:
         super().__init__()

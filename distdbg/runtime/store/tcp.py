@@ -6,7 +6,6 @@ statuses are those of native/core/store_wire.hpp.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import threading
@@ -15,7 +14,7 @@ import weakref
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import IntEnum
-from typing import Self
+from typing import Protocol, Self
 
 from distdbg.errors import (
     DistError,
@@ -80,6 +79,20 @@ class Status(IntEnum):
     BAD_REQUEST = 6
 
 
+class _Client(Protocol):
+    """What is used of the native StoreClient."""
+
+    value_nbytes: int
+
+    def connect(self, deadline_ns: int) -> None: ...
+
+    def call(
+        self, op: int, number: int, fields: tuple[bytes, ...], deadline_ns: int
+    ) -> tuple[int, int, list[bytes]]: ...
+
+    def close(self) -> None: ...
+
+
 class _SharedServer:
     """A running server and how many stores own it; the last one to leave closes it."""
 
@@ -124,8 +137,8 @@ _tenants_lock = threading.Lock()
 class TCPStore(Store):
     """A store that one process serves (is_master=True) and all reach at host_name:port.
 
-    The server listens on the interface of host_name only, and only peers that know the run's token are
-    answered. It ends with the last store object of its process that owns it.
+    The server listens on the interface of host_name only, and answers only peers that know the
+    run's token. It ends with the last store object of its process that owns it.
     """
 
     libuvBackend = True  # torch's name for "the fast server"; there is only one here
@@ -151,7 +164,7 @@ class TCPStore(Store):
         self._port = int(port)
         self._token = run_token() if _token is None else _token
         self._server: _SharedServer | None = None
-        self._client: StoreClient | None = None
+        self._client: _Client | None = None
         if master_listen_fd is not None and not is_master:
             raise UsageError("master_listen_fd is for the store with is_master=True")
         if is_master:
@@ -177,17 +190,19 @@ class TCPStore(Store):
                 listener = listen_on(self._host, self._port)
             else:
                 listener = adopt_listener(listen_fd, self._port)
-            with _native_errors(self._label()):
+            try:
                 self._server = _SharedServer(
                     listener, self._token, value_nbytes, shares_port=listen_fd is not None
                 )
+            except NativeError as error:
+                raise DistNetworkError(f"{self._label()}: {error}") from error
             self._port = self._server.port
             if multi_tenant:
                 _tenants[os.getpid(), self._port] = self._server
 
     def _connect(self) -> None:
         begin = time.monotonic()
-        client = StoreClient(self._host, self._port, self._token)
+        client: _Client = StoreClient(self._host, self._port, self._token)
         try:
             client.connect(deadline_after(self._timeout_s))
         except NativeError as error:
@@ -303,9 +318,7 @@ class TCPStore(Store):
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         names = check_keys(keys)
         begin = time.monotonic()
-        status, count, fields = self._call(
-            Op.GET, to_ns(self._timeout_s), *map(_encode, names)
-        )
+        status, count, fields = self._call(Op.GET, to_ns(self._timeout_s), *map(_encode, names))
         if status == Status.TOO_LARGE:  # together; one by one they fit
             return [self.get(key) for key in names]
         if status != Status.OK:
@@ -367,9 +380,7 @@ class TCPStore(Store):
                 )
         patience = self._timeout_s if patience_s is None else patience_s
         try:
-            answer: tuple[int, int, list[bytes]] = client.call(
-                op, number, fields, deadline_after(patience + _GRACE_S)
-            )
+            answer = client.call(op, number, fields, deadline_after(patience + _GRACE_S))
         except NativeError as error:
             raise _call_error(self._label(), error, patience + _GRACE_S) from error
         if answer[0] == Status.BAD_REQUEST:
@@ -447,11 +458,3 @@ def _call_error(label: str, error: Exception, waited_s: float) -> DistError:
             )
         case _:
             return DistNetworkError(f"{label}: {error}")
-
-
-@contextlib.contextmanager
-def _native_errors(label: str):  # type: ignore[no-untyped-def]
-    try:
-        yield
-    except NativeError as error:
-        raise DistNetworkError(f"{label}: {error}") from error

@@ -1,4 +1,4 @@
-"""Timeouts as users give them (timedelta or seconds), and deadlines as everything below takes them."""
+"""Timeouts as users give them (timedelta or seconds), deadlines as everything below takes them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,455 @@
+"""FileStore: a store in a file that all ranks can lock, on one host or on a shared file system.
+
+The file is a log (file_log.py); every store replays it into a table. Changes are written under an
+exclusive lock; reading needs none, since a record counts only when it is whole. Locks belong to
+the open file, not to the process (F_OFD_SETLK), so that threads as ranks exclude each other as
+well. Who waits looks at the file's size after 0.2 ms, then less and less often, up to every 10 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Self
+
+from distdbg.errors import DistStoreError, QueueEmptyError, UsageError
+from distdbg.runtime.rendezvous.process import identify_self, is_alive, is_gone
+from distdbg.runtime.store.base import (
+    DEFAULT_TIMEOUT_S,
+    Store,
+    Value,
+    check_key,
+    check_keys,
+    check_pairs,
+    missing_keys,
+    to_bytes,
+)
+from distdbg.runtime.store.file_log import (
+    HEADER,
+    KEY_NBYTES,
+    MAGIC,
+    VALUE_NBYTES,
+    DamagedLog,
+    Kind,
+    Record,
+    encode_record,
+    read_records,
+)
+from distdbg.runtime.store.file_users import FileState, Users, describe, judge, to_entry
+from distdbg.runtime.store.table import Table, add_to
+from distdbg.runtime.store.timeouts import Timeout
+
+_FIRST_PAUSE_S = 0.0002
+_LONGEST_PAUSE_S = 0.01
+# struct flock: type, whence, start, length (0: to the end), pid (0 for locks of open files).
+_FLOCK = struct.Struct("hhqqi4x")
+_LOCK = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+_UNLOCK = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+
+
+class LogFile:
+    """The open file, its replayed contents, and this user's entry in it. One thread at a time."""
+
+    def __init__(self, path: str, world_size: int, timeout_s: float, *, is_counted: bool) -> None:
+        self.path = path
+        self.world_size = world_size
+        self.table = Table()
+        self.mutex = threading.Lock()
+        self._users = Users()
+        self._id = uuid.uuid4().hex
+        self._pid = os.getpid()
+        self._offset = 0
+        self._fd = -1
+        deadline = time.monotonic() + timeout_s
+        try:
+            while not self._open(deadline, is_counted):
+                os.close(self._fd)
+        except BaseException:
+            if self._fd >= 0:
+                os.close(self._fd)
+            raise
+
+    # Opening and closing -----------------------------------------------------------------------
+
+    def _open(self, deadline: float, is_counted: bool) -> bool:
+        """Enter the file at the path; False when it was replaced or removed meanwhile."""
+        self._fd = -1
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DistStoreError(f"store file {self.path}: {error.strerror}") from error
+        self.table, self._users, self._offset = Table(), Users(), 0
+        with self._locked(deadline):
+            facts = os.fstat(self._fd)
+            if facts.st_uid != os.getuid():
+                raise DistStoreError(f"store file {self.path} belongs to uid {facts.st_uid}")
+            if not self._is_at_path(facts):
+                return False
+            self._check_header(facts.st_size)
+            self._replay()
+            me = identify_self()
+            match judge(
+                self._users,
+                self.world_size,
+                partial(is_gone, me=me),
+                partial(is_alive, me=me),
+            ):
+                case FileState.OVER:
+                    os.unlink(self.path)
+                    return False
+                case FileState.UNCLEAR:
+                    raise DistStoreError(
+                        f"store file {self.path} was left by a run that crashed, at least in part",
+                        details=describe(self._users.present),
+                        hint=f"if that run is over on all hosts: rm {self.path}",
+                    )
+                case FileState.IN_USE:
+                    self._append(
+                        [Record(Kind.ENTER, self._id, to_entry(me, is_counted=is_counted))]
+                    )
+        return True
+
+    def _is_at_path(self, facts: os.stat_result) -> bool:
+        try:
+            there = os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        return (there.st_dev, there.st_ino) == (facts.st_dev, facts.st_ino)
+
+    def _check_header(self, nbytes: int) -> None:
+        head = os.pread(self._fd, len(HEADER), 0)
+        if head != HEADER:
+            if head.startswith(MAGIC) and nbytes >= len(HEADER):
+                version = struct.unpack_from("<I", head, len(MAGIC))[0]
+                raise DistStoreError(
+                    f"store file {self.path} has format {version}; this distdbg knows format 1",
+                    hint=f"if no run uses it: rm {self.path}",
+                )
+            if nbytes >= len(HEADER) or not HEADER.startswith(head):
+                raise DistStoreError(
+                    f"{self.path} is not a store file; nothing was changed",
+                    hint="choose a path where there is no file",
+                )
+            os.pwrite(self._fd, HEADER, 0)  # new, or its maker was killed at once
+        self._offset = len(HEADER)
+
+    def leave(self) -> None:
+        """Say that this user is done; the last of all ranks removes the file. Idempotent."""
+        with self.mutex:
+            if self._fd < 0:
+                return
+            try:
+                if os.getpid() == self._pid:
+                    with self._locked(time.monotonic() + DEFAULT_TIMEOUT_S):
+                        self._replay()
+                        self._append([Record(Kind.LEAVE, self._id)])
+                        if self._users.is_finished(self.world_size):
+                            os.unlink(self.path)
+            except (OSError, DistStoreError):
+                pass  # removed or damaged by somebody else: nothing is left to tidy up
+            finally:
+                os.close(self._fd)
+                self._fd = -1
+
+    # Reading and writing -----------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Take in what others have written."""
+        self._check()
+        facts = os.fstat(self._fd)
+        if facts.st_size > self._offset:
+            self._replay()
+        elif facts.st_nlink == 0 or facts.st_size < self._offset:
+            raise DistStoreError(f"store file {self.path} was removed while in use")
+
+    def change(self, make: Callable[[Table], list[Record]], deadline: float) -> None:
+        """Under the lock: have `make` look at the current table and write what it returns."""
+        self._check()
+        with self._locked(deadline):
+            if os.fstat(self._fd).st_nlink == 0:
+                raise DistStoreError(f"store file {self.path} was removed while in use")
+            self._replay()
+            self._append(make(self.table))
+
+    def _check(self) -> None:
+        if self._fd < 0:
+            raise DistStoreError(f"store file {self.path} is closed")
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"store file {self.path} was opened before this process was forked",
+                hint="open a store in the child itself, or start ranks with spawn",
+            )
+
+    def _replay(self) -> None:
+        nbytes = os.fstat(self._fd).st_size - self._offset
+        if nbytes <= 0:
+            return
+        try:
+            records, consumed = read_records(os.pread(self._fd, nbytes, self._offset))
+        except DamagedLog as damage:
+            raise DistStoreError(
+                f"store file {self.path} is damaged at byte {self._offset + damage.offset}",
+                hint=f"if no run uses it: rm {self.path}",
+            ) from damage
+        self._offset += consumed
+        for record in records:
+            self._apply(record)
+
+    def _append(self, records: list[Record]) -> None:
+        """Write behind the last whole record; what a killed writer left there is cut off."""
+        data = b"".join(map(encode_record, records))
+        if not data:
+            return
+        if os.fstat(self._fd).st_size > self._offset:
+            os.ftruncate(self._fd, self._offset)
+        written = 0
+        try:
+            while written < len(data):
+                written += os.pwrite(self._fd, data[written:], self._offset + written)
+        except OSError as error:
+            os.ftruncate(self._fd, self._offset)
+            raise DistStoreError(
+                f"store file {self.path} cannot be written: {error.strerror}"
+            ) from error
+        self._offset += len(data)
+        for record in records:
+            self._apply(record)
+
+    def _apply(self, record: Record) -> None:
+        values = self.table.values
+        match record.kind:
+            case Kind.SET:
+                values[record.key] = record.value
+            case Kind.DELETE:
+                values.pop(record.key, None)
+            case Kind.APPEND:
+                values[record.key] = values.get(record.key, b"") + record.value
+            case Kind.PUSH:
+                self.table.push(record.key, record.value)
+            case Kind.POP:
+                self.table.pop(record.key)
+            case Kind.ENTER:
+                self._users.enter(record.key, record.value)
+            case Kind.LEAVE:
+                self._users.leave(record.key)
+
+    @contextlib.contextmanager
+    def _locked(self, deadline: float) -> Iterator[None]:
+        begin = time.monotonic()
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _LOCK)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise DistStoreError(
+                        f"store file {self.path} cannot be locked: {error.strerror}",
+                        hint="the file system must support fcntl locks",
+                    ) from error
+            if time.monotonic() >= deadline:
+                raise DistStoreError(
+                    f"store file {self.path} is locked by another process "
+                    f"for {time.monotonic() - begin:.1f} s",
+                    hint="a rank may be stopped (SIGSTOP, debugger) in the middle of a write",
+                )
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        try:
+            yield
+        finally:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _UNLOCK)
+
+
+class FileStore(Store):
+    """A store in a file. With world_size given, the last of so many users removes the file.
+
+    A file that a crashed run left behind is started afresh when all its users' processes have
+    ended.
+    """
+
+    def __init__(self, file_name: str, world_size: int = -1, *, _is_counted: bool = True) -> None:
+        super().__init__()
+        path = os.path.abspath(os.fspath(file_name))
+        self._log = LogFile(path, int(world_size), self._timeout_s, is_counted=_is_counted)
+        # Also runs at the interpreter's exit, where __del__ may not.
+        self._leave = weakref.finalize(self, self._log.leave)
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._log.path
+
+    def set(self, key: str, value: Value) -> None:
+        self.multi_set([key], [value])
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
+        pairs = [(_fit_key(key), _fit(value)) for key, value in check_pairs(keys, values)]
+        self._change(lambda _: [Record(Kind.SET, key, value) for key, value in pairs])
+
+    def get(self, key: str) -> bytes:
+        return self.multi_get([key])[0]
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        names = check_keys(keys)
+
+        def look(table: Table) -> list[str]:
+            return [key for key in names if key not in table.values]
+
+        with self._waited_for(look, self._timeout_s) as table:
+            return [table.values[key] for key in names]
+
+    def wait(self, keys: Sequence[str], timeout: Timeout | None = None) -> None:
+        names = check_keys(keys)
+        with self._waited_for(lambda table: table.absent(names), self._limit(timeout)):
+            return
+
+    def check(self, keys: Sequence[str]) -> bool:
+        names = check_keys(keys)
+        with self._fresh() as table:
+            return not table.absent(names)
+
+    def add(self, key: str, amount: int) -> int:
+        total = 0
+
+        def make(table: Table) -> list[Record]:
+            nonlocal total
+            total = add_to(key, table.values.get(key), int(amount))
+            return [Record(Kind.SET, key, str(total).encode())]
+
+        _fit_key(key)
+        self._change(make)
+        return total
+
+    def append(self, key: str, value: Value) -> None:
+        record = Record(Kind.APPEND, _fit_key(key), _fit(to_bytes(value)))
+        self._change(lambda _: [record])
+
+    def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
+        answer = b""
+        before, after = to_bytes(expected), _fit(to_bytes(desired))
+
+        def make(table: Table) -> list[Record]:
+            nonlocal answer
+            answer, is_put = table.swap(key, before, after)
+            return [Record(Kind.SET, key, answer)] if is_put else []
+
+        _fit_key(key)
+        self._change(make)
+        return answer
+
+    def delete_key(self, key: str) -> bool:
+        existed = False
+
+        def make(table: Table) -> list[Record]:
+            nonlocal existed
+            existed = key in table.values
+            return [Record(Kind.DELETE, key)] if existed else []
+
+        _fit_key(key)
+        self._change(make)
+        return existed
+
+    def list_keys(self) -> list[str]:
+        with self._fresh() as table:
+            return table.listed()
+
+    def queue_push(self, key: str, value: Value) -> None:
+        record = Record(Kind.PUSH, _fit_key(key), _fit(to_bytes(value)))
+        self._change(lambda _: [record])
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        values: list[bytes] = []
+
+        def make(table: Table) -> list[Record]:
+            if key not in table.queues:
+                return []
+            values.append(table.queues[key][0])
+            return [Record(Kind.POP, key)]
+
+        _fit_key(key)
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            self._change(make)
+            if values:
+                return values[0]
+            if not block:
+                raise QueueEmptyError(f"{self._label()}: queue {key!r} is empty", keys=[key])
+
+            def look(table: Table) -> list[str]:
+                return [] if key in table.queues else [key]
+
+            with self._waited_for(look, max(0.0, deadline - time.monotonic())):
+                pass  # another one may be quicker: the lock decides
+
+    def queue_len(self, key: str) -> int:
+        with self._fresh() as table:
+            return table.queue_len(check_key(key))
+
+    def clone(self) -> Self:
+        other = type(self)(self.path, self._log.world_size, _is_counted=False)
+        other._timeout_s = self._timeout_s
+        return other
+
+    def has_extended_api(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._leave()
+
+    # Below the operations ----------------------------------------------------------------------
+
+    def _change(self, make: Callable[[Table], list[Record]]) -> None:
+        with self._log.mutex:
+            self._log.change(make, time.monotonic() + self._timeout_s)
+
+    @contextlib.contextmanager
+    def _fresh(self) -> Iterator[Table]:
+        with self._log.mutex:
+            self._log.refresh()
+            yield self._log.table
+
+    @contextlib.contextmanager
+    def _waited_for(self, look: Callable[[Table], list[str]], timeout_s: float) -> Iterator[Table]:
+        """The table as soon as nothing is missing in it; other threads use the store meanwhile."""
+        begin = time.monotonic()
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            with self._fresh() as table:
+                missing = look(table)
+                if not missing:
+                    yield table
+                    return
+            waited_s = time.monotonic() - begin
+            if waited_s >= timeout_s:
+                raise missing_keys(self._label(), missing, len(missing), waited_s)
+            time.sleep(min(pause_s, timeout_s - waited_s))
+            pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
+
+    def _label(self) -> str:
+        return f"store file {self.path}"
+
+    def __repr__(self) -> str:
+        return f"FileStore({self.path!r})"
+
+
+def _fit_key(key: str) -> str:
+    nbytes = len(check_key(key).encode("utf-8", "surrogateescape"))
+    if nbytes > KEY_NBYTES:
+        raise UsageError(f"a key of {nbytes} bytes; a FileStore takes at most {KEY_NBYTES}")
+    return key
+
+
+def _fit(value: bytes) -> bytes:
+    if len(value) > VALUE_NBYTES:
+        raise UsageError(f"a value of {len(value)} bytes; a FileStore takes at most {VALUE_NBYTES}")
+    return value
