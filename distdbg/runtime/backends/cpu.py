@@ -26,6 +26,7 @@ from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.plan import Topology
+from distdbg.runtime.reduce_op import check_reduce
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -177,6 +178,8 @@ class CpuEngine:
     def _make_plan(self, call: Call, inputs: Sequence[View], outputs: Sequence[View]) -> Plan:
         views = [*inputs, *outputs]
         dtype = views[0].dtype if views else -1
+        if call.op is not None and dtype >= 0:
+            check_reduce(call.op, Dtype(dtype))
         in_cuts, out_cuts = self._cuts(call, inputs, outputs)
         facts = compiling.signature(call, inputs, outputs, in_cuts, out_cuts)
         plan = compiling.plan_for(
