@@ -113,6 +113,13 @@ class ProcessGroup(GroupMethods):
     def engine(self, engine: Engine) -> None:
         self._engine = engine
 
+    @property
+    def label(self) -> str:
+        """What messages call the group: the description, where somebody gave one."""
+        if self.group_desc == "default_pg":
+            return "world"
+        return self.group_name if self.group_desc == "undefined" else self.group_desc
+
     def set_ranks(self, ranks: Sequence[int]) -> None:
         """Say which global ranks the group ranks 0, 1, ... are."""
         self.ranks = list(ranks)

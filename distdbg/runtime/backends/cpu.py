@@ -35,7 +35,6 @@ _monotonic_ns = time.monotonic_ns
 _NO_DEADLINE = 2**63 - 1
 
 # On the hot path a global name costs less than an attribute of the enum.
-_ALL_REDUCE = Kind.ALL_REDUCE
 _BROADCAST = Kind.BROADCAST
 _SEND = Kind.SEND
 
@@ -162,13 +161,10 @@ class CpuEngine:
     # ------------------------------------------------------------------- collectives
 
     def _views(self, call: Call) -> tuple[tuple[View, ...], tuple[View, ...]]:
-        kind = call.kind
-        if kind is _ALL_REDUCE and call.inputs is call.outputs:
-            views = (as_output(call.outputs[0]),)
-            return views, views
-        if kind is _BROADCAST and self._rank == call.root:
-            # Root only reads; its array may be read-only.
-            views = (as_input(call.inputs[0]),)
+        if call.inputs is call.outputs:
+            # In place: one view is both. The root of a broadcast only reads its array.
+            is_read_only = call.kind is _BROADCAST and self._rank == call.root
+            views = tuple([(as_input if is_read_only else as_output)(x) for x in call.outputs])
             return views, views
         return (
             tuple([as_input(x) for x in call.inputs]),

@@ -242,7 +242,7 @@ def make_engine(
             group.rank(),
             group.size(),
             group.timeout_s,
-            group.group_name,
+            group.label,
             group.ranks,
             group.world.ranks_here,
         )
