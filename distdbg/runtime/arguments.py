@@ -1,7 +1,7 @@
 """What is checked in arguments, and done to inputs, before a Call is made of them.
 
-Engines check single arrays (known dtype, contiguous, writable, dtype fits the reduce op), because
-they must look at each anyway; `check_arrays` is that check for engines that have none of their own.
+Engines check single arrays (known dtype, contiguous, writable), because they must look at each
+anyway; `check_arrays` is that check for engines that have none of their own.
 All the others concern several arguments at once. Errors are UsageErrors; nothing was sent.
 """
 
@@ -16,14 +16,15 @@ import numpy as np
 from distdbg.errors import UsageError
 from distdbg.runtime.buffers import Buffer, as_input, as_output, copy_of, overlaps
 from distdbg.runtime.call import Call
-from distdbg.runtime.dtypes import Dtype
+from distdbg.runtime.dtypes import FROM_NUMPY, Dtype
 from distdbg.runtime.reduce_op import ReduceOp, check_reduce
 
 #: An array as the user has it: NumPy, torch, DLPack or the buffer protocol. No common type exists.
 Array: TypeAlias = Any
 
 _ndarray = np.ndarray
-PREMUL_SUM = ReduceOp.PREMUL_SUM.code
+_SUM = ReduceOp.SUM
+_PREMUL_SUM = ReduceOp.PREMUL_SUM.code
 
 
 def check_arrays(call: Call) -> None:
@@ -169,14 +170,17 @@ def copied_where_overlapping(
     )
 
 
-def scaled(array: Array, op: ReduceOp) -> tuple[Array, ReduceOp]:
-    """PREMUL_SUM: (a scaled copy, SUM); any other op: as it is."""
-    if getattr(op, "code", None) != PREMUL_SUM:
-        return array, op  # also what is no reduce op at all: the engine's check
-    check_reduce(op, Dtype(as_input(array).dtype))
+def reducible(array: Array, op: ReduceOp) -> tuple[Array, ReduceOp]:
+    """Check the op for the array's dtype. PREMUL_SUM: (a scaled copy, SUM); else: as they are."""
+    if op is _SUM:
+        return array, op  # defined for every dtype
+    dtype = FROM_NUMPY.get(array.dtype) if type(array) is _ndarray else None
+    check_reduce(op, Dtype(as_input(array).dtype) if dtype is None else dtype)
+    if op.code != _PREMUL_SUM:
+        return array, op
     copy = copy_of(array)
     copy *= op.factor
-    return copy, ReduceOp.SUM
+    return copy, _SUM
 
 
 def _dtype_name(buffer: Buffer) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 from distdbg.errors import UsageError
 from distdbg.runtime.arguments import (
-    PREMUL_SUM,
     Array,
     are_plain,
     check_apart,
@@ -25,8 +24,8 @@ from distdbg.runtime.arguments import (
     check_splits,
     check_tag,
     copied_where_overlapping,
+    reducible,
     row_count,
-    scaled,
     separate,
     show,
 )
@@ -37,7 +36,7 @@ from distdbg.runtime.reduce_op import ReduceOp
 
 def all_reduce(array: Array, op: ReduceOp, timeout_s: float | None = None) -> Call:
     """Reduce in place. PREMUL_SUM scales a copy of this rank's part and sums."""
-    source, op = scaled(array, op)
+    source, op = reducible(array, op)
     outputs = (array,)
     inputs = outputs if source is array else (source,)
     return Call(Kind.ALL_REDUCE, inputs, outputs, op, -1, -1, 0, None, None, timeout_s)
@@ -55,7 +54,7 @@ def reduce(
 ) -> Call:
     """Reduce into the root's array."""
     check_rank("reduce", "dst", root, size)
-    source, op = scaled(array, op)
+    source, op = reducible(array, op)
     outputs = (array,) if rank == root else ()
     return Call(Kind.REDUCE, (source,), outputs, op, root, -1, 0, None, None, timeout_s)
 
@@ -169,7 +168,7 @@ def reduce_scatter(
     sources = [as_input(block) for block in inputs]
     check_blocks("reduce_scatter", "input_list", sources, "output", target)
     blocks = copied_where_overlapping(inputs, sources, [target])
-    parts = [scaled(block, op) for block in blocks]
+    parts = [reducible(block, op) for block in blocks]
     blocks, op = tuple(block for block, _ in parts), parts[0][1]
     return Call(Kind.REDUCE_SCATTER, blocks, (output,), op, -1, -1, 0, None, None, timeout_s)
 
@@ -178,11 +177,8 @@ def reduce_scatter_single(
     size: int, output: Array, array: Array, op: ReduceOp, timeout_s: float | None, name: str
 ) -> Call:
     """Reduce one array; each rank gets the part of its number."""
-    if (
-        are_plain(array, output)
-        and array.size == size * output.size
-        and getattr(op, "code", PREMUL_SUM) != PREMUL_SUM
-    ):
+    array, op = reducible(array, op)
+    if are_plain(array, output) and array.size == size * output.size:
         return Call(
             Kind.REDUCE_SCATTER, (array,), (output,), op, -1, -1, 0, None, None, timeout_s, name
         )
@@ -196,7 +192,6 @@ def reduce_scatter_single(
         )
     if overlaps(source, target):
         array = copy_of(array)
-    array, op = scaled(array, op)
     return Call(
         Kind.REDUCE_SCATTER, (array,), (output,), op, -1, -1, 0, None, None, timeout_s, name
     )
