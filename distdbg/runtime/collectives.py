@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from distdbg.runtime import calls
+from distdbg.runtime import arguments, calls
+from distdbg.runtime.arguments import Array
 from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.calls import Array
 from distdbg.runtime.coalescing import start_all
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
 from distdbg.runtime.options import seconds_or_none
@@ -63,7 +63,7 @@ def all_reduce_coalesced(
     if pg is None:
         return None
     tensors = [tensors] if not isinstance(tensors, (list, tuple)) else tensors
-    calls.check_one_dtype("all_reduce_coalesced", tensors)
+    arguments.check_one_dtype("all_reduce_coalesced", tensors)
     work = start_all(pg, [calls.all_reduce(tensor, op) for tensor in tensors])
     return _finish(work, async_op)
 
@@ -153,7 +153,7 @@ def all_gather_coalesced(
     if pg is None:
         return None
     size, rank = pg.size(), pg.rank()
-    calls.check_table("all_gather_coalesced", output_tensor_lists, size, len(input_tensor_list))
+    arguments.check_table("all_gather_coalesced", output_tensor_lists, size, len(input_tensor_list))
     all_calls = [
         calls.all_gather(
             size, rank, [row[i] for row in output_tensor_lists], array, None, "all_gather_coalesced"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from distdbg.errors import UsageError
 from distdbg.runtime import calls
+from distdbg.runtime.arguments import Array
 from distdbg.runtime.call import ANY_SOURCE, Call
-from distdbg.runtime.calls import Array
 from distdbg.runtime.options import (
     AllgatherOptions,
     AllreduceCoalescedOptions,

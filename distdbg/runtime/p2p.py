@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from distdbg.errors import UsageError
 from distdbg.runtime import calls
+from distdbg.runtime.arguments import Array
 from distdbg.runtime.call import ANY_SOURCE
-from distdbg.runtime.calls import Array
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
 from distdbg.runtime.work import Work
 

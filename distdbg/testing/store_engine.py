@@ -37,9 +37,9 @@ from distdbg.errors import (
     UsageError,
     format_ranks,
 )
+from distdbg.runtime.arguments import check_arrays
 from distdbg.runtime.buffers import Buffer, as_input, as_output
 from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.calls import check_arrays
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.reduce_op import ReduceOp
@@ -361,7 +361,8 @@ def fold(op: ReduceOp, parts: Sequence[Block]) -> Block:
         total = combine(total, part).astype(total.dtype)
     if op.op.name == "AVG":
         if np.issubdtype(total.dtype, np.integer):
-            return (np.sign(total) * (np.abs(total) // len(parts))).astype(total.dtype)
+            whole: Block = np.sign(total) * (np.abs(total) // len(parts))
+            return whole.astype(total.dtype)
         total = (total / len(parts)).astype(total.dtype)
     return total
 

@@ -15,9 +15,9 @@ from datetime import timedelta
 from typing import Any
 
 from distdbg.errors import DistBackendError, DistError, OpTimeout, UsageError
+from distdbg.runtime.arguments import Array, check_arrays
 from distdbg.runtime.buffers import as_output, cut
 from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.calls import Array, check_arrays
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.group_methods import GroupMethods
 from distdbg.runtime.options import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from distdbg.errors import UsageError
-from distdbg.runtime import calls
+from distdbg.runtime import arguments, calls
 from distdbg.runtime.call import Call
 from distdbg.runtime.reduce_op import ReduceOp, make_premul_sum
 
@@ -93,8 +93,16 @@ WRONG: dict[str, tuple[Callable[[], Call], str]] = {
         "a row of input has 3 elements, a row of output 2",
     ),
     "not an array": (lambda: calls.all_gather(1, 0, [None], f(1)), "not an array"),
-    "coalesced dtypes": (lambda: calls.check_one_dtype("x", [f(1), i(1)]), "one dtype"),  # type: ignore[dict-item,return-value]
-    "table width": (lambda: calls.check_table("x", [[f(1)], []], 2, 1), "has 0 arrays"),  # type: ignore[dict-item,return-value]
+    "coalesced dtypes": (lambda: arguments.check_one_dtype("x", [f(1), i(1)]), "one dtype"),  # type: ignore[dict-item,return-value]
+    "table width": (lambda: arguments.check_table("x", [[f(1)], []], 2, 1), "has 0 arrays"),  # type: ignore[dict-item,return-value]
+    "max of complex": (
+        lambda: calls.all_reduce(np.zeros(1, complex), ReduceOp.MAX),
+        "MAX is not defined for complex128",
+    ),
+    "no reduce op": (
+        lambda: calls.reduce_scatter_single(1, f(1), f(1), "sum", None, "x"),  # type: ignore[arg-type]
+        "got 'sum'",
+    ),
     "premul of integers": (
         lambda: calls.all_reduce(i(1), make_premul_sum(2.0)),
         "PREMUL_SUM is not defined for int32",
