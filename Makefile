@@ -12,7 +12,6 @@ REQUIRE := torch,mpi
 CPP_FILES := $(shell find native -name '*.[ch]pp')
 PYTHON_DIRS := $(wildcard distdbg tests examples benchmarks scripts docs)
 export PIP_NO_INPUT := 1
-export PYTHONUNBUFFERED := 1
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:

@@ -61,7 +61,8 @@ def where(program: str) -> str | None:
 
 
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    ours = ("PYTEST", "PYTHONUNBUFFERED")  # unbuffered, lines of several ranks would mix
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
