@@ -1,9 +1,10 @@
 """`python -m benchmarks.scale`: how the cost of an op grows with the number of ranks.
 
-barrier and all_reduce of 8 B and 64 KiB on 2 to 64 ranks of this machine, beside what the algorithm
-says. With more ranks than cores every rank needs its turn on a core in each op, so on C cores the cost
-of n ranks cannot fall below n/C turns: `turns` is that number, and `per turn` has to stay flat (or
-fall) where the growth is the algorithm's and not a fault of ours.
+barrier and all_reduce of 8 B and 64 KiB on 2 to 64 ranks of this machine. Beside each time stands what
+the plans of that op predict (`distdbg.runtime.plan.cost`) for as many ranks on these cores. The
+prediction is no clock, so growth is compared with growth, each since the line before: `over` is the
+measured growth over the predicted one. Where it stays at 1 or below, the cost grows no faster than the
+algorithm says.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from math import ceil
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from benchmarks.cases import Case, format_seconds, format_size
@@ -25,6 +25,10 @@ from benchmarks.table import align
 
 CASES = (Case("barrier", 0), Case("all_reduce", 8), Case("all_reduce", 64 << 10))
 WORLD_SIZES = (2, 4, 8, 16, 32, 64)
+SLOT_NBYTES = 256 << 10
+
+Times = Mapping[tuple[int, Case], float]
+"""(ranks, case) -> seconds per op."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,44 +46,64 @@ def main(argv: Sequence[str] | None = None) -> int:
     cores = len(os.sched_getaffinity(0))
     for name, value in describe_machine().items():
         print(f"{name:<17} {value}")
-    print(f"{peer.name:<17} {peer.version}\n")
+    print(f"{peer.name:<17} {peer.version}\n", flush=True)
     world_sizes = [int(text) for text in args.ranks.split(",")]
+    limits = Limits(case_s=0.5, block_s=0.05, warmup_s=0.02)
     seconds: dict[tuple[int, Case], list[float]] = {}
     for _ in range(args.rounds):
         for world_size in world_sizes:
             start = peer.start(world_size, cores)
-            limits = Limits(case_s=0.5, block_s=0.05, warmup_s=0.02)
             outcome = run_ranks(peer.name, start, world_size, CASES, limits)
             for line in outcome.lines:
                 key = (world_size, Case(line["kind"], line["nbytes"]))
                 seconds.setdefault(key, []).append(median(line["times_s"]))
             if outcome.error is not None:
                 print(f"gap: {world_size} ranks: {outcome.error}")
-    medians = {key: median(times) for key, times in seconds.items()}
-    print(format_growth(medians, world_sizes, cores))
+    measured = {key: median(times) for key, times in seconds.items()}
+    predicted = {(ranks, case): predict(case, ranks, cores) for ranks, case in measured}
+    print(format_growth(measured, predicted))
     return 0
 
 
-def format_growth(
-    medians: dict[tuple[int, Case], float], world_sizes: Sequence[int], cores: int
-) -> str:
-    """One block for each case: time, time per turn, and growth since the line before."""
+def predict(case: Case, world_size: int, cores: int) -> float:
+    """What the plans of all ranks say."""
+    from distdbg.runtime.call import Kind
+    from distdbg.runtime.plan.cost import Cost, predict_s
+    from distdbg.runtime.plan.make import make_plan
+    from distdbg.runtime.plan.problem import Topology, uniform_problem
+
+    topology = Topology(single_copy=True, slot_nbytes=SLOT_NBYTES)
+    kind = Kind[case.kind.upper()]
+    problems = [
+        uniform_problem(kind, rank, world_size, case.nbytes, itemsize=4)
+        for rank in range(world_size)
+    ]
+    return predict_s([make_plan(problem, topology) for problem in problems], Cost(cores=cores))
+
+
+def format_growth(measured: Times, predicted: Times) -> str:
+    """One block for each case: time and prediction, and what both grew since the line before."""
     blocks = []
     for case in CASES:
-        lines = [["ranks", "time", "turns", "per turn", "growth", "growth of turns"]]
-        before: tuple[int, float] | None = None
-        for world_size in world_sizes:
-            if (world_size, case) not in medians:
-                continue
-            time = medians[world_size, case]
-            turns = ceil(world_size / cores)
-            cells = [str(world_size), format_seconds(time), str(turns), format_seconds(time / turns)]
-            if before is None:
-                cells += ["", ""]
-            else:
-                cells += [f"{time / before[1]:.2f}x", f"{turns / before[0]:.2f}x"]
-            lines.append(cells)
-            before = (turns, time)
+        sizes = sorted(ranks for ranks, of in measured if of == case)
+        if not sizes:
+            continue
+        lines = [["ranks", "time", "growth", "predicted", "growth", "over"]]
+        before = (sizes[0], case)
+        for ranks in sizes:
+            key = (ranks, case)
+            growth, expected = measured[key] / measured[before], predicted[key] / predicted[before]
+            before = key
+            lines.append(
+                [
+                    str(ranks),
+                    format_seconds(measured[key]),
+                    f"{growth:.1f}x",
+                    format_seconds(predicted[key]),
+                    f"{expected:.1f}x",
+                    f"{growth / expected:.2f}",
+                ]
+            )
         size = f" of {format_size(case.nbytes)}" if case.nbytes else ""
         blocks.append(f"{case.kind}{size}\n{align(lines, left=())}")
     return "\n\n".join(blocks)

@@ -1,0 +1,150 @@
+"""What is measured, how it is judged, and that no process outlives a measurement."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.buffers import make_buffers
+from benchmarks.cases import KINDS, Case, format_seconds, format_size, make_cases, parse_size
+from benchmarks.launch import run_commands
+from benchmarks.measure import Limits, measure
+from benchmarks.scale import format_growth
+from benchmarks.table import Row, count_targets, format_table, judge
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"), [("8", 8), ("8 B", 8), ("4KiB", 4096), ("64k", 65536), ("1 MiB", 1 << 20)]
+)
+def test_sizes_are_read_in_the_usual_spellings(text: str, nbytes: int) -> None:
+    assert parse_size(text) == nbytes
+    assert parse_size(format_size(nbytes)) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "0", "-8", "x", "8 X", "KiB", "1.5M"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1.234e-6, "1.23 us"), (45.67e-6, "45.7 us"), (9.996e-6, "10.0 us"), (0.01234, "12.3 ms")],
+)
+def test_times_have_three_digits(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+def test_barrier_is_measured_once_and_an_unknown_kind_is_named() -> None:
+    assert make_cases(("barrier", "all_reduce"), (8, 64)) == [
+        Case("barrier", 0),
+        Case("all_reduce", 8),
+        Case("all_reduce", 64),
+    ]
+    with pytest.raises(ValueError, match="'allreduce'"):
+        make_cases(("allreduce",), (8,))
+
+
+def test_a_size_is_the_whole_buffer_with_at_least_one_element_per_rank() -> None:
+    assert Case("all_reduce", 1024).count(4) == 256
+    assert Case("all_gather", 1024).count(4) == 256
+    assert Case("all_to_all", 8).count(4) == 4
+    assert Case("reduce_scatter", 100).count(3) == 24
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "barrier"])
+def test_buffers_refuse_a_result_that_was_never_computed(kind: str) -> None:
+    buffers = make_buffers(kind, 8, 2)
+    buffers.fill_with_pattern(1, 2)
+    with pytest.raises(RuntimeError, match=f"{kind} of .* on rank 1"):
+        buffers.check(1, 2)
+
+
+def test_the_targets_of_a_row_follow_from_its_case() -> None:
+    times = {"distdbg": 2.0, "gloo": 50.0, "openmpi": 1.5, "mpich": 3.0}
+    assert judge(Case("all_reduce", 8), 2, times) == [
+        ("at most 2x openmpi", True),
+        ("at most 1/30 of gloo", False),
+    ]
+    assert judge(Case("all_reduce", 8), 4, times) == [("at most 2x openmpi", True)]
+    assert judge(Case("broadcast", 4096), 2, times) == []
+    assert judge(Case("broadcast", 65536), 2, times) == [("faster than gloo/openmpi/mpich", False)]
+    assert judge(Case("barrier", 0), 2, {**times, "openmpi": 0.9}) == [
+        ("at most 2x openmpi", False)
+    ]
+
+
+def test_without_our_own_time_there_is_no_target() -> None:
+    assert judge(Case("all_reduce", 65536), 2, {"gloo": 1.0}) == []
+
+
+def test_a_library_without_numbers_is_a_dash_and_no_crash() -> None:
+    row = Row(Case("all_reduce", 65536), 2, {"distdbg": [1e-6, 3e-6, 2e-6], "gloo": [4e-6]})
+    [_, _, line] = format_table([row], ["distdbg", "gloo", "mpich"]).splitlines()
+    assert line.split("  ")[-1] == "met: faster than gloo"
+    assert "2.00 us" in line
+    assert "2.00x" in line
+    assert " - " in line
+    assert count_targets([row]) == (1, 1)
+
+
+def test_growth_is_compared_with_predicted_growth() -> None:
+    case = Case("barrier", 0)
+    text = format_growth({(2, case): 1e-6, (4, case): 6e-6}, {(2, case): 1e-6, (4, case): 3e-6})
+    assert text.splitlines()[-1].split()[-1] == "2.00"
+
+
+class Alone:
+    """A library of one rank, that counts its calls."""
+
+    rank, world_size = 0, 1
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def bind(self, kind: str, source: object, target: object) -> object:
+        def op() -> None:
+            self.calls += 1
+
+        return op
+
+    def barrier(self) -> None:
+        pass
+
+    def maxima(self, values: list[float]) -> list[float]:
+        return values
+
+    def close(self) -> None:
+        pass
+
+
+def test_measure_gives_one_time_per_block_within_its_limits() -> None:
+    library = Alone()
+    limits = Limits(warmup_s=0.001, block_s=0.001, case_s=0.005, min_blocks=3, max_blocks=4)
+    times = measure(library, Case("barrier", 0), limits)  # type: ignore[arg-type] # counts only
+    assert 3 <= len(times) <= 4
+    assert all(time > 0 for time in times)
+    assert library.calls > len(times)
+
+
+def test_the_first_command_that_fails_ends_the_others(tmp_path: Path) -> None:
+    sleeper = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()));"
+    commands = [
+        ([sys.executable, "-c", sleeper + "time.sleep(60)"], dict(os.environ)),
+        ([sys.executable, "-c", "raise SystemError('no')"], dict(os.environ)),
+    ]
+    error = run_commands(commands, tmp_path / "output", 30.0)
+    assert error == "exit code 1: SystemError: no"
+    if (tmp_path / "pid").exists():
+        pid = int((tmp_path / "pid").read_text() or 0)
+        assert not pid or not Path(f"/proc/{pid}").exists()
+
+
+def test_commands_that_do_not_end_are_ended_at_the_limit(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    error = run_commands([(command, dict(os.environ))], tmp_path / "output", 0.2)
+    assert error is not None
+    assert "not done after" in error
