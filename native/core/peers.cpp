@@ -31,28 +31,37 @@ static_assert(sizeof(PidfdInfo) == 64);
 constexpr std::uint64_t pidfd_info_exit = 1u << 3;
 constexpr unsigned long pidfd_get_info = _IOWR(0xFF, 11, PidfdInfo);
 
-// state letter and start time from /proc/<pid>/stat; the name in it may contain anything.
-bool read_stat(std::int32_t pid, char& state, std::uint64_t& start_time) {
+struct Stat {
+  char state = 0;
+  std::uint64_t start_time = 0;
+  int exit_code = 0;  // wait status of a zombie
+};
+
+// /proc/<pid>/stat, numbered from 1; the name (field 2) may contain anything, also parentheses.
+bool read_stat(std::int32_t pid, Stat& stat) {
   char path[40];
   std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
-  char text[1024];
+  char text[2048];
   const ssize_t got = ::read(fd, text, sizeof text - 1);
   ::close(fd);
   if (got <= 0) return false;
   text[got] = '\0';
   const char* at = std::strrchr(text, ')');
   if (at == nullptr || at[1] == '\0') return false;
-  state = at[2];
   at += 2;
-  for (int field = 3; field < 22 && at != nullptr; ++field) {
+  for (int field = 3; at != nullptr; ++field) {
+    if (field == 3) stat.state = *at;
+    if (field == 22) stat.start_time = std::strtoull(at, nullptr, 10);
+    if (field == 52) {
+      stat.exit_code = static_cast<int>(std::strtol(at, nullptr, 10));
+      return true;
+    }
     at = std::strchr(at, ' ');
     if (at != nullptr) ++at;
   }
-  if (at == nullptr) return false;
-  start_time = std::strtoull(at, nullptr, 10);
-  return true;
+  return false;
 }
 
 // sigabbrev_np() would do, but it needs glibc 2.32.
@@ -79,12 +88,19 @@ const char* signal_name(int number) {
   return nullptr;
 }
 
+std::string in_words(int status) {
+  if (!WIFSIGNALED(status)) return "exited (code " + std::to_string(WEXITSTATUS(status)) + ")";
+  const int number = WTERMSIG(status);
+  const char* name = signal_name(number);
+  return "died (signal " + std::to_string(number) +
+         (name != nullptr ? std::string(", SIG") + name : std::string()) + ")";
+}
+
 }  // namespace
 
 std::uint64_t process_start_time(std::int32_t pid) {
-  char state = 0;
-  std::uint64_t start_time = 0;
-  return read_stat(pid, state, start_time) ? start_time : 0;
+  Stat stat;
+  return read_stat(pid, stat) ? stat.start_time : 0;
 }
 
 Watched::Watched(std::int32_t pid, std::uint64_t start_time)
@@ -113,31 +129,25 @@ bool Watched::is_dead() const {
     pollfd p{fd_, POLLIN, 0};
     return ::poll(&p, 1, 0) > 0;
   }
-  char state = 0;
-  std::uint64_t start_time = 0;
-  if (!read_stat(pid_, state, start_time)) return true;
-  return start_time != start_time_ || state == 'Z' || state == 'X';
+  Stat stat;
+  if (!read_stat(pid_, stat)) return true;
+  return stat.start_time != start_time_ || stat.state == 'Z' || stat.state == 'X';
 }
 
 std::string Watched::how() const {
-  if (fd_ >= 0) {
-    // The kernel tells the exit status once the parent has reaped the process: allow a moment.
-    const std::int64_t until = now_ns() + 100 * ns_per_ms;
-    do {
-      PidfdInfo info{};
-      info.mask = pidfd_info_exit;
-      if (::ioctl(fd_, pidfd_get_info, &info) == 0 && (info.mask & pidfd_info_exit) != 0) {
-        if (WIFSIGNALED(info.exit_code)) {
-          const int number = WTERMSIG(info.exit_code);
-          const char* name = signal_name(number);
-          return "died (signal " + std::to_string(number) +
-                 (name != nullptr ? std::string(", SIG") + name : std::string()) + ")";
-        }
-        return "exited (code " + std::to_string(WEXITSTATUS(info.exit_code)) + ")";
-      }
-      ::usleep(2000);
-    } while (now_ns() < until);
-  }
+  // Until its parent has fetched it, the exit status is in /proc; afterwards the pidfd has it (since
+  // Linux 6.15). In between there is a moment with neither.
+  const std::int64_t until = now_ns() + 100 * ns_per_ms;
+  do {
+    Stat stat;
+    if (read_stat(pid_, stat) && stat.start_time == start_time_ && stat.state == 'Z')
+      return in_words(stat.exit_code);
+    PidfdInfo info{};
+    info.mask = pidfd_info_exit;
+    if (fd_ >= 0 && ::ioctl(fd_, pidfd_get_info, &info) == 0 && (info.mask & pidfd_info_exit) != 0)
+      return in_words(info.exit_code);
+    ::usleep(2000);
+  } while (now_ns() < until);
   return "is gone";
 }
 

@@ -116,10 +116,16 @@ def test_a_death_in_a_collective_names_the_rank_and_its_end(
     ranks: Callable[..., list[Any]], how: str
 ) -> None:
     codes = {"SIGKILL": -signal.SIGKILL, "SIGSEGV": -signal.SIGSEGV, "exit 3": 3}
+    words = {
+        "SIGKILL": "died (signal 9, SIGKILL)",
+        "SIGSEGV": "died (signal 11, SIGSEGV)",
+        "exit 3": "exited (code 3)",
+    }
     results = ranks(one_dies, 3, how=how, op="all_reduce", expect_exit={VICTIM: codes[how]})
     for rank in (0, 2):
         assert results[rank]["peer"] == VICTIM
-        assert results[rank]["text"].startswith(f"rank {VICTIM} ")
+        assert results[rank]["how"] == words[how]
+        assert results[rank]["text"].startswith(f"rank {VICTIM} {words[how]}; ")
         assert results[rank]["waited_s"] < 10  # long before the op's own 60 s
 
 
