@@ -4,6 +4,9 @@ A `Call` holds the user's arrays as they were given, already checked for what on
 alone. Blocks: `inputs` and `outputs` are either one array per block, or one flat array that
 `input_splits`/`output_splits` cut along its first dimension. Ranks in a Call are group ranks.
 
+    In place: `inputs is outputs`, one tuple. all_reduce and reduce may also have an input of their
+    own beside the output: the scaled copy of PREMUL_SUM, with op SUM.
+
     kind            inputs                      outputs
     broadcast       (x,)                        (x,)           same array, in place; root sends
     all_reduce      (x,)                        (x,)           same array, in place

@@ -10,7 +10,7 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from distdbg.errors import UsageError
+from distdbg.errors import DistError, UsageError
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
@@ -120,10 +120,14 @@ def destroy_process_group(group: Group = None) -> None:
 
 def destroy_world(world: World) -> None:
     """Leave all groups, the newest first, and free what the World holds."""
+    first: DistError | None = None
     try:
         while world.groups:
             _, group = world.groups.popitem()
-            group.shutdown()
+            try:
+                group.shutdown()
+            except DistError as error:  # the other groups are left all the same
+                first = first or error
     finally:
         watcher, world.watcher = world.watcher, None
         membership, world.membership = world.membership, None
@@ -135,6 +139,8 @@ def destroy_world(world: World) -> None:
             watcher.close()
         if membership is not None:
             _leave(membership, is_own=world.owns_store)
+    if first is not None:
+        raise first
 
 
 def _check_store_arguments(init_method: str | None, world_size: int, rank: int) -> None:

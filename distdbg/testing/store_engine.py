@@ -57,7 +57,7 @@ class Brought:
 
     what: str
     blocks: list[Block]
-    #: One block per rank, or one flat array; ranks may differ in it.
+    #: One block per rank, or one flat array (on one rank, both are one block).
     is_list: bool
     input_splits: list[int] | None
 
@@ -167,7 +167,7 @@ class StoreEngine:
         if call.kind in (Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER):
             what += f" {_shown(blocks, self._size)}"
         splits = None if call.input_splits is None else list(call.input_splits)
-        return Brought(what, blocks, call.name is None, splits)
+        return Brought(what, blocks, len(call.inputs) == self._size, splits)
 
     def _collective(self, pending: StorePending, brought: Brought, seq: int) -> None:
         call = pending.call

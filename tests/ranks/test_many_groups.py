@@ -113,3 +113,24 @@ def one_dies_before_leaving() -> str:
 def test_destroy_does_not_wait_for_a_dead_rank(ranks: Ranks) -> None:
     results = ranks(one_dies_before_leaving, 2, expect_exit={1: 3}, timeout=4.0)
     assert results[0] == "PeerLost 1"
+
+
+def the_others_go_on() -> list[int]:
+    dist.init_process_group()
+    rank = dist.get_rank()
+    dist.barrier()
+    if rank == 1:
+        os._exit(3)
+    with pytest.raises(dist.PeerLost):
+        dist.all_reduce(np.ones(1))
+    dist.shrink_group([1], shrink_flags=1)
+    x = np.array([rank])
+    dist.all_reduce(x)
+    seen = [dist.get_rank(), dist.get_world_size(), int(x[0])]
+    dist.destroy_process_group()
+    return seen
+
+
+def test_after_a_death_the_others_shrink_the_group_and_go_on(ranks: Ranks) -> None:
+    results = ranks(the_others_go_on, 3, expect_exit={1: 3})
+    assert results == [[0, 2, 2], None, [1, 2, 2]]
