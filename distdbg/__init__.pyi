@@ -2,21 +2,47 @@
 
 from distdbg.errors import (
     CollectiveError as CollectiveError,
+)
+from distdbg.errors import (
     ConfigError as ConfigError,
+)
+from distdbg.errors import (
     DistBackendError as DistBackendError,
+)
+from distdbg.errors import (
     DistError as DistError,
+)
+from distdbg.errors import (
     DistNetworkError as DistNetworkError,
+)
+from distdbg.errors import (
     DistStoreError as DistStoreError,
+)
+from distdbg.errors import (
     InternalError as InternalError,
+)
+from distdbg.errors import (
     MismatchError as MismatchError,
+)
+from distdbg.errors import (
     OpTimeout as OpTimeout,
+)
+from distdbg.errors import (
     PeerLost as PeerLost,
+)
+from distdbg.errors import (
     QueueEmptyError as QueueEmptyError,
+)
+from distdbg.errors import (
     RendezvousError as RendezvousError,
+)
+from distdbg.errors import (
     UsageError as UsageError,
 )
 from distdbg.launch.spawn import (
     spawn as spawn,
+)
+from distdbg.launch.spawn import (
     start_processes as start_processes,
 )
 from distdbg.launch.threads import (
@@ -24,14 +50,32 @@ from distdbg.launch.threads import (
 )
 from distdbg.runtime.backends.registry import (
     Backend as Backend,
+)
+from distdbg.runtime.backends.registry import (
     BackendConfig as BackendConfig,
+)
+from distdbg.runtime.backends.registry import (
     DistributedBackendOptions as DistributedBackendOptions,
+)
+from distdbg.runtime.backends.registry import (
     get_default_backend_for_device as get_default_backend_for_device,
+)
+from distdbg.runtime.backends.registry import (
     is_backend_available as is_backend_available,
+)
+from distdbg.runtime.backends.registry import (
     is_gloo_available as is_gloo_available,
+)
+from distdbg.runtime.backends.registry import (
     is_mpi_available as is_mpi_available,
+)
+from distdbg.runtime.backends.registry import (
     is_nccl_available as is_nccl_available,
+)
+from distdbg.runtime.backends.registry import (
     is_ucc_available as is_ucc_available,
+)
+from distdbg.runtime.backends.registry import (
     is_xccl_available as is_xccl_available,
 )
 from distdbg.runtime.coalescing import (
@@ -39,28 +83,68 @@ from distdbg.runtime.coalescing import (
 )
 from distdbg.runtime.collectives import (
     _all_gather_base as _all_gather_base,
+)
+from distdbg.runtime.collectives import (
     _reduce_scatter_base as _reduce_scatter_base,
+)
+from distdbg.runtime.collectives import (
     all_gather as all_gather,
+)
+from distdbg.runtime.collectives import (
     all_gather_coalesced as all_gather_coalesced,
+)
+from distdbg.runtime.collectives import (
     all_gather_into_tensor as all_gather_into_tensor,
+)
+from distdbg.runtime.collectives import (
     all_gather_single as all_gather_single,
+)
+from distdbg.runtime.collectives import (
     all_reduce as all_reduce,
+)
+from distdbg.runtime.collectives import (
     all_reduce_coalesced as all_reduce_coalesced,
+)
+from distdbg.runtime.collectives import (
     all_to_all as all_to_all,
+)
+from distdbg.runtime.collectives import (
     all_to_all_single as all_to_all_single,
+)
+from distdbg.runtime.collectives import (
     barrier as barrier,
+)
+from distdbg.runtime.collectives import (
     broadcast as broadcast,
+)
+from distdbg.runtime.collectives import (
     gather as gather,
+)
+from distdbg.runtime.collectives import (
     reduce as reduce,
+)
+from distdbg.runtime.collectives import (
     reduce_scatter as reduce_scatter,
+)
+from distdbg.runtime.collectives import (
     reduce_scatter_single as reduce_scatter_single,
+)
+from distdbg.runtime.collectives import (
     reduce_scatter_tensor as reduce_scatter_tensor,
+)
+from distdbg.runtime.collectives import (
     scatter as scatter,
 )
 from distdbg.runtime.debug_level import (
     DebugLevel as DebugLevel,
+)
+from distdbg.runtime.debug_level import (
     get_debug_level as get_debug_level,
+)
+from distdbg.runtime.debug_level import (
     set_debug_level as set_debug_level,
+)
+from distdbg.runtime.debug_level import (
     set_debug_level_from_env as set_debug_level_from_env,
 )
 from distdbg.runtime.future import (
@@ -68,16 +152,32 @@ from distdbg.runtime.future import (
 )
 from distdbg.runtime.group import (
     GroupMember as GroupMember,
+)
+from distdbg.runtime.group import (
     GroupName as GroupName,
+)
+from distdbg.runtime.group import (
     ProcessGroup as ProcessGroup,
+)
+from distdbg.runtime.group import (
     group as group,
 )
 from distdbg.runtime.init import (
     default_pg_timeout as default_pg_timeout,
+)
+from distdbg.runtime.init import (
     destroy_process_group as destroy_process_group,
+)
+from distdbg.runtime.init import (
     init_process_group as init_process_group,
+)
+from distdbg.runtime.init import (
     is_available as is_available,
+)
+from distdbg.runtime.init import (
     is_initialized as is_initialized,
+)
+from distdbg.runtime.init import (
     is_torchelastic_launched as is_torchelastic_launched,
 )
 from distdbg.runtime.monitored_barrier import (
@@ -85,69 +185,149 @@ from distdbg.runtime.monitored_barrier import (
 )
 from distdbg.runtime.objects import (
     all_gather_object as all_gather_object,
+)
+from distdbg.runtime.objects import (
     broadcast_object_list as broadcast_object_list,
+)
+from distdbg.runtime.objects import (
     gather_object as gather_object,
+)
+from distdbg.runtime.objects import (
     recv_object_list as recv_object_list,
+)
+from distdbg.runtime.objects import (
     scatter_object_list as scatter_object_list,
+)
+from distdbg.runtime.objects import (
     send_object_list as send_object_list,
 )
 from distdbg.runtime.options import (
-    AllToAllOptions as AllToAllOptions,
     AllgatherOptions as AllgatherOptions,
+)
+from distdbg.runtime.options import (
     AllreduceCoalescedOptions as AllreduceCoalescedOptions,
+)
+from distdbg.runtime.options import (
     AllreduceOptions as AllreduceOptions,
+)
+from distdbg.runtime.options import (
+    AllToAllOptions as AllToAllOptions,
+)
+from distdbg.runtime.options import (
     BarrierOptions as BarrierOptions,
+)
+from distdbg.runtime.options import (
     BroadcastOptions as BroadcastOptions,
+)
+from distdbg.runtime.options import (
     GatherOptions as GatherOptions,
+)
+from distdbg.runtime.options import (
     ReduceOptions as ReduceOptions,
+)
+from distdbg.runtime.options import (
     ReduceScatterOptions as ReduceScatterOptions,
+)
+from distdbg.runtime.options import (
     ScatterOptions as ScatterOptions,
 )
 from distdbg.runtime.p2p import (
     P2POp as P2POp,
+)
+from distdbg.runtime.p2p import (
     batch_isend_irecv as batch_isend_irecv,
+)
+from distdbg.runtime.p2p import (
     irecv as irecv,
+)
+from distdbg.runtime.p2p import (
     isend as isend,
+)
+from distdbg.runtime.p2p import (
     recv as recv,
+)
+from distdbg.runtime.p2p import (
     send as send,
 )
 from distdbg.runtime.queries import (
     get_backend as get_backend,
+)
+from distdbg.runtime.queries import (
     get_backend_config as get_backend_config,
+)
+from distdbg.runtime.queries import (
     get_global_rank as get_global_rank,
+)
+from distdbg.runtime.queries import (
     get_group_rank as get_group_rank,
+)
+from distdbg.runtime.queries import (
     get_node_local_rank as get_node_local_rank,
+)
+from distdbg.runtime.queries import (
     get_pg_count as get_pg_count,
+)
+from distdbg.runtime.queries import (
     get_process_group_ranks as get_process_group_ranks,
+)
+from distdbg.runtime.queries import (
     get_rank as get_rank,
+)
+from distdbg.runtime.queries import (
     get_world_size as get_world_size,
 )
 from distdbg.runtime.reduce_op import (
     ReduceOp as ReduceOp,
+)
+from distdbg.runtime.reduce_op import (
     make_premul_sum as make_premul_sum,
+)
+from distdbg.runtime.reduce_op import (
     reduce_op as reduce_op,
+)
+from distdbg.runtime.reduce_op import (
     supports_complex as supports_complex,
 )
 from distdbg.runtime.rendezvous import (
     register_rendezvous_handler as register_rendezvous_handler,
+)
+from distdbg.runtime.rendezvous import (
     rendezvous as rendezvous,
 )
 from distdbg.runtime.store import (
     FileStore as FileStore,
+)
+from distdbg.runtime.store import (
     HashStore as HashStore,
+)
+from distdbg.runtime.store import (
     PrefixStore as PrefixStore,
+)
+from distdbg.runtime.store import (
     Store as Store,
+)
+from distdbg.runtime.store import (
     TCPStore as TCPStore,
 )
 from distdbg.runtime.subgroups import (
     new_group as new_group,
+)
+from distdbg.runtime.subgroups import (
     new_subgroups as new_subgroups,
+)
+from distdbg.runtime.subgroups import (
     new_subgroups_by_enumeration as new_subgroups_by_enumeration,
+)
+from distdbg.runtime.subgroups import (
     shrink_group as shrink_group,
+)
+from distdbg.runtime.subgroups import (
     split_group as split_group,
 )
 from distdbg.runtime.work import (
     Work as Work,
+)
+from distdbg.runtime.work import (
     WorkResult as WorkResult,
 )
 from distdbg.runtime.world import (
