@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.ranks]
 if find_spec("torch") is None:
     pytest.skip("torch is not installed", allow_module_level=True)
 
-OURS = ["distdbg", "distdbg on tensors"]
+OURS = ["distdbg", "distdbg on tensors", "distdbg through slots"]
 
 COMMON = settings(
     deadline=None,

@@ -24,7 +24,7 @@ Program = dict[str, Any]
 MAX_DELAY = 5
 """An asynchronous op is waited for at most so many steps later."""
 
-COUNTS = (0, 1, 2, 3, 7, 8, 17, 64, 255, 1000, 4097, 20_000)
+COUNTS = (0, 1, 2, 3, 7, 8, 17, 64, 255, 1000, 4097, 20_000, 65_537)
 """Lengths around the sizes where a library changes its ways."""
 
 

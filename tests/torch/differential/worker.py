@@ -19,7 +19,7 @@ from typing import Any
 from differential.interpret import Interpreter
 from differential.values import Array
 
-SUBJECTS = ("gloo", "gloo that lies", "distdbg", "distdbg on tensors")
+SUBJECTS = ("gloo", "gloo that lies", "distdbg", "distdbg on tensors", "distdbg through slots")
 
 OP_TIMEOUT = timedelta(seconds=20)
 
@@ -36,11 +36,15 @@ def to_tensor(array: Array) -> Any:
 
 def open_subject(name: str) -> tuple[Any, Callable[[Array], Any]]:
     """The module and what turns a NumPy array into what it takes."""
+    if name not in SUBJECTS:
+        raise ValueError(f"unknown subject {name!r}")
     if name.startswith("gloo"):
         import torch
 
         torch.set_num_threads(1)
         return (_Liar() if name == "gloo that lies" else torch.distributed), to_tensor
+    if name == "distdbg through slots":
+        os.environ["DISTDBG_SINGLE_COPY"] = "0"
     import distdbg
 
     return distdbg, to_tensor if name == "distdbg on tensors" else (lambda array: array)
