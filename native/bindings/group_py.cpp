@@ -217,8 +217,10 @@ class GroupHandle {
 
   // `make(call, inputs, outputs)` compiles a Plan when this one was not seen before. Returns whether
   // an output is a stand-in whose `finish` must be called.
-  bool run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t deadline_ns,
+  bool run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
            nb::handle call, nb::handle make, nb::handle describe, bool is_kept) {
+    started_ns_ = now_ns();
+    const std::int64_t deadline_ns = started_ns_ + limit_ns;
     CallHandles handles{call, inputs, outputs, describe};
     // A copy, cheap for its one pointer: another thread may drop the plan from the cache.
     const CompiledPlan compiled = plans_.find(code, handles, make, is_kept);
@@ -251,8 +253,9 @@ class GroupHandle {
   }
 
   OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs,
-                   std::int64_t deadline_ns, nb::handle call, nb::handle make, nb::handle describe,
+                   std::int64_t limit_ns, nb::handle call, nb::handle make, nb::handle describe,
                    bool is_kept) {
+    const std::int64_t deadline_ns = now_ns() + limit_ns;
     const CallHandles handles{call, inputs, outputs, describe};
     const CompiledPlan compiled = plans_.find(code, handles, make, is_kept);
     const Plan& plan = *compiled.plan;
@@ -308,6 +311,8 @@ class GroupHandle {
     return all;
   }
 
+  std::int64_t started_ns() const { return started_ns_; }
+
   std::optional<std::tuple<int, int, int, std::uint64_t, std::string>> cause() const {
     const Cause& c = parts()->group.segment().header().cause;
     if (c.state.load(std::memory_order_acquire) != 2) return std::nullopt;
@@ -316,6 +321,7 @@ class GroupHandle {
 
  private:
   Plans plans_;  // with the GIL held
+  std::int64_t started_ns_ = 0;  // of the last blocking op
   std::uint32_t generation_ = fork_generation();
   std::shared_ptr<Parts> parts_;
 };
@@ -381,6 +387,7 @@ void bind_group(nb::module_& module) {
       .def_prop_ro("fd", [](const GroupHandle& self) { return self.parts()->group.segment().fd(); })
       .def_prop_ro("single_copy",
                    [](const GroupHandle& self) { return self.parts()->group.single_copy(); })
+      .def_prop_ro("started_ns", &GroupHandle::started_ns)
       .def_prop_ro("seq", [](const GroupHandle& self) { return self.parts()->group.seq(); })
       .def_prop_ro("failed_gate",
                    [](const GroupHandle& self) { return self.parts()->group.failed_gate(); })

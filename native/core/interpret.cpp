@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "copy.hpp"
 #include "group.hpp"
 
 namespace distdbg {
@@ -12,6 +13,9 @@ namespace {
 // must be large enough that a system call for each does not matter.
 constexpr std::uint64_t scratch_nbytes = 512 * 1024;
 constexpr std::uint64_t min_piece_nbytes = 32 * 1024;
+
+// An exchange through the slots beats reading the peers directly up to so many rounds.
+constexpr std::uint64_t most_exchange_rounds = 256;
 
 }  // namespace
 
@@ -70,7 +74,7 @@ void Group::pull(const Running& op, const Step& step) {
       local_address(op, step.dst_space, step.dst_block, step.dst_offset, gate_ + 1);
   // Straight into place: the scratch of peer_bytes is the destination itself.
   const std::byte* src = peer_bytes(op, step, peer, 0, step.nbytes, dst);
-  if (src != dst) std::memcpy(dst, src, step.nbytes);
+  if (src != dst) copy_out(dst, src, step.nbytes, op.plan.is_large && step.dst_space != Space::slot);
 }
 
 // Piece by piece, so that what was read from the peers is still in the cache when it is folded.
@@ -110,7 +114,9 @@ std::uint64_t Group::exchange_part() const {
 
 // Then no rank will look at what is staged: one long block is enough for all to read directly.
 bool Group::is_too_long_to_stage(const Running& op) const {
-  const auto is_long = [&](const Cut& cut) { return cut.nbytes > exchange_part(); };
+  const auto is_long = [&](const Cut& cut) {
+    return cut.nbytes > most_exchange_rounds * exchange_part();
+  };
   for (std::uint32_t j = 0; j < size_; ++j)
     if (j != rank_ && is_long(op.plan.in_cuts[j])) return single_copy_;
   return false;
@@ -132,7 +138,7 @@ void Group::stage_exchange(const Running& op, std::uint64_t offset) {
 void Group::exchange(const Running& op, const Wait& wait) {
   std::byte* own = op.own(Space::output, rank_);
   const std::byte* from = op.own(Space::input, rank_);
-  if (own != from) std::memmove(own, from, op.plan.in_cuts[rank_].nbytes);
+  if (own != from) copy_out(own, from, op.plan.in_cuts[rank_].nbytes, op.plan.is_large);
   std::uint64_t largest = 0;
   for (std::uint32_t i = 0; i < size_; ++i) {
     SlotHeader& slot = segment_.slot(i, op.first_gate);
@@ -140,7 +146,7 @@ void Group::exchange(const Running& op, const Wait& wait) {
       if (i != j) largest = std::max(largest, segment_.in_blocks(slot)[j].nbytes);
   }
   const std::uint64_t part = exchange_part();
-  if (single_copy_ && largest > part) {
+  if (single_copy_ && largest > most_exchange_rounds * part) {
     for (std::uint32_t k = 1; k < size_; ++k) {
       const std::uint32_t peer = (rank_ + k) % size_;
       const Block block = peer_block(op, peer, Space::input, rank_);
@@ -157,8 +163,8 @@ void Group::exchange(const Running& op, const Wait& wait) {
     for (std::uint32_t i = 0; i < size_; ++i) {
       const std::uint64_t nbytes = op.plan.out_cuts[i].nbytes;
       if (i != rank_ && offset < nbytes)
-        std::memcpy(op.own(Space::output, i) + offset, segment_.payload(i, gate_) + rank_ * part,
-                    std::min(part, nbytes - offset));
+        copy_out(op.own(Space::output, i) + offset, segment_.payload(i, gate_) + rank_ * part,
+                 std::min(part, nbytes - offset), op.plan.is_large);
     }
   }
 }
@@ -248,7 +254,8 @@ void Group::walk(const Running& op, const Describe& describe, const Wait& wait) 
             local_address(op, step.src_space, step.src_block, step.src_offset, gate_);
         std::byte* dst =
             local_address(op, step.dst_space, step.dst_block, step.dst_offset, gate_ + 1);
-        if (src != dst) std::memmove(dst, src, step.nbytes);
+        if (src != dst)
+          copy_out(dst, src, step.nbytes, plan.is_large && step.dst_space == Space::output);
         break;
       }
       case StepKind::pull: pull(op, step); break;

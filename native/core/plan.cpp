@@ -1,5 +1,6 @@
 #include "plan.hpp"
 
+#include "copy.hpp"
 #include "error.hpp"
 
 namespace distdbg {
@@ -28,6 +29,9 @@ void check_range(const Plan& plan, std::uint64_t slot_nbytes, Space space, std::
 void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
   check(!steps.empty(), "no steps");
   check(in_cuts.size() <= size && out_cuts.size() <= size, "more blocks than ranks");
+  std::uint64_t out_nbytes = 0;
+  for (const Cut& cut : out_cuts) out_nbytes += cut.nbytes;
+  is_large = out_nbytes >= stream_nbytes;
   bool gated = false;
   for (const Step& step : steps) {
     const bool is_local_src = step.kind == StepKind::copy || step.src_space == Space::slot;

@@ -39,7 +39,9 @@ struct Plan {
   ReduceKind reduce = ReduceKind::sum;
   Dtype dtype = Dtype::uint8;
   std::uint64_t fingerprint = 0;
-  bool exchanges = false;  // derived by `finish`
+  // Derived by `finish`.
+  bool exchanges = false;
+  bool is_large = false;  // see stream_nbytes
 
   // Checks what the interpreter relies on; throws Error(Fault::usage).
   void finish(std::uint32_t size, std::uint64_t slot_nbytes);

@@ -26,6 +26,7 @@ from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.plan import Topology
+from distdbg.runtime.plan.problem import SLOTS_NBYTES
 from distdbg.runtime.reduce_op import check_reduce
 
 if TYPE_CHECKING:
@@ -35,8 +36,14 @@ _monotonic_ns = time.monotonic_ns
 _NO_DEADLINE = 2**63 - 1
 
 # On the hot path a global name costs less than an attribute of the enum.
+_ALL_REDUCE = Kind.ALL_REDUCE
+_BARRIER = Kind.BARRIER
 _BROADCAST = Kind.BROADCAST
 _SEND = Kind.SEND
+
+
+#: Through the slots in at most so many rounds; what takes more is read directly.
+_MAX_ROUNDS = 128
 
 
 class CpuEngine:
@@ -67,10 +74,18 @@ class CpuEngine:
             single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
             deadline_ns=_monotonic_ns() + self._timeout_ns,
         )
+        slot_nbytes = slot_nbytes_for(size)
         self._topology = Topology(
-            single_copy=self._group.single_copy, slot_nbytes=slot_nbytes_for(size)
+            single_copy=self._group.single_copy,
+            slot_nbytes=slot_nbytes,
+            # Small slots, as large groups have, make many rounds; each costs a gate.
+            slots_nbytes=min(SLOTS_NBYTES, _MAX_ROUNDS * slot_nbytes),
         )
         self._in_flight: list[CpuPending] = []
+        # Bound once: making a bound method costs as much as a look-up in a large table.
+        self._native_run = self._group.run
+        self._plan_maker = self._make_plan
+        self._describer = self._describe
         self._is_closed = False
 
     @property
@@ -82,27 +97,38 @@ class CpuEngine:
 
     def run(self, call: Call) -> int:
         """Carry out `call`, blocking; a recv returns the group rank it came from."""
-        if call.kind >= _SEND:
+        kind = call.kind
+        if kind >= _SEND:
             return self._run_message(call)
-        inputs, outputs = self._views(call)
-        started_ns = _monotonic_ns()
-        limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
+        # Written out for the usual few arrays: each Python call costs a tenth of the op.
+        outputs = call.outputs
+        if call.inputs is outputs:
+            if kind is _ALL_REDUCE:
+                in_views = out_views = (as_output(outputs[0]),)
+            elif kind is _BARRIER:
+                in_views = out_views = ()
+            else:
+                in_views, out_views = self._views(call)
+        elif len(outputs) == 1 == len(call.inputs):
+            in_views, out_views = (as_input(call.inputs[0]),), (as_output(outputs[0]),)
+        else:
+            in_views, out_views = self._views(call)
         op = call.op
         try:
-            has_stand_ins = self._group.run(
-                call.kind | (call.root + 1) << 16 | (0 if op is None else op.code << 8),
-                inputs,
-                outputs,
-                started_ns + limit_ns,
+            has_stand_ins = self._native_run(
+                kind | (call.root + 1) << 16 | (0 if op is None else op.code << 8),
+                in_views,
+                out_views,
+                self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s),
                 call,
-                self._make_plan,
-                self._describe,
+                self._plan_maker,
+                self._describer,
                 call.input_splits is None and call.output_splits is None,
             )
         except NativeError as error:
-            self._fail(call, error, started_ns)
+            self._fail(call, error, self._group.started_ns)
         if has_stand_ins:
-            _finish(outputs)
+            _finish(out_views)
         return -1
 
     def submit(self, call: Call) -> CpuPending:
@@ -123,7 +149,7 @@ class CpuEngine:
                     call.kind | (op.code << 8 if op is not None else 0) | (call.root + 1) << 16,
                     inputs,
                     outputs,
-                    started_ns + limit_ns,
+                    limit_ns,
                     call,
                     self._make_plan,
                     self._describe,
@@ -163,8 +189,11 @@ class CpuEngine:
     def _views(self, call: Call) -> tuple[tuple[View, ...], tuple[View, ...]]:
         if call.inputs is call.outputs:
             # In place: one view is both. The root of a broadcast only reads its array.
-            is_read_only = call.kind is _BROADCAST and self._rank == call.root
-            views = tuple([(as_input if is_read_only else as_output)(x) for x in call.outputs])
+            views: tuple[View, ...]
+            if call.kind is _BROADCAST and self._rank == call.root:
+                views = (as_input(call.inputs[0]),)
+            else:
+                views = tuple([as_output(x) for x in call.outputs])
             return views, views
         return (
             tuple([as_input(x) for x in call.inputs]),

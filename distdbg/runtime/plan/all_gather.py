@@ -39,7 +39,7 @@ def _plan(
 ) -> Plan:
     rank, largest, own = problem.rank, max(blocks), blocks[problem.rank]
     steps = Steps()
-    if topology.single_copy and largest > topology.move_flat_nbytes:
+    if topology.single_copy and largest > topology.slots_nbytes:
         steps.gate()
         if collects:
             for peer in peers_after(rank, problem.size):

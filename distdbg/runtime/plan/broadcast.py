@@ -21,7 +21,7 @@ def plan_broadcast(problem: Problem, topology: Topology) -> Plan:
     nbytes = problem.out_nbytes[0]
     steps = Steps()
     is_root = problem.rank == problem.root
-    if topology.single_copy and nbytes > topology.move_flat_nbytes:
+    if topology.single_copy and nbytes > topology.slots_nbytes:
         steps.gate()
         if not is_root:
             steps.pull(problem.root, at_input(), at_output(), nbytes)
@@ -46,7 +46,7 @@ def plan_scatter(problem: Problem, topology: Topology) -> Plan:
     nbytes = problem.out_nbytes[0]
     steps = Steps()
     is_root = problem.rank == problem.root
-    if topology.single_copy and nbytes > topology.move_flat_nbytes:
+    if topology.single_copy and nbytes > topology.slots_nbytes:
         steps.gate()
         if is_root:
             steps.copy(at_input(0, problem.rank), at_output(), nbytes)

@@ -20,6 +20,9 @@ from distdbg.runtime.call import Kind
 #: Two elements of the largest dtype, and one cache line: no slot can be smaller.
 MIN_SLOT_NBYTES = 64
 
+#: The default of Topology.slots_nbytes.
+SLOTS_NBYTES = 64 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -39,19 +42,19 @@ class Problem:
 class Topology:
     """What a group can do, and the sizes at which one algorithm takes over from another.
 
-    All ranks of a group hold the same values. The defaults come from measurements on two cores.
+    All ranks of a group hold the same values. The defaults were measured on two cores with two and
+    four ranks: copying twice through slots that stay in the cache beats one copy by the kernel, which
+    has to find and pin the pages of the other process, up to at least 64 MiB.
     """
 
     #: Whether ranks may read each other's INPUT and OUTPUT (process_vm_readv, or one process).
     single_copy: bool
     #: How many bytes one half of a rank's slot holds.
     slot_nbytes: int
-    #: Folds: the slots are folded by every rank that wants the result while it reads at most this.
+    #: all_reduce: every rank folds all slots itself while together they hold at most this.
     fold_flat_nbytes: int = 64 << 10
-    #: Moves: data goes through slots while one rank's share of a slot is at most this.
-    move_flat_nbytes: int = 16 << 10
-    #: all_reduce: above flat and up to this size, both phases go through slots.
-    slots_nbytes: int = 128 << 10
+    #: Data goes through the slots while one rank brings at most this; above, it is read directly.
+    slots_nbytes: int = SLOTS_NBYTES
     #: reduce: from this size on all ranks fold a share each, and root only collects.
     split_nbytes: int = 256 << 10
 

@@ -23,7 +23,7 @@ def plan_reduce(problem: Problem, topology: Topology) -> Plan:
     """The plan for the size at hand."""
     nbytes = problem.in_nbytes[0]
     is_split = nbytes >= max(topology.split_nbytes, 1)
-    if topology.single_copy and nbytes * problem.size > topology.fold_flat_nbytes:
+    if topology.single_copy and nbytes > topology.slots_nbytes:
         return split(problem, topology) if is_split else direct(problem)
     # With two ranks, what root saves of the fold it pays for filling and fetching.
     is_split = is_split and problem.size > 2

@@ -17,7 +17,7 @@ from distdbg.runtime.plan.steps import Plan
 
 def plan_reduce_scatter(problem: Problem, topology: Topology) -> Plan:
     """The plan for the size at hand."""
-    if topology.single_copy and sum(problem.in_nbytes) > topology.fold_flat_nbytes:
+    if topology.single_copy and sum(problem.in_nbytes) > topology.slots_nbytes:
         return direct(problem)
     return slots(problem, topology)
 

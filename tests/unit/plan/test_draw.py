@@ -20,7 +20,7 @@ def test_draw_shows_ranks_side_by_side_and_gates_across() -> None:
 
 
 def test_draw_shows_folds_and_exchanges() -> None:
-    topology = Topology(single_copy=True, slot_nbytes=64, fold_flat_nbytes=0, move_flat_nbytes=0)
+    topology = Topology(single_copy=True, slot_nbytes=64, fold_flat_nbytes=0, slots_nbytes=0)
     fold = [make_plan(uniform_problem(Kind.REDUCE_SCATTER, 0, 2, 8), topology)]
     assert "output 0 [0:8] = fold input 0 [0:8]" in draw(fold)
     exchange = [make_plan(uniform_problem(Kind.ALL_TO_ALL, 0, 2, 8), topology)]

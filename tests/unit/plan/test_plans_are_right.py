@@ -72,7 +72,6 @@ topologies = st.builds(
     single_copy=st.booleans(),
     slot_nbytes=st.one_of(st.integers(64, 600), st.sampled_from([4096, 1 << 16])),
     fold_flat_nbytes=sizes,
-    move_flat_nbytes=sizes,
     slots_nbytes=sizes,
     split_nbytes=sizes,
 )
