@@ -40,29 +40,46 @@ inline void cpu_relax() {
 #endif
 }
 
-// How long a wait stays awake before it sleeps in the kernel. Spinning pays when each rank has a
-// core of its own; yielding pays when ranks share cores, since it hands the core to the rank we
-// wait for. Decided once per group from cores and ranks (distdbg/runtime/backends/waiting.py).
-struct Patience {
-  std::uint32_t spins = 0;       // rounds of cpu_relax
-  std::int64_t yield_ns = 0;     // then sched_yield for this long
-};
+// How a wait stays awake before it sleeps in the kernel. Spinning pays when each rank has a core of its
+// own; yielding pays when ranks share cores, since it hands the core to the rank we wait for. Decided
+// once per group from cores and ranks (distdbg/runtime/backends/waiting.py).
+class Patience {
+ public:
+  Patience(std::uint32_t spins, std::int64_t yield_ns) : spins_(spins), yield_ns_(yield_ns) {}
+  // Copies start afresh.
+  Patience(const Patience& other) : Patience(other.spins_, other.yield_ns_) {}
+  Patience& operator=(const Patience&) = delete;
 
-// Runs `ready` until it is true or patience is used up; returns the last answer.
-template <class Ready>
-bool stay_awake(const Patience& patience, Ready&& ready) {
-  for (std::uint32_t i = 0; i < patience.spins; ++i) {
-    if (ready()) return true;
-    cpu_relax();
-  }
-  if (patience.yield_ns > 0) {
-    const std::int64_t until = now_ns() + patience.yield_ns;
-    do {
+  // Runs `ready` until it is true or patience is used up; returns the last answer.
+  template <class Ready>
+  bool stay_awake(Ready&& ready) const {
+    for (std::uint32_t i = 0; i < spins_; ++i) {
+      if (ready()) return true;
+      cpu_relax();
+    }
+    std::int64_t now = now_ns();
+    if (yield_ns_ == 0 || now < sleeps_until_ns_.load(std::memory_order_relaxed)) return ready();
+    const std::int64_t until = now + yield_ns_;
+    while (now < until) {
       if (ready()) return true;
       ::sched_yield();
-    } while (now_ns() < until);
+      const std::int64_t before = now;
+      now = now_ns();
+      if (now - before > stranger_ns) {
+        // That was no rank doing its part, but a stranger using up its time slice. Yielding to it again
+        // costs as much again; a sleeper gets the core back when it is woken.
+        sleeps_until_ns_.store(now + 50 * ns_per_ms, std::memory_order_relaxed);
+        break;
+      }
+    }
+    return ready();
   }
-  return ready();
-}
+
+ private:
+  static constexpr std::int64_t stranger_ns = 400'000;
+  std::uint32_t spins_;    // rounds of cpu_relax
+  std::int64_t yield_ns_;  // then sched_yield for this long
+  mutable std::atomic<std::int64_t> sleeps_until_ns_{0};
+};
 
 }  // namespace distdbg

@@ -118,7 +118,7 @@ void Group::gate(const Wait& wait, bool in_background) {
   const auto is_needed = [&](std::uint32_t r) {
     return segment_.rank(r).gate.load(std::memory_order_acquire) < number;
   };
-  if (in_background ? !is_open() : !stay_awake(patience_, is_open)) {
+  if (in_background ? !is_open() : !patience_.stay_awake(is_open)) {
     std::int64_t next_check = now_ns() + 20 * ns_per_ms;
     header.sleepers.fetch_add(1, std::memory_order_seq_cst);
     try {

@@ -388,7 +388,7 @@ void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool br
   };
   std::int64_t next_check = now_ns() + 20 * ns_per_ms;
   try {
-    if (!stay_awake(group_.patience(), is_done)) {
+    if (!group_.patience().stay_awake(is_done)) {
       while (!message->done()) {
         sleep(&message->is_done, std::min(wait.deadline_ns - now_ns(), Group::slice_ns));
         if (!message->done()) watch(*message, wait, next_check);

@@ -69,7 +69,7 @@ void Runner::work() {
 
 template <class Ready>
 void Runner::wait_for(const Wait& wait, Ready&& ready) {
-  if (stay_awake(group_.patience(), ready)) return;
+  if (group_.patience().stay_awake(ready)) return;
   std::unique_lock lock(mutex_);
   while (!ready()) {
     const std::int64_t left_ns = wait.deadline_ns - now_ns();
