@@ -20,6 +20,7 @@ from distdbg.runtime.arguments import (
     check_blocks,
     check_dtypes,
     check_list,
+    check_own_block,
     check_rank,
     check_splits,
     check_tag,
@@ -67,12 +68,13 @@ def all_gather(
     timeout_s: float | None = None,
     name: str | None = None,
 ) -> Call:
-    """Collect one block from each rank, one output array per rank."""
+    """Collect one block from each rank, one output array per rank; blocks may differ in size."""
     what = name or "all_gather"
     check_list(what, "tensor_list", outputs, size)
     source = as_input(array)
     targets = [as_output(block) for block in outputs]
-    check_blocks(what, "tensor_list", targets, "tensor", source)
+    check_own_block(what, "tensor_list", targets, rank, "tensor", source)
+    check_apart(what, "tensor_list", targets)
     array = separate(array, source, targets, own=rank)
     return Call(
         Kind.ALL_GATHER, (array,), tuple(outputs), None, -1, -1, 0, None, None, timeout_s, name
@@ -157,16 +159,17 @@ def scatter(
 
 def reduce_scatter(
     size: int,
+    rank: int,
     output: Array,
     inputs: Sequence[Array],
     op: ReduceOp,
     timeout_s: float | None = None,
 ) -> Call:
-    """Reduce the lists block by block; each rank gets the block of its number."""
+    """Reduce the lists block by block; rank r gets block r. Blocks may differ in size."""
     check_list("reduce_scatter", "input_list", inputs, size)
     target = as_output(output)
     sources = [as_input(block) for block in inputs]
-    check_blocks("reduce_scatter", "input_list", sources, "output", target)
+    check_own_block("reduce_scatter", "input_list", sources, rank, "output", target)
     blocks = copied_where_overlapping(inputs, sources, [target])
     parts = [reducible(block, op) for block in blocks]
     blocks, op = tuple(block for block, _ in parts), parts[0][1]

@@ -206,7 +206,7 @@ def reduce_scatter(
     pg = resolve(group, "reduce_scatter")
     if pg is None:
         return None
-    return _run(pg, calls.reduce_scatter(pg.size(), output, input_list, op), async_op)
+    return _run(pg, calls.reduce_scatter(pg.size(), pg.rank(), output, input_list, op), async_op)
 
 
 def reduce_scatter_tensor(

@@ -244,7 +244,7 @@ class GroupMethods:
             op, at = opts.reduceOp, opts.timeout_s
         else:
             op, at = op or opts or ReduceOp.SUM, seconds_or_none(timeout)
-        return self._start(calls.reduce_scatter(self.size(), array, inputs, op, at))
+        return self._start(calls.reduce_scatter(self.size(), self.rank(), array, inputs, op, at))
 
     def reduce_scatter_single(
         self, outputTensor: Array, inputTensor: Array, opts: ReduceScatterOptions | None = None

@@ -165,7 +165,9 @@ class StoreEngine:
         root = "" if call.root < 0 else f" root {call.root}"
         what = f"{call.kind.label}{op}{root}"
         if call.kind in (Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER):
-            what += f" {_shown(blocks, self._size)}"
+            # Blocks of all_gather may differ in size; all ranks expect the same outputs.
+            arrays = call.outputs if call.kind == Kind.ALL_GATHER else call.inputs
+            what += f" {_shown([as_input(array) for array in arrays])}"
         splits = None if call.input_splits is None else list(call.input_splits)
         return Brought(what, blocks, len(call.inputs) == self._size, splits)
 
@@ -405,6 +407,6 @@ def _view(buffer: Buffer) -> Block:
     return flat.reshape(buffer.shape)
 
 
-def _shown(blocks: Sequence[Block], size: int) -> str:
-    dtype = blocks[0].dtype if blocks else ""
-    return f"{dtype}[{sum(block.size for block in blocks)}]"
+def _shown(buffers: Sequence[Buffer]) -> str:
+    dtype = Dtype(buffers[0].dtype).label if buffers else ""
+    return f"{dtype}[{sum(buffer.count for buffer in buffers)}]"
