@@ -184,12 +184,15 @@ def copied_where_overlapping(
     )
 
 
-def reducible(array: Array, op: ReduceOp) -> tuple[Array, ReduceOp]:
+def reducible(what: str, array: Array, op: ReduceOp) -> tuple[Array, ReduceOp]:
     """Check the op for the array's dtype. PREMUL_SUM: (a scaled copy, SUM); else: as they are."""
     if op is _SUM:
         return array, op  # defined for every dtype
     dtype = FROM_NUMPY.get(array.dtype) if type(array) is _ndarray else None
-    check_reduce(op, Dtype(as_input(array).dtype) if dtype is None else dtype)
+    try:
+        check_reduce(op, Dtype(as_input(array).dtype) if dtype is None else dtype)
+    except UsageError as error:
+        raise error.named(what) from error.__cause__
     if op.code != _PREMUL_SUM:
         return array, op
     copy = copy_of(array)
