@@ -21,7 +21,7 @@ alone, indented details, at most one hint. All of them pickle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 def format_ranks(ranks: Iterable[int], limit: int = 8) -> str:
@@ -72,6 +72,13 @@ class UsageError(DistError, ValueError):
     """The call is wrong by itself; nothing was sent."""
 
     exit_code = 2
+
+    def named(self, function: str) -> Self:
+        """Begin the first line with the function that was called, unless it does already."""
+        if not self.what.startswith(function):
+            self.what = f"{function}: {self.what}"
+            self.args = (self.what,)
+        return self
 
 
 class ConfigError(DistError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import pickle
 import secrets
 import signal
 import threading
@@ -185,6 +186,12 @@ def start_processes(
             )
             try:
                 process.start()
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                receiving.close()
+                raise UsageError(
+                    f"spawn: fn and args cannot be sent to a new process: {error}",
+                    hint="define fn at the top of a module, or use run_threads",
+                ) from error
             except BaseException:
                 receiving.close()
                 raise

@@ -94,8 +94,22 @@ def check_blocks(
                 f"{what}: {argument}[{index}] has {block.count} elements, {other} has {like.count}",
                 details=[f"{argument}[{index}] {show(block)}, {other} {show(like)}"],
             )
-    if argument in ("tensor_list", "gather_list"):  # the blocks that are written
+    if argument == "gather_list":  # the blocks that are written
         check_apart(what, argument, blocks)
+
+
+def check_own_block(
+    what: str, argument: str, blocks: Sequence[Buffer], rank: int, other: str, like: Buffer
+) -> None:
+    """Blocks may differ in size; that all ranks mean the same sizes is seen when they meet."""
+    for block in blocks:
+        check_dtypes(what, block, like)
+    if blocks[rank].count != like.count:
+        raise UsageError(
+            f"{what}: {argument}[{rank}] has {blocks[rank].count} elements, "
+            f"{other} of rank {rank} has {like.count}",
+            details=[f"{argument}[{rank}] {show(blocks[rank])}, {other} {show(like)}"],
+        )
 
 
 def check_apart(what: str, argument: str, blocks: Sequence[Buffer]) -> None:
@@ -170,12 +184,15 @@ def copied_where_overlapping(
     )
 
 
-def reducible(array: Array, op: ReduceOp) -> tuple[Array, ReduceOp]:
+def reducible(what: str, array: Array, op: ReduceOp) -> tuple[Array, ReduceOp]:
     """Check the op for the array's dtype. PREMUL_SUM: (a scaled copy, SUM); else: as they are."""
     if op is _SUM:
         return array, op  # defined for every dtype
     dtype = FROM_NUMPY.get(array.dtype) if type(array) is _ndarray else None
-    check_reduce(op, Dtype(as_input(array).dtype) if dtype is None else dtype)
+    try:
+        check_reduce(op, Dtype(as_input(array).dtype) if dtype is None else dtype)
+    except UsageError as error:
+        raise error.named(what) from error.__cause__
     if op.code != _PREMUL_SUM:
         return array, op
     copy = copy_of(array)

@@ -20,8 +20,10 @@ from distdbg.runtime.arguments import (
     check_blocks,
     check_dtypes,
     check_list,
+    check_own_block,
     check_rank,
     check_splits,
+    check_table,
     check_tag,
     copied_where_overlapping,
     reducible,
@@ -36,7 +38,7 @@ from distdbg.runtime.reduce_op import ReduceOp
 
 def all_reduce(array: Array, op: ReduceOp, timeout_s: float | None = None) -> Call:
     """Reduce in place. PREMUL_SUM scales a copy of this rank's part and sums."""
-    source, op = reducible(array, op)
+    source, op = reducible("all_reduce", array, op)
     outputs = (array,)
     inputs = outputs if source is array else (source,)
     return Call(Kind.ALL_REDUCE, inputs, outputs, op, -1, -1, 0, None, None, timeout_s)
@@ -54,7 +56,7 @@ def reduce(
 ) -> Call:
     """Reduce into the root's array."""
     check_rank("reduce", "dst", root, size)
-    source, op = reducible(array, op)
+    source, op = reducible("reduce", array, op)
     outputs = (array,) if rank == root else ()
     return Call(Kind.REDUCE, (source,), outputs, op, root, -1, 0, None, None, timeout_s)
 
@@ -67,12 +69,13 @@ def all_gather(
     timeout_s: float | None = None,
     name: str | None = None,
 ) -> Call:
-    """Collect one block from each rank, one output array per rank."""
+    """Collect one block from each rank, one output array per rank; blocks may differ in size."""
     what = name or "all_gather"
     check_list(what, "tensor_list", outputs, size)
     source = as_input(array)
     targets = [as_output(block) for block in outputs]
-    check_blocks(what, "tensor_list", targets, "tensor", source)
+    check_own_block(what, "tensor_list", targets, rank, "tensor", source)
+    check_apart(what, "tensor_list", targets)
     array = separate(array, source, targets, own=rank)
     return Call(
         Kind.ALL_GATHER, (array,), tuple(outputs), None, -1, -1, 0, None, None, timeout_s, name
@@ -99,6 +102,22 @@ def all_gather_single(
     if overlaps(source, target) and source.address != at:
         array = copy_of(array)
     return Call(Kind.ALL_GATHER, (array,), (output,), None, -1, -1, 0, None, None, timeout_s, name)
+
+
+def all_gather_coalesced(
+    size: int,
+    rank: int,
+    table: Sequence[Sequence[Array]],
+    arrays: Sequence[Array],
+    timeout_s: float | None,
+    name: str,
+) -> list[Call]:
+    """Gather several arrays: table[r][i] becomes input i of rank r."""
+    check_table(name, table, size, len(arrays))
+    return [
+        all_gather(size, rank, [row[i] for row in table], array, timeout_s, name)
+        for i, array in enumerate(arrays)
+    ]
 
 
 def gather(
@@ -157,18 +176,19 @@ def scatter(
 
 def reduce_scatter(
     size: int,
+    rank: int,
     output: Array,
     inputs: Sequence[Array],
     op: ReduceOp,
     timeout_s: float | None = None,
 ) -> Call:
-    """Reduce the lists block by block; each rank gets the block of its number."""
+    """Reduce the lists block by block; rank r gets block r. Blocks may differ in size."""
     check_list("reduce_scatter", "input_list", inputs, size)
     target = as_output(output)
     sources = [as_input(block) for block in inputs]
-    check_blocks("reduce_scatter", "input_list", sources, "output", target)
+    check_own_block("reduce_scatter", "input_list", sources, rank, "output", target)
     blocks = copied_where_overlapping(inputs, sources, [target])
-    parts = [reducible(block, op) for block in blocks]
+    parts = [reducible("reduce_scatter", block, op) for block in blocks]
     blocks, op = tuple(block for block, _ in parts), parts[0][1]
     return Call(Kind.REDUCE_SCATTER, blocks, (output,), op, -1, -1, 0, None, None, timeout_s)
 
@@ -177,7 +197,7 @@ def reduce_scatter_single(
     size: int, output: Array, array: Array, op: ReduceOp, timeout_s: float | None, name: str
 ) -> Call:
     """Reduce one array; each rank gets the part of its number."""
-    array, op = reducible(array, op)
+    array, op = reducible(name, array, op)
     if are_plain(array, output) and array.size == size * output.size:
         return Call(
             Kind.REDUCE_SCATTER, (array,), (output,), op, -1, -1, 0, None, None, timeout_s, name

@@ -96,7 +96,7 @@ def _coalescing_manager(
         yield started
         return
     if pg.collector is not None:
-        raise UsageError(f"a coalescing block is already open on group {pg.group_name!r}")
+        raise UsageError(f"a coalescing block is already open on group {pg.label!r}")
     collector = Collector()
     pg.collector = collector
     try:

@@ -152,14 +152,9 @@ def all_gather_coalesced(
     pg = resolve(group, "all_gather_coalesced")
     if pg is None:
         return None
-    size, rank = pg.size(), pg.rank()
-    arguments.check_table("all_gather_coalesced", output_tensor_lists, size, len(input_tensor_list))
-    all_calls = [
-        calls.all_gather(
-            size, rank, [row[i] for row in output_tensor_lists], array, None, "all_gather_coalesced"
-        )
-        for i, array in enumerate(input_tensor_list)
-    ]
+    all_calls = calls.all_gather_coalesced(
+        pg.size(), pg.rank(), output_tensor_lists, input_tensor_list, None, "all_gather_coalesced"
+    )
     return _finish(start_all(pg, all_calls), async_op)
 
 
@@ -206,7 +201,7 @@ def reduce_scatter(
     pg = resolve(group, "reduce_scatter")
     if pg is None:
         return None
-    return _run(pg, calls.reduce_scatter(pg.size(), output, input_list, op), async_op)
+    return _run(pg, calls.reduce_scatter(pg.size(), pg.rank(), output, input_list, op), async_op)
 
 
 def reduce_scatter_tensor(

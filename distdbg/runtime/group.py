@@ -137,9 +137,12 @@ class ProcessGroup(GroupMethods):
         if self.collector is not None and self.collector.takes(call):
             return self.collector.illegal_work() if async_op else -1
         engine = self._engine or self.engine
-        if async_op:
-            return Work(self, call, engine.submit(call))
-        return engine.run(call)
+        try:
+            if async_op:
+                return Work(self, call, engine.submit(call))
+            return engine.run(call)
+        except UsageError as error:
+            raise error.named(call.name or call.kind.label) from error.__cause__
 
     def rank(self) -> int:
         """Return this rank's number in the group."""
@@ -174,7 +177,7 @@ class ProcessGroup(GroupMethods):
     def shutdown(self) -> None:
         """Leave the group and free what it holds; ops afterwards are a UsageError."""
         engine = self._engine
-        self._engine = ClosedEngine(self.group_name)
+        self._engine = ClosedEngine(self.label)
         if engine is not None:
             engine.close()
 
@@ -230,7 +233,8 @@ class ClosedEngine:
         self._group_name = group_name
 
     def _error(self, call: Call) -> UsageError:
-        return UsageError(f"{call.kind.label} on group {self._group_name!r}, which was destroyed")
+        what = call.name or call.kind.label
+        return UsageError(f"{what} on group {self._group_name!r}, which was destroyed")
 
     def run(self, call: Call) -> int:
         """Refuse."""
@@ -288,7 +292,7 @@ def to_group_rank(
             raise UsageError(f"{what}: give {argument} or group_{argument}, not both")
         if not 0 <= group_rank < group.size():
             raise UsageError(
-                f"{what}: group_{argument}={group_rank} is not in group {group.group_name!r} "
+                f"{what}: group_{argument}={group_rank} is not in group {group.label!r} "
                 f"of {group.size()} ranks"
             )
         return group_rank
@@ -300,6 +304,6 @@ def to_group_rank(
         return group.group_ranks[global_rank]
     except (KeyError, TypeError):
         raise UsageError(
-            f"{what}: rank {global_rank} given as {argument} is not in group {group.group_name!r}",
+            f"{what}: rank {global_rank} given as {argument} is not in group {group.label!r}",
             hint=f"{argument} is a global rank; group_{argument} counts within the group",
         ) from None

@@ -140,15 +140,12 @@ class GroupMethods:
         input_list: Sequence[Array],
         opts: AllgatherOptions | None = None,
     ) -> Work:
-        """Several allgathers; one Work for all. output_lists[i][r] gets input i of rank r."""
-        _check_pairs(output_lists, input_list, "allgather_coalesced")
+        """Several allgathers; one Work for all. output_lists[r][i] gets input i of rank r."""
         at = (opts or AllgatherOptions()).timeout_s
-        size, rank = self.size(), self.rank()
         return self._start_all(
-            [
-                calls.all_gather(size, rank, outputs, array, at)
-                for outputs, array in zip(output_lists, input_list, strict=True)
-            ]
+            calls.all_gather_coalesced(
+                self.size(), self.rank(), output_lists, input_list, at, "allgather_coalesced"
+            )
         )
 
     def all_gather_single(
@@ -244,7 +241,7 @@ class GroupMethods:
             op, at = opts.reduceOp, opts.timeout_s
         else:
             op, at = op or opts or ReduceOp.SUM, seconds_or_none(timeout)
-        return self._start(calls.reduce_scatter(self.size(), array, inputs, op, at))
+        return self._start(calls.reduce_scatter(self.size(), self.rank(), array, inputs, op, at))
 
     def reduce_scatter_single(
         self, outputTensor: Array, inputTensor: Array, opts: ReduceScatterOptions | None = None

@@ -111,7 +111,7 @@ def destroy_process_group(group: Group = None) -> None:
         return
     if world.groups.get(group.group_name) is not group:
         raise UsageError(
-            f"destroy_process_group: group {group.group_name!r} was destroyed before, "
+            f"destroy_process_group: group {group.label!r} was destroyed before, "
             "or belongs to another rank"
         )
     del world.groups[group.group_name]

@@ -82,7 +82,7 @@ def _error(group: ProcessGroup, missing: list[int], limit_s: float) -> OpTimeout
     ranks = [group.ranks[rank] for rank in missing]
     arrived = [rank for rank in group.ranks if rank not in set(ranks)]
     return OpTimeout(
-        f"monitored_barrier on group {group.group_name!r} waited {limit_s:.1f} s for rank"
+        f"monitored_barrier on group {group.label!r} waited {limit_s:.1f} s for rank"
         f"{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}",
         missing=ranks,
         arrived=arrived,

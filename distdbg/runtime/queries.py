@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from distdbg.errors import UsageError
+from distdbg.errors import ConfigError, UsageError
 from distdbg.runtime.backends.registry import Backend
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
 from distdbg.runtime.world import current
@@ -56,6 +56,8 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
     """Return this rank's number on its host, from LOCAL_RANK, else `fallback_rank`."""
     text = os.environ.get("LOCAL_RANK")
     if text is not None:
+        if not text.isdecimal():
+            raise ConfigError(f"the variable LOCAL_RANK={text!r} is not valid; expected a number")
         return int(text)
     if fallback_rank is not None:
         return int(fallback_rank)
@@ -72,7 +74,7 @@ def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
         return pg.group_ranks[global_rank]
     except KeyError:
         raise UsageError(
-            f"get_group_rank: rank {global_rank} is not in group {pg.group_name!r}"
+            f"get_group_rank: rank {global_rank} is not in group {pg.label!r}"
         ) from None
 
 
@@ -81,7 +83,7 @@ def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
     pg = _known(group, "get_global_rank")
     if not 0 <= group_rank < pg.size():
         raise UsageError(
-            f"get_global_rank: {group_rank} is not a rank of group {pg.group_name!r} "
+            f"get_global_rank: {group_rank} is not a rank of group {pg.label!r} "
             f"with {pg.size()} ranks"
         )
     return pg.ranks[group_rank]

@@ -38,6 +38,9 @@ class RedOpType(IntEnum):
         member.factor = None
         return member
 
+    def __str__(self) -> str:
+        return f"RedOpType.{self.name}"
+
     SUM = 0
     AVG = 1
     PRODUCT = 2

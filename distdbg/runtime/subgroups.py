@@ -170,8 +170,7 @@ def shrink_group(
     outside = excluded.difference(range(pg.size()))
     if outside:
         raise UsageError(
-            f"shrink_group: rank {min(outside)} is not in group {pg.group_name!r} "
-            f"of {pg.size()} ranks"
+            f"shrink_group: rank {min(outside)} is not in group {pg.label!r} of {pg.size()} ranks"
         )
     if pg.rank() in excluded:
         raise UsageError(
@@ -257,7 +256,7 @@ def _check_group_ranks(what: str, parent: ProcessGroup, ranks: Sequence[int]) ->
         raise UsageError(f"{what}: the ranks must be some, and different; got {list(ranks)[:8]}")
     if min(ranks) < 0 or max(ranks) >= parent.size():
         raise UsageError(
-            f"{what}: {list(ranks)[:8]} are not all group ranks of {parent.group_name!r} "
+            f"{what}: {list(ranks)[:8]} are not all group ranks of {parent.label!r} "
             f"with {parent.size()} ranks"
         )
     return list(ranks)
@@ -309,7 +308,10 @@ def _next_name(world: World, members: Sequence[int], is_local: bool) -> str:
 def _check_ranks(what: str, default: ProcessGroup, ranks: Sequence[int] | None) -> list[int]:
     if ranks is None:
         return list(default.ranks)
-    members = [int(rank) for rank in ranks]
+    try:
+        members = [int(rank) for rank in ranks]
+    except (TypeError, ValueError):
+        raise UsageError(f"{what}: ranks must be a list of rank numbers, not {ranks!r}") from None
     if not members:
         raise UsageError(f"{what}: the list of ranks is empty")
     if len(set(members)) != len(members):

@@ -2,7 +2,7 @@
 
 It is the reference that other engines are compared with, and needs no native data plane. For each
 collective, every rank publishes what it brings (the kind, the shapes, the bytes), waits for what
-all the others bring, and computes its own result:
+all the others bring, and computes its own result (reference.py):
 
     <seq>/<rank>          what the rank brings, pickled: peers of a store are authenticated
     <seq>/left            a counter; the last to leave deletes the keys of this seq
@@ -20,13 +20,11 @@ import pickle
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from distdbg.errors import (
     CollectiveError,
@@ -42,24 +40,11 @@ from distdbg.runtime.buffers import Buffer, as_input, as_output
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.engine import Pending
-from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.store import Store
 from distdbg.runtime.work import NO_DEADLINE
-
-Block = npt.NDArray[Any]
+from distdbg.testing.reference import Block, Brought, compute
 
 _POLL_S = 0.0003
-
-
-@dataclass(frozen=True)
-class Brought:
-    """What one rank brings to one collective."""
-
-    what: str
-    blocks: list[Block]
-    #: One block per rank, or one flat array (on one rank, both are one block).
-    is_list: bool
-    input_splits: list[int] | None
 
 
 class StorePending:
@@ -165,7 +150,9 @@ class StoreEngine:
         root = "" if call.root < 0 else f" root {call.root}"
         what = f"{call.kind.label}{op}{root}"
         if call.kind in (Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER):
-            what += f" {_shown(blocks, self._size)}"
+            # Blocks of all_gather may differ in size; all ranks expect the same outputs.
+            arrays = call.outputs if call.kind == Kind.ALL_GATHER else call.inputs
+            what += f" {_shown([as_input(array) for array in arrays])}"
         splits = None if call.input_splits is None else list(call.input_splits)
         return Brought(what, blocks, len(call.inputs) == self._size, splits)
 
@@ -182,7 +169,7 @@ class StoreEngine:
                 for name in (*range(self._size), "left"):
                     self._store.delete_key(f"{seq}/{name}")
             self._check_same(call, seq, everyone)
-            _finish(call, _compute(call, self._rank, self._size, everyone))
+            _finish(call, compute(call, self._rank, self._size, everyone))
         except DistError as error:
             pending.error = error
         except Exception as error:  # noqa: BLE001 - the waiting thread raises it
@@ -303,70 +290,6 @@ class StoreEngine:
         return False
 
 
-# --- what each kind computes ---------------------------------------------------------------------
-
-
-def _compute(call: Call, rank: int, size: int, everyone: Sequence[Brought]) -> list[Block]:
-    """Return the output blocks of this rank; [] when it has none."""
-    inputs = [brought.blocks for brought in everyone]
-    kind = call.kind
-    if kind in (Kind.BROADCAST, Kind.SCATTER):
-        blocks = inputs[call.root]
-        return [blocks[rank if kind == Kind.SCATTER else 0]]
-    if kind in (Kind.ALL_REDUCE, Kind.REDUCE):
-        if not call.outputs or call.op is None:
-            return []
-        return [fold(call.op, [blocks[0].reshape(-1) for blocks in inputs])]
-    if kind in (Kind.ALL_GATHER, Kind.GATHER):
-        if not call.outputs:
-            return []
-        return [blocks[0] for blocks in inputs]
-    if kind == Kind.REDUCE_SCATTER and call.op is not None:
-        parts = [_part(brought, rank, size) for brought in everyone]
-        return [fold(call.op, parts)]
-    if kind == Kind.ALL_TO_ALL:
-        return [_part(brought, rank, size) for brought in everyone]
-    return []
-
-
-def _part(brought: Brought, rank: int, size: int) -> Block:
-    """Return the block that is meant for `rank`."""
-    if brought.is_list:
-        return brought.blocks[rank].reshape(-1)
-    array = brought.blocks[0]
-    if brought.input_splits is None:
-        parts: list[Block] = np.split(array.reshape(-1), size)
-        return parts[rank]
-    begin = sum(brought.input_splits[:rank])
-    return array[begin : begin + brought.input_splits[rank]].reshape(-1)
-
-
-_FOLDS: dict[str, Callable[..., Any]] = {
-    "SUM": np.add,
-    "AVG": np.add,
-    "PRODUCT": np.multiply,
-    "MIN": np.minimum,
-    "MAX": np.maximum,
-    "BAND": np.bitwise_and,
-    "BOR": np.bitwise_or,
-    "BXOR": np.bitwise_xor,
-}
-
-
-def fold(op: ReduceOp, parts: Sequence[Block]) -> Block:
-    """Reduce in ascending order of the ranks."""
-    combine = _FOLDS[op.op.name]
-    total: Block = parts[0].copy()
-    for part in parts[1:]:
-        total = combine(total, part).astype(total.dtype)
-    if op.op.name == "AVG":
-        if np.issubdtype(total.dtype, np.integer):
-            whole: Block = np.sign(total) * (np.abs(total) // len(parts))
-            return whole.astype(total.dtype)
-        total = (total / len(parts)).astype(total.dtype)
-    return total
-
-
 def _finish(call: Call, blocks: Sequence[Block]) -> None:
     """Write the blocks one after the other into the outputs."""
     if not blocks or not call.outputs:
@@ -405,6 +328,6 @@ def _view(buffer: Buffer) -> Block:
     return flat.reshape(buffer.shape)
 
 
-def _shown(blocks: Sequence[Block], size: int) -> str:
-    dtype = blocks[0].dtype if blocks else ""
-    return f"{dtype}[{sum(block.size for block in blocks)}]"
+def _shown(buffers: Sequence[Buffer]) -> str:
+    dtype = Dtype(buffers[0].dtype).label if buffers else ""
+    return f"{dtype}[{sum(buffer.count for buffer in buffers)}]"

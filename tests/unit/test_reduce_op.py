@@ -120,3 +120,7 @@ def test_the_old_spelling_works_and_warns() -> None:
         assert reduce_op.__members__ == RedOpType.__members__
     with pytest.raises(AttributeError):
         _ = reduce_op.MEDIAN
+
+
+def test_an_op_prints_its_name_as_in_torch() -> None:
+    assert str(ReduceOp.SUM) == f"{ReduceOp.SUM}" == "RedOpType.SUM"

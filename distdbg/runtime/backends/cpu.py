@@ -28,6 +28,7 @@ from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.problem import SLOTS_NBYTES
 from distdbg.runtime.reduce_op import check_reduce
+from distdbg.runtime.world import current_world
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -243,7 +244,11 @@ class CpuEngine:
             itemsize = Dtype(inputs[0].dtype).itemsize if inputs and inputs[0].dtype >= 0 else 1
             sends = [nbytes // itemsize for _, _, nbytes in in_cuts]
             expects = [nbytes // itemsize for _, _, nbytes in out_cuts]
-        return describe(facts, call.name or call.kind.label, call_site(), sends, expects)
+        function = call.name or call.kind.label
+        comm_name = current_world.get().comm_name
+        if comm_name is not None:
+            function = f"{function} ({comm_name})"
+        return describe(facts, function, call_site(), sends, expects)
 
     # ---------------------------------------------------------------- point to point
 

@@ -171,7 +171,6 @@ class Round:
     def __init__(self, store: Store, number: int, me: Member, hosts: Sequence[str]) -> None:
         self._store = store
         self._prefix = f"{_PREFIX}/{number}"
-        self._number = number
         self._me = me
         self._hosts = hosts
 

@@ -21,8 +21,8 @@ EXCLUDED = {
         "gloo sums and broadcasts the memory between the elements and not all of the elements;"
         " transposed (dense) ones are right and are included for all_reduce and broadcast"
     ),
-    "all_gather, all_to_all of blocks with different shapes": (
-        "gloo raises; all_to_all_single with splits is the uneven form that it has"
+    "all_gather, reduce_scatter, all_to_all of blocks with different shapes": (
+        "gloo raises, or wants one size; all_to_all_single with splits is the uneven form that it has"
     ),
     "all_gather_into_tensor to a stacked or flat output": (
         "gloo wants the blocks along the first dimension, the documentation allows both"

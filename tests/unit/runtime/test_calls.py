@@ -32,8 +32,8 @@ WRONG: dict[str, tuple[Callable[[], Call], str]] = {
     "no list": (lambda: calls.all_gather(1, 0, f(1), f(1)), "must be a list of 1 arrays"),
     "list dtype": (lambda: calls.all_gather(1, 0, [i(1)], f(1)), "int32 and float32"),
     "block size": (
-        lambda: calls.all_gather(2, 0, [f(2), f(3)], f(2)),
-        r"tensor_list\[1\] has 3 elements, tensor has 2",
+        lambda: calls.all_gather(2, 1, [f(2), f(3)], f(2)),
+        r"tensor_list\[1\] has 3 elements, tensor of rank 1 has 2",
     ),
     "blocks share memory": (
         lambda: calls.all_gather(2, 0, [base[:2], base[1:3]], f(2)),
@@ -53,8 +53,8 @@ WRONG: dict[str, tuple[Callable[[], Call], str]] = {
         r"scatter_list\[1\] has 2 elements, tensor has 1",
     ),
     "reduce_scatter sizes": (
-        lambda: calls.reduce_scatter(2, f(1), [f(1), f(2)], SUM),
-        r"input_list\[1\] has 2 elements, output has 1",
+        lambda: calls.reduce_scatter(2, 1, f(1), [f(1), f(2)], SUM),
+        r"input_list\[1\] has 2 elements, output of rank 1 has 1",
     ),
     "reduce_scatter flat": (
         lambda: calls.reduce_scatter_single(2, f(2), f(3), SUM, None, "reduce_scatter_tensor"),

@@ -173,6 +173,48 @@ def test_reduce_scatter_forms_agree(run_ranks: RunRanks, size: int) -> None:
             np.testing.assert_array_equal(result, total[2 * rank : 2 * rank + 2])
 
 
+@pytest.mark.parametrize("counts", [[1, 3, 2], [0, 4, 0], [5000, 1, 70000]])
+def test_all_gather_of_blocks_of_different_sizes(run_ranks: RunRanks, counts: list[int]) -> None:
+    def run(rank: int) -> list[Floats]:
+        blocks = [np.zeros(count, np.float32) for count in counts]
+        dist.all_gather(blocks, mine(rank, counts[rank]))
+        own = blocks[rank]  # in place: the input is its own block of the list
+        dist.all_gather(blocks, own)
+        return blocks
+
+    for blocks in run_ranks(run, 3):
+        for source, block in enumerate(blocks):
+            np.testing.assert_array_equal(block, mine(source, counts[source]))
+
+
+@pytest.mark.parametrize("counts", [[1, 3, 2], [0, 4, 0], [5000, 1, 70000]])
+@pytest.mark.parametrize("op", [dist.ReduceOp.SUM, dist.ReduceOp.MAX])
+def test_reduce_scatter_of_blocks_of_different_sizes(
+    run_ranks: RunRanks, counts: list[int], op: dist.ReduceOp
+) -> None:
+    def run(rank: int) -> Floats:
+        blocks = [mine(rank, count) + to for to, count in enumerate(counts)]
+        out = np.zeros(counts[rank], np.float32)
+        dist.reduce_scatter(out, blocks, op=op)
+        return out
+
+    fold = np.sum if op is dist.ReduceOp.SUM else np.max
+    for rank, out in enumerate(run_ranks(run, 3)):
+        expected = fold([mine(source, counts[rank]) + rank for source in range(3)], axis=0)
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_ranks_that_expect_different_blocks_are_told(run_ranks: RunRanks) -> None:
+    def run(rank: int) -> None:
+        counts = [1, 2, 3 if rank == 2 else 4]
+        blocks = [np.zeros(count, np.float32) for count in counts]
+        with pytest.raises(MismatchError, match="all_gather"):
+            dist.all_gather(blocks, mine(rank, counts[rank]))
+        assert not any(block.any() for block in blocks)
+
+    run_ranks(run, 3)
+
+
 def test_all_to_all_with_blocks_of_any_size(run_ranks: RunRanks) -> None:
     def run(rank: int) -> list[Floats]:
         inputs = [np.full(rank + to, 10 * rank + to, np.float32) for to in range(3)]

@@ -101,9 +101,9 @@ def test_single_and_coalesced_forms(run_ranks: RunRanks) -> None:
         group.allgather_into_tensor_coalesced([flats[3]], [mine]).wait()
         for flat in flats:
             assert flat.tolist() == [0, 1]
-        lists = [[np.zeros(1), np.zeros(1)]]
-        group.allgather_coalesced(lists, [mine]).wait()
-        assert [x[0] for x in lists[0]] == [0, 1]
+        lists = [[np.zeros(1), np.zeros(2)] for _ in range(2)]  # by rank, then by input
+        group.allgather_coalesced(lists, [mine, np.full(2, 5.0 + rank)]).wait()
+        assert [[x.tolist() for x in row] for row in lists] == [[[0], [5, 5]], [[1], [6, 6]]]
         pair = np.array([1.0, 2.0])
         outs = [np.zeros(1) for _ in range(4)]
         group.reduce_scatter_single(outs[0], pair).wait()
@@ -205,3 +205,20 @@ def test_split_and_merge(run_ranks: RunRanks) -> None:
 
     results = run_ranks(run, 4)
     assert sorted(results) == [(0, 4), (1, 4), (2, 4), (3, 4)]
+
+
+def test_errors_of_an_array_begin_with_the_function_and_name_the_group(run_ranks: RunRanks) -> None:
+    def run(rank: int) -> None:
+        x = np.zeros(2, complex)
+        with pytest.raises(UsageError, match=r"^all_reduce: tensor is None"):
+            dist.all_reduce(None)
+        with pytest.raises(UsageError, match=r"^all_reduce: reduce op MAX is not defined"):
+            dist.all_reduce(x, op=dist.ReduceOp.MAX)
+        with pytest.raises(UsageError, match=r"^reduce_scatter_tensor: a reduce op is a ReduceOp"):
+            dist.reduce_scatter_tensor(x[:1], x, op="sum")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"^broadcast: rank 9 given as src .* group 'world'"):
+            dist.broadcast(x, src=9)
+        with pytest.raises(UsageError, match=r"^new_group: ranks must be a list"):
+            dist.new_group(0)  # type: ignore[arg-type]
+
+    run_ranks(run, 2)

@@ -246,3 +246,9 @@ def test_a_world_is_of_the_thread_that_uses_it() -> None:
         thread.join()
         assert seen[0] is not inner
     assert current() is outer
+
+
+def test_a_local_rank_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "x")
+    with pytest.raises(ConfigError, match="LOCAL_RANK='x' is not valid"):
+        dist.get_node_local_rank()
