@@ -287,6 +287,28 @@ class GroupHandle {
     const nb::gil_scoped_release release;
     return p->messages.recv({view.data(), view.nbytes()}, dtype, peer, tag, deadline_ns, is_async);
   }
+  // A blocking send or recv in one call: the group rank it came from. If it fails, `last_message` has
+  // the facts.
+  int transfer(bool is_send, const View& view, int peer, std::int64_t tag, std::int64_t limit_ns) {
+    const std::shared_ptr<Parts> p = parts();
+    const Region region{view.data(), view.nbytes()};
+    const int dtype = view.dtype_code();
+    started_ns_ = now_ns();
+    const std::int64_t deadline_ns = started_ns_ + limit_ns;
+    MessagePointer message;
+    try {
+      const nb::gil_scoped_release release;
+      message = is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, false)
+                        : p->messages.recv(region, dtype, peer, tag, deadline_ns, false);
+      p->messages.wait(message, wait_until(deadline_ns), true);
+    } catch (...) {
+      last_message_ = message;
+      throw;
+    }
+    return message->source;
+  }
+  MessagePointer last_message() const { return last_message_; }
+
   // `breaks`: reaching the deadline breaks the group, because it is the op's own.
   void wait_message(const MessagePointer& message, std::int64_t deadline_ns, bool breaks) const {
     if (message->done()) return message->rethrow();
@@ -322,6 +344,7 @@ class GroupHandle {
  private:
   Plans plans_;  // with the GIL held
   std::int64_t started_ns_ = 0;  // of the last blocking op
+  MessagePointer last_message_;  // that failed while blocking
   std::uint32_t generation_ = fork_generation();
   std::shared_ptr<Parts> parts_;
 };
@@ -374,6 +397,8 @@ void bind_group(nb::module_& module) {
       .def("wait_op", &GroupHandle::wait_op)
       .def("send", &GroupHandle::send)
       .def("recv", &GroupHandle::recv)
+      .def("transfer", &GroupHandle::transfer)
+      .def_prop_ro("last_message", &GroupHandle::last_message)
       .def("wait_message", &GroupHandle::wait_message)
       .def("is_message_done", &GroupHandle::is_message_done)
       .def("facts", &GroupHandle::facts)

@@ -10,6 +10,16 @@ namespace distdbg {
 
 namespace {
 
+// While both sides wait in the op, pushing through the channel overlaps their two copies in the cache and
+// beats one copy by the kernel, up to this size.
+constexpr std::uint64_t most_pushed_nbytes = 4 << 20;
+
+// Pieces of a pushed message: small enough that the receiver starts early.
+constexpr std::uint64_t piece_nbytes(std::uint64_t message_nbytes, std::uint64_t capacity) {
+  return std::min(std::clamp<std::uint64_t>(message_nbytes / 4, 16 * 1024, 64 * 1024),
+                  capacity / 2);
+}
+
 constexpr std::uint64_t padded(std::uint64_t nbytes) { return (nbytes + 7) / 8 * 8; }
 
 }  // namespace
@@ -63,6 +73,7 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
   frame.address = reinterpret_cast<std::uint64_t>(region.data);
   frame.tag = tag;
   frame.dtype = dtype;
+  frame.status = is_async || region.nbytes > most_pushed_nbytes ? Status::taken : Status::push;
   if (to == group_.rank()) {
     const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {
       return (recv->peer == peer || recv->peer == any_source) && recv->tag == tag;
@@ -178,13 +189,10 @@ bool PointToPoint::flush(std::uint32_t peer) {
   }
   while (p.backlog.empty() && !p.streams.empty()) {
     auto& [id, message] = p.streams.front();
-    const std::uint64_t room = p.out.room() / 8 * 8;
-    if (room < sizeof(Frame) + 8) break;
     const std::uint64_t left = message->region.nbytes - message->moved;
-    // Half a channel at most, so that the reader works on one half while we fill the other.
-    const std::uint64_t limit = std::min(room, p.out.capacity() / 2) - sizeof(Frame);
-    const std::uint64_t nbytes = std::min(left, limit);
-    if (nbytes < left && nbytes < p.out.capacity() / 8) break;  // wait for a decent piece
+    const std::uint64_t most = piece_nbytes(message->region.nbytes, p.out.capacity());
+    const std::uint64_t nbytes = std::min(left, most - sizeof(Frame));
+    if (p.out.room() < sizeof(Frame) + padded(nbytes)) break;  // until the reader has made room
     Frame frame{};
     frame.type = FrameType::data;
     frame.id = id;
@@ -297,7 +305,8 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
   }
   if (is_self || offer.payload_nbytes == offer.nbytes) {
     if (offer.nbytes > 0) std::memcpy(recv->region.data, payload, offer.nbytes);
-  } else if (group_.single_copy() || group_.shares_memory_with(peer)) {
+  } else if (group_.shares_memory_with(peer) ||
+             (group_.single_copy() && (recv->is_async || offer.status != Status::push))) {
     try {
       group_.read_peer(peer, offer.address, recv->region.data, offer.nbytes);
     } catch (...) {

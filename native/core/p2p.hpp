@@ -8,7 +8,8 @@
 //   offset 0  type u32 | status u32 | id u64 | nbytes u64 | address u64 | tag i64 | dtype i32
 //          44 payload_nbytes u32 | padding to 64, then payload, padded to 8
 //
-//   OFFER   sender -> receiver: id, nbytes, dtype, tag, address; payload: the data when it is short
+//   OFFER   sender -> receiver: id, nbytes, dtype, tag, address; payload: the data when it is short;
+//           status push when the sender waits in the op and could push at once
 //   ANSWER  receiver -> sender: id and status: taken, push (send the data as frames), or mismatch
 //           (then nbytes and dtype are what the receiver wanted)
 //   DATA    sender -> receiver: id and the next bytes, after an answer "push"

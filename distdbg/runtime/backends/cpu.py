@@ -85,6 +85,7 @@ class CpuEngine:
         self._in_flight: list[CpuPending] = []
         # Bound once: making a bound method costs as much as a look-up in a large table.
         self._native_run = self._group.run
+        self._native_transfer = self._group.transfer
         self._plan_maker = self._make_plan
         self._describer = self._describe
         self._is_closed = False
@@ -262,21 +263,18 @@ class CpuEngine:
         return post(view, view.dtype, call.peer, call.tag, deadline_ns, is_async), view
 
     def _run_message(self, call: Call) -> int:
+        is_send = call.kind is _SEND
+        view = as_input(call.inputs[0]) if is_send else as_output(call.outputs[0])
         limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
-        started_ns = _monotonic_ns()
-        deadline_ns = started_ns + limit_ns
-        message = None
         try:
-            message, view = self._post(call, deadline_ns, is_async=False)
-            if not message.done:
-                self._group.wait_message(message, deadline_ns, True)
-            else:
-                self._group.wait_message(message, _NO_DEADLINE, True)
+            source = self._native_transfer(is_send, view, call.peer, call.tag, limit_ns)
         except NativeError as error:
-            self._fail(call, error, started_ns, message)
-        if call.kind is Kind.RECV:
-            _finish((view,))
-        return message.source if call.kind is Kind.RECV else -1
+            self._fail(call, error, self._group.started_ns, self._group.last_message)
+        if view.finish is not None and not is_send:
+            view.finish()
+        return source
+
+    # ------------------------------------------------------------------------ errors
 
     def _fail(
         self, call: Call, error: NativeError, started_ns: int, message: Message | None = None

@@ -39,8 +39,8 @@ def slot_nbytes_for(size: int) -> int:
 
 def channel_nbytes_for(size: int) -> int:
     """One direction of one pair; a power of two. There are size * size of them."""
-    nbytes = 64 << 10
-    while nbytes > (4 << 10) and nbytes * size * size > (256 << 20):
+    nbytes = 256 << 10
+    while nbytes > (4 << 10) and nbytes * size * size > (64 << 20):
         nbytes //= 2
     return nbytes
 
