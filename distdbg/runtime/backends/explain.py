@@ -158,7 +158,9 @@ def _hint(differing: Sequence[str], odd: Sequence[int]) -> str | None:
     if "kind" in differing:
         return f"some branch{where} calls other ops, or skips one: compare the lines above"
     if "shape" in differing or "counts" in differing:
-        return f"look at what decides the size of the arrays{where}; pad or drop a shorter last batch"
+        return (
+            f"look at what decides the size of the arrays{where}; pad or drop a shorter last batch"
+        )
     if "dtype" in differing:
         return f"convert the arrays{where} to one dtype"
     return None
