@@ -9,6 +9,9 @@ class Error(RuntimeError):
     fault: str
     error_number: int
     peer: int
+    seq: int
+    gate: int
+    descriptions: list[bytes]
 
 class View:
     def __init__(self, obj: Any, writable: bool, dtype_code: int = -1) -> None: ...
@@ -155,9 +158,3 @@ class Group:
 
     @property
     def seq(self) -> int: ...
-
-    @property
-    def failed_gate(self) -> int: ...
-
-    @property
-    def descriptions(self) -> list: ...

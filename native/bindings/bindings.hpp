@@ -3,11 +3,34 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cxxabi.h>
+#include <unistd.h>
+
 #include "clock.hpp"
 
 namespace distdbg {
 
 namespace nb = nanobind;
+
+// Like nb::gil_scoped_release, for daemon threads too: up to Python 3.13, taking the GIL back while the
+// interpreter ends unwinds the thread (pthread_exit), which no C++ frame above lets through. It
+// stays here instead until the process is gone, as Python does itself since 3.14.
+class ReleaseGil {
+ public:
+  ReleaseGil() : state_(PyEval_SaveThread()) {}
+  ReleaseGil(const ReleaseGil&) = delete;
+  ReleaseGil& operator=(const ReleaseGil&) = delete;
+  ~ReleaseGil() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (const abi::__forced_unwind&) {
+      for (;;) ::pause();
+    }
+  }
+
+ private:
+  PyThreadState* state_;
+};
 
 void bind_errors(nb::module_& module);
 void bind_reduce(nb::module_& module);

@@ -49,6 +49,13 @@ void bind_errors(nb::module_& module) {
       instance.attr("fault") = fault_name(error.fault());
       instance.attr("error_number") = error.error_number();
       instance.attr("peer") = error.peer();
+      instance.attr("seq") = error.seq;
+      instance.attr("gate") = error.gate;
+      nb::list descriptions;
+      if (error.descriptions)
+        for (const std::string& text : *error.descriptions)
+          descriptions.append(nb::bytes(text.data(), text.size()));
+      instance.attr("descriptions") = descriptions;
       PyErr_SetObject(error_class, instance.ptr());
     }
   });

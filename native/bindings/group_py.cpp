@@ -210,7 +210,7 @@ class GroupHandle {
   void close() {
     if (!parts_ || is_forked()) return;
     std::shared_ptr<Parts> last = std::exchange(parts_, nullptr);
-    const nb::gil_scoped_release release;
+    const ReleaseGil release;
     last->group.leave();
     last.reset();
   }
@@ -229,14 +229,14 @@ class GroupHandle {
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
     const std::shared_ptr<Parts> p = parts();
     if (p->runner.is_idle()) {
-      const nb::gil_scoped_release release;
+      const ReleaseGil release;
       p->group.run(plan, Describe{&call_describe, &handles}, in.span(), out.span(),
                  wait_until(deadline_ns), false);
       return out.is_stand_in();
     }
     // Behind the asynchronous ones, in order, and on their thread: it cannot ask Python later.
     std::string words = handles.words();
-    const nb::gil_scoped_release release;
+    const ReleaseGil release;
     const OpPointer op =
         p->runner.submit(compiled.plan, std::move(words), in.copy(), out.copy(), deadline_ns);
     try {
@@ -263,7 +263,7 @@ class GroupHandle {
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
     std::string words = handles.words();
     const std::shared_ptr<Parts> p = parts();
-    const nb::gil_scoped_release release;
+    const ReleaseGil release;
     return p->runner.submit(compiled.plan, std::move(words), in.copy(), out.copy(), deadline_ns);
   }
 
@@ -271,20 +271,20 @@ class GroupHandle {
   void wait_op(const OpPointer& op, std::int64_t deadline_ns) const {
     if (op->done()) return op->rethrow();
     const std::shared_ptr<Parts> p = parts();
-    const nb::gil_scoped_release release;
+    const ReleaseGil release;
     p->runner.wait(*op, wait_until(deadline_ns));
   }
 
   MessagePointer send(const View& view, int dtype, int peer, std::int64_t tag,
                       std::int64_t deadline_ns, bool is_async) const {
     const std::shared_ptr<Parts> p = parts();
-    const nb::gil_scoped_release release;
+    const ReleaseGil release;
     return p->messages.send({view.data(), view.nbytes()}, dtype, peer, tag, deadline_ns, is_async);
   }
   MessagePointer recv(const View& view, int dtype, int peer, std::int64_t tag,
                       std::int64_t deadline_ns, bool is_async) const {
     const std::shared_ptr<Parts> p = parts();
-    const nb::gil_scoped_release release;
+    const ReleaseGil release;
     return p->messages.recv({view.data(), view.nbytes()}, dtype, peer, tag, deadline_ns, is_async);
   }
   // A blocking send or recv in one call: the group rank it came from. If it fails, `last_message` has
@@ -297,7 +297,7 @@ class GroupHandle {
     const std::int64_t deadline_ns = started_ns_ + limit_ns;
     MessagePointer message;
     try {
-      const nb::gil_scoped_release release;
+      const ReleaseGil release;
       message = is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, false)
                         : p->messages.recv(region, dtype, peer, tag, deadline_ns, false);
       p->messages.wait(message, wait_until(deadline_ns), true);
@@ -313,13 +313,13 @@ class GroupHandle {
   void wait_message(const MessagePointer& message, std::int64_t deadline_ns, bool breaks) const {
     if (message->done()) return message->rethrow();
     const std::shared_ptr<Parts> p = parts();
-    const nb::gil_scoped_release release;
+    const ReleaseGil release;
     p->messages.wait(message, wait_until(deadline_ns), breaks);
   }
   bool is_message_done(const MessagePointer& message) const {
     if (message->done()) return true;
     const std::shared_ptr<Parts> p = parts();
-    const nb::gil_scoped_release release;
+    const ReleaseGil release;
     return p->messages.is_done(message);
   }
 
@@ -389,7 +389,7 @@ void bind_group(nb::module_& module) {
       .def("join",
            [](const GroupHandle& self, std::int64_t deadline_ns) {
              const std::shared_ptr<Parts> p = self.parts();
-             const nb::gil_scoped_release release;
+             const ReleaseGil release;
              p->group.join(wait_until(deadline_ns));
            })
       .def("run", &GroupHandle::run)
@@ -413,15 +413,7 @@ void bind_group(nb::module_& module) {
       .def_prop_ro("single_copy",
                    [](const GroupHandle& self) { return self.parts()->group.single_copy(); })
       .def_prop_ro("started_ns", &GroupHandle::started_ns)
-      .def_prop_ro("seq", [](const GroupHandle& self) { return self.parts()->group.seq(); })
-      .def_prop_ro("failed_gate",
-                   [](const GroupHandle& self) { return self.parts()->group.failed_gate(); })
-      .def_prop_ro("descriptions", [](const GroupHandle& self) {
-        nb::list all;
-        for (const std::string& text : self.parts()->group.descriptions())
-          all.append(nb::bytes(text.data(), text.size()));
-        return all;
-      });
+      .def_prop_ro("seq", [](const GroupHandle& self) { return self.parts()->group.seq(); });
 }
 
 }  // namespace distdbg

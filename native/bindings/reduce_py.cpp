@@ -63,7 +63,7 @@ void scale_view(int dtype, const View& dst, const View& src, double factor) {
 
 void bind_reduce(nb::module_& module) {
   bind_view(module);
-  using NoGil = nb::call_guard<nb::gil_scoped_release>;
+  using NoGil = nb::call_guard<ReleaseGil>;
   module.def("reduce", &reduce_views, nb::arg("kind"), nb::arg("dtype"), nb::arg("dst"),
              nb::arg("a"), nb::arg("b"), NoGil());
   module.def("fold", &fold_views, nb::arg("kind"), nb::arg("dtype"), nb::arg("dst"),

@@ -22,7 +22,7 @@ nb::tuple call(StoreClient& client, int op, std::int64_t number, const nb::tuple
   for (nb::handle field : fields) views.push_back(view(nb::cast<nb::bytes>(field)));
   StoreReply reply;
   {
-    nb::gil_scoped_release released;
+    ReleaseGil released;
     reply = client.call(static_cast<StoreOp>(op), number, views, wait_until(deadline_ns));
   }
   nb::list values;
@@ -48,7 +48,7 @@ void bind_store(nb::module_& module) {
           },
           nb::arg("listen_fd"), nb::arg("token"), nb::kw_only(), nb::arg("key_nbytes"),
           nb::arg("value_nbytes"), nb::arg("shares_port"), nb::arg("proof_timeout_ns"))
-      .def("close", &StoreServer::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &StoreServer::close, nb::call_guard<ReleaseGil>())
       .def("count_clients", &StoreServer::count_clients);
 
   nb::class_<StoreClient>(module, "StoreClient")
@@ -62,10 +62,10 @@ void bind_store(nb::module_& module) {
           [](StoreClient& client, std::int64_t deadline_ns) {
             client.connect(wait_until(deadline_ns));
           },
-          nb::arg("deadline_ns"), nb::call_guard<nb::gil_scoped_release>())
+          nb::arg("deadline_ns"), nb::call_guard<ReleaseGil>())
       .def("call", &call, nb::arg("op"), nb::arg("number"), nb::arg("fields"),
            nb::arg("deadline_ns"))
-      .def("close", &StoreClient::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &StoreClient::close, nb::call_guard<ReleaseGil>())
       .def_prop_ro("key_nbytes", [](const StoreClient& c) { return c.limits().key_nbytes; })
       .def_prop_ro("value_nbytes", [](const StoreClient& c) { return c.limits().value_nbytes; });
 }

@@ -5,7 +5,10 @@
 #pragma once
 
 #include <stdexcept>
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace distdbg {
 
@@ -28,6 +31,11 @@ class Error : public std::runtime_error {
   Fault fault() const { return fault_; }
   int error_number() const { return error_number_; }  // errno, or 0
   int peer() const { return peer_; }                  // group rank at fault, or -1
+
+  // Of the op that failed, kept here because the group has gone on when an asynchronous op is asked.
+  std::uint64_t seq = 0;   // 0: not known
+  std::uint64_t gate = 0;  // the gate it waited at; ranks whose gate is lower had not arrived
+  std::shared_ptr<const std::vector<std::string>> descriptions;  // after a mismatch, by rank
 
  private:
   Fault fault_;

@@ -101,16 +101,20 @@ void Group::try_single_copy(const Wait& wait) {
 void Group::gate(const Wait& wait, bool in_background) {
   Header& header = segment_.header();
   const std::uint64_t number = gate_ + 1;
-  segment_.rank(rank_).gate.store(number, std::memory_order_release);
+  // After the arrival, never before: a rank that is killed in between would count as come to a gate
+  // that can never open, and nobody would look whether it is alive.
+  const auto tell = [&] { segment_.rank(rank_).gate.store(number, std::memory_order_release); };
   // acq_rel: the last arrival acquires what every earlier one wrote, and hands it on by `epoch`.
   const std::uint64_t arrived = header.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
   if (arrived == number * size_) {
     header.epoch.store(static_cast<std::uint32_t>(number), std::memory_order_seq_cst);
+    tell();
     // seq_cst pairs with the sleeper: it raises `sleepers`, then looks at `epoch`.
     if (header.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(header.epoch);
     gate_ = number;
     return;
   }
+  tell();
   const auto before = static_cast<std::uint32_t>(gate_);
   const auto is_open = [&] {
     return header.epoch.load(std::memory_order_acquire) != before;
@@ -130,14 +134,27 @@ void Group::gate(const Wait& wait, bool in_background) {
       }
     } catch (const Error& error) {
       header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-      failed_gate_ = number;
-      if (error.fault() == Fault::timeout)
+      const bool has_passed = !withdraw(number);
+      if (error.fault() != Fault::timeout) throw;
+      if (!has_passed) {
         break_group(Fault::timeout, -1, "timed out");
-      throw;
+        throw;
+      }
+      gate_ = number;  // the last rank came just in time
+      return;
     }
     header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }
   gate_ = number;
+}
+
+// Takes back this rank's arrival at gate `number`, so that it stays shut; false: it has opened.
+bool Group::withdraw(std::uint64_t number) {
+  std::atomic<std::uint64_t>& arrivals = segment_.header().arrivals;
+  std::uint64_t seen = arrivals.load(std::memory_order_acquire);
+  while (seen < number * size_)
+    if (arrivals.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel)) return true;
+  return false;
 }
 
 void Group::break_group(Fault fault, int culprit, const std::string& text) {
@@ -219,6 +236,8 @@ void Group::read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into
         break_group(Fault::peer_lost, static_cast<int>(peer), watched_[peer].how());
         throw_cause(true);
       }
+      // Who gave up an op may have unmapped its arrays since; then it has said why.
+      if (is_broken()) throw_cause(true);
       const std::string what = std::string("reading the memory of a peer: ") + std::strerror(number);
       break_group(Fault::system, static_cast<int>(peer), what);
       throw Error(Fault::system, what, number, static_cast<int>(peer));

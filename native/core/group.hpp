@@ -8,7 +8,9 @@
 // it must have passed gate g+1, which all ranks reach only after they have read it.
 //
 // Failure. Whoever notices first (deadline, dead peer, abort, Ctrl-C) writes the cause into the
-// header and wakes everybody; all ranks raise the same cause, then and at every later call.
+// header and wakes everybody; all ranks raise the same cause, then and at every later call. Who gives up
+// at a gate takes its arrival back: peers may be reading its arrays still, and must not pass that gate
+// and take for good what they read after it has returned.
 #pragma once
 
 #include <atomic>
@@ -58,8 +60,8 @@ class Group {
   // Announces this rank and waits for all; then finds out whether all can read each other's memory.
   void join(const Wait& wait);
 
-  // Runs one plan; at a mismatch throws Error(Fault::mismatch), after which `descriptions()` holds
-  // every rank's own description of its call, and the group is still usable.
+  // Runs one plan; at a mismatch throws Error(Fault::mismatch) that brings every rank's own
+  // description of its call, and the group is still usable.
   void run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
            std::span<const Region> outputs, const Wait& wait, bool in_background);
 
@@ -79,12 +81,9 @@ class Group {
   std::uint64_t seq() const { return seq_; }
   Segment& segment() { return segment_; }
   const Patience& patience() const { return patience_; }
-  std::vector<std::string> descriptions() const { return descriptions_; }
   RankFacts facts(std::uint32_t r) const;
   // Throws unless this process and rank may still use the group.
   void check_usable() const;
-  // The gate that the last failed wait was for: ranks whose gate is lower had not arrived.
-  std::uint64_t failed_gate() const { return failed_gate_; }
 
   // What every sleeping wait does at least each 50 ms: throws when broken, past the deadline,
   // interrupted, or when `is_needed(peer)` and that peer is gone.
@@ -103,9 +102,11 @@ class Group {
 
   void walk(const Running& op, const Describe& describe, const Wait& wait);
   void gate(const Wait& wait, bool in_background);
+  bool withdraw(std::uint64_t number);
   void attach(const Wait& wait);
   void try_single_copy(const Wait& wait);
-  void exchange_descriptions(const std::string& own, const Wait& wait, bool in_background);
+  std::vector<std::string> exchange_descriptions(const std::string& own, const Wait& wait,
+                                                 bool in_background);
   std::uint64_t exchange_part() const;
   bool is_too_long_to_stage(const Running& op) const;
   void stage_exchange(const Running& op, std::uint64_t offset);
@@ -128,8 +129,6 @@ class Group {
   std::mutex mutex_;  // one op at a time; protects everything below
   std::uint64_t gate_ = 0;
   std::uint64_t seq_ = 0;
-  std::uint64_t failed_gate_ = 0;
-  std::vector<std::string> descriptions_;
   std::unique_ptr<std::byte[]> scratch_;
   std::vector<const void*> sources_;
   std::vector<Watched> watched_;

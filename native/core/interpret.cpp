@@ -171,7 +171,8 @@ void Group::exchange(const Running& op, const Wait& wait) {
 
 // The slow path after a difference: every rank publishes its description in its slot, piece by
 // piece with the length first, and reads all the others'.
-void Group::exchange_descriptions(const std::string& own, const Wait& wait, bool in_background) {
+std::vector<std::string> Group::exchange_descriptions(const std::string& own, const Wait& wait,
+                                                      bool in_background) {
   const std::uint64_t room = segment_.slot_nbytes() - sizeof(std::uint64_t);
   std::vector<std::string> all(size_);
   std::uint64_t longest = 1;
@@ -192,7 +193,7 @@ void Group::exchange_descriptions(const std::string& own, const Wait& wait, bool
                       std::min(room, total - offset));
     }
   }
-  descriptions_ = std::move(all);
+  return all;
 }
 
 void Group::run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
@@ -217,7 +218,9 @@ void Group::run(const Plan& plan, const Describe& describe, std::span<const Regi
   if (plan.exchanges && !is_too_long_to_stage(op)) stage_exchange(op, 0);
   try {
     walk(op, describe, wait);
-  } catch (const Error& error) {
+  } catch (Error& error) {
+    error.seq = seq_;
+    error.gate = gate_ + 1;
     // After a mismatch all ranks stand at the same gate again; after anything else they do not.
     if (error.fault() != Fault::mismatch)
       break_group(error.fault(), static_cast<int>(rank_), error.what());
@@ -243,8 +246,9 @@ void Group::walk(const Running& op, const Describe& describe, const Wait& wait) 
           try {
             if (!agree) throw Error(Fault::mismatch, "fingerprints differ");
             if (plan.exchanges) check_exchange_sizes(op);
-          } catch (const Error&) {
-            exchange_descriptions(describe.make(describe.context), wait, op.in_background);
+          } catch (Error& error) {
+            error.descriptions = std::make_shared<const std::vector<std::string>>(
+                exchange_descriptions(describe.make(describe.context), wait, op.in_background));
             throw;
           }
         }

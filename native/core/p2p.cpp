@@ -309,6 +309,9 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
              (group_.single_copy() && (recv->is_async || offer.status != Status::push))) {
     try {
       group_.read_peer(peer, offer.address, recv->region.data, offer.nbytes);
+      // A sender that gave up breaks the group before its array is its own again: what we read may
+      // not be what it meant to send.
+      if (group_.is_broken()) group_.throw_cause(true);
     } catch (...) {
       complete(recv, std::current_exception());
       return;
@@ -400,14 +403,19 @@ void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool br
     if (!group_.patience().stay_awake(is_done)) {
       while (!message->done()) {
         sleep(&message->is_done, std::min(wait.deadline_ns - now_ns(), Group::slice_ns));
-        if (!message->done()) watch(*message, wait, next_check);
+        if (message->done()) break;
+        if (!breaks && wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
+        watch(*message, breaks ? wait : Wait{wait.deadline_ns, nullptr}, next_check);
       }
     }
   } catch (const Error& error) {
     const std::lock_guard lock(mutex_);
+    const bool is_ours_alone = error.fault() == Fault::timeout || error.fault() == Fault::interrupted;
+    // Another thread may have carried it through in the meantime.
+    if (message->done() && error.fault() == Fault::timeout) return message->rethrow();
     if (error.fault() == Fault::timeout && breaks)
       group_.break_group(Fault::timeout, message->peer, "timed out");
-    if (breaks || error.fault() != Fault::timeout) {
+    if (breaks || !is_ours_alone) {
       forget(message);
       message->finish(std::current_exception());
     }
@@ -454,11 +462,16 @@ void PointToPoint::work() {
       unfinished = unfinished_async_;
     }
     sleep(nullptr, Group::slice_ns);
+    // Whether a peer is alive is asked every 100 ms, once for all messages with it (the last place is
+    // that of any source).
+    std::vector<std::int64_t> next_checks(peers_.size() + 1, next_check);
+    if (now_ns() >= next_check) next_check = now_ns() + 100 * ns_per_ms;
     for (const MessagePointer& message : unfinished) {
       if (message->done()) continue;
+      const auto peer = message->peer == any_source ? peers_.size()
+                                                    : static_cast<std::size_t>(message->peer);
       try {
-        // Only the first one looks for deaths in this round; the next round starts with another.
-        watch(*message, Wait{message->deadline_ns, nullptr}, next_check);
+        watch(*message, Wait{message->deadline_ns, nullptr}, next_checks[peer]);
       } catch (const Error& error) {
         if (error.fault() == Fault::timeout)
           group_.break_group(Fault::timeout, message->peer, "timed out");

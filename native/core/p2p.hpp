@@ -62,7 +62,7 @@ class PointToPoint {
   MessagePointer recv(Region region, int dtype, int peer, std::int64_t tag,
                       std::int64_t deadline_ns, bool is_async);
   // Blocks until done and throws its error. A timeout of the op itself breaks the group; one of
-  // `wait` alone (Work.wait(timeout)) leaves the op going.
+  // `wait` alone (Work.wait(timeout)) leaves the op going, and so does Ctrl-C there.
   void wait(const MessagePointer& message, const Wait& wait, bool breaks);
   bool is_done(const MessagePointer& message);
   bool is_idle();

@@ -27,9 +27,7 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, std::string descripti
   op->deadline_ns = deadline_ns;
   const std::lock_guard lock(mutex_);
   group_.check_usable();
-  queue_.push_back({op, std::move(plan), std::move(description), std::move(inputs),
-                    std::move(outputs)});
-  unfinished_.fetch_add(1, std::memory_order_acq_rel);
+  // First, since it may fail: then nothing must be left in the queue.
   if (!thread_.joinable()) {
     // Signals belong to the threads that Python knows.
     sigset_t all;
@@ -39,6 +37,9 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, std::string descripti
     thread_ = std::thread([this] { work(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
+  queue_.push_back({op, std::move(plan), std::move(description), std::move(inputs),
+                    std::move(outputs)});
+  unfinished_.fetch_add(1, std::memory_order_acq_rel);
   changed_.notify_all();
   return op;
 }

@@ -60,6 +60,7 @@ class CpuEngine:
         global_ranks: Sequence[int],
         ranks_here: int | None = None,
     ) -> None:
+        self._is_closed = True  # until there is something to close
         self._rank = rank
         self._size = size
         self._name = group_name
@@ -172,6 +173,11 @@ class CpuEngine:
     def abort(self, reason: str) -> None:
         """Break the group on all its ranks."""
         self._group.abort(reason)
+
+    def __del__(self) -> None:
+        # Collected with ops in flight: native code must let go of their arrays before those go.
+        if not self._is_closed:
+            self._group.close()
 
     def close(self) -> None:
         """Let what is in flight end (each op has a deadline), then leave."""

@@ -56,7 +56,7 @@ def to_public(
     if error.fault == "usage":  # a closed or inherited group answers no further questions
         return UsageError(f"{call.name or call.kind.label} on group '{name}': {error}")
     is_message = call.kind >= Kind.SEND
-    seq = -1 if is_message else group.seq
+    seq = -1 if is_message else error.seq or group.seq
     number = "" if is_message else f" #{seq}"
     op = f"{call.name or call.kind.label}{number} on group '{name}'"
     fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq, "group": name}
@@ -66,12 +66,12 @@ def to_public(
             return _message_mismatch(call, message, op, name, names[rank], names)
         case "mismatch":
             return explain_mismatch(
-                group.descriptions, group=name, seq=seq, names=names, this_rank=names[rank]
+                error.descriptions, group=name, seq=seq, names=names, this_rank=names[rank]
             )
         case "timeout" if is_message:
             return _message_timeout(call, op, waited_s, names, rank, fields)
         case "timeout":
-            return _timeout(group, op, waited_s, names, fields)
+            return _timeout(group, error.gate, op, waited_s, names, fields)
         case "peer_lost":
             how = str(error)
             text = f"rank {peer} {how}; this rank needed it in {op}"
@@ -92,9 +92,13 @@ def to_public(
 
 
 def _timeout(
-    group: Group, op: str, waited_s: float, names: Sequence[int], fields: dict[str, Any]
+    group: Group,
+    gate: int,
+    op: str,
+    waited_s: float,
+    names: Sequence[int],
+    fields: dict[str, Any],
 ) -> OpTimeout:
-    gate = group.failed_gate
     missing: list[int] = []
     details: list[str] = []
     for rank, (_, reached, seq, has_left) in zip(names, group.facts(), strict=True):
