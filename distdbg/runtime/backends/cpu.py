@@ -344,10 +344,12 @@ class CpuPending:
         engine, call = self._engine, self._call
         message = self.handle if isinstance(self.handle, Message) else None
         try:
-            if message is not None:
-                engine._group.wait_message(message, deadline_ns, False)
-            else:
-                engine._group.wait_op(self.handle, deadline_ns)
+            try:
+                self._await(deadline_ns)
+            except NativeError:
+                if not self.handle.done:
+                    raise
+                self._await(deadline_ns)  # it ended as the wait gave up: its own outcome counts
         except NativeError as error:
             try:
                 engine._fail(call, error, self._started_ns, message)
@@ -358,6 +360,13 @@ class CpuPending:
         self._is_finished = True
         _finish(self._views)
         self._views = ()
+
+    def _await(self, deadline_ns: int) -> None:
+        group, handle = self._engine._group, self.handle
+        if isinstance(handle, Message):
+            group.wait_message(handle, deadline_ns, False)
+        else:
+            group.wait_op(handle, deadline_ns)
 
     def source_rank(self) -> int:
         """The group rank a finished recv got its message from."""
