@@ -75,6 +75,7 @@ class StoreClient::Connection {
 
   int fd() const { return socket_.fd(); }
   StoreSocket& socket() { return socket_; }
+  StoreLimits limits;
 
   StoreReply call(StoreOp op, std::int64_t number, const std::vector<std::string_view>& fields,
                   const Wait& wait) {
@@ -82,6 +83,10 @@ class StoreClient::Connection {
     StoreEncoder encoder(request_, static_cast<std::uint8_t>(op), number);
     for (std::string_view field : fields) encoder.field(field);
     encoder.finish();
+    if (request_.size() > limits.message_nbytes()) {
+      throw Error(Fault::store, "a request of " + std::to_string(request_.size()) +
+                                    " bytes; it takes at most " + std::to_string(limits.message_nbytes()));
+    }
     socket_.send(request_, wait);
     if (request_.capacity() > (64u << 10)) request_ = {};
 
@@ -122,7 +127,9 @@ void StoreClient::throw_closed() const { throw Error(Fault::broken, "the store i
 
 void StoreClient::connect(const Wait& wait) {
   check_process();
-  give_back(open(wait, true));
+  auto connection = open(wait, true);
+  limits_ = connection->limits;  // before other threads know of this client
+  give_back(std::move(connection));
 }
 
 std::unique_ptr<StoreClient::Connection> StoreClient::open(const Wait& wait, bool is_patient) {
@@ -140,9 +147,7 @@ std::unique_ptr<StoreClient::Connection> StoreClient::open(const Wait& wait, boo
       Wait shake = wait;
       shake.deadline_ns = std::min(wait.deadline_ns, now_ns() + handshake_ns);
       try {
-        const StoreLimits limits = shake_hands(connection->socket(), token_, shake);
-        const std::lock_guard lock(mutex_);
-        limits_ = limits;
+        connection->limits = shake_hands(connection->socket(), token_, shake);
         return connection;
       } catch (...) {
         release(fd);

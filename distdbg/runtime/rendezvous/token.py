@@ -22,7 +22,7 @@ _LONGEST_NBYTES = 4096
 
 
 def run_token(environ: Mapping[str, str] = os.environ) -> bytes:
-    """The token of this run; never empty. ConfigError when there is a file that cannot be trusted."""
+    """The token of this run, never empty. ConfigError when its file cannot be trusted."""
     if text := environ.get("DISTDBG_TOKEN"):
         return text.encode("utf-8", "surrogateescape")
     if name := environ.get("DISTDBG_TOKEN_FILE"):

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Never, Self
 
 from distdbg.errors import DistStoreError, QueueEmptyError, UsageError
-from distdbg.runtime.store.timeouts import Timeout, deadline_after, seconds_until, to_seconds
+from distdbg.runtime.store.timeouts import Timeout, to_seconds
 
 Value = str | bytes | bytearray | memoryview
 
@@ -208,25 +208,28 @@ class Store:
         self.set(f"{INTERNAL}queue/{key}/{slot}", value)
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
-        """Take the first value of queue `key`; waits, or with block=False raises QueueEmptyError."""
+        """Take the first value of queue `key`; with block=False QueueEmptyError if there is none."""
         popped_key = f"{INTERNAL}queue/{check_key(key)}/popped"
-        deadline_ns = deadline_after(self._timeout_s)
+        begin = time.monotonic()
+        pause_s = _FIRST_PAUSE_S
         while True:
+            # Looked up anew each time: another one may have taken the slot that was the first.
             popped = self.add(popped_key, 0)
             slot_key = f"{INTERNAL}queue/{key}/{popped + 1}"
-            if not block and not self.check([slot_key]):
+            if self.check([slot_key]):
+                before, after = str(popped).encode(), str(popped + 1).encode()
+                if self.compare_set(popped_key, before, after) == after:
+                    value = self.get(slot_key)
+                    self.delete_key(slot_key)
+                    return value
+                continue
+            if not block:
                 raise QueueEmptyError(f"{self._label()}: queue {key!r} is empty", keys=[key])
-            try:
-                self.wait([slot_key], seconds_until(deadline_ns))
-            except DistStoreError as error:
-                if not error.keys:
-                    raise
-                raise missing_keys(self._label(), [key], 1, self._timeout_s) from None
-            before, after = str(popped).encode(), str(popped + 1).encode()
-            if self.compare_set(popped_key, before, after) == after:
-                value = self.get(slot_key)
-                self.delete_key(slot_key)
-                return value
+            waited_s = time.monotonic() - begin
+            if waited_s >= self._timeout_s:
+                raise missing_keys(self._label(), [key], 1, waited_s)
+            time.sleep(min(pause_s, self._timeout_s - waited_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def queue_len(self, key: str) -> int:
         """How many values queue `key` holds."""

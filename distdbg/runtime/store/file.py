@@ -50,6 +50,8 @@ from distdbg.runtime.store.timeouts import Timeout
 
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.01
+# A lock is held for microseconds; the kernel's own waiting (F_OFD_SETLKW) would know no deadline.
+_LONGEST_LOCK_PAUSE_S = 0.001
 # struct flock: type, whence, start, length (0: to the end), pid (0 for locks of open files).
 _FLOCK = struct.Struct("hhqqi4x")
 _LOCK = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -263,7 +265,7 @@ class LogFile:
                     hint="a rank may be stopped (SIGSTOP, debugger) in the middle of a write",
                 )
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, _LONGEST_LOCK_PAUSE_S)
         try:
             yield
         finally:

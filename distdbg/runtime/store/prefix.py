@@ -1,4 +1,4 @@
-"""PrefixStore: a part of another store, so that users of one store do not meet each other's keys."""
+"""PrefixStore: a part of another store, so that its users do not meet each other's keys."""
 
 from __future__ import annotations
 

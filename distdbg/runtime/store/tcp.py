@@ -44,6 +44,7 @@ VALUE_NBYTES = 64 << 20
 _PROOF_TIMEOUT_S = 10.0
 # The server itself ends waits in time; this much later it is taken for dead.
 _GRACE_S = 5.0
+_FIELD_OVERHEAD_NBYTES = 8  # the lengths of a key and a value
 _ERRNO_NOT_AUTHENTICATED = 13  # EACCES
 
 
@@ -327,13 +328,16 @@ class TCPStore(Store):
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
         batch: list[bytes] = []
+        room = self._client.value_nbytes if self._client is not None else 0
         nbytes = 0
         for key, value in check_pairs(keys, values):
-            if nbytes + len(value) > VALUE_NBYTES // 4 and batch:
+            pair = (_encode(key), self._value(value))
+            pair_nbytes = len(pair[0]) + len(pair[1]) + _FIELD_OVERHEAD_NBYTES
+            if batch and nbytes + pair_nbytes > room:  # a message holds more than twice as much
                 self._call(Op.SET, 0, *batch)
                 batch, nbytes = [], 0
-            batch += (_encode(key), self._value(value))
-            nbytes += len(value) + len(key)
+            batch += pair
+            nbytes += pair_nbytes
         if batch:
             self._call(Op.SET, 0, *batch)
 
@@ -447,6 +451,8 @@ def _call_error(label: str, error: Exception, waited_s: float) -> DistError:
                 f"{label} was opened before this process was forked",
                 hint="open a store in the child itself, or start ranks with spawn",
             )
+        case "store":
+            return UsageError(f"{label}: {error}")
         case "timeout":
             return DistStoreError(f"{label} did not answer for {waited_s:.1f} s", waited_s=waited_s)
         case "broken":

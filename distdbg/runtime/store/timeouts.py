@@ -34,8 +34,3 @@ def to_ns(seconds: float) -> int:
 def deadline_after(seconds: float) -> int:
     """The point of time.monotonic_ns() that lies `seconds` ahead."""
     return min(time.monotonic_ns() + to_ns(seconds), NO_DEADLINE_NS)
-
-
-def seconds_until(deadline_ns: int) -> float:
-    """How much is left until the deadline; never negative."""
-    return max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9)
