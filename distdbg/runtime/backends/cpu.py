@@ -283,7 +283,12 @@ class CpuEngine:
     # ------------------------------------------------------------------------ errors
 
     def _fail(
-        self, call: Call, error: NativeError, started_ns: int, message: Message | None = None
+        self,
+        call: Call,
+        error: NativeError,
+        started_ns: int,
+        message: Message | None = None,
+        goes_on: bool = False,
     ) -> NoReturn:
         raise to_public(
             error,
@@ -294,6 +299,7 @@ class CpuEngine:
             names=self._names,
             waited_s=(_monotonic_ns() - started_ns) / 1e9,
             message=message,
+            goes_on=goes_on,
         ) from error
 
 
@@ -352,7 +358,8 @@ class CpuPending:
                 self._await(deadline_ns)  # it ended as the wait gave up: its own outcome counts
         except NativeError as error:
             try:
-                engine._fail(call, error, self._started_ns, message)
+                goes_on = not self.handle.done
+                engine._fail(call, error, self._started_ns, message, goes_on)
             except DistError as public:
                 if self.handle.done:
                     self._error = public

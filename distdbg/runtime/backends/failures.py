@@ -27,6 +27,7 @@ from distdbg.runtime.dtypes import Dtype
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 _BROKEN = "the group is unusable; destroy it and create a new one"
+_GOES_ON = "the op goes on and can be waited for again"
 _INTACT = "no data was exchanged; the group is still usable"
 
 
@@ -51,8 +52,12 @@ def to_public(
     names: Sequence[int],
     waited_s: float,
     message: Message | None = None,
+    goes_on: bool = False,
 ) -> DistError:
-    """The error that the user sees. `names` are the global ranks of the group's ranks."""
+    """The error that the user sees. `names` are the global ranks of the group's ranks.
+
+    `goes_on`: only a wait has given up, the op itself is still in flight.
+    """
     if error.fault == "usage":  # a closed or inherited group answers no further questions
         return UsageError(f"{call.name or call.kind.label} on group '{name}': {error}")
     is_message = call.kind >= Kind.SEND
@@ -69,9 +74,11 @@ def to_public(
                 error.descriptions, group=name, seq=seq, names=names, this_rank=names[rank]
             )
         case "timeout" if is_message:
-            return _message_timeout(call, op, waited_s, names, rank, fields)
+            return _message_timeout(call, op, waited_s, names, rank, fields, goes_on)
         case "timeout":
-            return _timeout(group, error.gate, op, waited_s, names, fields)
+            facts = group.facts()
+            gate = facts[rank][1] if goes_on else error.gate
+            return _timeout(facts, gate, op, waited_s, names, fields, goes_on)
         case "peer_lost":
             how = str(error)
             text = f"rank {peer} {how}; this rank needed it in {op}"
@@ -92,16 +99,17 @@ def to_public(
 
 
 def _timeout(
-    group: Group,
+    facts: Sequence[tuple[object, int, int, bool]],
     gate: int,
     op: str,
     waited_s: float,
     names: Sequence[int],
     fields: dict[str, Any],
+    goes_on: bool,
 ) -> OpTimeout:
     missing: list[int] = []
     details: list[str] = []
-    for rank, (_, reached, seq, has_left) in zip(names, group.facts(), strict=True):
+    for rank, (_, reached, seq, has_left) in zip(names, facts, strict=True):
         if reached >= gate:
             continue
         missing.append(rank)
@@ -115,13 +123,13 @@ def _timeout(
         details[8:] = [f"and {len(missing) - 8} more"]
     arrived = [rank for rank in names if rank not in set(missing)]
     whom = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {format_ranks(missing)}"
+    whom = f"{whom} of {format_ranks(names)}" if missing else "its end"
     return OpTimeout(
-        f"{op} waited {waited_s:.1f} s for {whom} of {format_ranks(names)}; "
-        f"{len(arrived)} of {len(names)} ranks arrived",
+        f"{op} waited {waited_s:.1f} s for {whom}; {len(arrived)} of {len(names)} ranks arrived",
         missing=missing,
         arrived=arrived,
         waited_s=waited_s,
-        details=[*details, _BROKEN],
+        details=[*details, _GOES_ON if goes_on else _BROKEN],
         hint="raise the limit with timeout= if the rank is only slow",
         **fields,
     )
@@ -134,6 +142,7 @@ def _message_timeout(
     names: Sequence[int],
     rank: int,
     fields: dict[str, Any],
+    goes_on: bool,
 ) -> OpTimeout:
     missing = [] if call.peer < 0 else [names[call.peer]]
     whom = f"rank {missing[0]}" if missing else "any rank"
@@ -143,7 +152,7 @@ def _message_timeout(
         missing=missing,
         arrived=[names[rank]],
         waited_s=waited_s,
-        details=[_BROKEN],
+        details=[_GOES_ON if goes_on else _BROKEN],
         hint="the other side needs a matching op: same group, peer and tag",
         **fields,
     )
