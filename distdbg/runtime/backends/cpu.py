@@ -104,6 +104,8 @@ class CpuEngine:
         if kind >= _SEND:
             return self._run_message(call)
         # Written out for the usual few arrays: each Python call costs a tenth of the op.
+        in_views: tuple[View, ...]
+        out_views: tuple[View, ...]
         outputs = call.outputs
         if call.inputs is outputs:
             if kind is _ALL_REDUCE:
