@@ -453,15 +453,23 @@ void PointToPoint::start_thread() {
 
 void PointToPoint::work() {
   std::int64_t next_check = 0;
+  std::int64_t next_look = 0;
   for (;;) {
-    std::vector<MessagePointer> unfinished;
     {
       std::unique_lock lock(mutex_);
       async_started_.wait(lock, [&] { return is_stopping_ || !unfinished_async_.empty(); });
       if (is_stopping_) return;
-      unfinished = unfinished_async_;
     }
     sleep(nullptr, Group::slice_ns);
+    // Deadlines and deaths now and then only: looking through thousands of messages whenever one of
+    // them has moved would take longer than moving them.
+    if (now_ns() < next_look && !group_.is_broken()) continue;
+    next_look = now_ns() + Group::slice_ns;
+    std::vector<MessagePointer> unfinished;
+    {
+      const std::lock_guard lock(mutex_);
+      unfinished = unfinished_async_;
+    }
     // Whether a peer is alive is asked every 100 ms, once for all messages with it (the last place is
     // that of any source).
     std::vector<std::int64_t> next_checks(peers_.size() + 1, next_check);

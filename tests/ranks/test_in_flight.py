@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.errors import MismatchError, PeerLost
+from distdbg.errors import MismatchError, OpTimeout, PeerLost
 
 
 def differ_twice_before_anybody_waits() -> list[str]:
@@ -70,6 +71,40 @@ def end_while_a_daemon_thread_is_in_an_op() -> None:
         dist.all_reduce(np.ones(100))
 
 
+def exchange_thousands_of_messages() -> bool:
+    dist.init_process_group(timeout=timedelta(seconds=60))
+    rank, count = dist.get_rank(), 4000
+    peer = 1 - rank
+    sent = [np.full(k % 9, (k + rank) % 251, np.uint8) for k in range(count)]
+    got = [np.zeros(k % 9, np.uint8) for k in range(count)]
+    works = [dist.isend(x, peer, tag=k % 7) for k, x in enumerate(sent)]
+    works += [dist.irecv(x, peer, tag=k % 7) for k, x in enumerate(got)]
+    for work in works:
+        assert work is not None
+        work.wait()
+    dist.destroy_process_group()
+    return all((x == (k + peer) % 251).all() for k, x in enumerate(got))
+
+
+def wait_less_than_it_takes() -> str:
+    dist.init_process_group(timeout=timedelta(seconds=60))
+    x = np.ones(3)
+    text = ""
+    if dist.get_rank() == 0:
+        work = dist.irecv(x, src=1)
+        assert work is not None
+        with pytest.raises(OpTimeout) as caught:
+            work.wait(timedelta(seconds=0.01))
+        text = str(caught.value)
+        dist.send(x, dst=1)
+        work.wait()
+    else:
+        dist.recv(x, src=0)
+        dist.send(x, dst=0)
+    dist.destroy_process_group()
+    return text
+
+
 def test_each_asynchronous_mismatch_is_told_of_its_own_op(ranks: Callable[..., list[Any]]) -> None:
     seen = ranks(differ_twice_before_anybody_waits, 2)
     assert seen[0] == seen[1]
@@ -90,3 +125,22 @@ def test_a_daemon_thread_in_an_op_does_not_disturb_the_exit(
 ) -> None:
     for _ in range(3):
         ranks(end_while_a_daemon_thread_is_in_an_op, 2)
+
+
+@pytest.mark.parametrize("single_copy", ["0", "1"])
+def test_thousands_of_messages_in_flight_take_linear_time(
+    ranks: Callable[..., list[Any]], single_copy: str
+) -> None:
+    # Took 3 s when every op looked at all others.
+    began_s = time.monotonic()
+    env = {"DISTDBG_SINGLE_COPY": single_copy}
+    assert ranks(exchange_thousands_of_messages, 2, env=env) == [True, True]
+    assert time.monotonic() - began_s < 2.5
+
+
+def test_a_wait_that_ends_early_says_that_the_op_goes_on(
+    ranks: Callable[..., list[Any]],
+) -> None:
+    text = ranks(wait_less_than_it_takes, 2)[0]
+    assert "the op goes on" in text
+    assert "unusable" not in text

@@ -19,7 +19,7 @@ from distdbg.errors import DistError
 from distdbg.native import Message, NativeError, Op, Plan, View
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.explain import describe
-from distdbg.runtime.backends.failures import call_site, to_public
+from distdbg.runtime.backends.failures import call_site, still_going, to_public
 from distdbg.runtime.backends.shared_memory import connect, slot_nbytes_for
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.buffers import as_input, as_output
@@ -84,6 +84,7 @@ class CpuEngine:
             slots_nbytes=min(SLOTS_NBYTES, _MAX_ROUNDS * slot_nbytes),
         )
         self._in_flight: list[CpuPending] = []
+        self._sweep_at = 1
         # Bound once: making a bound method costs as much as a look-up in a large table.
         self._native_run = self._group.run
         self._native_transfer = self._group.transfer
@@ -164,7 +165,10 @@ class CpuEngine:
             self._fail(call, error, started_ns)
         pending = CpuPending(self, call, handle, views, started_ns)
         # Native code writes to the arrays until the op has ended, even if its Work is dropped.
-        self._in_flight = [each for each in self._in_flight if not each.has_settled()]
+        # Swept each time it has doubled: at every op, thousands in flight would cost seconds.
+        if len(self._in_flight) >= self._sweep_at:
+            self._in_flight = [each for each in self._in_flight if not each.has_settled()]
+            self._sweep_at = 2 * len(self._in_flight) + 1
         self._in_flight.append(pending)
         return pending
 
@@ -351,6 +355,7 @@ class CpuPending:
             return
         engine, call = self._engine, self._call
         message = self.handle if isinstance(self.handle, Message) else None
+        wait_began_ns = _monotonic_ns()
         try:
             try:
                 self._await(deadline_ns)
@@ -359,6 +364,9 @@ class CpuPending:
                     raise
                 self._await(deadline_ns)  # it ended as the wait gave up: its own outcome counts
         except NativeError as error:
+            if error.fault == "timeout" and not self.handle.done:
+                waited_s = (_monotonic_ns() - wait_began_ns) / 1e9
+                raise still_going(call, engine._name, waited_s) from error
             try:
                 goes_on = not self.handle.done
                 engine._fail(call, error, self._started_ns, message, goes_on)
