@@ -79,9 +79,9 @@ def test_another_token_is_refused_on_both_sides_and_the_server_goes_on(server: T
         TCPStore("127.0.0.1", server.port, timeout=5, _token=b"a wrong one")
     assert "DISTDBG_TOKEN" in str(caught.value)
     with connect(server.port) as sock:
-        assert prove(sock, b"a wrong one") == b"\0" * 8 + struct.pack("<II", 65536, 64 << 20) + bytes(
-            32
-        )
+        assert prove(sock, b"a wrong one") == b"\0" * 8 + struct.pack(
+            "<II", 65536, 64 << 20
+        ) + bytes(32)
         assert sock.recv(1) == b""
     assert_serves(server)
 
