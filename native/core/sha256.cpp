@@ -57,8 +57,8 @@ class Sha256 {
     std::array<std::uint32_t, 64> w{};
     for (std::size_t i = 0; i < 16; ++i) {
       const std::uint8_t* p = block_.data() + 4 * i;
-      w[i] = (std::uint32_t{p[0]} << 24) | (std::uint32_t{p[1]} << 16) | (std::uint32_t{p[2]} << 8) |
-             std::uint32_t{p[3]};
+      w[i] = (std::uint32_t{p[0]} << 24) | (std::uint32_t{p[1]} << 16) |
+             (std::uint32_t{p[2]} << 8) | std::uint32_t{p[3]};
     }
     for (std::size_t i = 16; i < 64; ++i) {
       const std::uint32_t s0 =

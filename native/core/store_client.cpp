@@ -85,7 +85,8 @@ class StoreClient::Connection {
     encoder.finish();
     if (request_.size() > limits.message_nbytes()) {
       throw Error(Fault::store, "a request of " + std::to_string(request_.size()) +
-                                    " bytes; it takes at most " + std::to_string(limits.message_nbytes()));
+                                    " bytes; it takes at most " +
+                                    std::to_string(limits.message_nbytes()));
     }
     socket_.send(request_, wait);
     if (request_.capacity() > (64u << 10)) request_ = {};

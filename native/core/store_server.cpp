@@ -106,8 +106,8 @@ class StoreServer::Loop {
   void run() {
     std::array<epoll_event, 128> events{};
     while (true) {
-      const int count = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()),
-                                     wait_ms());
+      const int count =
+          ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), wait_ms());
       for (int i = 0; i < count; ++i) {
         const epoll_event& event = events[static_cast<std::size_t>(i)];
         if (event.data.ptr == &stop_fd_) return shut_down_sockets();

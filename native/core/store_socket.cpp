@@ -30,7 +30,8 @@ void check(const Wait& wait) {
 void wait_for(int fd, short events, const Wait& wait) {
   while (true) {
     const std::int64_t left_ns = std::max<std::int64_t>(0, wait.deadline_ns - now_ns());
-    const int slice_ms = static_cast<int>((std::min(left_ns, slice_ns) + ns_per_ms - 1) / ns_per_ms);
+    const int slice_ms =
+        static_cast<int>((std::min(left_ns, slice_ns) + ns_per_ms - 1) / ns_per_ms);
     pollfd entry{fd, events, 0};
     const int ready = ::poll(&entry, 1, slice_ms);
     if (ready > 0) return;

@@ -66,8 +66,7 @@ bool StoreTable::has_valid_sizes(const StoreMessage& request) const {
     case StoreOp::list_keys:
     case StoreOp::num_keys:
     case StoreOp::join:
-    case StoreOp::await_joined:
-      return fields.size() == 1 && fields[0].size() <= limits_.key_nbytes;
+    case StoreOp::await_joined: return fields.size() == 1 && fields[0].size() <= limits_.key_nbytes;
   }
   return false;
 }

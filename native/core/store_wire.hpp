@@ -126,7 +126,8 @@ struct StoreMessage {
 };
 
 inline void put_u32(std::string& out, std::uint32_t value) {
-  for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(value >> shift & 0xff));
+  for (int shift = 0; shift < 32; shift += 8)
+    out.push_back(static_cast<char>(value >> shift & 0xff));
 }
 
 inline std::uint32_t get_u32(const char* at) {
@@ -138,7 +139,8 @@ inline std::uint32_t get_u32(const char* at) {
 }
 
 inline std::int64_t get_i64(const char* at) {
-  return static_cast<std::int64_t>(std::uint64_t{get_u32(at)} | std::uint64_t{get_u32(at + 4)} << 32);
+  return static_cast<std::int64_t>(std::uint64_t{get_u32(at)} | std::uint64_t{get_u32(at + 4)}
+                                                                    << 32);
 }
 
 // Appends one message field by field; finish() fills in the length.

@@ -108,7 +108,8 @@ void test_a_timeout_names_what_is_missing() {
   StoreClient client("127.0.0.1", running.port, "token");
   client.connect(in_seconds(10));
   client.call(StoreOp::set, 0, {"a", "1"}, in_seconds(10));
-  const StoreReply reply = client.call(StoreOp::wait, 5 * ns_per_ms, {"a", "b", "c"}, in_seconds(10));
+  const StoreReply reply =
+      client.call(StoreOp::wait, 5 * ns_per_ms, {"a", "b", "c"}, in_seconds(10));
   CHECK(reply.status == StoreStatus::timeout && reply.number == 2);
   CHECK(reply.fields.size() == 2 && reply.fields[0] == "b" && reply.fields[1] == "c");
 }

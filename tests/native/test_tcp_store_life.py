@@ -140,12 +140,10 @@ def test_tenants_of_one_process_share_a_server() -> None:
     port = second.port
     second.close()
     assert not find_port_holders(port)
+    held = serve()
     with pytest.raises(DistNetworkError, match="this process"):
-        held = serve()
-        try:
-            serve(held.port)
-        finally:
-            held.close()
+        serve(held.port)
+    held.close()
 
 
 def test_a_listening_socket_can_be_handed_over() -> None:

@@ -1,30 +1,20 @@
 """FileStore: a store in a file that all ranks can lock, on one host or on a shared file system.
 
-The file is a log (file_log.py); every store replays it into a table. Changes are written under an
-exclusive lock; reading needs none, since a record counts only when it is whole. Locks belong to
-the open file, not to the process (F_OFD_SETLK), so that threads as ranks exclude each other as
-well. Who waits looks at the file's size after 0.2 ms, then less and less often, up to every 10 ms.
+The file is a log (file_log.py) that every store replays into a table (log_file.py). Who waits looks at
+the file's size after 0.2 ms, then less and less often, up to every 10 ms.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
-import struct
-import threading
 import time
-import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Self
 
-from distdbg.errors import DistStoreError, QueueEmptyError, UsageError
-from distdbg.runtime.rendezvous.process import identify_self, is_alive, is_gone
+from distdbg.errors import QueueEmptyError, UsageError
 from distdbg.runtime.store.base import (
-    DEFAULT_TIMEOUT_S,
     Store,
     Value,
     check_key,
@@ -33,243 +23,13 @@ from distdbg.runtime.store.base import (
     missing_keys,
     to_bytes,
 )
-from distdbg.runtime.store.file_log import (
-    HEADER,
-    KEY_NBYTES,
-    MAGIC,
-    VALUE_NBYTES,
-    DamagedLog,
-    Kind,
-    Record,
-    encode_record,
-    read_records,
-)
-from distdbg.runtime.store.file_users import FileState, Users, describe, judge, to_entry
+from distdbg.runtime.store.file_log import KEY_NBYTES, VALUE_NBYTES, Kind, Record
+from distdbg.runtime.store.log_file import LogFile
 from distdbg.runtime.store.table import Table, add_to
 from distdbg.runtime.store.timeouts import Timeout
 
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.01
-# A lock is held for microseconds; the kernel's own waiting (F_OFD_SETLKW) would know no deadline.
-_LONGEST_LOCK_PAUSE_S = 0.001
-# struct flock: type, whence, start, length (0: to the end), pid (0 for locks of open files).
-_FLOCK = struct.Struct("hhqqi4x")
-_LOCK = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-_UNLOCK = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
-
-
-class LogFile:
-    """The open file, its replayed contents, and this user's entry in it. One thread at a time."""
-
-    def __init__(self, path: str, world_size: int, timeout_s: float, *, is_counted: bool) -> None:
-        self.path = path
-        self.world_size = world_size
-        self.table = Table()
-        self.mutex = threading.Lock()
-        self._users = Users()
-        self._id = uuid.uuid4().hex
-        self._pid = os.getpid()
-        self._offset = 0
-        self._fd = -1
-        deadline = time.monotonic() + timeout_s
-        try:
-            while not self._open(deadline, is_counted):
-                os.close(self._fd)
-        except BaseException:
-            if self._fd >= 0:
-                os.close(self._fd)
-            raise
-
-    # Opening and closing -----------------------------------------------------------------------
-
-    def _open(self, deadline: float, is_counted: bool) -> bool:
-        """Enter the file at the path; False when it was replaced or removed meanwhile."""
-        self._fd = -1
-        try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise DistStoreError(f"store file {self.path}: {error.strerror}") from error
-        self.table, self._users, self._offset = Table(), Users(), 0
-        with self._locked(deadline):
-            facts = os.fstat(self._fd)
-            if facts.st_uid != os.getuid():
-                raise DistStoreError(f"store file {self.path} belongs to uid {facts.st_uid}")
-            if not self._is_at_path(facts):
-                return False
-            self._check_header(facts.st_size)
-            self._replay()
-            me = identify_self()
-            match judge(
-                self._users,
-                self.world_size,
-                partial(is_gone, me=me),
-                partial(is_alive, me=me),
-            ):
-                case FileState.OVER:
-                    os.unlink(self.path)
-                    return False
-                case FileState.UNCLEAR:
-                    raise DistStoreError(
-                        f"store file {self.path} was left by a run that crashed, at least in part",
-                        details=describe(self._users.present),
-                        hint=f"if that run is over on all hosts: rm {self.path}",
-                    )
-                case FileState.IN_USE:
-                    self._append(
-                        [Record(Kind.ENTER, self._id, to_entry(me, is_counted=is_counted))]
-                    )
-        return True
-
-    def _is_at_path(self, facts: os.stat_result) -> bool:
-        try:
-            there = os.stat(self.path)
-        except FileNotFoundError:
-            return False
-        return (there.st_dev, there.st_ino) == (facts.st_dev, facts.st_ino)
-
-    def _check_header(self, nbytes: int) -> None:
-        head = os.pread(self._fd, len(HEADER), 0)
-        if head != HEADER:
-            if head.startswith(MAGIC) and nbytes >= len(HEADER):
-                version = struct.unpack_from("<I", head, len(MAGIC))[0]
-                raise DistStoreError(
-                    f"store file {self.path} has format {version}; this distdbg knows format 1",
-                    hint=f"if no run uses it: rm {self.path}",
-                )
-            if nbytes >= len(HEADER) or not HEADER.startswith(head):
-                raise DistStoreError(
-                    f"{self.path} is not a store file; nothing was changed",
-                    hint="choose a path where there is no file",
-                )
-            os.pwrite(self._fd, HEADER, 0)  # new, or its maker was killed at once
-        self._offset = len(HEADER)
-
-    def leave(self) -> None:
-        """Say that this user is done; the last of all ranks removes the file. Idempotent."""
-        with self.mutex:
-            if self._fd < 0:
-                return
-            try:
-                if os.getpid() == self._pid:
-                    with self._locked(time.monotonic() + DEFAULT_TIMEOUT_S):
-                        self._replay()
-                        self._append([Record(Kind.LEAVE, self._id)])
-                        if self._users.is_finished(self.world_size):
-                            os.unlink(self.path)
-            except (OSError, DistStoreError):
-                pass  # removed or damaged by somebody else: nothing is left to tidy up
-            finally:
-                os.close(self._fd)
-                self._fd = -1
-
-    # Reading and writing -----------------------------------------------------------------------
-
-    def refresh(self) -> None:
-        """Take in what others have written."""
-        self._check()
-        facts = os.fstat(self._fd)
-        if facts.st_size > self._offset:
-            self._replay()
-        elif facts.st_nlink == 0 or facts.st_size < self._offset:
-            raise DistStoreError(f"store file {self.path} was removed while in use")
-
-    def change(self, make: Callable[[Table], list[Record]], deadline: float) -> None:
-        """Under the lock: have `make` look at the current table and write what it returns."""
-        self._check()
-        with self._locked(deadline):
-            if os.fstat(self._fd).st_nlink == 0:
-                raise DistStoreError(f"store file {self.path} was removed while in use")
-            self._replay()
-            self._append(make(self.table))
-
-    def _check(self) -> None:
-        if self._fd < 0:
-            raise DistStoreError(f"store file {self.path} is closed")
-        if os.getpid() != self._pid:
-            raise UsageError(
-                f"store file {self.path} was opened before this process was forked",
-                hint="open a store in the child itself, or start ranks with spawn",
-            )
-
-    def _replay(self) -> None:
-        nbytes = os.fstat(self._fd).st_size - self._offset
-        if nbytes <= 0:
-            return
-        try:
-            records, consumed = read_records(os.pread(self._fd, nbytes, self._offset))
-        except DamagedLog as damage:
-            raise DistStoreError(
-                f"store file {self.path} is damaged at byte {self._offset + damage.offset}",
-                hint=f"if no run uses it: rm {self.path}",
-            ) from damage
-        self._offset += consumed
-        for record in records:
-            self._apply(record)
-
-    def _append(self, records: list[Record]) -> None:
-        """Write behind the last whole record; what a killed writer left there is cut off."""
-        data = b"".join(map(encode_record, records))
-        if not data:
-            return
-        if os.fstat(self._fd).st_size > self._offset:
-            os.ftruncate(self._fd, self._offset)
-        written = 0
-        try:
-            while written < len(data):
-                written += os.pwrite(self._fd, data[written:], self._offset + written)
-        except OSError as error:
-            os.ftruncate(self._fd, self._offset)
-            raise DistStoreError(
-                f"store file {self.path} cannot be written: {error.strerror}"
-            ) from error
-        self._offset += len(data)
-        for record in records:
-            self._apply(record)
-
-    def _apply(self, record: Record) -> None:
-        values = self.table.values
-        match record.kind:
-            case Kind.SET:
-                values[record.key] = record.value
-            case Kind.DELETE:
-                values.pop(record.key, None)
-            case Kind.APPEND:
-                values[record.key] = values.get(record.key, b"") + record.value
-            case Kind.PUSH:
-                self.table.push(record.key, record.value)
-            case Kind.POP:
-                self.table.pop(record.key)
-            case Kind.ENTER:
-                self._users.enter(record.key, record.value)
-            case Kind.LEAVE:
-                self._users.leave(record.key)
-
-    @contextlib.contextmanager
-    def _locked(self, deadline: float) -> Iterator[None]:
-        begin = time.monotonic()
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            try:
-                fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _LOCK)
-                break
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
-                    raise DistStoreError(
-                        f"store file {self.path} cannot be locked: {error.strerror}",
-                        hint="the file system must support fcntl locks",
-                    ) from error
-            if time.monotonic() >= deadline:
-                raise DistStoreError(
-                    f"store file {self.path} is locked by another process "
-                    f"for {time.monotonic() - begin:.1f} s",
-                    hint="a rank may be stopped (SIGSTOP, debugger) in the middle of a write",
-                )
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_LOCK_PAUSE_S)
-        try:
-            yield
-        finally:
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _UNLOCK)
 
 
 class FileStore(Store):

@@ -1,12 +1,13 @@
 """Who uses a FileStore's file, and whether what lies there was left by a run that is over.
 
 Every store that opens the file enters itself and leaves when it is closed. So a file is
-    finished  when as many have entered as the run has ranks and all have left: the last one
-    removes it; stale     when all who have not left are processes that have ended: it is started
-    afresh; unclear   when some of them have ended and of others that cannot be known from here,
-    since they are on
-              another host: an error says which file to delete;
-    in use    otherwise.
+
+finished  when as many have entered as the run has ranks and all have left; the last removes it
+stale     when all who have not left are processes that have ended: it is started afresh
+unclear   when some of them have ended, and of the others nothing can be known from here, since
+          they are on another host: an error says which file to delete
+in use    otherwise
+
 A file whose users are all on other hosts is taken to be in use, because that is how ranks on
 several hosts meet. Nothing here touches the file.
 """

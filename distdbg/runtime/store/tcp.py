@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
-import weakref
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import IntEnum
 from typing import Protocol, Self
 
 from distdbg.errors import (
-    DistError,
-    DistNetworkError,
     DistStoreError,
     InternalError,
     QueueEmptyError,
     UsageError,
 )
-from distdbg.native import NativeError, StoreClient, StoreServer
+from distdbg.native import NativeError, StoreClient
 from distdbg.runtime.rendezvous.token import run_token
 from distdbg.runtime.store.base import (
     Store,
@@ -35,17 +31,14 @@ from distdbg.runtime.store.base import (
     missing_keys,
     to_bytes,
 )
-from distdbg.runtime.store.listen import adopt_listener, listen_on
+from distdbg.runtime.store.server import KEY_NBYTES, VALUE_NBYTES, SharedServer, serve
 from distdbg.runtime.store.table import not_a_number, out_of_range
+from distdbg.runtime.store.tcp_errors import call_error, connect_error
 from distdbg.runtime.store.timeouts import Timeout, deadline_after, to_ns, to_seconds
 
-KEY_NBYTES = 64 << 10
-VALUE_NBYTES = 64 << 20
-_PROOF_TIMEOUT_S = 10.0
 # The server itself ends waits in time; this much later it is taken for dead.
 _GRACE_S = 5.0
 _FIELD_OVERHEAD_NBYTES = 8  # the lengths of a key and a value
-_ERRNO_NOT_AUTHENTICATED = 13  # EACCES
 
 
 class Op(IntEnum):
@@ -83,7 +76,8 @@ class Status(IntEnum):
 class _Client(Protocol):
     """What is used of the native StoreClient."""
 
-    value_nbytes: int
+    @property
+    def value_nbytes(self) -> int: ...
 
     def connect(self, deadline_ns: int) -> None: ...
 
@@ -92,47 +86,6 @@ class _Client(Protocol):
     ) -> tuple[int, int, list[bytes]]: ...
 
     def close(self) -> None: ...
-
-
-class _SharedServer:
-    """A running server and how many stores own it; the last one to leave closes it."""
-
-    def __init__(
-        self, listener: socket.socket, token: bytes, value_nbytes: int, *, shares_port: bool
-    ) -> None:
-        self.port = int(listener.getsockname()[1])
-        self._lock = threading.Lock()
-        self._owners = 1
-        self.native = StoreServer(
-            listener.detach(),
-            token,
-            key_nbytes=KEY_NBYTES,
-            value_nbytes=value_nbytes,
-            shares_port=shares_port,
-            proof_timeout_ns=to_ns(_PROOF_TIMEOUT_S),
-        )
-
-    def acquire(self) -> bool:
-        """Become another owner; False when the last one has just left."""
-        with self._lock:
-            if self._owners == 0:
-                return False
-            self._owners += 1
-            return True
-
-    def release(self) -> None:
-        with self._lock:
-            self._owners -= 1
-            if self._owners > 0:
-                return
-        self.native.close()
-
-
-# multi_tenant means "the server of this process on this port", so it is known per process.
-_tenants: weakref.WeakValueDictionary[tuple[int, int], _SharedServer] = (
-    weakref.WeakValueDictionary()
-)
-_tenants_lock = threading.Lock()
 
 
 class TCPStore(Store):
@@ -164,12 +117,20 @@ class TCPStore(Store):
         self._host = host_name
         self._port = int(port)
         self._token = run_token() if _token is None else _token
-        self._server: _SharedServer | None = None
+        self._server: SharedServer | None = None
         self._client: _Client | None = None
         if master_listen_fd is not None and not is_master:
             raise UsageError("master_listen_fd is for the store with is_master=True")
         if is_master:
-            self._serve(multi_tenant, master_listen_fd, _value_nbytes)
+            self._server = serve(
+                self._host,
+                self._port,
+                self._token,
+                value_nbytes=_value_nbytes,
+                multi_tenant=multi_tenant,
+                listen_fd=master_listen_fd,
+            )
+            self._port = self._server.port
         try:
             self._connect()
             if world_size is not None and world_size > 0:
@@ -180,27 +141,6 @@ class TCPStore(Store):
 
     # Coming and going --------------------------------------------------------------------------
 
-    def _serve(self, multi_tenant: bool, listen_fd: int | None, value_nbytes: int) -> None:
-        with _tenants_lock:
-            if multi_tenant and listen_fd is None and self._port != 0:
-                running = _tenants.get((os.getpid(), self._port))
-                if running is not None and running.acquire():
-                    self._server = running
-                    return
-            if listen_fd is None:
-                listener = listen_on(self._host, self._port)
-            else:
-                listener = adopt_listener(listen_fd, self._port)
-            try:
-                self._server = _SharedServer(
-                    listener, self._token, value_nbytes, shares_port=listen_fd is not None
-                )
-            except NativeError as error:
-                raise DistNetworkError(f"{self._label()}: {error}") from error
-            self._port = self._server.port
-            if multi_tenant:
-                _tenants[os.getpid(), self._port] = self._server
-
     def _connect(self) -> None:
         begin = time.monotonic()
         client: _Client = StoreClient(self._host, self._port, self._token)
@@ -208,7 +148,7 @@ class TCPStore(Store):
             client.connect(deadline_after(self._timeout_s))
         except NativeError as error:
             waited_s = time.monotonic() - begin
-            raise _connect_error(self._label(), error, waited_s) from error
+            raise connect_error(self._label(), error, waited_s) from error
         self._client = client
 
     def _join(self, world_size: int, *, awaits: bool) -> None:
@@ -386,7 +326,7 @@ class TCPStore(Store):
         try:
             answer = client.call(op, number, fields, deadline_after(patience + _GRACE_S))
         except NativeError as error:
-            raise _call_error(self._label(), error, patience + _GRACE_S) from error
+            raise call_error(self._label(), error, patience + _GRACE_S) from error
         if answer[0] == Status.BAD_REQUEST:
             raise InternalError(f"{self._label()} did not understand {op.name.lower()}")
         return answer
@@ -427,40 +367,3 @@ def _encode(key: str) -> bytes:
 
 def _decode(key: bytes) -> str:
     return key.decode("utf-8", "surrogateescape")
-
-
-def _connect_error(label: str, error: Exception, waited_s: float) -> DistError:
-    if getattr(error, "error_number", 0) == _ERRNO_NOT_AUTHENTICATED:
-        return DistNetworkError(
-            f"{label}: not authenticated: {error}",
-            hint="all ranks of a run need the same DISTDBG_TOKEN (or DISTDBG_TOKEN_FILE); "
-            "without it, ranks must be of one user with one home folder",
-        )
-    if getattr(error, "fault", "") == "network":
-        return DistNetworkError(
-            f"{label}: cannot connect within {waited_s:.1f} s: {error}",
-            hint="is rank 0 running, on that host and port, and does a firewall let this host in?",
-        )
-    return _call_error(label, error, waited_s)
-
-
-def _call_error(label: str, error: Exception, waited_s: float) -> DistError:
-    match getattr(error, "fault", ""):
-        case "usage":
-            return UsageError(
-                f"{label} was opened before this process was forked",
-                hint="open a store in the child itself, or start ranks with spawn",
-            )
-        case "store":
-            return UsageError(f"{label}: {error}")
-        case "timeout":
-            return DistStoreError(f"{label} did not answer for {waited_s:.1f} s", waited_s=waited_s)
-        case "broken":
-            return DistStoreError(f"{label} is closed")
-        case "network":
-            return DistNetworkError(
-                f"{label} is gone: {error}",
-                hint="the rank that served it has ended; its output says why",
-            )
-        case _:
-            return DistNetworkError(f"{label}: {error}")

@@ -24,7 +24,9 @@ def path(tmp_path: Path) -> str:
 
 
 def run(program: str, path: str) -> subprocess.Popen[str]:
-    text = f"import os, sys\nfrom distdbg.runtime.store import FileStore\npath = {path!r}\n{program}"
+    text = (
+        f"import os, sys\nfrom distdbg.runtime.store import FileStore\npath = {path!r}\n{program}"
+    )
     return subprocess.Popen(
         [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -218,7 +220,9 @@ def test_a_forked_child_must_not_use_the_store_and_does_not_leave_it(path: str) 
 @pytest.mark.slow  # starts 10 interpreters
 def test_a_kill_at_any_moment_loses_nothing_that_was_there(path: str) -> None:
     store = FileStore(path)
-    program = "s = FileStore(path); print('go', flush=True)\nwhile True: s.append('log', 'x' * 5000)"
+    program = (
+        "s = FileStore(path); print('go', flush=True)\nwhile True: s.append('log', 'x' * 5000)"
+    )
     draw = random.Random(3)
     before = 0
     for _ in range(10):

@@ -1,0 +1,46 @@
+"""What users are told when a TCPStore cannot be reached, or is gone."""
+
+from __future__ import annotations
+
+from distdbg.errors import DistError, DistNetworkError, DistStoreError, UsageError
+
+_ERRNO_NOT_AUTHENTICATED = 13  # EACCES
+
+
+def connect_error(label: str, error: Exception, waited_s: float) -> DistError:
+    """Why there is no connection: `error` is the native one, with its fault and errno."""
+    if getattr(error, "error_number", 0) == _ERRNO_NOT_AUTHENTICATED:
+        return DistNetworkError(
+            f"{label}: not authenticated: {error}",
+            hint="all ranks of a run need the same DISTDBG_TOKEN (or DISTDBG_TOKEN_FILE); "
+            "without it, ranks must be of one user with one home folder",
+        )
+    if getattr(error, "fault", "") == "network":
+        return DistNetworkError(
+            f"{label}: cannot connect within {waited_s:.1f} s: {error}",
+            hint="is rank 0 running, on that host and port, and does a firewall let this host in?",
+        )
+    return call_error(label, error, waited_s)
+
+
+def call_error(label: str, error: Exception, waited_s: float) -> DistError:
+    """Why a call on an open store failed."""
+    match getattr(error, "fault", ""):
+        case "usage":
+            return UsageError(
+                f"{label} was opened before this process was forked",
+                hint="open a store in the child itself, or start ranks with spawn",
+            )
+        case "store":
+            return UsageError(f"{label}: {error}")
+        case "timeout":
+            return DistStoreError(f"{label} did not answer for {waited_s:.1f} s", waited_s=waited_s)
+        case "broken":
+            return DistStoreError(f"{label} is closed")
+        case "network":
+            return DistNetworkError(
+                f"{label} is gone: {error}",
+                hint="the rank that served it has ended; its output says why",
+            )
+        case _:
+            return DistNetworkError(f"{label}: {error}")
