@@ -3,6 +3,7 @@
 python -m benchmarks            the whole table (what `make bench` runs)
 python -m benchmarks.small      the small path alone: 8 B all_reduce, barrier, send_recv
 python -m benchmarks.scale      how the cost of an op grows with the number of ranks
+python -m benchmarks.store      set+get per second of TCPStore beside torch's
 
 cases.py      what is measured: kinds, sizes and what a size means
 buffers.py    the arrays of one case, their contents and the expected results
