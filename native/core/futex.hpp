@@ -50,6 +50,9 @@ class Patience {
   Patience(const Patience& other) : Patience(other.spins_, other.yield_ns_) {}
   Patience& operator=(const Patience&) = delete;
 
+  // Whether a rank that waits may keep its core meanwhile.
+  bool has_own_core() const { return spins_ > 0; }
+
   // Runs `ready` until it is true or patience is used up; returns the last answer.
   template <class Ready>
   bool stay_awake(Ready&& ready) const {

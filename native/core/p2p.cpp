@@ -12,7 +12,7 @@ namespace {
 
 // While both sides wait in the op, pushing through the channel overlaps their two copies in the cache and
 // beats one copy by the kernel, up to this size.
-constexpr std::uint64_t most_pushed_nbytes = 4 << 20;
+constexpr std::uint64_t most_pushed_nbytes = 256 << 20;
 
 // Pieces of a pushed message: small enough that the receiver starts early.
 constexpr std::uint64_t piece_nbytes(std::uint64_t message_nbytes, std::uint64_t capacity) {
@@ -32,6 +32,11 @@ PointToPoint::PointToPoint(Group& group) : group_(group), peers_(group.size()) {
   }
   // Below this, the copy through the channel costs less than a system call to read the peer.
   inline_nbytes_ = std::min<std::uint64_t>(4096, segment.channel_nbytes() / 4 - sizeof(Frame));
+  // Where ranks share cores, each further frame is a change of process: as much as fits at once.
+  blocking_inline_nbytes_ =
+      group_.patience().has_own_core()
+          ? inline_nbytes_
+          : std::min<std::uint64_t>(128 * 1024, segment.channel_nbytes() / 2 - sizeof(Frame));
 }
 
 PointToPoint::~PointToPoint() {
@@ -73,7 +78,9 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
   frame.address = reinterpret_cast<std::uint64_t>(region.data);
   frame.tag = tag;
   frame.dtype = dtype;
-  frame.status = is_async || region.nbytes > most_pushed_nbytes ? Status::taken : Status::push;
+  const bool can_push = !is_async && group_.patience().has_own_core() &&
+                        region.nbytes <= most_pushed_nbytes;
+  frame.status = can_push ? Status::push : Status::taken;
   if (to == group_.rank()) {
     const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {
       return (recv->peer == peer || recv->peer == any_source) && recv->tag == tag;
@@ -90,7 +97,8 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
     message->finish();
     return message;
   }
-  if (region.nbytes <= inline_nbytes_) frame.payload_nbytes = static_cast<std::uint32_t>(region.nbytes);
+  if (region.nbytes <= (is_async ? inline_nbytes_ : blocking_inline_nbytes_))
+    frame.payload_nbytes = static_cast<std::uint32_t>(region.nbytes);
   peers_[to].sends.emplace(frame.id, message);
   post(to, frame, region.data);
   if (is_async) {
@@ -390,23 +398,29 @@ void PointToPoint::sleep(const std::atomic<bool>* is_done, std::int64_t timeout_
 }
 
 void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool breaks) {
-  const auto is_done = [&] {
+  bool has_moved = false;
+  const auto is_worth_a_look = [&] {
     if (message->done()) return true;
     if (mutex_.try_lock()) {
-      progress();
+      has_moved = progress();
       mutex_.unlock();
     }
-    return message->done();
+    return has_moved || message->done();
   };
   std::int64_t next_check = now_ns() + 20 * ns_per_ms;
+  std::int64_t next_look = now_ns() + Group::slice_ns;
   try {
-    if (!group_.patience().stay_awake(is_done)) {
-      while (!message->done()) {
+    while (!message->done()) {
+      // As long as something moves, the peer is at work: patience begins anew.
+      if (group_.patience().stay_awake(is_worth_a_look)) {
+        if (now_ns() < next_look) continue;
+      } else {
         sleep(&message->is_done, std::min(wait.deadline_ns - now_ns(), Group::slice_ns));
-        if (message->done()) break;
-        if (!breaks && wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
-        watch(*message, breaks ? wait : Wait{wait.deadline_ns, nullptr}, next_check);
       }
+      if (message->done()) break;
+      next_look = now_ns() + Group::slice_ns;
+      if (!breaks && wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
+      watch(*message, breaks ? wait : Wait{wait.deadline_ns, nullptr}, next_check);
     }
   } catch (const Error& error) {
     const std::lock_guard lock(mutex_);

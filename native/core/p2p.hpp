@@ -123,6 +123,7 @@ class PointToPoint {
   std::uint64_t next_id_ = 0;
   std::uint64_t arrivals_ = 0;
   std::uint64_t inline_nbytes_;
+  std::uint64_t blocking_inline_nbytes_;  // of sends that wait
   std::vector<MessagePointer> unfinished_async_;
   bool is_stopping_ = false;
   std::thread thread_;
