@@ -22,6 +22,7 @@ from distdbg.runtime.world import current_world
 
 _ALL_REDUCE = Kind.ALL_REDUCE
 _SUM = ReduceOp.SUM
+_PLAIN_BARRIER = calls.barrier()  # nobody writes to a Call, so one serves all
 _current_world = current_world.get
 
 
@@ -290,7 +291,8 @@ def barrier(
     pg = resolve(group, "barrier")
     if pg is None:
         return None
-    return _run(pg, calls.barrier(seconds_or_none(timeout)), async_op)
+    call = _PLAIN_BARRIER if timeout is None else calls.barrier(seconds_or_none(timeout))
+    return _run(pg, call, async_op)
 
 
 def _finish(work: Work, async_op: bool) -> Work | None:

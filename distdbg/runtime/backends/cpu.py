@@ -19,7 +19,7 @@ from distdbg.errors import DistError
 from distdbg.native import Message, NativeError, Op, Plan, View
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.explain import describe
-from distdbg.runtime.backends.failures import call_site, still_going, to_public
+from distdbg.runtime.backends.failures import call_site, to_public
 from distdbg.runtime.backends.shared_memory import connect, slot_nbytes_for
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.buffers import as_input, as_output
@@ -355,7 +355,6 @@ class CpuPending:
             return
         engine, call = self._engine, self._call
         message = self.handle if isinstance(self.handle, Message) else None
-        wait_began_ns = _monotonic_ns()
         try:
             try:
                 self._await(deadline_ns)
@@ -364,9 +363,6 @@ class CpuPending:
                     raise
                 self._await(deadline_ns)  # it ended as the wait gave up: its own outcome counts
         except NativeError as error:
-            if error.fault == "timeout" and not self.handle.done:
-                waited_s = (_monotonic_ns() - wait_began_ns) / 1e9
-                raise still_going(call, engine._name, waited_s) from error
             try:
                 goes_on = not self.handle.done
                 engine._fail(call, error, self._started_ns, message, goes_on)

@@ -98,18 +98,6 @@ def to_public(
     return InternalError(f"{op} failed: {error.fault}: {error}")
 
 
-def still_going(call: Call, group: str, waited_s: float) -> OpTimeout:
-    """The error of a wait that ended before its op."""
-    name = call.name or call.kind.label
-    return OpTimeout(
-        f"{name} on group '{group}' has not ended after a wait of {waited_s:.1f} s",
-        waited_s=waited_s,
-        kind=call.kind.label,
-        group=group,
-        details=["the op goes on, and the group is still usable"],
-    )
-
-
 def _timeout(
     facts: Sequence[tuple[object, int, int, bool]],
     gate: int,
