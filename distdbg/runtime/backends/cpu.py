@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -28,7 +28,6 @@ from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.problem import SLOTS_NBYTES
 from distdbg.runtime.reduce_op import check_reduce
-from distdbg.runtime.world import current_world
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -59,11 +58,14 @@ class CpuEngine:
         group_name: str,
         global_ranks: Sequence[int],
         ranks_here: int | None = None,
+        comm_name: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._is_closed = True  # until there is something to close
         self._rank = rank
         self._size = size
         self._name = group_name
+        #: What the user calls the running part of the program (record_comm), for messages.
+        self._comm_name = comm_name
         self._names = list(global_ranks)
         self._timeout_ns = _to_ns(timeout_s)
         cores = len(os.sched_getaffinity(0))
@@ -258,7 +260,7 @@ class CpuEngine:
             sends = [nbytes // itemsize for _, _, nbytes in in_cuts]
             expects = [nbytes // itemsize for _, _, nbytes in out_cuts]
         function = call.name or call.kind.label
-        comm_name = current_world.get().comm_name
+        comm_name = self._comm_name()
         if comm_name is not None:
             function = f"{function} ({comm_name})"
         return describe(facts, function, call_site(), sends, expects)

@@ -245,6 +245,7 @@ def make_engine(
             group.label,
             group.ranks,
             group.world.ranks_here,
+            lambda: group.world.comm_name,
         )
         return engine
     return _make_foreign(plugin, group, store, pg_options)

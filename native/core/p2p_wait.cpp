@@ -1,0 +1,158 @@
+// How messages are waited for, by the threads that want them and by one in the background.
+#include <pthread.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "p2p.hpp"
+
+namespace distdbg {
+
+// ---------------------------------------------------------------------------------- waiting
+
+void PointToPoint::watch(const Message& message, const Wait& wait,
+                         std::int64_t& next_death_check_ns) {
+  const auto has_left = [&](std::uint32_t r) {
+    return group_.segment().rank(r).left.load(std::memory_order_acquire) != 0;
+  };
+  const auto is_needed = [&](std::uint32_t r) {
+    {
+      // Asked again after a peer is seen to have left: what it sent before is in its channel.
+      const std::lock_guard lock(mutex_);
+      progress();
+    }
+    if (message.done()) return false;
+    if (message.peer != any_source) return static_cast<int>(r) == message.peer;
+    // Any source: who left is no loss while somebody is there who may still send.
+    if (!has_left(r)) return true;
+    for (std::uint32_t other = 0; other < group_.size(); ++other)
+      if (other != group_.rank() && !has_left(other)) return false;
+    return true;
+  };
+  group_.check_wait(wait, next_death_check_ns, is_needed);
+}
+
+// Until the bell rings; `is_done` (may be null) is looked at after this rank is known to sleep.
+void PointToPoint::sleep(const std::atomic<bool>* is_done, std::int64_t timeout_ns) {
+  RankState& mine = group_.segment().rank(group_.rank());
+  mine.bell_sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const std::uint32_t bell = mine.bell.load(std::memory_order_seq_cst);
+  bool moved = false;
+  {
+    const std::lock_guard lock(mutex_);
+    moved = progress();
+  }
+  if (!moved && (is_done == nullptr || !is_done->load(std::memory_order_seq_cst)))
+    futex_wait(mine.bell, bell, timeout_ns);
+  mine.bell_sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool breaks) {
+  bool has_moved = false;
+  const auto is_worth_a_look = [&] {
+    if (message->done()) return true;
+    if (mutex_.try_lock()) {
+      has_moved = progress();
+      mutex_.unlock();
+    }
+    return has_moved || message->done();
+  };
+  std::int64_t next_check = now_ns() + 20 * ns_per_ms;
+  std::int64_t next_look = now_ns() + Group::slice_ns;
+  try {
+    while (!message->done()) {
+      // As long as something moves, the peer is at work: patience begins anew.
+      if (group_.patience().stay_awake(is_worth_a_look)) {
+        if (now_ns() < next_look) continue;
+      } else {
+        sleep(&message->is_done, std::min(wait.deadline_ns - now_ns(), Group::slice_ns));
+      }
+      if (message->done()) break;
+      next_look = now_ns() + Group::slice_ns;
+      if (!breaks && wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
+      watch(*message, breaks ? wait : Wait{wait.deadline_ns, nullptr}, next_check);
+    }
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex_);
+    const bool is_ours_alone = error.fault() == Fault::timeout || error.fault() == Fault::interrupted;
+    // Another thread may have carried it through in the meantime.
+    if (message->done() && error.fault() == Fault::timeout) return message->rethrow();
+    if (error.fault() == Fault::timeout && breaks)
+      group_.break_group(Fault::timeout, message->peer, "timed out");
+    if (breaks || !is_ours_alone) {
+      forget(message);
+      message->finish(std::current_exception());
+    }
+    throw;
+  }
+  message->rethrow();
+}
+
+bool PointToPoint::is_done(const MessagePointer& message) {
+  if (!message->done()) {
+    const std::lock_guard lock(mutex_);
+    progress();
+  }
+  return message->done();
+}
+
+bool PointToPoint::is_idle() {
+  const std::lock_guard lock(mutex_);
+  return unfinished_async_.empty();
+}
+
+// ------------------------------------------------------------------------------- background
+
+void PointToPoint::start_thread() {
+  if (!thread_.joinable()) {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { work(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  async_started_.notify_all();
+}
+
+void PointToPoint::work() {
+  std::int64_t next_check = 0;
+  std::int64_t next_look = 0;
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      async_started_.wait(lock, [&] { return is_stopping_ || !unfinished_async_.empty(); });
+      if (is_stopping_) return;
+    }
+    sleep(nullptr, Group::slice_ns);
+    // Deadlines and deaths now and then only: looking through thousands of messages whenever one of
+    // them has moved would take longer than moving them.
+    if (now_ns() < next_look && !group_.is_broken()) continue;
+    next_look = now_ns() + Group::slice_ns;
+    std::vector<MessagePointer> unfinished;
+    {
+      const std::lock_guard lock(mutex_);
+      unfinished = unfinished_async_;
+    }
+    // Whether a peer is alive is asked every 100 ms, once for all messages with it (the last place is
+    // that of any source).
+    std::vector<std::int64_t> next_checks(peers_.size() + 1, next_check);
+    if (now_ns() >= next_check) next_check = now_ns() + 100 * ns_per_ms;
+    for (const MessagePointer& message : unfinished) {
+      if (message->done()) continue;
+      const auto peer = message->peer == any_source ? peers_.size()
+                                                    : static_cast<std::size_t>(message->peer);
+      try {
+        watch(*message, Wait{message->deadline_ns, nullptr}, next_checks[peer]);
+      } catch (const Error& error) {
+        if (error.fault() == Fault::timeout)
+          group_.break_group(Fault::timeout, message->peer, "timed out");
+        const std::lock_guard lock(mutex_);
+        fail_all(std::current_exception());
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace distdbg
