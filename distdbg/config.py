@@ -39,7 +39,7 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_DEBUG",
         "str",
         "detail",
-        "How much every op is checked: off, info or detail.",
+        "What get_debug_level() reports: off, info or detail. So far every op is checked at each level.",
         choices=("off", "info", "detail"),
         aliases=("TORCH_DISTRIBUTED_DEBUG",),
     ),

@@ -1,8 +1,7 @@
-"""How much every op is checked. The levels live here; the check itself reads them.
+"""The debug level that a program may set and ask for, with torch.distributed's names and numbers.
 
-OFF     ops are recorded only
-INFO    checked without waiting: the last rank to arrive notices a difference
-DETAIL  checked before any byte of an output is written
+It chooses nothing yet: the CPU engine compares every op before any byte of an output is written,
+which is what DETAIL promises, at every level.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def get_debug_level() -> DebugLevel:
 
 
 def set_debug_level(arg0: DebugLevel) -> None:
-    """Set the level for groups created from now on."""
+    """Set the level that get_debug_level() returns."""
     if not isinstance(arg0, DebugLevel):
         raise UsageError(f"set_debug_level expects a DebugLevel, not {type(arg0).__name__}")
     world.current().debug_level = arg0
