@@ -34,12 +34,12 @@ Times = Mapping[tuple[int, Case], float]
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     parser.add_argument("--ranks", default=",".join(map(str, WORLD_SIZES)), help="world sizes")
-    parser.add_argument("--library", default="distdbg")
+    parser.add_argument("--library", dest="peer", default="distdbg")
     parser.add_argument("--rounds", type=int, default=3, help="fresh processes in each")
     args = parser.parse_args(argv)
     # Turned into an exception, so that the ranks are ended on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    peer = find_peer(args.library)
+    peer = find_peer(args.peer)
     if peer.gap is not None:
         print(f"gap: {peer.name}: {peer.gap}")
         return 1
