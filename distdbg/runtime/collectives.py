@@ -288,8 +288,13 @@ def barrier(
 ) -> Work | None:
     """Wait until all ranks of the group have called it."""
     # device_ids chooses a GPU for the wait in torch; host memory has nothing to choose.
-    pg = resolve(group, "barrier")
+    pg = _current_world().default if group is None else None
     if pg is None:
+        pg = resolve(group, "barrier")
+        if pg is None:
+            return None
+    if timeout is None and not async_op:
+        pg.run(_PLAIN_BARRIER)
         return None
     call = _PLAIN_BARRIER if timeout is None else calls.barrier(seconds_or_none(timeout))
     return _run(pg, call, async_op)
