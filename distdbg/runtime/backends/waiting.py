@@ -25,6 +25,6 @@ def choose_patience(ranks: int, cores: int) -> Patience:
     """The policy for `ranks` ranks on a host that lets them use `cores` cores."""
     if ranks <= cores:
         return Patience(spins=100, yield_ns=100_000)
-    if ranks <= 4 * cores:
+    if ranks <= 8 * cores:
         return Patience(spins=0, yield_ns=200_000)
     return Patience(spins=0, yield_ns=0)
