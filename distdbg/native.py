@@ -20,6 +20,7 @@ except ImportError as error:
 
 NativeError = _native.Error
 View = _native.View
+Watched = _native.Watched
 scale = _native.scale
 Group = _native.Group
 Message = _native.Message

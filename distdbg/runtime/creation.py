@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from distdbg import config
-from distdbg.errors import UsageError
+from distdbg.errors import DistBackendError, DistNetworkError, PeerLost, UsageError
 from distdbg.runtime.backends.registry import BackendConfig, make_engine
 from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.meeting import meet
 from distdbg.runtime.options import seconds_or_none
 from distdbg.runtime.store import PrefixStore, Store
@@ -44,11 +45,14 @@ def create_group(
     pg_options: object = None,
     device_id: object = None,
     have_met: bool = False,
+    members: Sequence[Life] = (),
 ) -> ProcessGroup:
-    """Make the group on this member, register it, and return it."""
+    """Make the group on this member, register it, and return it.
+
+    `members` by group rank, where known: the death of one then ends the wait for it.
+    """
     store = PrefixStore(f"{name}/", parent_store)
-    if not have_met:
-        meet(store, rank, ranks, timeout_s, name)
+    lives = Lives(name, ranks, members)
     group = ProcessGroup(store, rank, len(ranks))
     group.world = world
     group.set_ranks(ranks)
@@ -57,6 +61,15 @@ def create_group(
     group.timeout_s = timeout_s
     group.backend_config = str(backend)
     group.bound_device_id = device_id
-    group.engine = make_engine(backend, group, store, pg_options)
+    group.members = tuple(members)
+    try:
+        if not have_met:
+            meet(store, rank, ranks, timeout_s, name, lives)
+        group.engine = make_engine(backend, group, store, pg_options)
+    except PeerLost:
+        raise
+    except (DistNetworkError, DistBackendError):
+        lives.check()  # the rank that died may have served the store, or the memory
+        raise
     world.groups[name] = group
     return group

@@ -25,6 +25,7 @@ from distdbg.runtime.world import World, current, current_world, not_initialized
 
 if TYPE_CHECKING:
     from distdbg.runtime.coalescing import Collector
+    from distdbg.runtime.lives import Life
     from distdbg.runtime.store import Store
 
 
@@ -97,6 +98,8 @@ class ProcessGroup(GroupMethods):
         self.timeout_s = 1800.0
         self.backend_config = "cpu:custom"
         self.bound_device_id: object = None
+        #: Of the members by group rank; empty where they are not known.
+        self.members: tuple[Life, ...] = ()
         self.collector: Collector | None = None
         self._engine: Engine | None = None
 

@@ -14,6 +14,7 @@ from distdbg.errors import DistError, UsageError
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
+from distdbg.runtime.lives import Life
 from distdbg.runtime.rendezvous import Membership, join
 from distdbg.runtime.store import Store, TCPStore
 from distdbg.runtime.world import World, current
@@ -76,6 +77,7 @@ def init_process_group(
             raise UsageError(f"_ranks has {len(_ranks)} ranks, world_size is {size}")
         membership.store.set_timeout(timedelta(seconds=timeout_s))
         host = membership.members[membership.rank].host
+        me = membership.members[membership.rank].process
         world.ranks_here = sum(member.host == host for member in membership.members)
         world.default = create_group(
             world,
@@ -89,6 +91,7 @@ def init_process_group(
             pg_options=pg_options,
             device_id=device_id,
             have_met=True,
+            members=[Life(member.process, me) for member in membership.members],
         )
     except BaseException:
         _leave(membership, is_own=store is None)

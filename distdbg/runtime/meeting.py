@@ -12,20 +12,27 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from datetime import timedelta
 
 from distdbg.errors import DistStoreError, RendezvousError, format_ranks
+from distdbg.runtime.lives import Lives
 from distdbg.runtime.store import Store
 
 
-def meet(store: Store, rank: int, ranks: Sequence[int], timeout_s: float, group_name: str) -> None:
+def meet(
+    store: Store,
+    rank: int,
+    ranks: Sequence[int],
+    timeout_s: float,
+    group_name: str,
+    lives: Lives,
+) -> None:
     """Return when all `ranks` (global) have called it; `rank` is this one's place among them."""
     size = len(ranks)
     store.set(f"here/{rank}", f"{socket.gethostname()} pid {os.getpid()}")
     if store.add("here", 1) >= size:
         store.set("all_here", "1")
     try:
-        store.wait(["all_here"], timedelta(seconds=max(timeout_s, 0.001)))
+        lives.wait(store, "all_here", timeout_s)
     except DistStoreError as error:
         joined = [r for index, r in enumerate(ranks) if store.check([f"here/{index}"])]
         missing = [r for r in ranks if r not in set(joined)]

@@ -289,6 +289,7 @@ def _create(
         timeout_s=timeout_seconds(timeout, parent.timeout_s),
         pg_options=pg_options,
         device_id=device_id if device_id is not None else parent.bound_device_id,
+        members=[parent.members[parent.ranks.index(r)] for r in members] if parent.members else (),
     )
 
 

@@ -371,6 +371,11 @@ void bind_group(nb::module_& module) {
       .def_prop_ro("peer_nbytes", [](const Message& m) { return m.peer_nbytes; })
       .def_prop_ro("peer_dtype", [](const Message& m) { return m.peer_dtype; });
 
+  nb::class_<Watched>(module, "Watched", "Whether a process still lives, and how it ended.")
+      .def(nb::init<std::int32_t, std::uint64_t>())
+      .def("is_dead", &Watched::is_dead)
+      .def("how", &Watched::how);
+
   nb::class_<GroupHandle>(module, "Group", "One rank's side of a group in shared memory.")
       .def_static(
           "create",
@@ -387,10 +392,13 @@ void bind_group(nb::module_& module) {
                                    single_copy);
           })
       .def("join",
-           [](const GroupHandle& self, std::int64_t deadline_ns) {
+           [](const GroupHandle& self, std::int64_t deadline_ns,
+              const std::vector<std::tuple<std::int32_t, std::uint64_t>>& members) {
+             std::vector<Identity> known;
+             for (const auto& [pid, start_time] : members) known.push_back({pid, start_time});
              const std::shared_ptr<Parts> p = self.parts();
              const ReleaseGil release;
-             p->group.join(wait_until(deadline_ns));
+             p->group.join(wait_until(deadline_ns), known);
            })
       .def("run", &GroupHandle::run)
       .def("submit", &GroupHandle::submit)

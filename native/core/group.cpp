@@ -5,7 +5,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 namespace distdbg {
@@ -53,14 +55,14 @@ RankFacts Group::facts(std::uint32_t r) const {
           state.left.load(std::memory_order_acquire) != 0};
 }
 
-void Group::join(const Wait& wait) {
+void Group::join(const Wait& wait, std::span<const Identity> members) {
   const std::lock_guard lock(mutex_);
-  attach(wait);
+  attach(wait, members);
   try_single_copy(wait);
   segment_.close_fd();  // every rank has it mapped now
 }
 
-void Group::attach(const Wait& wait) {
+void Group::attach(const Wait& wait, std::span<const Identity> members) {
   RankState& mine = segment_.rank(rank_);
   if (single_copy_) allow_peers_to_read();
   mine.pid = ::getpid();
@@ -68,16 +70,41 @@ void Group::attach(const Wait& wait) {
   mine.probe_address = reinterpret_cast<std::uint64_t>(&probe_);
   mine.attached.store(1, std::memory_order_release);
   watched_.resize(size_);
+  for (std::uint32_t r = 0; r < std::min<std::size_t>(size_, members.size()); ++r)
+    if (r != rank_ && members[r].pid != 0)
+      watched_[r] = Watched(members[r].pid, members[r].start_time);
   std::int64_t next_check = 0;
   for (std::uint32_t r = 0; r < size_; ++r) {
     RankState& theirs = segment_.rank(r);
     // Happens once per group and peers come at different times: no use in being quick about it.
     while (theirs.attached.load(std::memory_order_acquire) == 0) {
-      check_wait(wait, next_check, [](std::uint32_t) { return false; });
+      // All are needed, also those that have attached: nobody gets further before this rank has.
+      check_wait(wait, next_check, [](std::uint32_t) { return true; });
       ::usleep(200);
     }
     is_local_[r] = theirs.pid == mine.pid;
-    if (!is_local_[r]) watched_[r] = Watched(theirs.pid, theirs.start_time);
+    // What is watched since it lived can also tell how it ended.
+    if (!is_local_[r] && !watched_[r].watches(theirs.pid, theirs.start_time))
+      watched_[r] = Watched(theirs.pid, theirs.start_time);
+  }
+}
+
+// Another thread of this rank may be in an op that does not end, or ends later than this one may wait.
+void Group::lock_for_op(std::unique_lock<std::timed_mutex>& lock, const Wait& wait) {
+  if (lock.try_lock()) return;
+  std::int64_t next_check = no_deadline;  // who is in the op looks for deaths
+  while (!lock.try_lock_for(std::chrono::nanoseconds(
+      std::clamp<std::int64_t>(wait.deadline_ns - now_ns(), 0, slice_ns)))) {
+    try {
+      check_wait(wait, next_check, [](std::uint32_t) { return false; });
+    } catch (Error& error) {
+      if (error.fault() == Fault::timeout) {
+        // The op that holds the lock waits at this gate: for those that have not come to it.
+        error.gate = segment_.rank(rank_).gate.load(std::memory_order_acquire);
+        break_group(Fault::timeout, -1, "timed out");
+      }
+      throw;
+    }
   }
 }
 
@@ -164,7 +191,8 @@ void Group::break_group(Fault fault, int culprit, const std::string& text) {
   cause.fault = static_cast<std::int32_t>(fault);
   cause.rank = culprit;
   cause.noticed_by = static_cast<std::int32_t>(rank_);
-  cause.seq = seq_;
+  // Also called by threads that do not hold `mutex_`, which protects seq_.
+  cause.seq = segment_.rank(rank_).seq.load(std::memory_order_acquire);
   const std::size_t length = std::min(text.size(), sizeof cause.text - 1);
   std::memcpy(cause.text, text.data(), length);
   cause.text[length] = '\0';

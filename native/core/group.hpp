@@ -58,7 +58,8 @@ class Group {
   Group& operator=(const Group&) = delete;
 
   // Announces this rank and waits for all; then finds out whether all can read each other's memory.
-  void join(const Wait& wait);
+  // `members` by rank, or nothing: who is known before it has announced itself, and may die before.
+  void join(const Wait& wait, std::span<const Identity> members);
 
   // Runs one plan; at a mismatch throws Error(Fault::mismatch) that brings every rank's own
   // description of its call, and the group is still usable.
@@ -103,7 +104,8 @@ class Group {
   void walk(const Running& op, const Describe& describe, const Wait& wait);
   void gate(const Wait& wait, bool in_background);
   bool withdraw(std::uint64_t number);
-  void attach(const Wait& wait);
+  void attach(const Wait& wait, std::span<const Identity> members);
+  void lock_for_op(std::unique_lock<std::timed_mutex>& lock, const Wait& wait);
   void try_single_copy(const Wait& wait);
   std::vector<std::string> exchange_descriptions(const std::string& own, const Wait& wait,
                                                  bool in_background);
@@ -126,7 +128,7 @@ class Group {
   const std::uint32_t size_;
   const Patience patience_;
   bool single_copy_;
-  std::mutex mutex_;  // one op at a time; protects everything below
+  std::timed_mutex mutex_;  // one op at a time; protects everything below
   std::uint64_t gate_ = 0;
   std::uint64_t seq_ = 0;
   std::unique_ptr<std::byte[]> scratch_;

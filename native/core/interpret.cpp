@@ -198,7 +198,8 @@ std::vector<std::string> Group::exchange_descriptions(const std::string& own, co
 
 void Group::run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
                 std::span<const Region> outputs, const Wait& wait, bool in_background) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_, std::defer_lock);
+  lock_for_op(lock, wait);
   check_usable();
   ++seq_;
   segment_.rank(rank_).seq.store(seq_, std::memory_order_release);

@@ -25,6 +25,7 @@ from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
+from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.problem import SLOTS_NBYTES
 from distdbg.runtime.reduce_op import check_reduce
@@ -59,6 +60,7 @@ class CpuEngine:
         global_ranks: Sequence[int],
         ranks_here: int | None = None,
         comm_name: Callable[[], str | None] = lambda: None,
+        members: Sequence[Life] = (),
     ) -> None:
         self._is_closed = True  # until there is something to close
         self._rank = rank
@@ -77,6 +79,7 @@ class CpuEngine:
             patience=choose_patience(ranks_here or size, cores),
             single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
             deadline_ns=_monotonic_ns() + self._timeout_ns,
+            lives=Lives(group_name, global_ranks, members),
         )
         slot_nbytes = slot_nbytes_for(size)
         self._topology = Topology(

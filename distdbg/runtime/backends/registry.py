@@ -246,6 +246,7 @@ def make_engine(
             group.ranks,
             group.world.ranks_here,
             lambda: group.world.comm_name,
+            group.members,
         )
         return engine
     return _make_foreign(plugin, group, store, pg_options)

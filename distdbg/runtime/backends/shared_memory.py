@@ -13,7 +13,6 @@ import secrets
 import socket
 import time
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from distdbg.errors import DistBackendError, DistStoreError, RendezvousError, format_ranks
@@ -21,6 +20,7 @@ from distdbg.native import Group, NativeError
 from distdbg.runtime.backends.waiting import Patience
 
 if TYPE_CHECKING:
+    from distdbg.runtime.lives import Lives
     from distdbg.runtime.store import Store
 
 _KEY = "shared_memory"
@@ -94,6 +94,7 @@ def connect(
     patience: Patience,
     single_copy: bool,
     deadline_ns: int,
+    lives: Lives,
 ) -> Group:
     """Create or open the group's segment and wait until all ranks are in it."""
     here = Place.here()
@@ -105,7 +106,7 @@ def connect(
         )
         store.set(_KEY, Announcement(here, os.getpid(), group.fd, cookie).to_json())
     else:
-        found = _find(store, group_name, deadline_ns)
+        found = _find(store, group_name, deadline_ns, lives)
         if not here.shares_memory_with(found.place):
             raise DistBackendError(
                 f"ranks 0 and {rank} of group '{group_name}' share no memory: one is on "
@@ -123,10 +124,12 @@ def connect(
                 hint="all ranks must run as one user; if rank 0 has died, start the job again",
             ) from error
     try:
-        group.join(deadline_ns)
+        group.join(deadline_ns, lives.identities)
     except NativeError as error:
         missing = [r for r, facts in enumerate(group.facts()) if not facts[0]]
         group.close()
+        if error.fault == "peer_lost":
+            raise lives.lost(error.peer, str(error)) from error
         if error.fault != "timeout":
             raise DistBackendError(
                 f"the ranks of group '{group_name}' could not be connected: {error}"
@@ -143,10 +146,10 @@ def connect(
     return group
 
 
-def _find(store: Store, group_name: str, deadline_ns: int) -> Announcement:
+def _find(store: Store, group_name: str, deadline_ns: int, lives: Lives) -> Announcement:
     left_s = max(0.001, (deadline_ns - time.monotonic_ns()) / 1e9)
     try:
-        store.wait([_KEY], timedelta(seconds=left_s))
+        lives.wait(store, _KEY, left_s)
     except DistStoreError as error:
         raise RendezvousError(
             f"rank 0 of group '{group_name}' did not come within {left_s:.1f} s",

@@ -49,6 +49,8 @@ _PREFIX = "distdbg/join"
 _LINGER_S = 2.0
 #: What is written right after something that was just seen; longer means its writer died.
 _FOLLOW_UP_S = 5.0
+#: How often a rank looks whether the one that it watches has died.
+_WATCH_NS = 500_000_000
 #: A store may round a timeout down; its error this close to the deadline is a timeout.
 _EARLY_NS = 20_000_000
 
@@ -94,7 +96,7 @@ def assemble(
         elif arrival == me.world_size:
             verdict = arena.complete()
         else:
-            verdict = arena.wait(deadline_ns) or arena.decide(
+            verdict = arena.wait(deadline_ns, arrival) or arena.decide(
                 "missing", waited_s=(time.monotonic_ns() - started_ns) / 1e9
             )
     except (KeyboardInterrupt, SystemExit):
@@ -199,15 +201,28 @@ class Round:
             return self.decide("sizes")
         return self.decide("complete")
 
-    def wait(self, deadline_ns: int) -> Verdict | None:
-        """Return the verdict; None if there is none at the deadline."""
-        left_s = (deadline_ns - time.monotonic_ns()) / 1e9
-        try:
-            return verdict_from_json(self._read(f"{self._prefix}/verdict", max(left_s, 0.001)))
-        except DistError:
-            if time.monotonic_ns() < deadline_ns - _EARLY_NS:
-                raise  # the store is gone, which is not the same as nobody coming
-            return None
+    def wait(self, deadline_ns: int, arrival: int) -> Verdict | None:
+        """Return the verdict; None if there is none at the deadline.
+
+        Decides itself when a rank that has announced itself dies. Each rank watches the one that
+        came before it, the first one the latest: a few messages, whatever the number of ranks.
+        """
+        while True:
+            end_ns = min(deadline_ns, time.monotonic_ns() + _WATCH_NS)
+            left_s = (end_ns - time.monotonic_ns()) / 1e9
+            try:
+                return verdict_from_json(self._read(f"{self._prefix}/verdict", max(left_s, 0.001)))
+            except DistError:
+                now_ns = time.monotonic_ns()
+                if now_ns < end_ns - _EARLY_NS:
+                    raise  # the store is gone, which is not the same as nobody coming
+                if now_ns >= deadline_ns - _EARLY_NS:
+                    return None
+            with suppress(DistError):  # it has counted itself and not said who it is
+                index = arrival - 1 or self._store.add(f"{self._prefix}/arrived", 0)
+                watched = member_from_json(self._read(f"{self._prefix}/arrival/{index}", 0.001))
+                if is_gone(watched.process, self._me.process):
+                    return self.decide("died", culprits=(watched.rank,))
 
     def decide(
         self, outcome: Outcome, *, culprits: tuple[int, ...] = (), waited_s: float = 0.0

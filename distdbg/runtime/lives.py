@@ -1,0 +1,95 @@
+"""Whether the members of a group that is being made still live, as far as this host can see.
+
+Once a group has its shared memory, native code watches its ranks. Before that its members wait for
+one another by keys of the store, and a key that a dead rank should have set never comes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from distdbg.errors import DistStoreError, PeerLost
+from distdbg.native import Watched
+from distdbg.runtime.rendezvous.process import Process
+
+if TYPE_CHECKING:
+    from distdbg.runtime.store import Store
+
+#: How often the members are looked at while a key is waited for.
+_SLICE_S = 0.3
+#: A process that is being ended closes its connections a moment before it counts as ended.
+_ENDING_S = 0.3
+#: A store may round a timeout down.
+_EARLY_S = 0.02
+
+
+class Life:
+    """One process, watched from now on: only so can be told how it ended, once it is gone."""
+
+    __slots__ = ("identity", "watched")
+
+    def __init__(self, process: Process, me: Process) -> None:
+        #: (pid, start time), (0, 0) where this host cannot tell.
+        self.identity = (0, 0)
+        self.watched: Watched | None = None
+        if process.started and process.shares_kernel(me):
+            self.identity = (process.pid, process.started)
+            self.watched = Watched(*self.identity)
+
+
+class Lives:
+    """The members of a new group, by group rank; `ranks` are what messages call them."""
+
+    def __init__(self, group_name: str, ranks: Sequence[int], members: Sequence[Life] = ()) -> None:
+        self._group_name = group_name
+        self._ranks = ranks
+        #: By group rank; empty when nothing is known of the members.
+        self.identities = [life.identity for life in members]
+        self._watched = [(i, life.watched) for i, life in enumerate(members) if life.watched]
+
+    def wait(self, store: Store, key: str, timeout_s: float) -> None:
+        """Wait for a key; raises PeerLost when a member has died, else the store's error."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left_s = max(deadline - time.monotonic(), 0.001)
+            slice_s = min(left_s, _SLICE_S) if self._watched else left_s
+            slice_end = time.monotonic() + slice_s
+            try:
+                store.wait([key], timedelta(seconds=slice_s))
+                return
+            except DistStoreError:
+                dead = self._find_dead()
+                # It may have been the last to come, and the group have lived and ended since.
+                if dead is not None and not store.check([key]):
+                    raise self.lost(*dead) from None
+                now = time.monotonic()
+                if now >= deadline - _EARLY_S or now < slice_end - _EARLY_S:
+                    raise  # the time is over, or the store has another reason
+
+    def check(self) -> None:
+        """Raise PeerLost when a member has died, or is just dying."""
+        deadline = time.monotonic() + _ENDING_S
+        while True:
+            dead = self._find_dead()
+            if dead is not None:
+                raise self.lost(*dead) from None
+            if not self._watched or time.monotonic() >= deadline:
+                return
+            time.sleep(0.01)
+
+    def lost(self, index: int, how: str) -> PeerLost:
+        """Return the error for the member with this group rank."""
+        peer = self._ranks[index]
+        return PeerLost(
+            f"rank {peer} {how}; this rank needed it to make group '{self._group_name}'",
+            peer=peer,
+            how=how,
+            group=self._group_name,
+            details=["the group was not made"],
+        )
+
+    def _find_dead(self) -> tuple[int, str] | None:
+        return next(((i, w.how()) for i, w in self._watched if w.is_dead()), None)

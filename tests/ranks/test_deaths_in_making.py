@@ -1,0 +1,128 @@
+"""A rank that dies while a group is being made is named long before the timeout."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.errors import CollectiveError, PeerLost, RendezvousError
+from distdbg.runtime import creation
+from distdbg.runtime.rendezvous.assemble import Round
+
+#: Far below the group's own 60 s; a busy machine may need more than the usual half second.
+SOON_S = 8.0
+
+
+def kill_self(*_: object, **__: object) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in_new_group(victim: int, where: str) -> dict[str, Any]:
+    if where == "init":
+        place = patch.object(creation, "make_engine", kill_self)
+        if int(os.environ["RANK"]) == victim:
+            place.start()
+        start = time.monotonic()
+        with pytest.raises(PeerLost) as caught:
+            dist.init_process_group(timeout=timedelta(seconds=60))
+        return {
+            "peer": caught.value.peer,
+            "how": caught.value.how,
+            "waited_s": time.monotonic() - start,
+        }
+    dist.init_process_group(timeout=timedelta(seconds=60))
+    dist.barrier()
+    if dist.get_rank() == victim:
+        name = "meet" if where == "before" else "make_engine"
+        patch.object(creation, name, kill_self).start()
+    start = time.monotonic()
+    with pytest.raises(PeerLost) as caught:
+        dist.new_group()
+    waited_s = time.monotonic() - start
+    dist.destroy_process_group()
+    return {"peer": caught.value.peer, "how": caught.value.how, "waited_s": waited_s}
+
+
+def die_after_the_announcement() -> dict[str, Any] | None:
+    rank = int(os.environ["RANK"])
+    if rank == 2:
+        return None  # never comes, so that the others wait
+    if rank == 1:
+        patch.object(Round, "wait", kill_self).start()
+    start = time.monotonic()
+    with pytest.raises(RendezvousError) as caught:
+        dist.init_process_group(timeout=timedelta(seconds=60))
+    return {"what": caught.value.what, "waited_s": time.monotonic() - start}
+
+
+def interrupt_the_second_thread() -> dict[str, Any] | None:
+    dist.init_process_group(timeout=timedelta(seconds=60))
+    dist.barrier()
+    if dist.get_rank() == 1:
+        with pytest.raises(CollectiveError):  # the same op as the other's, but too late
+            signal.sigtimedwait([], 1.0)
+            dist.all_reduce(np.ones(3))
+        dist.destroy_process_group()
+        return None
+    errors: list[BaseException] = []
+    is_started = threading.Event()
+
+    def reduce() -> None:
+        is_started.set()
+        try:
+            dist.all_reduce(np.ones(3))
+        except CollectiveError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=reduce)
+    thread.start()
+    is_started.wait()
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.4)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        signal.sigtimedwait([], 0.1)  # so that the thread is in its op
+        dist.all_reduce(np.ones(3))
+    waited_s = time.monotonic() - start
+    thread.join(10.0)
+    dist.destroy_process_group()
+    return {"waited_s": waited_s, "errors": [str(error) for error in errors]}
+
+
+@pytest.mark.parametrize("where", ["before", "after", "init"])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_death_in_the_making_of_a_group_is_named(
+    ranks: Callable[..., list[Any]], victim: int, where: str
+) -> None:
+    killed = {victim: -signal.SIGKILL}
+    results = ranks(die_in_new_group, 3, victim=victim, where=where, expect_exit=killed)
+    for rank in {0, 1, 2} - {victim}:
+        assert results[rank]["peer"] == victim
+        # Who dies in init may be gone before anybody watches it; then the kernel does not tell.
+        words = {"died (signal 9, SIGKILL)"} | ({"is gone"} if where == "init" else set())
+        assert results[rank]["how"] in words
+        assert results[rank]["waited_s"] < SOON_S
+
+
+def test_a_death_after_the_announcement_ends_the_rendezvous(
+    ranks: Callable[..., list[Any]],
+) -> None:
+    results = ranks(die_after_the_announcement, 3, expect_exit={1: -signal.SIGKILL})
+    assert results[0]["what"].startswith("rank 1 died while the ranks were meeting")
+    assert results[0]["waited_s"] < SOON_S
+
+
+def test_ctrl_c_reaches_a_thread_that_waits_for_its_turn(ranks: Callable[..., list[Any]]) -> None:
+    results = ranks(interrupt_the_second_thread, 2)
+    assert results[0]["waited_s"] < SOON_S
+    assert "rank 0 was interrupted" in results[0]["errors"][0]
