@@ -181,6 +181,7 @@ class ProcessGroup(GroupMethods):
         """Leave the group and free what it holds; ops afterwards are a UsageError."""
         engine = self._engine
         self._engine = ClosedEngine(self.label)
+        self.members = ()
         if engine is not None:
             engine.close()
 

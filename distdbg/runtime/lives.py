@@ -32,10 +32,10 @@ class Life:
     __slots__ = ("identity", "watched")
 
     def __init__(self, process: Process, me: Process) -> None:
-        #: (pid, start time), (0, 0) where this host cannot tell.
+        #: (pid, start time), (0, 0) of this process itself, and where this host cannot tell.
         self.identity = (0, 0)
         self.watched: Watched | None = None
-        if process.started and process.shares_kernel(me):
+        if process != me and process.started and process.shares_kernel(me):
             self.identity = (process.pid, process.started)
             self.watched = Watched(*self.identity)
 

@@ -69,8 +69,8 @@ def interrupt_the_second_thread() -> dict[str, Any] | None:
     dist.init_process_group(timeout=timedelta(seconds=60))
     dist.barrier()
     if dist.get_rank() == 1:
+        signal.sigtimedwait([], 1.0)
         with pytest.raises(CollectiveError):  # the same op as the other's, but too late
-            signal.sigtimedwait([], 1.0)
             dist.all_reduce(np.ones(3))
         dist.destroy_process_group()
         return None
@@ -90,8 +90,8 @@ def interrupt_the_second_thread() -> dict[str, Any] | None:
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.4)
     start = time.monotonic()
+    signal.sigtimedwait([], 0.1)  # so that the thread is in its op
     with pytest.raises(KeyboardInterrupt):
-        signal.sigtimedwait([], 0.1)  # so that the thread is in its op
         dist.all_reduce(np.ones(3))
     waited_s = time.monotonic() - start
     thread.join(10.0)
