@@ -133,7 +133,8 @@ class Plans {
  public:
   const CompiledPlan& find(std::uint64_t code, const CallHandles& handles, nb::handle make,
                            bool is_kept) {
-    if (!is_kept) return last_ = nb::cast<CompiledPlan>(make(handles.call, handles.inputs, handles.outputs));
+    if (!is_kept)
+      return last_ = nb::cast<CompiledPlan>(make(handles.call, handles.inputs, handles.outputs));
     key_.clear();
     key_.push_back(code);
     add(handles.inputs);
@@ -153,7 +154,9 @@ class Plans {
   static constexpr std::size_t most = 1024;
   struct Hash {
     using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>()(text);
+    }
   };
 
   void add(nb::handle views) {
@@ -231,7 +234,7 @@ class GroupHandle {
     if (p->runner.is_idle()) {
       const ReleaseGil release;
       p->group.run(plan, Describe{&call_describe, &handles}, in.span(), out.span(),
-                 wait_until(deadline_ns), false);
+                   wait_until(deadline_ns), false);
       return out.is_stand_in();
     }
     // Behind the asynchronous ones, in order, and on their thread: it cannot ask Python later.
@@ -244,7 +247,8 @@ class GroupHandle {
     } catch (const Error& error) {
       // Interrupted: the arrays must not be touched once the caller has them back.
       if (error.fault() == Fault::interrupted && !op->done()) {
-        p->group.break_group(Fault::interrupted, static_cast<int>(p->group.rank()), "was interrupted");
+        p->group.break_group(Fault::interrupted, static_cast<int>(p->group.rank()),
+                             "was interrupted");
         while (!op->done()) ::usleep(200);
       }
       throw;
@@ -252,9 +256,8 @@ class GroupHandle {
     return out.is_stand_in();
   }
 
-  OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs,
-                   std::int64_t limit_ns, nb::handle call, nb::handle make, nb::handle describe,
-                   bool is_kept) {
+  OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
+                   nb::handle call, nb::handle make, nb::handle describe, bool is_kept) {
     const std::int64_t deadline_ns = now_ns() + limit_ns;
     const CallHandles handles{call, inputs, outputs, describe};
     const CompiledPlan compiled = plans_.find(code, handles, make, is_kept);
@@ -342,7 +345,7 @@ class GroupHandle {
   }
 
  private:
-  Plans plans_;  // with the GIL held
+  Plans plans_;                  // with the GIL held
   std::int64_t started_ns_ = 0;  // of the last blocking op
   MessagePointer last_message_;  // that failed while blocking
   std::uint32_t generation_ = fork_generation();
@@ -362,8 +365,9 @@ void bind_group(nb::module_& module) {
                  compile(steps, in_cuts, out_cuts, reduce, dtype, fingerprint, size, slot_nbytes));
            });
 
-  nb::class_<Op>(module, "Op", "An asynchronous collective.")
-      .def_prop_ro("done", [](const Op& op) { return op.done(); });
+  nb::class_<Op>(module, "Op", "An asynchronous collective.").def_prop_ro("done", [](const Op& op) {
+    return op.done();
+  });
   nb::class_<Message, Op>(module, "Message", "A send or recv.")
       .def_prop_ro("source", [](const Message& m) { return m.source; })
       .def_prop_ro("nbytes", [](const Message& m) { return m.region.nbytes; })
@@ -384,13 +388,12 @@ void bind_group(nb::module_& module) {
             return new GroupHandle(Segment::create(size, slot_nbytes, channel_nbytes, cookie), 0,
                                    spins, yield_ns, single_copy);
           })
-      .def_static(
-          "open",
-          [](std::uint32_t rank, std::int32_t pid, int fd, std::uint64_t cookie,
-             std::uint32_t spins, std::int64_t yield_ns, bool single_copy) {
-            return new GroupHandle(Segment::open(pid, fd, cookie), rank, spins, yield_ns,
-                                   single_copy);
-          })
+      .def_static("open",
+                  [](std::uint32_t rank, std::int32_t pid, int fd, std::uint64_t cookie,
+                     std::uint32_t spins, std::int64_t yield_ns, bool single_copy) {
+                    return new GroupHandle(Segment::open(pid, fd, cookie), rank, spins, yield_ns,
+                                           single_copy);
+                  })
       .def("join",
            [](const GroupHandle& self, std::int64_t deadline_ns,
               const std::vector<std::tuple<std::int32_t, std::uint64_t>>& members) {

@@ -71,8 +71,9 @@ void bind_reduce(nb::module_& module) {
   module.def("divide", &divide_view, nb::arg("dtype"), nb::arg("data"), nb::arg("by"), NoGil());
   module.def("scale", &scale_view, nb::arg("dtype"), nb::arg("dst"), nb::arg("src"),
              nb::arg("factor"), NoGil());
-  module.def("supports", [](int kind, int dtype) { return supports(to_kind(kind), to_dtype(dtype)); },
-             nb::arg("kind"), nb::arg("dtype"));
+  module.def(
+      "supports", [](int kind, int dtype) { return supports(to_kind(kind), to_dtype(dtype)); },
+      nb::arg("kind"), nb::arg("dtype"));
   module.def(
       "kernel_levels",
       [] {

@@ -53,11 +53,11 @@ void bind_view(nb::module_& module) {
       .def_rw("array", &View::array, nb::arg().none(),
               nb::for_getter(nb::sig("def array(self) -> typing.Any")),
               nb::for_setter(nb::sig("def array(self, array: typing.Any, /) -> None")))
-      .def_rw("finish", &View::finish, nb::arg().none(),
-              nb::for_getter(
-                  nb::sig("def finish(self) -> collections.abc.Callable[[], None] | None")),
-              nb::for_setter(nb::sig("def finish(self, finish: collections.abc.Callable[[], None] "
-                                     "| None, /) -> None")));
+      .def_rw(
+          "finish", &View::finish, nb::arg().none(),
+          nb::for_getter(nb::sig("def finish(self) -> collections.abc.Callable[[], None] | None")),
+          nb::for_setter(nb::sig("def finish(self, finish: collections.abc.Callable[[], None] "
+                                 "| None, /) -> None")));
 }
 
 }  // namespace distdbg

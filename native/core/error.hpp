@@ -4,9 +4,9 @@
 // runtime adds op, group and rank names and raises the public class from them.
 #pragma once
 
-#include <stdexcept>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 

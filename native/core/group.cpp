@@ -143,9 +143,7 @@ void Group::gate(const Wait& wait, bool in_background) {
   }
   tell();
   const auto before = static_cast<std::uint32_t>(gate_);
-  const auto is_open = [&] {
-    return header.epoch.load(std::memory_order_acquire) != before;
-  };
+  const auto is_open = [&] { return header.epoch.load(std::memory_order_acquire) != before; };
   const auto is_needed = [&](std::uint32_t r) {
     return segment_.rank(r).gate.load(std::memory_order_acquire) < number;
   };
@@ -266,7 +264,8 @@ void Group::read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into
       }
       // Who gave up an op may have unmapped its arrays since; then it has said why.
       if (is_broken()) throw_cause(true);
-      const std::string what = std::string("reading the memory of a peer: ") + std::strerror(number);
+      const std::string what =
+          std::string("reading the memory of a peer: ") + std::strerror(number);
       break_group(Fault::system, static_cast<int>(peer), what);
       throw Error(Fault::system, what, number, static_cast<int>(peer));
     }

@@ -52,12 +52,10 @@ Block Group::peer_block(const Running& op, std::uint32_t peer, Space space,
 // Where to read `nbytes` of a step's source on rank `peer`: in place when this process can, else
 // copied into `scratch`.
 const std::byte* Group::peer_bytes(const Running& op, const Step& step, std::uint32_t peer,
-                                   std::uint64_t offset, std::uint64_t nbytes,
-                                   std::byte* scratch) {
+                                   std::uint64_t offset, std::uint64_t nbytes, std::byte* scratch) {
   if (step.src_space == Space::slot)
     return segment_.payload(peer, gate_) + step.src_offset + offset;
-  if (peer == rank_)
-    return op.own(step.src_space, step.src_block) + step.src_offset + offset;
+  if (peer == rank_) return op.own(step.src_space, step.src_block) + step.src_offset + offset;
   const Block block = peer_block(op, peer, step.src_space, step.src_block);
   const std::uint64_t at = step.src_offset + offset;
   if (at + nbytes > block.nbytes)
@@ -70,11 +68,11 @@ const std::byte* Group::peer_bytes(const Running& op, const Step& step, std::uin
 
 void Group::pull(const Running& op, const Step& step) {
   const auto peer = static_cast<std::uint32_t>(step.peer);
-  std::byte* dst =
-      local_address(op, step.dst_space, step.dst_block, step.dst_offset, gate_ + 1);
+  std::byte* dst = local_address(op, step.dst_space, step.dst_block, step.dst_offset, gate_ + 1);
   // Straight into place: the scratch of peer_bytes is the destination itself.
   const std::byte* src = peer_bytes(op, step, peer, 0, step.nbytes, dst);
-  if (src != dst) copy_out(dst, src, step.nbytes, op.plan.is_large && step.dst_space != Space::slot);
+  if (src != dst)
+    copy_out(dst, src, step.nbytes, op.plan.is_large && step.dst_space != Space::slot);
 }
 
 // Piece by piece, so that what was read from the peers is still in the cache when it is folded.

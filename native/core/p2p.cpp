@@ -75,8 +75,8 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
   frame.address = reinterpret_cast<std::uint64_t>(region.data);
   frame.tag = tag;
   frame.dtype = dtype;
-  const bool can_push = !is_async && group_.patience().has_own_core() &&
-                        region.nbytes <= most_pushed_nbytes;
+  const bool can_push =
+      !is_async && group_.patience().has_own_core() && region.nbytes <= most_pushed_nbytes;
   frame.status = can_push ? Status::push : Status::taken;
   if (to == group_.rank()) {
     const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {
@@ -304,8 +304,8 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
     recv->peer_nbytes = offer.nbytes;
     recv->peer_dtype = offer.dtype;
     if (!is_self) post(peer, answer, nullptr);
-    complete(recv, std::make_exception_ptr(Error(Fault::mismatch, "send and recv differ", 0,
-                                                 static_cast<int>(peer))));
+    complete(recv, std::make_exception_ptr(
+                       Error(Fault::mismatch, "send and recv differ", 0, static_cast<int>(peer))));
     return;
   }
   if (is_self || offer.payload_nbytes == offer.nbytes) {

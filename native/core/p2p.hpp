@@ -91,7 +91,7 @@ class PointToPoint {
   struct Peer {
     Channel out;
     Channel in;
-    std::deque<std::vector<std::byte>> backlog;  // frames that found no room
+    std::deque<std::vector<std::byte>> backlog;                    // frames that found no room
     std::deque<std::pair<std::uint64_t, MessagePointer>> streams;  // answered "push"
     std::deque<Offer> unexpected;
     std::map<std::uint64_t, MessagePointer> sends;      // by id, offered and not yet answered

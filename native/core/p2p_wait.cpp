@@ -74,7 +74,8 @@ void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool br
     }
   } catch (const Error& error) {
     const std::lock_guard lock(mutex_);
-    const bool is_ours_alone = error.fault() == Fault::timeout || error.fault() == Fault::interrupted;
+    const bool is_ours_alone =
+        error.fault() == Fault::timeout || error.fault() == Fault::interrupted;
     // Another thread may have carried it through in the meantime.
     if (message->done() && error.fault() == Fault::timeout) return message->rethrow();
     if (error.fault() == Fault::timeout && breaks)
@@ -140,8 +141,8 @@ void PointToPoint::work() {
     if (now_ns() >= next_check) next_check = now_ns() + 100 * ns_per_ms;
     for (const MessagePointer& message : unfinished) {
       if (message->done()) continue;
-      const auto peer = message->peer == any_source ? peers_.size()
-                                                    : static_cast<std::size_t>(message->peer);
+      const auto peer =
+          message->peer == any_source ? peers_.size() : static_cast<std::size_t>(message->peer);
       try {
         watch(*message, Wait{message->deadline_ns, nullptr}, next_checks[peer]);
       } catch (const Error& error) {

@@ -48,7 +48,7 @@ const KernelTable& kernels() {
   return *table;
 }
 
-constexpr const char* kind_names[reduce_kind_count] = {"sum", "avg",  "product", "min",       "max",
+constexpr const char* kind_names[reduce_kind_count] = {"sum",  "avg", "product", "min",       "max",
                                                        "band", "bor", "bxor",    "premul_sum"};
 
 [[noreturn]] void refuse(ReduceKind kind, Dtype dtype) {

@@ -11,7 +11,9 @@
 #include "reduce_table.hpp"
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl"))), apply_to = function)
+#pragma clang attribute push(                                                         \
+    __attribute__((target("avx2,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl"))), \
+    apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl")

@@ -85,9 +85,7 @@ struct Sum {
       return static_cast<T>(static_cast<Wrap<T>>(a) + static_cast<Wrap<T>>(b));
     }
   }
-  static Bool apply(Bool a, Bool b) {
-    return {static_cast<std::uint8_t>((a.bits | b.bits) != 0)};
-  }
+  static Bool apply(Bool a, Bool b) { return {static_cast<std::uint8_t>((a.bits | b.bits) != 0)}; }
 };
 
 struct Product {
@@ -100,7 +98,8 @@ struct Product {
     }
   }
   static Bool apply(Bool a, Bool b) {
-    return {static_cast<std::uint8_t>(static_cast<int>(a.bits != 0) & static_cast<int>(b.bits != 0))};
+    return {
+        static_cast<std::uint8_t>(static_cast<int>(a.bits != 0) & static_cast<int>(b.bits != 0))};
   }
 };
 
@@ -157,7 +156,8 @@ struct Xor {
     return static_cast<T>(a ^ b);
   }
   static Bool apply(Bool a, Bool b) {
-    return {static_cast<std::uint8_t>(static_cast<int>(a.bits != 0) ^ static_cast<int>(b.bits != 0))};
+    return {
+        static_cast<std::uint8_t>(static_cast<int>(a.bits != 0) ^ static_cast<int>(b.bits != 0))};
   }
 };
 

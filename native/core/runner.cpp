@@ -37,8 +37,8 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, std::string descripti
     thread_ = std::thread([this] { work(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
-  queue_.push_back({op, std::move(plan), std::move(description), std::move(inputs),
-                    std::move(outputs)});
+  queue_.push_back(
+      {op, std::move(plan), std::move(description), std::move(inputs), std::move(outputs)});
   unfinished_.fetch_add(1, std::memory_order_acq_rel);
   changed_.notify_all();
   return op;
@@ -54,8 +54,8 @@ void Runner::work() {
     lock.unlock();
     std::exception_ptr error;
     try {
-      const Describe describe{
-          [](void* text) { return *static_cast<std::string*>(text); }, &entry.description};
+      const Describe describe{[](void* text) { return *static_cast<std::string*>(text); },
+                              &entry.description};
       group_.run(*entry.plan, describe, entry.inputs, entry.outputs,
                  Wait{entry.op->deadline_ns, nullptr}, true);
     } catch (...) {

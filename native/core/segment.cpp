@@ -29,8 +29,7 @@ std::size_t channel_stride(std::size_t channel_nbytes) {
   return sizeof(ChannelHeader) + round_up(channel_nbytes, line_nbytes);
 }
 
-std::size_t total_nbytes_of(std::size_t size, std::size_t slot_nbytes,
-                            std::size_t channel_nbytes) {
+std::size_t total_nbytes_of(std::size_t size, std::size_t slot_nbytes, std::size_t channel_nbytes) {
   return sizeof(Header) + size * sizeof(RankState) + 2 * size * half_nbytes_of(size, slot_nbytes) +
          size * size * channel_stride(channel_nbytes);
 }
@@ -84,11 +83,12 @@ void Segment::close_fd() {
 }
 
 std::byte* Segment::channel(std::uint32_t from, std::uint32_t to) const {
-  return channels_ + (static_cast<std::size_t>(from) * size_ + to) * channel_stride(channel_nbytes_);
+  return channels_ +
+         (static_cast<std::size_t>(from) * size_ + to) * channel_stride(channel_nbytes_);
 }
 
-Segment Segment::create(std::uint32_t size, std::uint32_t slot_nbytes,
-                        std::uint32_t channel_nbytes, std::uint64_t cookie) {
+Segment Segment::create(std::uint32_t size, std::uint32_t slot_nbytes, std::uint32_t channel_nbytes,
+                        std::uint64_t cookie) {
   const std::size_t nbytes = total_nbytes_of(size, slot_nbytes, channel_nbytes);
   const int fd = ::memfd_create("distdbg", MFD_CLOEXEC);
   if (fd < 0) fail("memfd_create");
@@ -116,8 +116,7 @@ Segment Segment::create(std::uint32_t size, std::uint32_t slot_nbytes,
 }
 
 Segment Segment::open(std::int32_t pid, int remote_fd, std::uint64_t cookie) {
-  const std::string path =
-      "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(remote_fd);
+  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(remote_fd);
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) fail("opening " + path);
   struct stat facts{};

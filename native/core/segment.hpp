@@ -56,11 +56,11 @@ struct Header {
 struct RankState {
   std::atomic<std::uint32_t> attached;  // 1 once the fields below are written
   std::int32_t pid;
-  std::uint64_t start_time;      // of the process, from /proc/<pid>/stat: tells a reused pid
-  std::uint64_t probe_address;   // of a word that holds the cookie, to try single copy on
-  std::atomic<std::uint64_t> gate;    // number of the gate it last came to
-  std::atomic<std::uint64_t> seq;     // number of the op it is in or last finished
-  std::atomic<std::uint32_t> left;    // 1 once it closed the group
+  std::uint64_t start_time;         // of the process, from /proc/<pid>/stat: tells a reused pid
+  std::uint64_t probe_address;      // of a word that holds the cookie, to try single copy on
+  std::atomic<std::uint64_t> gate;  // number of the gate it last came to
+  std::atomic<std::uint64_t> seq;   // number of the op it is in or last finished
+  std::atomic<std::uint32_t> left;  // 1 once it closed the group
   std::uint32_t padding;
   // Rung by peers that wrote to one of our channels while `bell_sleepers` was not 0.
   alignas(line_nbytes) std::atomic<std::uint32_t> bell;
@@ -91,8 +91,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 class Segment {
  public:
   // Makes a new segment; `fd()` stays open until `close_fd`, so that others can open it.
-  static Segment create(std::uint32_t size, std::uint32_t slot_nbytes,
-                        std::uint32_t channel_nbytes, std::uint64_t cookie);
+  static Segment create(std::uint32_t size, std::uint32_t slot_nbytes, std::uint32_t channel_nbytes,
+                        std::uint64_t cookie);
   // Opens rank 0's; throws Error(Fault::system) with errno, or when it is not the announced one.
   static Segment open(std::int32_t pid, int fd, std::uint64_t cookie);
 

@@ -11,9 +11,9 @@ namespace distdbg {
 namespace {
 
 enum class Special {
-  ieee,      // the highest exponent is infinity and NaN
-  fn,        // no infinity; all ones is NaN
-  fnuz,      // no infinity, no negative zero: its code is the only NaN
+  ieee,  // the highest exponent is infinity and NaN
+  fn,    // no infinity; all ones is NaN
+  fnuz,  // no infinity, no negative zero: its code is the only NaN
 };
 
 inline std::uint32_t bits_of(float value) { return __builtin_bit_cast(std::uint32_t, value); }
@@ -46,10 +46,10 @@ struct SmallFloat {
   static constexpr std::uint32_t least_normal = static_cast<std::uint32_t>(128 - bias) << 23;
   // A float whose last bit weighs as much as the smallest denormal: adding it rounds to one.
   static constexpr std::uint32_t rounder = static_cast<std::uint32_t>(128 - bias + shift) << 23;
-  static constexpr std::uint32_t nan_bits =
-      special == Special::ieee ? (exponent_mask | (1u << (mantissa_bits - 1)))
-      : special == Special::fn ? magnitude_mask
-                               : sign_bit;
+  static constexpr std::uint32_t nan_bits = special == Special::ieee
+                                                ? (exponent_mask | (1u << (mantissa_bits - 1)))
+                                            : special == Special::fn ? magnitude_mask
+                                                                     : sign_bit;
   static constexpr std::uint32_t overflow_bits =
       special == Special::ieee ? exponent_mask : nan_bits;
   // The first magnitude that is not finite.
@@ -72,7 +72,8 @@ struct SmallFloat {
         bits_of(float_of((magnitude << shift) + least_normal) - float_of(least_normal));
     std::uint32_t result = select((magnitude >> mantissa_bits) == 0, denormal, normal);
     if constexpr (special == Special::ieee) {
-      result = select(at_least(magnitude, exponent_mask), (magnitude << shift) | 0x7f800000u, result);
+      result =
+          select(at_least(magnitude, exponent_mask), (magnitude << shift) | 0x7f800000u, result);
     } else {
       result = select(is_nan(code), 0x7fc00000u, result);
     }
@@ -85,8 +86,7 @@ struct SmallFloat {
     const std::uint32_t sign = (code >> (32 - width)) & sign_bit;
     const std::uint32_t odd = (magnitude >> shift) & 1u;
     const std::uint32_t normal = (magnitude + odd + ((1u << (shift - 1)) - 1) - rebias) >> shift;
-    const std::uint32_t denormal =
-        bits_of(float_of(magnitude) + float_of(rounder)) - rounder;
+    const std::uint32_t denormal = bits_of(float_of(magnitude) + float_of(rounder)) - rounder;
     std::uint32_t result = select(at_least(magnitude, least_normal), normal, denormal);
     result = select(at_least(result, finite_end), overflow_bits, result);
     if constexpr (special == Special::ieee) {
@@ -121,7 +121,8 @@ struct BFloat16 {
     const std::uint32_t code = bits_of(value);
     const std::uint32_t rounded = (code + 0x7fffu + ((code >> 16) & 1u)) >> 16;
     const std::uint32_t nan = ((code >> 16) & 0x8000u) | 0x7fc0u;
-    return {static_cast<std::uint16_t>(select(at_least(code & 0x7fffffffu, 0x7f800001u), nan, rounded))};
+    return {static_cast<std::uint16_t>(
+        select(at_least(code & 0x7fffffffu, 0x7f800001u), nan, rounded))};
   }
 };
 

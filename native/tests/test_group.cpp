@@ -172,7 +172,8 @@ void send_around(Group& group) {
   const int n = static_cast<int>(group.size());
   const int rank = static_cast<int>(group.rank());
   // Inline, direct or staged by size; more at once than a channel holds; out of order by tag.
-  for (const std::size_t nbytes : {std::size_t{0}, std::size_t{5}, std::size_t{700}, std::size_t{50'001}}) {
+  for (const std::size_t nbytes :
+       {std::size_t{0}, std::size_t{5}, std::size_t{700}, std::size_t{50'001}}) {
     std::vector<std::vector<std::uint8_t>> out;
     std::vector<std::vector<std::uint8_t>> in;
     std::vector<MessagePointer> all;
@@ -265,7 +266,8 @@ void give_up_while_peers_read(Group& group) {
   const Region into{out.data(), out.size()};
   bool has_failed = false;
   try {
-    group.run(plan, nothing, {&from, 1}, {&into, 1}, in_seconds(group.rank() == 0 ? 0.03 : 20), false);
+    group.run(plan, nothing, {&from, 1}, {&into, 1}, in_seconds(group.rank() == 0 ? 0.03 : 20),
+              false);
   } catch (const Error& error) {
     has_failed = error.fault() == Fault::timeout || error.fault() == Fault::broken;
     // The array goes when all are done with it: the ranks of this test are threads.
