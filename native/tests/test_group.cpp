@@ -31,7 +31,7 @@ void run_ranks(std::uint32_t size, bool single_copy, const std::function<void(Gr
   for (std::uint32_t r = 0; r < size; ++r) {
     threads.emplace_back([&, r] {
       Group group(segment.alias(), r, patience, single_copy);
-      group.join(in_seconds(20));
+      group.join(in_seconds(20), {});
       body(group);
     });
   }
