@@ -171,6 +171,9 @@ class Group:
     def single_copy(self) -> bool: ...
 
     @property
+    def slot_nbytes(self) -> int: ...
+
+    @property
     def started_ns(self) -> int: ...
 
     @property

@@ -50,6 +50,12 @@ VARIABLES: tuple[Variable, ...] = (
         "Whether ranks of a host read each other's memory directly; 0 goes through shared memory.",
     ),
     Variable(
+        "DISTDBG_SLOT_NBYTES",
+        "int",
+        None,
+        "Bytes of shared memory for each half of a rank's slot; read by rank 0 of each group.",
+    ),
+    Variable(
         "DISTDBG_STORE",
         "str",
         None,

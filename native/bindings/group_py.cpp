@@ -423,6 +423,9 @@ void bind_group(nb::module_& module) {
       .def_prop_ro("fd", [](const GroupHandle& self) { return self.parts()->group.segment().fd(); })
       .def_prop_ro("single_copy",
                    [](const GroupHandle& self) { return self.parts()->group.single_copy(); })
+      .def_prop_ro(
+          "slot_nbytes",
+          [](const GroupHandle& self) { return self.parts()->group.segment().slot_nbytes(); })
       .def_prop_ro("started_ns", &GroupHandle::started_ns)
       .def_prop_ro("seq", [](const GroupHandle& self) { return self.parts()->group.seq(); });
 }

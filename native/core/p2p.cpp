@@ -17,6 +17,18 @@ constexpr std::uint64_t piece_nbytes(std::uint64_t message_nbytes, std::uint64_t
                   capacity / 2);
 }
 
+MessagePointer start(Region region, int dtype, int peer, std::int64_t tag, std::int64_t deadline_ns,
+                     bool is_async) {
+  auto message = std::make_shared<Message>();
+  message->is_async = is_async;
+  message->peer = peer;
+  message->tag = tag;
+  message->dtype = dtype;
+  message->region = region;
+  message->deadline_ns = deadline_ns;
+  return message;
+}
+
 constexpr std::uint64_t padded(std::uint64_t nbytes) { return (nbytes + 7) / 8 * 8; }
 
 }  // namespace
@@ -55,15 +67,7 @@ PointToPoint::~PointToPoint() {
 
 MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64_t tag,
                                   std::int64_t deadline_ns, bool is_async) {
-  auto message = std::make_shared<Message>();
-  message->is_send = true;
-  message->is_async = is_async;
-  message->peer = peer;
-  message->tag = tag;
-  message->dtype = dtype;
-  message->region = region;
-  message->deadline_ns = deadline_ns;
-
+  auto message = start(region, dtype, peer, tag, deadline_ns, is_async);
   const std::lock_guard lock(mutex_);
   group_.check_usable();
   const auto to = static_cast<std::uint32_t>(peer);
@@ -107,14 +111,7 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
 
 MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64_t tag,
                                   std::int64_t deadline_ns, bool is_async) {
-  auto message = std::make_shared<Message>();
-  message->is_async = is_async;
-  message->peer = peer;
-  message->tag = tag;
-  message->dtype = dtype;
-  message->region = region;
-  message->deadline_ns = deadline_ns;
-
+  auto message = start(region, dtype, peer, tag, deadline_ns, is_async);
   const std::lock_guard lock(mutex_);
   group_.check_usable();
   if (peer != any_source && static_cast<std::uint32_t>(peer) >= group_.size())

@@ -39,7 +39,6 @@ namespace distdbg {
 constexpr int any_source = -1;
 
 struct Message : Op {
-  bool is_send = false;
   bool is_async = false;
   int peer = any_source;
   std::int64_t tag = 0;

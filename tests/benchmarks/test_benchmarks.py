@@ -144,6 +144,7 @@ def test_the_first_command_that_fails_ends_the_others(tmp_path: Path) -> None:
 
 
 def test_commands_that_do_not_end_are_ended_at_the_limit(tmp_path: Path) -> None:
+    # It has to be ended by the code under test, long before.
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
     error = run_commands([(command, dict(os.environ))], tmp_path / "output", 0.2)
     assert error is not None

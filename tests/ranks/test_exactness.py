@@ -35,7 +35,9 @@ def digests(seed: int) -> list[str]:
     return seen
 
 
-def every_kind(single_copy: list[str]) -> bool:
+def every_kind(single_copy: list[str], slot_nbytes: str) -> bool:
+    # With small slots, arrays of moderate size already count as very large.
+    os.environ["DISTDBG_SLOT_NBYTES"] = slot_nbytes
     os.environ["DISTDBG_SINGLE_COPY"] = single_copy[int(os.environ["RANK"])]
     dist.init_process_group()
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -91,12 +93,15 @@ def test_sums_have_the_same_bits_on_all_ranks_and_in_all_runs(
     assert ranks(digests, 3, seed=5) == first
 
 
+@pytest.mark.parametrize("slot_nbytes", ["4096", "524288"])
 @pytest.mark.parametrize(
     "single_copy", [["1", "1", "1"], ["0", "0", "0"], ["1", "0", "1"]],
     ids=["direct", "staged", "one rank forces all to stage"],
 )  # fmt: skip
-def test_every_kind_of_op_is_right(ranks: Callable[..., list[Any]], single_copy: list[str]) -> None:
-    assert ranks(every_kind, 3, single_copy=single_copy) == [True] * 3
+def test_every_kind_of_op_is_right(
+    ranks: Callable[..., list[Any]], single_copy: list[str], slot_nbytes: str
+) -> None:
+    assert ranks(every_kind, 3, single_copy=single_copy, slot_nbytes=slot_nbytes) == [True] * 3
 
 
 @pytest.mark.parametrize("single_copy", ["1", "0"])

@@ -20,7 +20,7 @@ from distdbg.native import Message, NativeError, Op, Plan, View
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.explain import describe
 from distdbg.runtime.backends.failures import call_site, to_public
-from distdbg.runtime.backends.shared_memory import connect, slot_nbytes_for
+from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
@@ -43,8 +43,9 @@ _BROADCAST = Kind.BROADCAST
 _SEND = Kind.SEND
 
 
-#: Through the slots in at most so many rounds; what takes more is read directly.
-_MAX_ROUNDS = 128
+#: Through the slots in at most one round for so many bytes of a slot; what takes more is read
+#: directly. Each round costs a gate, so the small slots of large groups pay for fewer rounds.
+_ROUND_NBYTES = 4096
 
 
 class CpuEngine:
@@ -81,12 +82,11 @@ class CpuEngine:
             deadline_ns=_monotonic_ns() + self._timeout_ns,
             lives=Lives(group_name, global_ranks, members),
         )
-        slot_nbytes = slot_nbytes_for(size)
+        slot_nbytes = self._group.slot_nbytes
         self._topology = Topology(
             single_copy=self._group.single_copy,
             slot_nbytes=slot_nbytes,
-            # Small slots, as large groups have, make many rounds; each costs a gate.
-            slots_nbytes=min(SLOTS_NBYTES, _MAX_ROUNDS * slot_nbytes),
+            slots_nbytes=min(SLOTS_NBYTES, slot_nbytes // _ROUND_NBYTES * slot_nbytes),
         )
         self._in_flight: list[CpuPending] = []
         self._sweep_at = 1

@@ -15,6 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from distdbg.config import read_setting
 from distdbg.errors import DistBackendError, DistStoreError, RendezvousError, format_ranks
 from distdbg.native import Group, NativeError
 from distdbg.runtime.backends.waiting import Patience
@@ -34,6 +35,10 @@ SLOTS_NBYTES = 8 << 20
 
 def slot_nbytes_for(size: int) -> int:
     """Half a slot, so that large groups do not map gigabytes."""
+    wanted = read_setting("DISTDBG_SLOT_NBYTES")
+    if wanted is not None:
+        # A cache line for each rank is the least that an exchange needs.
+        return max(int(wanted) // 64 * 64, 4096, 64 * size)
     return max(MIN_SLOT_NBYTES, min(MAX_SLOT_NBYTES, SLOTS_NBYTES // (2 * size) // 4096 * 4096))
 
 

@@ -42,9 +42,10 @@ class Problem:
 class Topology:
     """What a group can do, and the sizes at which one algorithm takes over from another.
 
-    All ranks of a group hold the same values. The defaults were measured on two cores with two and
-    four ranks: copying twice through slots that stay in the cache beats one copy by the kernel, which
-    has to find and pin the pages of the other process, up to at least 64 MiB.
+    All ranks of a group hold the same values. `slots_nbytes` was measured on two cores with
+    two and four ranks: copying twice through slots that stay in the cache beats one copy by the
+    kernel, which has to find and pin the pages of the other process, up to at least 64 MiB.
+    `split_nbytes` follows from the cost model and was not measured.
     """
 
     #: Whether ranks may read each other's INPUT and OUTPUT (process_vm_readv, or one process).
