@@ -1,0 +1,274 @@
+"""The layout of a record, byte by byte; the same numbers are in native/core/record.hpp.
+
+A record is a file of fixed size, written through a shared mapping with plain stores:
+
+    offset 0   Header   written once, before the file gets its name
+    4096       State    words that change
+    ...        sections by the header's table, each an array of entries of one size
+
+Everything is little endian. Entries are never moved. Three rules keep a file readable after a kill at
+any instruction, and a flipped bit from becoming a wrong event:
+
+    CHECKED  The unchanging part of an entry ends with a check word: the sum of the words before it,
+             modulo 2**64 - 1 (`checksum`). A writer stores 0 into the first word, then the rest, then
+             the first word: an entry whose first word is 0 is not there.
+    PACKED   A word that is set later holds 48 bits of value and 16 bits of check (`pack`); 0: not set.
+    RING     Entry number n (from 1) lies at index n % count and is overwritten by number n + count.
+
+References between entries: a string is an offset / 8 into the strings, a site is an index, a group, a
+form and a text are numbers in their rings. 0: none.
+
+Example: op 5 of a ring of 4096 begins at ring.offset + 5 * 128; issued at 1,000 ns, ended 250 ns later:
+its word at 104 is pack(250) = 250 << 16 | (250 + 0x5A5A).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+MAGIC: Final = int.from_bytes(b"distdbgR", "little")
+VERSION: Final = 1
+BYTE_ORDER: Final = 0x01020304
+CHECK_MODULUS: Final = 2**64 - 1
+PACK_SALT: Final = 0x5A5A
+MOST_PACKED: Final = 2**48 - 1
+
+HEADER_NBYTES: Final = 4096
+STATE_NBYTES: Final = 4096
+GROUP_NBYTES: Final = 256
+COUNTER_NBYTES: Final = 1024
+FORM_NBYTES: Final = 512
+SITE_NBYTES: Final = 32
+STRING_ALIGN: Final = 8
+TEXT_NBYTES: Final = 2048
+OP_NBYTES: Final = 128
+PARKED_NBYTES: Final = OP_NBYTES + FORM_NBYTES
+BUCKET_COUNT: Final = 40
+
+
+class Section(IntEnum):
+    """Index into the header's table of sections; each row is `SECTION`."""
+
+    GROUPS = 0
+    COUNTERS = 1
+    FORMS = 2
+    SITES = 3
+    STRINGS = 4  # entry size 1, count = nbytes
+    TEXTS = 5
+    PARKED = 6  # an op in flight that the ring was about to overwrite, with its form
+    RING = 7
+
+
+class Field(NamedTuple):
+    """Where a field lies within its entry, and its `struct` code; "NNs": NUL-padded UTF-8."""
+
+    offset: int
+    code: str
+
+
+#: One row of the table of sections: offset, count, entry_nbytes.
+SECTION: Final = "<QII"
+
+#: Written once. CHECKED by the last word of the page.
+HEADER: Final = {
+    "magic": Field(0, "Q"),
+    "version": Field(8, "I"),
+    "byte_order": Field(12, "I"),
+    "header_nbytes": Field(16, "I"),
+    "rank": Field(20, "i"),
+    "world_size": Field(24, "i"),
+    "pid": Field(28, "i"),
+    "process_start": Field(32, "Q"),  # ticks since boot, from /proc/<pid>/stat: tells a reused pid
+    "wall_ns": Field(40, "q"),  # the clock pair, taken together when the record was made
+    "monotonic_ns": Field(48, "q"),
+    "total_nbytes": Field(56, "Q"),
+    "sections": Field(64, "128s"),  # 8 rows of SECTION
+    "host": Field(256, "64s"),
+    "boot_id": Field(320, "40s"),
+    "distdbg_version": Field(360, "32s"),
+    "python_version": Field(392, "32s"),
+    "run": Field(424, "64s"),
+    "argv": Field(512, "3072s"),  # JSON; shortened arguments end with an ellipsis
+    "check": Field(4088, "Q"),
+}
+
+#: Changes while the rank lives; nothing else in the file depends on it.
+STATE: Final = {
+    "heartbeat_ns": Field(0, "q"),  # monotonic: when the rank was last seen in native code
+    "last_number": Field(8, "Q"),  # of the op issued last
+    "exit": Field(16, "Q"),  # PACKED Exit
+    "exit_text": Field(24, "Q"),  # PACKED text number: the exception
+    "exit_ns": Field(32, "Q"),
+    "lost_strings": Field(40, "Q"),  # how often there was no room for a ...
+    "lost_sites": Field(48, "Q"),
+    "lost_parked": Field(56, "Q"),
+    "strings_nbytes": Field(64, "Q"),  # how much of the section is used
+    "site_count": Field(72, "Q"),
+    "last_form": Field(80, "Q"),
+    "last_text": Field(88, "Q"),
+    "last_group": Field(96, "Q"),
+    "counter_count": Field(104, "Q"),
+    "level": Field(112, "Q"),  # of the check: 0 off, 1 info, 2 detail
+}
+
+
+class Exit(IntEnum):
+    """How far the rank has come in its life; not set: it runs, or was killed."""
+
+    LEFT = 1  # destroyed its groups; the process may go on
+    RETURNED = 2  # the program ended
+    RAISED = 3  # by an exception that nobody caught
+
+
+#: A process group. RING; CHECKED up to `check`; what follows changes.
+GROUP: Final = {
+    "number": Field(0, "Q"),
+    "created_ns": Field(8, "q"),
+    "name": Field(16, "I"),  # string
+    "desc": Field(20, "I"),  # string: what messages call it
+    "ranks": Field(24, "I"),  # string: global ranks by group rank, "0-3,7"
+    "backend": Field(28, "I"),  # string
+    "size": Field(32, "i"),
+    "rank": Field(36, "i"),  # own group rank
+    "timeout_ns": Field(40, "q"),
+    "site": Field(48, "I"),
+    "reserved": Field(52, "I"),
+    "check": Field(56, "Q"),
+    "closed_ns": Field(64, "Q"),  # 0: alive
+    "issued_seq": Field(72, "Q"),  # of collectives
+    "ended_seq": Field(80, "Q"),
+    "current": Field(88, "Q"),  # number of the op issued last on the group
+    "broken": Field(96, "Q"),  # PACKED text number
+}
+
+#: Per group and kind, since the group was made. Bucket i: values from 2**i below 2**(i+1), the last
+#: one open, the first with 0.
+COUNTER: Final = {
+    "group": Field(0, "Q"),
+    "kind": Field(8, "Q"),
+    "ended": Field(16, "Q"),
+    "failed": Field(24, "Q"),
+    "nbytes": Field(32, "Q"),  # of ops that ended well
+    "duration_ns": Field(40, "Q"),  # issued to ended, of all
+    "wait_ns": Field(48, "Q"),  # issued to started, of all
+    "longest_ns": Field(56, "Q"),
+    "duration_buckets": Field(64, "320s"),
+    "wait_buckets": Field(384, "320s"),
+    "size_buckets": Field(704, "320s"),
+}
+
+#: What calls of one shape have in common, as JSON (`forms.py` has the keys). RING.
+#: The check is over the words before it and the padded text.
+FORM: Final = {
+    "number": Field(0, "Q"),
+    "text_nbytes": Field(8, "Q"),
+    "check": Field(16, "Q"),
+    "text": Field(24, "488s"),
+}
+
+#: One frame; its caller is `parent`, so a stack is a chain, the call site first. CHECKED.
+#: Index 0 is never used.
+SITE: Final = {
+    "file": Field(0, "I"),  # string
+    "function": Field(4, "I"),  # string
+    "line": Field(8, "I"),
+    "parent": Field(12, "I"),  # site
+    "index": Field(16, "Q"),
+    "check": Field(24, "Q"),
+}
+
+#: Strings: nbytes, check (sum of the bytes and nbytes, modulo 2**32 - 1), then the bytes, padded to 8.
+STRING: Final = {"nbytes": Field(0, "I"), "check": Field(4, "I")}
+
+#: Long words: errors, findings, as JSON. RING; check as in FORM.
+TEXT: Final = {
+    "number": Field(0, "Q"),
+    "text_nbytes": Field(8, "Q"),
+    "check": Field(16, "Q"),
+    "text": Field(24, "2024s"),
+}
+
+
+class EventType(IntEnum):
+    """What an entry of the ring is."""
+
+    OP = 1
+    MARK = 2  # form: its name; value: the number given, NaN without one
+    SPAN_BEGIN = 3
+    SPAN_END = 4  # value: number of its SPAN_BEGIN
+    FINDING = 5  # text: what a check found
+
+
+class Flag(IntEnum):
+    """Bits of an entry's flags."""
+
+    ASYNC = 1
+    MESSAGE = 2
+
+
+class Status(IntEnum):
+    """How an op ended; the numbers from 1 on are native Fault + 1."""
+
+    OK = 0
+    USAGE = 1
+    TIMEOUT = 2
+    PEER_LOST = 3
+    NETWORK = 4
+    STORE = 5
+    MISMATCH = 6
+    BROKEN = 7
+    INTERRUPTED = 8
+    SYSTEM = 9
+    FAILED = 99  # a backend that is not ours
+
+
+#: One entry of the ring. CHECKED up to `check`; what follows is PACKED and set later, `ended` last.
+OP: Final = {
+    "number": Field(0, "Q"),
+    "issued_ns": Field(8, "q"),  # monotonic
+    "seq": Field(
+        16, "Q"
+    ),  # collective: its number in the group; message: among those to or from peer
+    "value": Field(24, "q"),  # message: its tag; mark: the bits of a float64; span end: its begin
+    "group": Field(32, "Q"),
+    "form": Field(40, "Q"),
+    "site": Field(48, "I"),
+    "thread": Field(52, "I"),  # the kernel's number
+    "peer": Field(56, "i"),  # group rank; -1: none or any
+    "type": Field(60, "B"),
+    "flags": Field(61, "B"),
+    "kind": Field(62, "B"),  # runtime Kind
+    "level": Field(63, "B"),
+    "fingerprint": Field(64, "Q"),
+    "text": Field(72, "Q"),  # finding: its text
+    "comm": Field(80, "I"),  # string: record_comm
+    "reserved": Field(84, "I"),
+    "check": Field(88, "Q"),
+    "started": Field(96, "Q"),  # ns after issued: when all ranks had come
+    "ended": Field(104, "Q"),  # ns after issued
+    "outcome": Field(112, "Q"),  # Status | (group rank a recv came from + 1) << 8
+    "error": Field(120, "Q"),  # text number
+}
+
+
+def checksum(data: bytes | memoryview) -> int:
+    """The check word of these bytes, whose number is a multiple of 8."""
+    return int.from_bytes(data, "little") % CHECK_MODULUS
+
+
+def pack(value: int) -> int:
+    """A PACKED word."""
+    value = min(value, MOST_PACKED)
+    return value << 16 | _check16(value)
+
+
+def unpack(word: int) -> int | None:
+    """The value of a PACKED word that is set; None when its check is wrong."""
+    value = word >> 16
+    return value if word & 0xFFFF == _check16(value) else None
+
+
+def _check16(value: int) -> int:
+    total = (value & 0xFFFF) + (value >> 16 & 0xFFFF) + (value >> 32) + PACK_SALT
+    return total % 0xFFFF
