@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
+from distdbg.check.explain import describe
+from distdbg.check.facts import fingerprint, signature
 from distdbg.config import read_setting
 from distdbg.errors import DistError
 from distdbg.native import Message, NativeError, Op, Plan, View
 from distdbg.runtime.backends import compile as compiling
-from distdbg.runtime.backends.explain import describe
 from distdbg.runtime.backends.failures import call_site, to_public
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.backends.waiting import choose_patience
@@ -225,7 +226,7 @@ class CpuEngine:
         if call.op is not None and dtype >= 0:
             check_reduce(call.op, Dtype(dtype))
         in_cuts, out_cuts = self._cuts(call, inputs, outputs)
-        facts = compiling.signature(call, inputs, outputs, in_cuts, out_cuts)
+        facts = signature(call, inputs, outputs, in_cuts, out_cuts)
         plan = compiling.plan_for(
             call, dtype, in_cuts, out_cuts, self._rank, self._size, self._topology
         )
@@ -235,7 +236,7 @@ class CpuEngine:
             out_cuts,
             call.op.code if call.op is not None else 0,
             dtype if dtype >= 0 else int(Dtype.uint8),
-            compiling.fingerprint(facts),
+            fingerprint(facts),
             self._size,
             self._topology.slot_nbytes,
         )
@@ -254,7 +255,7 @@ class CpuEngine:
 
     def _describe(self, call: Call, inputs: Sequence[View], outputs: Sequence[View]) -> bytes:
         in_cuts, out_cuts = self._cuts(call, inputs, outputs)
-        facts = compiling.signature(call, inputs, outputs, in_cuts, out_cuts)
+        facts = signature(call, inputs, outputs, in_cuts, out_cuts)
         if "root" in facts:
             facts["root"] = self._names[call.root]
         sends = expects = None

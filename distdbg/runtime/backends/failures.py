@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
+from distdbg.check.explain import explain_mismatch
 from distdbg.errors import (
     CollectiveError,
     DistBackendError,
@@ -20,7 +21,6 @@ from distdbg.errors import (
     format_ranks,
 )
 from distdbg.native import Group, Message, NativeError
-from distdbg.runtime.backends.explain import explain_mismatch
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 

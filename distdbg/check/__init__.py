@@ -1,0 +1,5 @@
+"""What ranks must agree on, how a difference is found, and how it is told.
+
+facts.py            what of a call must be equal on all ranks, and its fingerprint
+explain.py          the ranks' own descriptions of their calls, made into one error
+"""
