@@ -7,6 +7,7 @@ Pure functions of plain facts. Ranks are the numbers that users know (global ran
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,16 +21,17 @@ _ASPECTS = ("kind", "dtype", "shape", "counts", "op", "root")
 def describe(
     facts: Mapping[str, Any],
     function: str,
-    call_site: str,
     sends: Sequence[int] | None = None,
     expects: Sequence[int] | None = None,
 ) -> bytes:
-    """This rank's words for its call, sent to the others when ranks differ.
+    """This rank's words for calls of one shape, sent to the others when ranks differ.
 
-    `sends` and `expects` are the elements for and from each rank, where they may differ.
+    JSON without the last brace: native code adds where the call was made (`call_site`), the op before
+    it (`previous`) and the name given by record_comm (`comm`). `sends` and `expects` are the elements
+    for and from each rank, where they may differ.
     """
-    words = {"facts": facts, "function": function, "call_site": call_site}
-    return json.dumps(words | {"sends": sends, "expects": expects}).encode()
+    words = {"facts": facts, "function": function, "sends": sends, "expects": expects}
+    return json.dumps(words).removesuffix("}").encode()
 
 
 def explain_mismatch(
@@ -126,7 +128,10 @@ def _parse(text: bytes) -> dict[str, Any]:
     try:
         parsed = json.loads(text)
         if isinstance(parsed, dict) and isinstance(parsed.get("facts"), dict):
-            return parsed
+            if "comm" in parsed:
+                parsed["function"] = f"{parsed['function']} ({parsed['comm']})"
+            site = str(parsed.get("call_site", "an unknown line"))
+            return parsed | {"call_site": os.path.basename(site)}
     except ValueError:
         pass
     return {"facts": {"kind": "?"}, "function": "an op", "call_site": "an unknown line"}

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from distdbg import config
-from distdbg.errors import DistBackendError, DistNetworkError, PeerLost, UsageError
+from distdbg.errors import (
+    DistBackendError,
+    DistNetworkError,
+    PeerLost,
+    UsageError,
+    format_ranks,
+)
 from distdbg.runtime.backends.registry import BackendConfig, make_engine
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.lives import Life, Lives
@@ -65,6 +71,11 @@ def create_group(
     try:
         if not have_met:
             meet(store, rank, ranks, timeout_s, name, lives)
+        if world.recorder is not None:
+            group.record_number = world.recorder.add_group(
+                name, group.label, format_ranks(ranks, len(ranks)), group.name(),
+                len(ranks), rank, int(timeout_s * 1e9),
+            )  # fmt: skip
         group.engine = make_engine(backend, group, store, pg_options)
     except PeerLost:
         raise

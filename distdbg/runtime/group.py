@@ -100,6 +100,8 @@ class ProcessGroup(GroupMethods):
         self.bound_device_id: object = None
         #: Of the members by group rank; empty where they are not known.
         self.members: tuple[Life, ...] = ()
+        #: Of this group in the record; 0: it is not in one.
+        self.record_number = 0
         self.collector: Collector | None = None
         self._engine: Engine | None = None
 
@@ -184,6 +186,8 @@ class ProcessGroup(GroupMethods):
         self.members = ()
         if engine is not None:
             engine.close()
+        if self.world.recorder is not None:
+            self.world.recorder.close_group(self.record_number)
 
     def split_group(
         self,

@@ -15,6 +15,7 @@ from distdbg.runtime.backends.registry import Backend, BackendConfig, check_avai
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
 from distdbg.runtime.lives import Life
+from distdbg.runtime.recording import new_run_name, start_recording
 from distdbg.runtime.rendezvous import Membership, join
 from distdbg.runtime.store import Store, TCPStore
 from distdbg.runtime.world import World, current
@@ -79,6 +80,7 @@ def init_process_group(
         host = membership.members[membership.rank].host
         me = membership.members[membership.rank].process
         world.ranks_here = sum(member.host == host for member in membership.members)
+        start_recording(world, membership.rank, size, new_run_name())
         world.default = create_group(
             world,
             membership.store,

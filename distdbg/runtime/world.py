@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 from distdbg.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distdbg.native import Recorder
     from distdbg.runtime.debug_level import DebugLevel
     from distdbg.runtime.group import ProcessGroup
     from distdbg.runtime.rendezvous import Membership
@@ -26,7 +29,6 @@ class World:
     """All groups of one rank. Only init.py and subgroups.py change it."""
 
     __slots__ = (
-        "comm_name",
         "debug_level",
         "default",
         "group_count",
@@ -35,6 +37,8 @@ class World:
         "membership",
         "owns_store",
         "ranks_here",
+        "recorder",
+        "run_folder",
         "watcher",
     )
 
@@ -57,8 +61,10 @@ class World:
         self.ranks_here = 1
         #: Completes futures in the background; made at first use.
         self.watcher: Watcher | None = None
-        #: The name set by record_comm; None almost always.
-        self.comm_name: str | None = None
+        #: The writer of this rank's record; None before init_process_group, or when measuring.
+        self.recorder: Recorder | None = None
+        #: Where the records of all ranks of this host are; None when they are not on disk.
+        self.run_folder: Path | None = None
 
     def require_default(self) -> ProcessGroup:
         """Return the default group, or say how to get one."""
@@ -105,10 +111,13 @@ def use(world: World) -> Iterator[World]:
 @contextmanager
 def record_comm(name: str) -> Iterator[None]:
     """Give the ops of this block a name of your own in records and messages."""
-    world = current()
-    before = world.comm_name
-    world.comm_name = name
+    recorder = current().recorder
+    if recorder is None:
+        yield
+        return
+    before = recorder.comm
+    recorder.set_comm(name)
     try:
         yield
     finally:
-        world.comm_name = before
+        recorder.set_comm(before)

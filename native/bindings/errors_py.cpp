@@ -51,6 +51,7 @@ void bind_errors(nb::module_& module) {
       instance.attr("peer") = error.peer();
       instance.attr("seq") = error.seq;
       instance.attr("gate") = error.gate;
+      instance.attr("number") = error.number;
       nb::list descriptions;
       if (error.descriptions)
         for (const std::string& text : *error.descriptions)

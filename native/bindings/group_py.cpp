@@ -14,8 +14,10 @@
 #include <utility>
 
 #include "bindings.hpp"
+#include "call_words.hpp"
 #include "group.hpp"
 #include "p2p.hpp"
+#include "record_py.hpp"
 #include "runner.hpp"
 #include "view.hpp"
 
@@ -41,7 +43,8 @@ Enum checked(int value, int count) {
 
 CompiledPlan compile(const std::vector<StepTuple>& steps, const std::vector<CutTuple>& in_cuts,
                      const std::vector<CutTuple>& out_cuts, int reduce, int dtype,
-                     std::uint64_t fingerprint, std::uint32_t size, std::uint64_t slot_nbytes) {
+                     std::uint64_t fingerprint, std::uint32_t size, std::uint64_t slot_nbytes,
+                     const nb::bytes& words, const Form& form) {
   auto plan = std::make_shared<Plan>();
   CompiledPlan compiled;
   for (const auto& [kind, peer, src, src_block, src_offset, dst, dst_block, dst_offset, nbytes] :
@@ -62,6 +65,8 @@ CompiledPlan compile(const std::vector<StepTuple>& steps, const std::vector<CutT
   plan->reduce = checked<ReduceKind>(reduce, reduce_kind_count);
   plan->dtype = checked<Dtype>(dtype, dtype_count);
   plan->fingerprint = fingerprint;
+  plan->words.assign(words.c_str(), words.size());
+  plan->form = form;
   plan->finish(size, slot_nbytes);
   compiled.plan = std::move(plan);
   return compiled;
@@ -102,33 +107,22 @@ class Regions {
   std::span<Region> regions_;
 };
 
-// A call as the bindings see it: its arrays, and the Python functions that know the rest of it. All
-// three handles are borrowed from the caller's frame.
+// A call as the bindings see it. The handles are borrowed from the caller's frame.
 struct CallHandles {
   nb::handle call;
   nb::handle inputs;
   nb::handle outputs;
-  nb::handle describe;  // describe(call, inputs, outputs) -> bytes
-
-  std::string words() const {
-    const nb::bytes text = nb::cast<nb::bytes>(describe(call, inputs, outputs));
-    return {text.c_str(), text.size()};
-  }
 };
-
-// From Group::run, on the thread that called GroupHandle::run: Python's own, so it may take the GIL.
-std::string call_describe(void* context) {
-  const nb::gil_scoped_acquire gil;
-  try {
-    return static_cast<const CallHandles*>(context)->words();
-  } catch (const std::exception&) {
-    PyErr_Clear();
-    return {};
-  }
-}
 
 // The plans of a group, found again by what they depend on: the kind, op and root, and dtype and shape
 // of every array. Only calls with split sizes are not kept: those change with every call.
+struct StringHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const {
+    return std::hash<std::string_view>()(text);
+  }
+};
+
 class Plans {
  public:
   const CompiledPlan& find(std::uint64_t code, const CallHandles& handles, nb::handle make,
@@ -152,13 +146,6 @@ class Plans {
 
  private:
   static constexpr std::size_t most = 1024;
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-      return std::hash<std::string_view>()(text);
-    }
-  };
-
   void add(nb::handle views) {
     const std::size_t count = nb::len(views);
     key_.push_back(count);
@@ -171,7 +158,7 @@ class Plans {
   }
 
   std::vector<std::uint64_t> key_;
-  std::unordered_map<std::string, CompiledPlan, Hash, std::equal_to<>> plans_;
+  std::unordered_map<std::string, CompiledPlan, StringHash, std::equal_to<>> plans_;
   CompiledPlan last_;
 };
 
@@ -221,27 +208,28 @@ class GroupHandle {
   // `make(call, inputs, outputs)` compiles a Plan when this one was not seen before. Returns whether
   // an output is a stand-in whose `finish` must be called.
   bool run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
-           nb::handle call, nb::handle make, nb::handle describe, bool is_kept) {
+           nb::handle call, nb::handle make, bool is_kept) {
     started_ns_ = now_ns();
     const std::int64_t deadline_ns = started_ns_ + limit_ns;
-    CallHandles handles{call, inputs, outputs, describe};
+    const CallHandles handles{call, inputs, outputs};
     // A copy, cheap for its one pointer: another thread may drop the plan from the cache.
     const CompiledPlan compiled = plans_.find(code, handles, make, is_kept);
     const Plan& plan = *compiled.plan;
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
     const std::shared_ptr<Parts> p = parts();
+    CallWords words;
+    RecordedOp recorded = begin(*p, plan, started_ns_, 0, words);
     if (p->runner.is_idle()) {
       const ReleaseGil release;
-      p->group.run(plan, Describe{&call_describe, &handles}, in.span(), out.span(),
-                   wait_until(deadline_ns), false);
+      p->group.run(plan, describe(words), in.span(), out.span(), wait_until(deadline_ns), false,
+                   recorded);
       return out.is_stand_in();
     }
-    // Behind the asynchronous ones, in order, and on their thread: it cannot ask Python later.
-    std::string words = handles.words();
+    // Behind the asynchronous ones, in order, and on their thread.
     const ReleaseGil release;
     const OpPointer op =
-        p->runner.submit(compiled.plan, std::move(words), in.copy(), out.copy(), deadline_ns);
+        p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns);
     try {
       p->runner.wait(*op, wait_until(no_deadline));
     } catch (const Error& error) {
@@ -257,17 +245,19 @@ class GroupHandle {
   }
 
   OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
-                   nb::handle call, nb::handle make, nb::handle describe, bool is_kept) {
-    const std::int64_t deadline_ns = now_ns() + limit_ns;
-    const CallHandles handles{call, inputs, outputs, describe};
+                   nb::handle call, nb::handle make, bool is_kept) {
+    const std::int64_t started_ns = now_ns();
+    const std::int64_t deadline_ns = started_ns + limit_ns;
+    const CallHandles handles{call, inputs, outputs};
     const CompiledPlan compiled = plans_.find(code, handles, make, is_kept);
     const Plan& plan = *compiled.plan;
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
-    std::string words = handles.words();
     const std::shared_ptr<Parts> p = parts();
+    CallWords words;
+    const RecordedOp recorded = begin(*p, plan, started_ns, flag_async, words);
     const ReleaseGil release;
-    return p->runner.submit(compiled.plan, std::move(words), in.copy(), out.copy(), deadline_ns);
+    return p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns);
   }
 
   // An op that has ended can be asked also after close().
@@ -278,17 +268,19 @@ class GroupHandle {
     p->runner.wait(*op, wait_until(deadline_ns));
   }
 
-  MessagePointer send(const View& view, int dtype, int peer, std::int64_t tag,
-                      std::int64_t deadline_ns, bool is_async) const {
+  // A send or recv that goes on when this returns.
+  MessagePointer post(bool is_send, const View& view, int peer, std::int64_t tag,
+                      std::int64_t limit_ns) {
     const std::shared_ptr<Parts> p = parts();
+    const Region region{view.data(), view.nbytes()};
+    const int dtype = view.dtype_code();
+    const std::int64_t started_ns = now_ns();
+    const std::shared_ptr<Form> form = message_form(is_send, view);
+    const MessageCall call = message_call(form.get(), started_ns);
     const ReleaseGil release;
-    return p->messages.send({view.data(), view.nbytes()}, dtype, peer, tag, deadline_ns, is_async);
-  }
-  MessagePointer recv(const View& view, int dtype, int peer, std::int64_t tag,
-                      std::int64_t deadline_ns, bool is_async) const {
-    const std::shared_ptr<Parts> p = parts();
-    const ReleaseGil release;
-    return p->messages.recv({view.data(), view.nbytes()}, dtype, peer, tag, deadline_ns, is_async);
+    const std::int64_t deadline_ns = started_ns + limit_ns;
+    return is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, true, call)
+                   : p->messages.recv(region, dtype, peer, tag, deadline_ns, true, call);
   }
   // A blocking send or recv in one call: the group rank it came from. If it fails, `last_message` has
   // the facts.
@@ -298,11 +290,13 @@ class GroupHandle {
     const int dtype = view.dtype_code();
     started_ns_ = now_ns();
     const std::int64_t deadline_ns = started_ns_ + limit_ns;
+    const std::shared_ptr<Form> form = message_form(is_send, view);
+    const MessageCall call = message_call(form.get(), started_ns_);
     MessagePointer message;
     try {
       const ReleaseGil release;
-      message = is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, false)
-                        : p->messages.recv(region, dtype, peer, tag, deadline_ns, false);
+      message = is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, false, call)
+                        : p->messages.recv(region, dtype, peer, tag, deadline_ns, false, call);
       p->messages.wait(message, wait_until(deadline_ns), true);
     } catch (...) {
       last_message_ = message;
@@ -338,6 +332,16 @@ class GroupHandle {
 
   std::int64_t started_ns() const { return started_ns_; }
 
+  // Before any op: where ops are recorded, as which group, and what makes the Form of a message,
+  // make_form(is_send, view).
+  void set_recorder(std::shared_ptr<RecorderHandle> recorder, std::uint64_t group,
+                    nb::object make_message_form) {
+    recorder_ = std::move(recorder);
+    record_group_ = group;
+    make_message_form_ = std::move(make_message_form);
+    parts()->group.set_recorder(recorder_->recorder);
+  }
+
   std::optional<std::tuple<int, int, int, std::uint64_t, std::string>> cause() const {
     const Cause& c = parts()->group.segment().header().cause;
     if (c.state.load(std::memory_order_acquire) != 2) return std::nullopt;
@@ -345,7 +349,65 @@ class GroupHandle {
   }
 
  private:
-  Plans plans_;                  // with the GIL held
+  // How many frames of this package lie between a binding and the user's code: at least the engine, the
+  // group and the function that was called.
+  static constexpr int frames_above_user = 3;
+
+  static Describe describe(CallWords& words) {
+    return {[](void* context) { return static_cast<CallWords*>(context)->make(); }, &words};
+  }
+
+  RecordedOp begin(Parts& p, const Plan& plan, std::int64_t issued_ns, std::uint8_t flags,
+                   CallWords& words) {
+    words.facts = &plan.words;
+    RecordedOp recorded;
+    recorded.seq = p.group.issue();
+    if (!recorder_) return recorded;
+    OpFacts facts;
+    facts.group = record_group_;
+    facts.seq = recorded.seq;
+    facts.issued_ns = issued_ns;
+    facts.site = recorder_->sites->here(frames_above_user);
+    facts.flags = flags;
+    words.recorder = recorder_->recorder.get();
+    words.site = facts.site;
+    words.comm = words.recorder->comm();
+    return recorder_->recorder->begin(facts, plan.form, &words.previous);
+  }
+
+  MessageCall message_call(Form* form, std::int64_t issued_ns) const {
+    MessageCall call;
+    if (form == nullptr) return call;
+    call.form = form;
+    call.group = record_group_;
+    call.issued_ns = issued_ns;
+    call.site = recorder_->sites->here(frames_above_user);
+    return call;
+  }
+
+  std::shared_ptr<Form> message_form(bool is_send, const View& view) {
+    if (!recorder_) return nullptr;
+    key_.clear();
+    key_.push_back(static_cast<std::uint64_t>(view.dtype_code() + 1) << 1 | (is_send ? 1 : 0));
+    for (const Py_ssize_t size : view.dimensions())
+      key_.push_back(static_cast<std::uint64_t>(size));
+    const std::string_view key(reinterpret_cast<const char*>(key_.data()),
+                               key_.size() * sizeof(std::uint64_t));
+    if (const auto found = forms_.find(key); found != forms_.end()) return found->second;
+    const std::string kept_key(key);
+    const nb::object made = make_message_form_(is_send, nb::find(view));
+    if (forms_.size() >= 1024) forms_.clear();
+    return forms_.emplace(kept_key, std::make_shared<Form>(nb::cast<const Form&>(made)))
+        .first->second;
+  }
+
+  // All with the GIL held.
+  std::shared_ptr<RecorderHandle> recorder_;
+  std::uint64_t record_group_ = 0;
+  nb::object make_message_form_;
+  std::vector<std::uint64_t> key_;
+  std::unordered_map<std::string, std::shared_ptr<Form>, StringHash, std::equal_to<>> forms_;
+  Plans plans_;
   std::int64_t started_ns_ = 0;  // of the last blocking op
   MessagePointer last_message_;  // that failed while blocking
   std::uint32_t generation_ = fork_generation();
@@ -360,9 +422,9 @@ void bind_group(nb::module_& module) {
            [](CompiledPlan* self, const std::vector<StepTuple>& steps,
               const std::vector<CutTuple>& in_cuts, const std::vector<CutTuple>& out_cuts,
               int reduce, int dtype, std::uint64_t fingerprint, std::uint32_t size,
-              std::uint64_t slot_nbytes) {
-             new (self) CompiledPlan(
-                 compile(steps, in_cuts, out_cuts, reduce, dtype, fingerprint, size, slot_nbytes));
+              std::uint64_t slot_nbytes, const nb::bytes& words, const Form& form) {
+             new (self) CompiledPlan(compile(steps, in_cuts, out_cuts, reduce, dtype, fingerprint,
+                                             size, slot_nbytes, words, form));
            });
 
   nb::class_<Op>(module, "Op", "An asynchronous collective.").def_prop_ro("done", [](const Op& op) {
@@ -370,6 +432,7 @@ void bind_group(nb::module_& module) {
   });
   nb::class_<Message, Op>(module, "Message", "A send or recv.")
       .def_prop_ro("source", [](const Message& m) { return m.source; })
+      .def_prop_ro("number", [](const Message& m) { return m.number; })
       .def_prop_ro("nbytes", [](const Message& m) { return m.region.nbytes; })
       .def_prop_ro("dtype", [](const Message& m) { return m.dtype; })
       .def_prop_ro("peer_nbytes", [](const Message& m) { return m.peer_nbytes; })
@@ -406,8 +469,8 @@ void bind_group(nb::module_& module) {
       .def("run", &GroupHandle::run)
       .def("submit", &GroupHandle::submit)
       .def("wait_op", &GroupHandle::wait_op)
-      .def("send", &GroupHandle::send)
-      .def("recv", &GroupHandle::recv)
+      .def("post", &GroupHandle::post)
+      .def("set_recorder", &GroupHandle::set_recorder)
       .def("transfer", &GroupHandle::transfer)
       .def_prop_ro("last_message", &GroupHandle::last_message)
       .def("wait_message", &GroupHandle::wait_message)

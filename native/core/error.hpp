@@ -24,6 +24,9 @@ enum class Fault {
   system,       // a system call failed
 };
 
+// The status of a failed op in the record; 0 is a good end.
+constexpr std::uint32_t status_of(Fault fault) { return static_cast<std::uint32_t>(fault) + 1; }
+
 class Error : public std::runtime_error {
  public:
   Error(Fault fault, const std::string& what, int error_number = 0, int peer = -1)
@@ -33,8 +36,9 @@ class Error : public std::runtime_error {
   int peer() const { return peer_; }                  // group rank at fault, or -1
 
   // Of the op that failed, kept here because the group has gone on when an asynchronous op is asked.
-  std::uint64_t seq = 0;   // 0: not known
-  std::uint64_t gate = 0;  // the gate it waited at; ranks whose gate is lower had not arrived
+  std::uint64_t seq = 0;     // 0: not known
+  std::uint64_t number = 0;  // of its entry in the record; 0: none
+  std::uint64_t gate = 0;    // the gate it waited at; ranks whose gate is lower had not arrived
   std::shared_ptr<const std::vector<std::string>> descriptions;  // after a mismatch, by rank
 
  private:

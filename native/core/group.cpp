@@ -1,6 +1,5 @@
 #include "group.hpp"
 
-#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -14,10 +13,6 @@ namespace distdbg {
 
 namespace {
 
-std::atomic<std::uint32_t> forks{0};
-
-void count_fork() { forks.fetch_add(1, std::memory_order_relaxed); }
-
 // Under Yama's ptrace_scope 1 a process may read only its descendants unless they allow it.
 void allow_peers_to_read() {
 #ifdef PR_SET_PTRACER
@@ -26,12 +21,6 @@ void allow_peers_to_read() {
 }
 
 }  // namespace
-
-std::uint32_t fork_generation() {
-  static const int registered = ::pthread_atfork(nullptr, nullptr, &count_fork);
-  (void)registered;
-  return forks.load(std::memory_order_relaxed);
-}
 
 Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool single_copy)
     : segment_(std::move(segment)),

@@ -23,9 +23,11 @@
 
 #include "clock.hpp"
 #include "error.hpp"
+#include "fork.hpp"
 #include "futex.hpp"
 #include "peers.hpp"
 #include "plan.hpp"
+#include "record.hpp"
 #include "segment.hpp"
 
 namespace distdbg {
@@ -64,7 +66,14 @@ class Group {
   // Runs one plan; at a mismatch throws Error(Fault::mismatch) that brings every rank's own
   // description of its call, and the group is still usable.
   void run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
-           std::span<const Region> outputs, const Wait& wait, bool in_background);
+           std::span<const Region> outputs, const Wait& wait, bool in_background,
+           RecordedOp& recorded);
+  // Number of the next collective, as the callers issue them; `run` counts them as they run.
+  std::uint64_t issue() { return issued_.fetch_add(1, std::memory_order_relaxed) + 1; }
+
+  // Before any op; ops of a group without one are not recorded.
+  void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
+  Recorder* recorder() const { return recorder_.get(); }
 
   void break_group(Fault fault, int rank, const std::string& text);
   // `in_op`: the caller was waiting in an op when the group broke.
@@ -101,6 +110,9 @@ class Group {
  private:
   struct Running;  // one execution of a plan
 
+  void run_in_turn(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
+                   std::span<const Region> outputs, const Wait& wait, bool in_background,
+                   RecordedOp& recorded);
   void walk(const Running& op, const Describe& describe, const Wait& wait);
   void gate(const Wait& wait, bool in_background);
   bool withdraw(std::uint64_t number);
@@ -131,16 +143,14 @@ class Group {
   std::timed_mutex mutex_;  // one op at a time; protects everything below
   std::uint64_t gate_ = 0;
   std::uint64_t seq_ = 0;
+  std::atomic<std::uint64_t> issued_{0};
+  std::shared_ptr<Recorder> recorder_;
   std::unique_ptr<std::byte[]> scratch_;
   std::vector<const void*> sources_;
   std::vector<Watched> watched_;
   std::vector<bool> is_local_;  // same process: its memory is ours
   std::uint64_t probe_;         // holds the cookie; peers read it to try single copy
 };
-
-// How many forks this process came out of since this was first called. What was made in another
-// generation belongs to an ancestor; the mapping is not even there in the child.
-std::uint32_t fork_generation();
 
 template <class IsNeeded>
 void Group::check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNeeded&& is_needed) {
@@ -153,6 +163,7 @@ void Group::check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNe
     throw Error(Fault::interrupted, "interrupted");
   }
   const std::int64_t now = now_ns();
+  if (recorder_) recorder_->beat(now);
   if (now >= wait.deadline_ns) throw Error(Fault::timeout, "the deadline passed");
   for (std::uint32_t r = 0; r < size_; ++r) {
     if (r == rank_ || !is_needed(r)) continue;

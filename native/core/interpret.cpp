@@ -27,6 +27,7 @@ struct Group::Running {
   std::span<const Region> outputs;
   std::uint64_t first_gate;  // whose slot half holds the published blocks
   bool in_background;
+  RecordedOp& recorded;
 
   std::byte* own(Space space, std::uint32_t block) const {
     const Cut& cut = space == Space::input ? plan.in_cuts[block] : plan.out_cuts[block];
@@ -197,14 +198,29 @@ std::vector<std::string> Group::exchange_descriptions(const std::string& own, co
 }
 
 void Group::run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
-                std::span<const Region> outputs, const Wait& wait, bool in_background) {
+                std::span<const Region> outputs, const Wait& wait, bool in_background,
+                RecordedOp& recorded) {
+  try {
+    run_in_turn(plan, describe, inputs, outputs, wait, in_background, recorded);
+    if (recorder_) recorder_->ended(recorded, 0);
+  } catch (Error& error) {
+    error.number = recorded.number;
+    if (recorder_) recorder_->ended(recorded, status_of(error.fault()));
+    throw;
+  }
+}
+
+void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
+                        std::span<const Region> outputs, const Wait& wait, bool in_background,
+                        RecordedOp& recorded) {
   std::unique_lock lock(mutex_, std::defer_lock);
   lock_for_op(lock, wait);
   check_usable();
   ++seq_;
+  if (recorder_ && recorded.seq != seq_) recorder_->set_seq(recorded, seq_);
   segment_.rank(rank_).seq.store(seq_, std::memory_order_release);
 
-  Running op{plan, inputs, outputs, gate_ + 1, in_background};
+  Running op{plan, inputs, outputs, gate_ + 1, in_background, recorded};
   SlotHeader& slot = segment_.slot(rank_, gate_ + 1);
   slot.fingerprint = plan.fingerprint;
   // Always: whether peers will read our blocks is for their plans to know, not for ours.
@@ -228,7 +244,7 @@ void Group::run(const Plan& plan, const Describe& describe, std::span<const Regi
     throw;
   } catch (const std::exception& error) {
     break_group(Fault::system, static_cast<int>(rank_), error.what());
-    throw;
+    throw Error(Fault::system, error.what());
   }
 }
 
@@ -241,6 +257,7 @@ void Group::walk(const Running& op, const Describe& describe, const Wait& wait) 
         gate(wait, op.in_background);
         if (is_first_gate) {
           is_first_gate = false;
+          if (recorder_) recorder_->started(op.recorded);
           bool agree = true;
           for (std::uint32_t r = 0; r < size_; ++r)
             agree &= segment_.slot(r, op.first_gate).fingerprint == plan.fingerprint;

@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "clock.hpp"
+#include "error.hpp"
+#include "record.hpp"
 
 namespace distdbg {
 
@@ -15,6 +17,10 @@ struct Op {
   int source = -1;           // of a finished recv
   std::exception_ptr error;  // written before `is_done`
   std::atomic<bool> is_done{false};
+  // Of ops that have no Group::run to record their end.
+  Recorder* recorder = nullptr;
+  RecordedOp recorded;
+  std::uint64_t number = 0;  // of the entry
 
   // What the other side of a mismatched message had, for the error's text.
   std::uint64_t peer_nbytes = 0;
@@ -23,10 +29,24 @@ struct Op {
   bool done() const { return is_done.load(std::memory_order_acquire); }
   void finish(std::exception_ptr e = nullptr) {
     error = std::move(e);
+    if (recorder != nullptr) end_record();
     is_done.store(true, std::memory_order_release);
   }
   void rethrow() const {
     if (error) std::rethrow_exception(error);
+  }
+
+ private:
+  void end_record() {
+    std::uint32_t status = 0;
+    try {
+      rethrow();
+    } catch (const Error& e) {
+      status = status_of(e.fault());
+    } catch (const std::exception&) {
+      status = status_of(Fault::system);
+    }
+    recorder->ended(recorded, status, source);
   }
 };
 

@@ -66,12 +66,14 @@ PointToPoint::~PointToPoint() {
 // ---------------------------------------------------------------------------------- posting
 
 MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64_t tag,
-                                  std::int64_t deadline_ns, bool is_async) {
+                                  std::int64_t deadline_ns, bool is_async,
+                                  const MessageCall& call) {
   auto message = start(region, dtype, peer, tag, deadline_ns, is_async);
   const std::lock_guard lock(mutex_);
   group_.check_usable();
   const auto to = static_cast<std::uint32_t>(peer);
   if (to >= group_.size()) throw Error(Fault::usage, "peer is not a rank of the group");
+  record(*message, peers_[to].sent, call);
   Frame frame{};
   frame.type = FrameType::offer;
   frame.id = next_id_++;
@@ -110,12 +112,16 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
 }
 
 MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64_t tag,
-                                  std::int64_t deadline_ns, bool is_async) {
+                                  std::int64_t deadline_ns, bool is_async,
+                                  const MessageCall& call) {
   auto message = start(region, dtype, peer, tag, deadline_ns, is_async);
   const std::lock_guard lock(mutex_);
   group_.check_usable();
   if (peer != any_source && static_cast<std::uint32_t>(peer) >= group_.size())
     throw Error(Fault::usage, "peer is not a rank of the group");
+  record(*message,
+         peer == any_source ? received_from_any_ : peers_[static_cast<std::size_t>(peer)].received,
+         call);
   progress();  // so that messages are matched in the order they came
 
   std::uint32_t from = 0;
@@ -147,6 +153,22 @@ MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64
     start_thread();
   }
   return message;
+}
+
+void PointToPoint::record(Message& message, std::uint64_t& count, const MessageCall& call) {
+  ++count;
+  if (group_.recorder() == nullptr || call.form == nullptr) return;
+  OpFacts facts;
+  facts.group = call.group;
+  facts.seq = count;
+  facts.issued_ns = call.issued_ns;
+  facts.value = message.tag;
+  facts.site = call.site;
+  facts.peer = message.peer;
+  facts.flags = static_cast<std::uint8_t>(flag_message | (message.is_async ? flag_async : 0));
+  message.recorder = group_.recorder();
+  message.recorded = message.recorder->begin(facts, *call.form);
+  message.number = message.recorded.number;
 }
 
 void PointToPoint::post(std::uint32_t peer, const Frame& frame, const void* payload) {
@@ -259,6 +281,7 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
   if (found == sends.end()) return;  // given up by a timeout
   const MessagePointer message = found->second;
   sends.erase(found);
+  if (message->recorder != nullptr) message->recorder->started(message->recorded);
   switch (frame.status) {
     case Status::taken: complete(message); break;
     case Status::push: peers_[peer].streams.emplace_back(frame.id, message); break;
@@ -288,6 +311,7 @@ void PointToPoint::on_data(std::uint32_t peer, const Frame& frame) {
 void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
                            const std::byte* payload) {
   recv->source = static_cast<int>(peer);
+  if (recv->recorder != nullptr) recv->recorder->started(recv->recorded);
   const bool is_self = peer == group_.rank();
   Frame answer{};
   answer.type = FrameType::answer;

@@ -47,6 +47,14 @@ struct Message : Op {
   std::uint64_t moved = 0;  // bytes of a staged transfer so far
 };
 
+// What the record says of a send or recv; without a form it is not recorded.
+struct MessageCall {
+  Form* form = nullptr;
+  std::uint64_t group = 0;
+  std::int64_t issued_ns = 0;
+  std::uint32_t site = 0;
+};
+
 using MessagePointer = std::shared_ptr<Message>;
 
 class PointToPoint {
@@ -54,12 +62,12 @@ class PointToPoint {
   explicit PointToPoint(Group& group);
   ~PointToPoint();
 
-  // Start an op; the memory of `region` must live until it is done. `is_async`: it must progress
+  // `call`: what the record says of it. Start an op; the memory of `region` must live until it is done. `is_async`: it must progress
   // though nobody waits.
   MessagePointer send(Region region, int dtype, int peer, std::int64_t tag,
-                      std::int64_t deadline_ns, bool is_async);
+                      std::int64_t deadline_ns, bool is_async, const MessageCall& call = {});
   MessagePointer recv(Region region, int dtype, int peer, std::int64_t tag,
-                      std::int64_t deadline_ns, bool is_async);
+                      std::int64_t deadline_ns, bool is_async, const MessageCall& call = {});
   // Blocks until done and throws its error. A timeout of the op itself breaks the group; one of
   // `wait` alone (Work.wait(timeout)) leaves the op going, and so does Ctrl-C there.
   void wait(const MessagePointer& message, const Wait& wait, bool breaks);
@@ -88,6 +96,8 @@ class PointToPoint {
     std::uint64_t arrival;
   };
   struct Peer {
+    std::uint64_t sent = 0;  // how many sends to it, and recvs from it, were started
+    std::uint64_t received = 0;
     Channel out;
     Channel in;
     std::deque<std::vector<std::byte>> backlog;                    // frames that found no room
@@ -97,6 +107,7 @@ class PointToPoint {
     std::map<std::uint64_t, MessagePointer> receiving;  // by the sender's id, staged
   };
 
+  void record(Message& message, std::uint64_t& count, const MessageCall& call);
   bool progress();  // with mutex_ held; true when anything moved
   bool receive(std::uint32_t peer);
   bool flush(std::uint32_t peer);
@@ -119,6 +130,7 @@ class PointToPoint {
   std::condition_variable_any async_started_;
   std::vector<Peer> peers_;
   std::list<MessagePointer> posted_;  // recvs without a message, in order
+  std::uint64_t received_from_any_ = 0;
   std::uint64_t next_id_ = 0;
   std::uint64_t arrivals_ = 0;
   std::uint64_t inline_nbytes_;

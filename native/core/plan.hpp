@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "dtype.hpp"
+#include "record.hpp"
 #include "reduce.hpp"
 
 namespace distdbg {
@@ -39,6 +41,8 @@ struct Plan {
   ReduceKind reduce = ReduceKind::sum;
   Dtype dtype = Dtype::uint8;
   std::uint64_t fingerprint = 0;
+  std::string words;  // of the call, for a mismatch: see call_words.hpp
+  mutable Form form;  // protected by the recorder
   // Derived by `finish`.
   bool exchanges = false;
   bool is_large = false;  // see stream_nbytes

@@ -20,9 +20,9 @@ Runner::~Runner() {
   if (thread_.joinable()) thread_.join();
 }
 
-OpPointer Runner::submit(std::shared_ptr<const Plan> plan, std::string description,
-                         std::vector<Region> inputs, std::vector<Region> outputs,
-                         std::int64_t deadline_ns) {
+OpPointer Runner::submit(std::shared_ptr<const Plan> plan, const CallWords& words,
+                         const RecordedOp& recorded, std::vector<Region> inputs,
+                         std::vector<Region> outputs, std::int64_t deadline_ns) {
   auto op = std::make_shared<Op>();
   op->deadline_ns = deadline_ns;
   const std::lock_guard lock(mutex_);
@@ -37,8 +37,7 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, std::string descripti
     thread_ = std::thread([this] { work(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
-  queue_.push_back(
-      {op, std::move(plan), std::move(description), std::move(inputs), std::move(outputs)});
+  queue_.push_back({op, std::move(plan), words, recorded, std::move(inputs), std::move(outputs)});
   unfinished_.fetch_add(1, std::memory_order_acq_rel);
   changed_.notify_all();
   return op;
@@ -54,10 +53,10 @@ void Runner::work() {
     lock.unlock();
     std::exception_ptr error;
     try {
-      const Describe describe{[](void* text) { return *static_cast<std::string*>(text); },
-                              &entry.description};
+      const Describe describe{[](void* words) { return static_cast<CallWords*>(words)->make(); },
+                              &entry.words};
       group_.run(*entry.plan, describe, entry.inputs, entry.outputs,
-                 Wait{entry.op->deadline_ns, nullptr}, true);
+                 Wait{entry.op->deadline_ns, nullptr}, true, entry.recorded);
     } catch (...) {
       error = std::current_exception();
     }

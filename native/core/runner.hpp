@@ -6,10 +6,10 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <vector>
 
+#include "call_words.hpp"
 #include "group.hpp"
 #include "op.hpp"
 
@@ -21,9 +21,9 @@ class Runner {
   ~Runner();
 
   // The arrays behind `inputs` and `outputs` must live until the op is done.
-  OpPointer submit(std::shared_ptr<const Plan> plan, std::string description,
-                   std::vector<Region> inputs, std::vector<Region> outputs,
-                   std::int64_t deadline_ns);
+  OpPointer submit(std::shared_ptr<const Plan> plan, const CallWords& words,
+                   const RecordedOp& recorded, std::vector<Region> inputs,
+                   std::vector<Region> outputs, std::int64_t deadline_ns);
   // Throws the op's error; at wait.deadline_ns throws Fault::timeout and leaves the op going.
   void wait(const Op& op, const Wait& wait);
   bool is_idle() const { return unfinished_.load(std::memory_order_acquire) == 0; }
@@ -34,7 +34,8 @@ class Runner {
   struct Entry {
     OpPointer op;
     std::shared_ptr<const Plan> plan;
-    std::string description;
+    CallWords words;
+    RecordedOp recorded;
     std::vector<Region> inputs;
     std::vector<Region> outputs;
   };

@@ -80,6 +80,7 @@ Plan all_reduce(std::uint32_t rank, std::uint32_t size, std::uint64_t nbytes, bo
   return plan;
 }
 
+thread_local RecordedOp unrecorded;
 const Describe nothing{[](void*) { return std::string("words"); }, nullptr};
 
 void reduce_in_both_ways(Group& group) {
@@ -89,7 +90,7 @@ void reduce_in_both_ways(Group& group) {
       std::vector<float> x(count, static_cast<float>(group.rank() + 1));
       const Region region{reinterpret_cast<std::byte*>(x.data()), count * 4};
       group.run(all_reduce(group.rank(), group.size(), count * 4, through_slots), nothing,
-                {&region, 1}, {&region, 1}, in_seconds(20), false);
+                {&region, 1}, {&region, 1}, in_seconds(20), false, unrecorded);
       const float want = static_cast<float>(group.size() * (group.size() + 1) / 2);
       for (const float value : x) CHECK(value == want);
     }
@@ -116,7 +117,7 @@ void exchange_unevenly(Group& group) {
     std::vector<std::uint8_t> out(out_nbytes + 1, 255);
     const Region from{reinterpret_cast<std::byte*>(in.data()), in_nbytes};
     const Region to{reinterpret_cast<std::byte*>(out.data()), out_nbytes};
-    group.run(plan, nothing, {&from, 1}, {&to, 1}, in_seconds(20), false);
+    group.run(plan, nothing, {&from, 1}, {&to, 1}, in_seconds(20), false, unrecorded);
     for (std::uint32_t p = 0; p < n; ++p)
       for (std::uint64_t i = 0; i < plan.out_cuts[p].nbytes; ++i)
         CHECK(out[plan.out_cuts[p].offset + i] == p);
@@ -136,7 +137,7 @@ void differ_and_go_on(Group& group) {
   bool was_refused = false;
   std::vector<std::string> all;
   try {
-    group.run(plan, describe, {&region, 1}, {&region, 1}, in_seconds(20), false);
+    group.run(plan, describe, {&region, 1}, {&region, 1}, in_seconds(20), false, unrecorded);
   } catch (const Error& error) {
     was_refused = error.fault() == Fault::mismatch && error.descriptions;
     if (was_refused) all = *error.descriptions;
@@ -157,8 +158,8 @@ void run_in_background(Group& group) {
   for (auto& x : arrays) {
     const Region region{reinterpret_cast<std::byte*>(x.data()), x.size() * 4};
     ops.push_back(runner.submit(
-        std::make_shared<Plan>(all_reduce(group.rank(), group.size(), x.size() * 4, true)), "words",
-        {region}, {region}, in_seconds(20).deadline_ns));
+        std::make_shared<Plan>(all_reduce(group.rank(), group.size(), x.size() * 4, true)),
+        CallWords{}, RecordedOp{}, {region}, {region}, in_seconds(20).deadline_ns));
   }
   for (std::size_t k = 0; k < ops.size(); ++k) {
     runner.wait(*ops[k], in_seconds(20));
@@ -212,7 +213,7 @@ void notice_who_left(Group& group) {
   Fault fault = Fault::system;
   int peer = -1;
   try {
-    group.run(plan, nothing, {&region, 1}, {&region, 1}, in_seconds(20), false);
+    group.run(plan, nothing, {&region, 1}, {&region, 1}, in_seconds(20), false, unrecorded);
   } catch (const Error& error) {
     fault = error.fault();
     peer = error.peer();
@@ -240,7 +241,7 @@ void time_out(Group& group) {
   for (const Fault want : {Fault::timeout, Fault::broken}) {
     Fault fault = Fault::system;
     try {
-      group.run(plan, nothing, {&region, 1}, {&region, 1}, in_seconds(0.2), false);
+      group.run(plan, nothing, {&region, 1}, {&region, 1}, in_seconds(0.2), false, unrecorded);
     } catch (const Error& error) {
       fault = error.fault();
       failed_gate = std::max(failed_gate, error.gate);
@@ -267,7 +268,7 @@ void give_up_while_peers_read(Group& group) {
   bool has_failed = false;
   try {
     group.run(plan, nothing, {&from, 1}, {&into, 1}, in_seconds(group.rank() == 0 ? 0.03 : 20),
-              false);
+              false, unrecorded);
   } catch (const Error& error) {
     has_failed = error.fault() == Fault::timeout || error.fault() == Fault::broken;
     // The array goes when all are done with it: the ranks of this test are threads.
@@ -292,7 +293,7 @@ void close_while_waiting(Group& group) {
   const Region region{reinterpret_cast<std::byte*>(x.data()), 96};
   Fault fault = Fault::system;
   try {
-    group.run(plan, nothing, {&region, 1}, {&region, 1}, in_seconds(20), false);
+    group.run(plan, nothing, {&region, 1}, {&region, 1}, in_seconds(20), false, unrecorded);
   } catch (const Error& error) {
     fault = error.fault();
   }

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distdbg.check.explain import describe
 from distdbg.check.facts import fingerprint, signature
 from distdbg.config import read_setting
 from distdbg.errors import DistError
-from distdbg.native import Message, NativeError, Op, Plan, View
+from distdbg.native import Form, Message, NativeError, Op, Plan, Recorder, View
+from distdbg.record.forms import write_form
+from distdbg.record.writing import write_error
 from distdbg.runtime.backends import compile as compiling
-from distdbg.runtime.backends.failures import call_site, to_public
+from distdbg.runtime.backends.failures import to_public
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.buffers import as_input, as_output
@@ -61,15 +63,17 @@ class CpuEngine:
         group_name: str,
         global_ranks: Sequence[int],
         ranks_here: int | None = None,
-        comm_name: Callable[[], str | None] = lambda: None,
         members: Sequence[Life] = (),
+        recorder: Recorder | None = None,
+        record_group: int = 0,
     ) -> None:
         self._is_closed = True  # until there is something to close
         self._rank = rank
         self._size = size
         self._name = group_name
-        #: What the user calls the running part of the program (record_comm), for messages.
-        self._comm_name = comm_name
+        self._recorder = recorder
+        #: This group's number in the record.
+        self._record_group = record_group
         self._names = list(global_ranks)
         self._timeout_ns = _to_ns(timeout_s)
         cores = len(os.sched_getaffinity(0))
@@ -83,6 +87,8 @@ class CpuEngine:
             deadline_ns=_monotonic_ns() + self._timeout_ns,
             lives=Lives(group_name, global_ranks, members),
         )
+        if recorder is not None:
+            self._group.set_recorder(recorder, record_group, _message_form)
         slot_nbytes = self._group.slot_nbytes
         self._topology = Topology(
             single_copy=self._group.single_copy,
@@ -95,7 +101,6 @@ class CpuEngine:
         self._native_run = self._group.run
         self._native_transfer = self._group.transfer
         self._plan_maker = self._make_plan
-        self._describer = self._describe
         self._is_closed = False
 
     @property
@@ -134,7 +139,6 @@ class CpuEngine:
                 self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s),
                 call,
                 self._plan_maker,
-                self._describer,
                 call.input_splits is None and call.output_splits is None,
             )
         except NativeError as error:
@@ -152,7 +156,9 @@ class CpuEngine:
         handle: Op | Message
         try:
             if call.kind >= _SEND:
-                handle, view = self._post(call, started_ns + limit_ns, is_async=True)
+                is_send = call.kind is _SEND
+                view = as_input(call.inputs[0]) if is_send else as_output(call.outputs[0])
+                handle = self._group.post(is_send, view, call.peer, call.tag, limit_ns)
                 views = [view]
             else:
                 inputs, outputs = self._views(call)
@@ -163,8 +169,7 @@ class CpuEngine:
                     outputs,
                     limit_ns,
                     call,
-                    self._make_plan,
-                    self._describe,
+                    self._plan_maker,
                     call.input_splits is None and call.output_splits is None,
                 )
         except NativeError as error:
@@ -239,6 +244,8 @@ class CpuEngine:
             fingerprint(facts),
             self._size,
             self._topology.slot_nbytes,
+            self._words(call, inputs, facts, in_cuts, out_cuts),
+            self._form(call, inputs, outputs, facts),
         )
 
     def _cuts(
@@ -253,32 +260,50 @@ class CpuEngine:
             ),
         )
 
-    def _describe(self, call: Call, inputs: Sequence[View], outputs: Sequence[View]) -> bytes:
-        in_cuts, out_cuts = self._cuts(call, inputs, outputs)
-        facts = signature(call, inputs, outputs, in_cuts, out_cuts)
+    def _words(
+        self,
+        call: Call,
+        inputs: Sequence[View],
+        facts: Mapping[str, Any],
+        in_cuts: Sequence[compiling.Cut],
+        out_cuts: Sequence[compiling.Cut],
+    ) -> bytes:
+        """What this rank says of its call when ranks differ."""
         if "root" in facts:
-            facts["root"] = self._names[call.root]
+            facts = {**facts, "root": self._names[call.root]}
         sends = expects = None
         if call.kind is Kind.ALL_TO_ALL:
             itemsize = Dtype(inputs[0].dtype).itemsize if inputs and inputs[0].dtype >= 0 else 1
             sends = [nbytes // itemsize for _, _, nbytes in in_cuts]
             expects = [nbytes // itemsize for _, _, nbytes in out_cuts]
-        function = call.name or call.kind.label
-        comm_name = self._comm_name()
-        if comm_name is not None:
-            function = f"{function} ({comm_name})"
-        return describe(facts, function, call_site(), sends, expects)
+        return describe(facts, call.name or call.kind.label, sends, expects)
+
+    def _form(
+        self,
+        call: Call,
+        inputs: Sequence[View],
+        outputs: Sequence[View],
+        facts: dict[str, Any],
+    ) -> Form:
+        """What the record says of all calls like this one."""
+        name = call.name or call.kind.label
+        nbytes = max(sum(view.nbytes for view in inputs), sum(view.nbytes for view in outputs))
+        text = write_form(
+            name=name,
+            kind=call.kind.label,
+            dtype=facts.get("dtype", ""),
+            device="cpu",
+            op=facts.get("op", ""),
+            root=self._names[call.root] if call.root >= 0 else None,
+            inputs=[view.shape for view in inputs],
+            outputs=[view.shape for view in outputs],
+            input_splits=call.input_splits,
+            output_splits=call.output_splits,
+            nbytes=nbytes,
+        )
+        return Form(text, name, int(call.kind), nbytes, fingerprint(facts))
 
     # ---------------------------------------------------------------- point to point
-
-    def _post(self, call: Call, deadline_ns: int, *, is_async: bool) -> tuple[Message, View]:
-        if call.kind is Kind.SEND:
-            view = as_input(call.inputs[0])
-            post = self._group.send
-        else:
-            view = as_output(call.outputs[0])
-            post = self._group.recv
-        return post(view, view.dtype, call.peer, call.tag, deadline_ns, is_async), view
 
     def _run_message(self, call: Call) -> int:
         is_send = call.kind is _SEND
@@ -302,7 +327,7 @@ class CpuEngine:
         message: Message | None = None,
         goes_on: bool = False,
     ) -> NoReturn:
-        raise to_public(
+        public = to_public(
             error,
             call,
             group=self._group,
@@ -312,7 +337,11 @@ class CpuEngine:
             waited_s=(_monotonic_ns() - started_ns) / 1e9,
             message=message,
             goes_on=goes_on,
-        ) from error
+        )
+        if self._recorder is not None and not goes_on:
+            number = error.number if message is None else message.number
+            write_error(self._recorder, self._record_group, number, public)
+        raise public from error
 
 
 class CpuPending:
@@ -390,6 +419,21 @@ class CpuPending:
     def source_rank(self) -> int:
         """The group rank a finished recv got its message from."""
         return self.handle.source if isinstance(self.handle, Message) else -1
+
+
+def _message_form(is_send: bool, view: View) -> Form:
+    """The form of a send or recv of such an array. A function, so that no cycle is made."""
+    kind = Kind.SEND if is_send else Kind.RECV
+    text = write_form(
+        name=kind.label,
+        kind=kind.label,
+        dtype=Dtype(view.dtype).label if view.dtype >= 0 else "bytes",
+        device="cpu",
+        inputs=[view.shape] if is_send else (),
+        outputs=() if is_send else [view.shape],
+        nbytes=view.nbytes,
+    )
+    return Form(text, kind.label, int(kind), view.nbytes, 0)
 
 
 def _finish(views: Sequence[View]) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any
 
 from distdbg.check.explain import explain_mismatch
@@ -24,22 +21,9 @@ from distdbg.native import Group, Message, NativeError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-
 _BROKEN = "the group is unusable; destroy it and create a new one"
 _GOES_ON = "the op goes on and can be waited for again"
 _INTACT = "no data was exchanged; the group is still usable"
-
-
-def call_site() -> str:
-    """'train.py:88 (step)': the innermost frame outside this package."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
-            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} ({code.co_name})"
-        frame = frame.f_back
-    return "an unknown line"
 
 
 def to_public(
@@ -173,7 +157,7 @@ def _message_mismatch(
         kind=call.kind.label,
         group=group,
         ranks=[source, target],
-        details=[f"this rank called {call.name or call.kind.label} at {call_site()}", _INTACT],
+        details=[_INTACT],
     )
 
 

@@ -245,8 +245,9 @@ def make_engine(
             group.label,
             group.ranks,
             group.world.ranks_here,
-            lambda: group.world.comm_name,
             group.members,
+            group.world.recorder,
+            group.record_number,
         )
         return engine
     return _make_foreign(plugin, group, store, pg_options)

@@ -24,10 +24,16 @@ def test_the_environment_decides_until_the_level_is_set(monkeypatch: pytest.Monk
 
 
 def test_a_comm_name_lasts_as_long_as_its_block() -> None:
-    with use(World()), dist.record_comm("outer"):
-        with dist.record_comm("inner"):
-            assert current().comm_name == "inner"
-        assert current().comm_name == "outer"
+    def run(rank: int) -> None:
+        recorder = current().recorder
+        assert recorder is not None
+        with dist.record_comm("outer"):
+            with dist.record_comm("inner"):
+                assert recorder.comm == "inner"
+            assert recorder.comm == "outer"
+        assert recorder.comm == ""
+
+    run_store_ranks(run, 1, backend="gloo")
 
 
 @pytest.mark.parametrize("async_op", [False, True])

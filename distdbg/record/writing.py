@@ -1,0 +1,114 @@
+"""What Python writes into a record: its making, errors, and how the program ended.
+
+Ops are written by native code as they run; nothing here is on their path.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import socket
+import sys
+from pathlib import Path
+
+from distdbg.errors import CollectiveError, DistError, PeerLost
+from distdbg.native import Recorder
+from distdbg.record.format import EventType, Exit
+
+#: How long an argument of the command line may be in the record.
+_MOST_ARGUMENT = 200
+
+
+def make_recorder(
+    path: Path | None, *, rank: int, world_size: int, run: str, ring_count: int
+) -> Recorder:
+    """Make the record at `path`; None: in memory, for messages only. OSError when it cannot be."""
+    return Recorder.create(
+        None if path is None else str(path),
+        rank,
+        world_size,
+        socket.gethostname(),
+        _boot_id(),
+        _own_version(),
+        platform.python_version(),
+        run,
+        _argv_text(sys.argv),
+        ring_count,
+    )
+
+
+def write_error(recorder: Recorder, group: int, number: int, error: DistError) -> None:
+    """Add what an op failed with; `number` is the op's, 0 when it has none."""
+    text = recorder.add_text(error_text(error))
+    if number:
+        recorder.set_error(number, text)
+    seq = max(getattr(error, "seq", 0), 0)
+    recorder.note(int(EventType.FINDING), group, seq, 0, None, text)
+
+
+def error_text(error: DistError) -> bytes:
+    """The facts of an error as JSON."""
+    facts: dict[str, object] = {"type": type(error).__name__, "what": error.what}
+    if isinstance(error, (CollectiveError, PeerLost)):
+        facts |= {"kind": error.kind, "seq": error.seq, "group": error.group}
+    ranks = getattr(error, "missing", None) or getattr(error, "ranks", None)
+    if ranks:
+        facts["ranks"] = list(ranks)[:64]
+    if isinstance(error, PeerLost):
+        facts |= {"ranks": [error.peer], "how": error.how}
+    return bounded_json(facts | {"details": list(error.details)})
+
+
+def bounded_json(facts: dict[str, object], most_nbytes: int = 2024) -> bytes:
+    """JSON of at most so many bytes: details go first, then the end of the first line."""
+    details = facts.get("details")
+    while len(text := json.dumps(facts).encode()) > most_nbytes:
+        if isinstance(details, list) and details:
+            details.pop()
+        else:
+            return json.dumps({"what": str(facts.get("what", ""))[: most_nbytes // 8]}).encode()
+    return text
+
+
+def write_exit(recorder: Recorder, how: Exit | None, error: BaseException | None = None) -> None:
+    """Say how far the rank has come; None: it goes on."""
+    text = 0
+    if error is not None:
+        where = _raised_at(error)
+        what = f"{type(error).__name__}: {error}".splitlines()[0][:500]
+        text = recorder.add_text(bounded_json({"what": what, "where": where}))
+    recorder.set_exit(0 if how is None else int(how), text)
+
+
+def _raised_at(error: BaseException) -> str:
+    trace = error.__traceback__
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    return f"{code.co_filename}:{trace.tb_lineno} ({code.co_qualname})"
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _own_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("distdbg")
+    except PackageNotFoundError:
+        return ""
+
+
+def _argv_text(argv: list[str], most_nbytes: int = 3000) -> str:
+    """The command line as JSON that fits: long arguments are cut, then the last are left out."""
+    kept = [a if len(a) <= _MOST_ARGUMENT else a[:_MOST_ARGUMENT] + "..." for a in argv]
+    while len(text := json.dumps(kept)) > most_nbytes:
+        kept = [*kept[:-2], "..."]
+    return text

@@ -1,0 +1,300 @@
+#include "record_py.hpp"
+
+#include <dlfcn.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+#include <bit>
+#include <cstring>
+#include <optional>
+
+namespace distdbg {
+
+namespace {
+
+// Stacks are followed for so many frames, those of this package included.
+constexpr int most_frames = 24;
+constexpr std::size_t most_stacks = 16384;
+
+// Public functions of CPython that its stable ABI leaves out; looked up, so that one wheel serves all
+// versions. All have had these signatures since Python 3.11.
+struct FrameApi {
+  PyObject* (*back)(PyObject*);
+  PyObject* (*code)(PyObject*);
+  int (*last_instruction)(PyObject*);
+  int (*line)(PyObject*);
+};
+
+const FrameApi& frame_api() {
+  static const FrameApi api = [] {
+    FrameApi found{};
+    const auto look_up = [](auto& function, const char* name) {
+      void* symbol = ::dlsym(RTLD_DEFAULT, name);
+      std::memcpy(&function, &symbol, sizeof function);
+    };
+    look_up(found.back, "PyFrame_GetBack");
+    look_up(found.code, "PyFrame_GetCode");
+    look_up(found.last_instruction, "PyFrame_GetLasti");
+    look_up(found.line, "PyFrame_GetLineNumber");
+    return found;
+  }();
+  return api;
+}
+
+bool has_frame_api() {
+  const FrameApi& api = frame_api();
+  return api.back != nullptr && api.code != nullptr && api.last_instruction != nullptr &&
+         api.line != nullptr;
+}
+
+// sys._getframe(skip): goes down without making objects of the frames on the way.
+PyObject* frame_below(int skip) {
+  static PyObject* const get_frame = [] {
+    nb::object function = nb::module_::import_("sys").attr("_getframe");
+    return function.release().ptr();
+  }();
+  static PyObject* const numbers[] = {PyLong_FromLong(0), PyLong_FromLong(1), PyLong_FromLong(2),
+                                      PyLong_FromLong(3)};
+  PyObject* frame = PyObject_CallFunctionObjArgs(get_frame, numbers[skip], nullptr);
+  if (frame == nullptr) {  // a short stack
+    PyErr_Clear();
+    frame = PyObject_CallFunctionObjArgs(get_frame, numbers[0], nullptr);
+    if (frame == nullptr) PyErr_Clear();
+  }
+  return frame;
+}
+
+std::string text_of(PyObject* object, const char* attribute) {
+  PyObject* value = PyObject_GetAttrString(object, attribute);
+  std::string text;
+  if (value != nullptr) {
+    PyObject* bytes = PyUnicode_AsEncodedString(value, "utf-8", "backslashreplace");
+    char* data = nullptr;
+    Py_ssize_t length = 0;
+    if (bytes != nullptr && PyBytes_AsStringAndSize(bytes, &data, &length) == 0)
+      text.assign(data, static_cast<std::size_t>(length));
+    Py_XDECREF(bytes);
+    Py_DECREF(value);
+  }
+  PyErr_Clear();
+  return text;
+}
+
+}  // namespace
+
+CallSites::CallSites(Recorder& recorder) : recorder_(recorder) {
+  const nb::object package = nb::module_::import_("distdbg");
+  const nb::object path = package.attr("__path__")[nb::int_(0)];
+  package_ = nb::cast<std::string>(nb::str(path)) + "/";
+}
+
+CallSites::~CallSites() { forget(); }
+
+void CallSites::forget() {
+  stacks_.clear();
+  for (PyObject* code : codes_) Py_DECREF(code);
+  codes_.clear();
+}
+
+bool CallSites::is_ours(PyObject* code) {
+  const std::string file = text_of(code, "co_filename");
+  return file.starts_with(package_) || file.starts_with("<frozen ");
+}
+
+std::uint32_t CallSites::here(int skip) {
+  if (!has_frame_api()) return 0;
+  const FrameApi& api = frame_api();
+  PyObject* const top = frame_below(skip);
+  if (top == nullptr) return 0;
+  std::uint64_t key = 0;
+  PyObject* frame = top;
+  for (int depth = 0; frame != nullptr && depth < most_frames; ++depth) {
+    PyObject* code = api.code(frame);
+    key = (std::rotl(key, 23) ^ reinterpret_cast<std::uintptr_t>(code)) * 0x9E37'79B9'7F4A'7C15 +
+          static_cast<std::uint64_t>(api.last_instruction(frame));
+    Py_DECREF(code);  // the frame holds it
+    PyObject* back = api.back(frame);
+    if (frame != top) Py_DECREF(frame);
+    frame = back;
+  }
+  if (frame != top) Py_XDECREF(frame);
+  const auto found = stacks_.find(key);
+  const std::uint32_t site = found != stacks_.end() ? found->second : intern(top, key);
+  Py_DECREF(top);
+  return site;
+}
+
+std::uint32_t CallSites::intern(PyObject* top, std::uint64_t key) {
+  const FrameApi& api = frame_api();
+  if (stacks_.size() >= most_stacks) forget();
+  struct Place {
+    std::uint32_t file;
+    std::uint32_t function;
+    std::uint32_t line;
+  };
+  std::vector<Place> places;
+  PyObject* frame = Py_NewRef(top);
+  for (int depth = 0; frame != nullptr && depth < most_frames; ++depth) {
+    PyObject* code = api.code(frame);
+    if (!is_ours(code)) {
+      const int line = api.line(frame);
+      places.push_back({recorder_.intern(text_of(code, "co_filename")),
+                        recorder_.intern(text_of(code, "co_qualname")),
+                        static_cast<std::uint32_t>(line > 0 ? line : 0)});
+    }
+    codes_.push_back(code);
+    PyObject* back = api.back(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  std::uint32_t site = 0;
+  for (auto place = places.rbegin(); place != places.rend(); ++place)
+    site = recorder_.add_site(place->file, place->function, place->line, site);
+  stacks_.emplace(key, site);
+  return site;
+}
+
+namespace {
+
+Form make_form(const nb::bytes& text, const std::string& name, int kind, std::uint64_t nbytes,
+               std::uint64_t fingerprint) {
+  Form form;
+  form.text.assign(text.c_str(), text.size());
+  form.name = name;
+  form.kind = static_cast<std::uint8_t>(kind);
+  form.nbytes = nbytes;
+  form.fingerprint = fingerprint;
+  return form;
+}
+
+// An op of a backend that is not ours, from its begin to its end.
+struct ForeignOp {
+  std::shared_ptr<RecorderHandle> handle;
+  RecordedOp op;
+  std::uint64_t number = 0;
+};
+
+}  // namespace
+
+void bind_record(nb::module_& module) {
+  nb::class_<Form>(module, "Form", "What calls of one shape have in common, in a record.")
+      .def("__init__", [](Form* self, const nb::bytes& text, const std::string& name, int kind,
+                          std::uint64_t nbytes, std::uint64_t fingerprint) {
+        new (self) Form(make_form(text, name, kind, nbytes, fingerprint));
+      });
+
+  nb::class_<ForeignOp>(module, "RecordedOp", "An op in flight in a backend that is not ours.")
+      .def_prop_ro("number", [](const ForeignOp& self) { return self.number; })
+      .def("started", [](ForeignOp& self) { self.handle->recorder->started(self.op); })
+      .def("ended", [](ForeignOp& self, std::uint32_t status, int source) {
+        self.handle->recorder->ended(self.op, status, source);
+      });
+
+  nb::class_<RecorderHandle>(module, "Recorder", "The writer of a rank's record.")
+      .def_static(
+          "create",
+          [](const std::optional<std::string>& path, int rank, int world_size,
+             const std::string& host, const std::string& boot_id,
+             const std::string& distdbg_version, const std::string& python_version,
+             const std::string& run, const std::string& argv, std::uint32_t ring_count) {
+            const RecordFacts facts{rank,           world_size, host, boot_id, distdbg_version,
+                                    python_version, run,        argv};
+            return std::make_shared<RecorderHandle>(path
+                                                        ? Recorder::create(*path, facts, ring_count)
+                                                        : Recorder::in_memory(facts, ring_count));
+          },
+          nb::arg("path").none(), nb::arg("rank"), nb::arg("world_size"), nb::arg("host"),
+          nb::arg("boot_id"), nb::arg("distdbg_version"), nb::arg("python_version"), nb::arg("run"),
+          nb::arg("argv"), nb::arg("ring_count"))
+      .def_prop_ro("path",
+                   [](const RecorderHandle& self) -> std::optional<std::string> {
+                     const std::string& path = self.recorder->path();
+                     return path.empty() ? std::nullopt : std::optional(path);
+                   })
+      .def_prop_ro("is_forked",
+                   [](const RecorderHandle& self) { return self.recorder->is_forked(); })
+      .def("add_group",
+           [](RecorderHandle& self, const std::string& name, const std::string& desc,
+              const std::string& ranks, const std::string& backend, int size, int rank,
+              std::int64_t timeout_ns) {
+             return self.recorder->add_group(
+                 {name, desc, ranks, backend, size, rank, timeout_ns, self.sites->here(0)});
+           })
+      .def("close_group",
+           [](RecorderHandle& self, std::uint64_t group) { self.recorder->close_group(group); })
+      .def("begin",
+           [](const std::shared_ptr<RecorderHandle>& self, std::uint64_t group, Form& form,
+              std::uint64_t seq, std::int64_t value, int peer, int flags) {
+             OpFacts facts;
+             facts.group = group;
+             facts.seq = seq;
+             facts.issued_ns = now_ns();
+             facts.value = value;
+             facts.site = self->sites->here(0);
+             facts.peer = peer;
+             facts.flags = static_cast<std::uint8_t>(flags);
+             ForeignOp op{self, self->recorder->begin(facts, form), 0};
+             op.number = op.op.number;
+             return op;
+           })
+      .def(
+          "note",
+          [](RecorderHandle& self, int type, std::uint64_t group, std::uint64_t seq,
+             std::int64_t value, Form* form, std::uint64_t text) {
+            if (self.recorder->is_forked()) return std::uint64_t{0};
+            OpFacts facts;
+            facts.group = group;
+            facts.seq = seq;
+            facts.issued_ns = now_ns();
+            facts.value = value;
+            facts.site = self.sites->here(0);
+            return self.recorder->note(static_cast<EventType>(type), facts, form, text);
+          },
+          nb::arg("type"), nb::arg("group"), nb::arg("seq"), nb::arg("value"),
+          nb::arg("form").none(), nb::arg("text"))
+      .def("add_text",
+           [](RecorderHandle& self, const nb::bytes& text) {
+             if (self.recorder->is_forked()) return std::uint64_t{0};
+             return self.recorder->add_text({text.c_str(), text.size()});
+           })
+      .def("set_error", [](RecorderHandle& self, std::uint64_t number,
+                           std::uint64_t text) { self.recorder->set_error(number, text); })
+      .def("set_broken", [](RecorderHandle& self, std::uint64_t group,
+                            std::uint64_t text) { self.recorder->set_broken(group, text); })
+      .def("set_exit",
+           [](RecorderHandle& self, std::uint64_t how, std::uint64_t text) {
+             if (!self.recorder->is_forked()) self.recorder->set_exit(how, text);
+           })
+      .def("set_level",
+           [](RecorderHandle& self, int level) {
+             self.recorder->set_level(static_cast<std::uint8_t>(level));
+           })
+      .def("set_comm",
+           [](RecorderHandle& self, const std::string& name) { self.recorder->set_comm(name); })
+      .def_prop_ro("comm",
+                   [](const RecorderHandle& self) {
+                     return std::string(self.recorder->string(self.recorder->comm()));
+                   })
+      // "train.py:88 (step)" of the caller outside this package, with the whole path.
+      .def("call_site",
+           [](RecorderHandle& self) { return self.recorder->site_words(self.sites->here(0)); })
+      .def("site_words",
+           [](RecorderHandle& self, std::uint32_t site) { return self.recorder->site_words(site); })
+      // The sizes and offsets that distdbg/record/format.py must agree with.
+      .def_static("layout", [] {
+        nb::dict layout;
+        layout["OP"] = sizeof(OpEntry);
+        layout["GROUP"] = sizeof(GroupEntry);
+        layout["COUNTER"] = sizeof(CounterEntry);
+        layout["FORM"] = sizeof(FormEntry);
+        layout["SITE"] = sizeof(SiteEntry);
+        layout["TEXT"] = sizeof(TextEntry);
+        layout["HEADER"] = sizeof(RecordHeader);
+        layout["STATE"] = sizeof(RecordState);
+        return layout;
+      });
+}
+
+}  // namespace distdbg

@@ -1,0 +1,54 @@
+// A rank's record as Python and the other bindings see it: the writer, and the call sites of Python code.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bindings.hpp"
+#include "record.hpp"
+
+namespace distdbg {
+
+// Where Python code is, as sites of one record. A stack that was seen before costs one look-up: it is
+// known by its code objects and the instructions they are at, which are all that is read of the frames.
+// Every call needs the GIL.
+class CallSites {
+ public:
+  explicit CallSites(Recorder& recorder);
+  ~CallSites();
+  CallSites(const CallSites&) = delete;
+  CallSites& operator=(const CallSites&) = delete;
+
+  // The innermost frame outside this package, and its callers. `skip`: how many frames of this package
+  // are on top at least; one too few costs some time, one too many would lose the frame that is meant.
+  std::uint32_t here(int skip);
+
+ private:
+  struct Frame {
+    PyObject* code;
+    int instruction;
+    int line;
+  };
+  std::uint32_t intern(PyObject* top, std::uint64_t key);
+  bool is_ours(PyObject* code);
+  std::uint32_t name_of(PyObject* code, const char* attribute);
+  void forget();
+
+  Recorder& recorder_;
+  std::unordered_map<std::uint64_t, std::uint32_t> stacks_;
+  std::vector<PyObject*> codes_;  // held, so that their addresses mean what they meant
+  std::string package_;
+};
+
+class RecorderHandle {
+ public:
+  RecorderHandle(std::shared_ptr<Recorder> writer)
+      : recorder(std::move(writer)), sites(std::make_unique<CallSites>(*recorder)) {}
+
+  const std::shared_ptr<Recorder> recorder;
+  const std::unique_ptr<CallSites> sites;
+};
+
+}  // namespace distdbg

@@ -1,0 +1,537 @@
+#include "record.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "error.hpp"
+#include "fork.hpp"
+#include "peers.hpp"
+
+namespace distdbg {
+
+namespace {
+
+constexpr std::uint32_t group_count = 128;
+constexpr std::uint32_t counter_count = 256;
+constexpr std::uint32_t site_count = 16384;
+constexpr std::uint32_t strings_nbytes = 256 * 1024;
+constexpr std::uint32_t text_count = 64;
+constexpr std::uint32_t parked_count = 256;
+// Forms in use that were written longest ago are written again in time; see keep_form.
+constexpr std::uint32_t spare_forms = 1024;
+constexpr std::size_t most_string_nbytes = 1024;
+
+void write_text(char* into, std::size_t room, const std::string& text) {
+  std::memcpy(into, text.data(), std::min(text.size(), room - 1));  // the rest is 0 already
+}
+
+std::uint32_t thread_number() {
+  static thread_local const auto number = static_cast<std::uint32_t>(::syscall(SYS_gettid));
+  return number;
+}
+
+// Stores that a killed process must have made in this order: the compiler keeps them so, and one
+// process's stores to a mapping become visible in program order on x86 and by the release elsewhere.
+void publish(std::uint64_t& word, std::uint64_t value) {
+  std::atomic_ref<std::uint64_t>(word).store(value, std::memory_order_release);
+}
+void invalidate(std::uint64_t& word) {
+  std::atomic_ref<std::uint64_t>(word).store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+}
+
+template <class Entry>  // FormEntry or TextEntry
+void write_words(Entry& entry, std::uint64_t number, std::string_view text) {
+  const std::size_t nbytes = std::min(text.size(), sizeof entry.text);
+  invalidate(entry.number);
+  entry.text_nbytes = nbytes;
+  const std::size_t padded = (nbytes + 7) / 8 * 8;
+  if (padded > 0) std::memset(entry.text + padded - 8, 0, 8);
+  std::memcpy(entry.text, text.data(), nbytes);
+  std::uint64_t words[sizeof entry.text / 8 + 2];
+  words[0] = number;
+  words[1] = nbytes;
+  std::memcpy(words + 2, entry.text, padded);
+  entry.check = checksum(words, 2 + padded / 8);
+  publish(entry.number, number);
+}
+
+std::size_t bucket_of(std::uint64_t value) {
+  const auto bucket = static_cast<std::size_t>(std::bit_width(value | 1)) - 1;
+  return std::min(bucket, bucket_count - 1);
+}
+
+std::array<RecordSection, section_count> lay_out(std::uint32_t ring_count) {
+  std::array<RecordSection, section_count> sections{};
+  std::uint64_t offset = sizeof(RecordHeader) + sizeof(RecordState);
+  const auto put = [&](SectionId id, std::uint32_t count, std::size_t entry_nbytes) {
+    sections[static_cast<std::size_t>(id)] = {offset, count,
+                                              static_cast<std::uint32_t>(entry_nbytes)};
+    offset += count * entry_nbytes;
+  };
+  put(SectionId::groups, group_count, sizeof(GroupEntry));
+  put(SectionId::counters, counter_count, sizeof(CounterEntry));
+  put(SectionId::forms, ring_count + spare_forms, sizeof(FormEntry));
+  put(SectionId::sites, site_count, sizeof(SiteEntry));
+  put(SectionId::strings, strings_nbytes, 1);
+  put(SectionId::texts, text_count, sizeof(TextEntry));
+  put(SectionId::parked, parked_count, sizeof(ParkedEntry));
+  put(SectionId::ring, ring_count, sizeof(OpEntry));
+  return sections;
+}
+
+std::size_t end_of(const std::array<RecordSection, section_count>& sections) {
+  const RecordSection& last = sections.back();
+  return last.offset + std::size_t{last.count} * last.entry_nbytes;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------ making
+
+Recorder::Lock::Lock(const Recorder& recorder) : flag_(recorder.lock_) {
+  for (int tries = 0; flag_.test_and_set(std::memory_order_acquire); ++tries)
+    if (tries > 100) ::sched_yield();
+}
+
+Recorder::Recorder(std::byte* base, std::size_t nbytes, int fd, std::string path)
+    : base_(base),
+      nbytes_(nbytes),
+      fd_(fd),
+      path_(std::move(path)),
+      generation_(fork_generation()),
+      groups_(group_count),
+      ring_mask_(0),
+      ring_(nullptr),
+      form_slack_(spare_forms) {}
+
+Recorder::~Recorder() {
+  ::munmap(base_, nbytes_);
+  if (fd_ >= 0) ::close(fd_);
+}
+
+bool Recorder::is_forked() const { return generation_ != fork_generation(); }
+
+std::shared_ptr<Recorder> Recorder::create(const std::string& path, const RecordFacts& facts,
+                                           std::uint32_t ring_count) {
+  ring_count = std::bit_ceil(std::max(ring_count, 16U));
+  const auto sections = lay_out(ring_count);
+  const std::size_t nbytes = end_of(sections);
+  // Made beside its place and renamed when it is whole: a reader never sees half a header.
+  const std::string draft = path + ".new." + std::to_string(::getpid());
+  ::unlink(draft.c_str());
+  const int fd = ::open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const auto give_up = [&](int number, const char* what) {
+    if (fd >= 0) ::close(fd);
+    ::unlink(draft.c_str());
+    throw Error(Fault::system, std::string(what) + ": " + std::strerror(number), number);
+  };
+  if (fd < 0) throw Error(Fault::system, std::strerror(errno), errno);
+  // Says that the writer lives, for as long as any process holds the file.
+  ::flock(fd, LOCK_SH | LOCK_NB);
+  // All blocks now: a full disk must be an error here, not a SIGBUS at some op.
+  if (const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(nbytes)); error != 0)
+    give_up(error, "reserving the space");
+  void* base = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) give_up(errno, "mapping the file");
+  auto recorder = finish(static_cast<std::byte*>(base), nbytes, fd, path, facts, sections);
+  if (::rename(draft.c_str(), path.c_str()) != 0) {
+    const int number = errno;
+    ::unlink(draft.c_str());
+    throw Error(Fault::system, std::string("naming the file: ") + std::strerror(number), number);
+  }
+  return recorder;
+}
+
+std::shared_ptr<Recorder> Recorder::in_memory(const RecordFacts& facts, std::uint32_t ring_count) {
+  const auto sections = lay_out(std::bit_ceil(std::max(ring_count, 16U)));
+  const std::size_t nbytes = end_of(sections);
+  void* base = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) throw Error(Fault::system, std::strerror(errno), errno);
+  return finish(static_cast<std::byte*>(base), nbytes, -1, "", facts, sections);
+}
+
+std::shared_ptr<Recorder> Recorder::finish(
+    std::byte* base, std::size_t nbytes, int fd, const std::string& path, const RecordFacts& facts,
+    const std::array<RecordSection, section_count>& sections) {
+  std::shared_ptr<Recorder> recorder(new Recorder(base, nbytes, fd, path));
+  RecordHeader& h = recorder->header();
+  h.version = record_version;
+  h.byte_order = record_byte_order;
+  h.header_nbytes = sizeof h;
+  h.rank = facts.rank;
+  h.world_size = facts.world_size;
+  h.pid = ::getpid();
+  h.process_start = process_start_time(h.pid);
+  timespec wall{};
+  ::clock_gettime(CLOCK_REALTIME, &wall);
+  h.monotonic_ns = now_ns();
+  h.wall_ns = static_cast<std::int64_t>(wall.tv_sec) * 1'000'000'000 + wall.tv_nsec;
+  h.total_nbytes = nbytes;
+  std::copy(sections.begin(), sections.end(), h.sections);
+  write_text(h.host, sizeof h.host, facts.host);
+  write_text(h.boot_id, sizeof h.boot_id, facts.boot_id);
+  write_text(h.distdbg_version, sizeof h.distdbg_version, facts.distdbg_version);
+  write_text(h.python_version, sizeof h.python_version, facts.python_version);
+  write_text(h.run, sizeof h.run, facts.run);
+  write_text(h.argv, sizeof h.argv, facts.argv);
+  h.magic = record_magic;
+  std::uint64_t words[sizeof h / 8];
+  std::memcpy(words, &h, sizeof h);
+  h.check = checksum(words, sizeof h / 8 - 1);
+  recorder->ring_ = recorder->section<OpEntry>(SectionId::ring);
+  recorder->ring_mask_ = recorder->count(SectionId::ring) - 1;
+  recorder->state().strings_nbytes = 8;  // reference 0 means none
+  recorder->state().site_count = 1;
+  recorder->state().heartbeat_ns = h.monotonic_ns;
+  return recorder;
+}
+
+// ----------------------------------------------------------------------------- strings, sites
+
+std::uint32_t Recorder::intern(std::string_view text) {
+  const Lock lock(*this);
+  return intern_locked(text);
+}
+
+std::uint32_t Recorder::intern_locked(std::string_view text) {
+  if (text.size() > most_string_nbytes) text = text.substr(0, most_string_nbytes);
+  std::string key(text);
+  if (const auto found = strings_.find(key); found != strings_.end()) return found->second;
+  const std::uint64_t offset = state().strings_nbytes;
+  const std::uint64_t nbytes = 8 + (text.size() + 7) / 8 * 8;
+  if (offset + nbytes > count(SectionId::strings)) {
+    ++state().lost_strings;
+    return 0;
+  }
+  std::byte* at = section<std::byte>(SectionId::strings) + offset;
+  std::uint64_t check = text.size();
+  for (const char c : text) check += static_cast<unsigned char>(c);
+  const auto length = static_cast<std::uint32_t>(text.size());
+  const auto check32 = static_cast<std::uint32_t>(check % 0xFFFF'FFFF);
+  std::memcpy(at + 8, text.data(), text.size());
+  std::memcpy(at + 4, &check32, 4);
+  std::memcpy(at, &length, 4);
+  publish(state().strings_nbytes, offset + nbytes);
+  const auto reference = static_cast<std::uint32_t>(offset / 8);
+  strings_.emplace(std::move(key), reference);
+  return reference;
+}
+
+std::string_view Recorder::string(std::uint32_t reference) const {
+  if (reference == 0) return {};
+  const std::byte* at = section<std::byte>(SectionId::strings) + std::uint64_t{reference} * 8;
+  std::uint32_t length = 0;
+  std::memcpy(&length, at, 4);
+  return {reinterpret_cast<const char*>(at + 8), length};
+}
+
+std::uint32_t Recorder::add_site(std::uint32_t file, std::uint32_t function, std::uint32_t line,
+                                 std::uint32_t parent) {
+  const Lock lock(*this);
+  const SiteKey key{std::uint64_t{file} << 32 | function, std::uint64_t{line} << 32 | parent};
+  if (const auto found = sites_.find(key); found != sites_.end()) return found->second;
+  const auto index = static_cast<std::uint32_t>(state().site_count);
+  if (index >= count(SectionId::sites)) {
+    ++state().lost_sites;
+    return 0;
+  }
+  SiteEntry& entry = section<SiteEntry>(SectionId::sites)[index];
+  entry = {file, function, line, parent, index, 0};
+  std::uint64_t words[3];
+  std::memcpy(words, &entry, sizeof words);
+  entry.check = checksum(words, 3);
+  publish(state().site_count, index + 1);
+  sites_.emplace(key, index);
+  return index;
+}
+
+std::string Recorder::site_words(std::uint32_t site) const {
+  if (site == 0) return {};
+  const SiteEntry& entry = section<SiteEntry>(SectionId::sites)[site];
+  return std::string(string(entry.file)) + ":" + std::to_string(entry.line) + " (" +
+         std::string(string(entry.function)) + ")";
+}
+
+std::uint64_t Recorder::add_text(std::string_view text) {
+  const Lock lock(*this);
+  const std::uint64_t number = state().last_text + 1;
+  write_words(section<TextEntry>(SectionId::texts)[number % count(SectionId::texts)], number, text);
+  publish(state().last_text, number);
+  return number;
+}
+
+void Recorder::set_comm(std::string_view name) {
+  const Lock lock(*this);
+  comm_ = name.empty() ? 0 : intern_locked(name);
+}
+
+// ------------------------------------------------------------------------------------- groups
+
+Recorder::Group* Recorder::find_group(std::uint64_t number) {
+  Group& group = groups_[number % groups_.size()];
+  return number != 0 && group.number == number ? &group : nullptr;
+}
+
+GroupEntry& Recorder::group_entry(std::uint64_t number) const {
+  return section<GroupEntry>(SectionId::groups)[number % count(SectionId::groups)];
+}
+
+std::uint64_t Recorder::add_group(const GroupFacts& facts) {
+  const Lock lock(*this);
+  // The place of a living group is left alone as long as there is another.
+  std::uint64_t number = state().last_group + 1;
+  for (std::size_t tries = 0; tries < groups_.size(); ++tries, ++number)
+    if (groups_[number % groups_.size()].is_closed) break;
+  GroupEntry& entry = group_entry(number);
+  invalidate(entry.number);
+  GroupEntry made{};
+  made.number = number;
+  made.created_ns = now_ns();
+  made.name = intern_locked(facts.name);
+  made.desc = intern_locked(facts.desc);
+  made.ranks = intern_locked(facts.ranks);
+  made.backend = intern_locked(facts.backend);
+  made.size = facts.size;
+  made.rank = facts.rank;
+  made.timeout_ns = facts.timeout_ns;
+  made.site = facts.site;
+  std::uint64_t words[7];
+  std::memcpy(words, &made, sizeof words);
+  made.check = checksum(words, 7);
+  std::memcpy(reinterpret_cast<std::byte*>(&entry) + 8, reinterpret_cast<std::byte*>(&made) + 8,
+              sizeof made - 8);
+  publish(entry.number, number);
+  Group& group = groups_[number % groups_.size()];
+  group = Group{};
+  group.number = number;
+  group.is_closed = false;
+  publish(state().last_group, number);
+  return number;
+}
+
+void Recorder::close_group(std::uint64_t number) {
+  const Lock lock(*this);
+  Group* group = find_group(number);
+  if (group == nullptr || group->is_closed) return;
+  group->is_closed = true;
+  publish(group_entry(number).closed_ns, static_cast<std::uint64_t>(now_ns()));
+}
+
+void Recorder::set_broken(std::uint64_t number, std::uint64_t text) {
+  const Lock lock(*this);
+  if (find_group(number) != nullptr && group_entry(number).broken == 0)
+    publish(group_entry(number).broken, pack(text));
+}
+
+void Recorder::set_exit(std::uint64_t how, std::uint64_t text) {
+  const Lock lock(*this);
+  publish(state().exit_text, text == 0 ? 0 : pack(text));
+  publish(state().exit_ns, static_cast<std::uint64_t>(now_ns()));
+  publish(state().exit, how == 0 ? 0 : pack(how));
+}
+
+void Recorder::set_level(std::uint8_t level) { publish(state().level, level); }
+
+CounterEntry* Recorder::counter_of(Group& group, std::uint8_t kind) {
+  CounterEntry*& counter = group.counters[kind % group.counters.size()];
+  if (counter != nullptr && counter->group == group.number) return counter;
+  return counter = take_counter(group.number, kind);
+}
+
+// A free place, else that of a closed group; none when 256 pairs of living groups and kinds count.
+CounterEntry* Recorder::take_counter(std::uint64_t group, std::uint8_t kind) {
+  auto* const counters = section<CounterEntry>(SectionId::counters);
+  const std::uint32_t total = count(SectionId::counters);
+  for (std::uint32_t tries = 0; tries < total; ++tries) {
+    CounterEntry& counter = counters[next_counter_];
+    next_counter_ = (next_counter_ + 1) % total;
+    const Group* owner = find_group(counter.group);
+    if (owner != nullptr && !owner->is_closed) continue;
+    invalidate(counter.group);
+    std::memset(&counter, 0, sizeof counter);
+    counter.kind = kind;
+    publish(counter.group, group);
+    state().counter_count = std::min<std::uint64_t>(state().counter_count + 1, total);
+    return &counter;
+  }
+  return nullptr;
+}
+
+// ---------------------------------------------------------------------------------------- ops
+
+OpEntry& Recorder::place_of(std::uint64_t number) const { return ring_[number & ring_mask_]; }
+
+// Each op writes at most one form, so a form that is younger than all but `form_slack_` places of its
+// ring outlives every op of the other ring that names it.
+void Recorder::keep_form(Form& form) {
+  std::uint64_t& last = state().last_form;
+  if (form.number != 0 && last - form.number < form_slack_) return;
+  form.number = last + 1;
+  write_words(section<FormEntry>(SectionId::forms)[form.number % count(SectionId::forms)],
+              form.number, form.text);
+  publish(last, form.number);
+}
+
+void Recorder::park(const OpEntry& entry) {
+  auto* const parked = section<ParkedEntry>(SectionId::parked);
+  ParkedEntry& into = parked[next_parked_++ % count(SectionId::parked)];
+  if (into.op.number != 0 && into.op.ended == 0) ++state().lost_parked;
+  invalidate(into.op.number);
+  const FormEntry& form =
+      section<FormEntry>(SectionId::forms)[entry.form % count(SectionId::forms)];
+  std::memcpy(&into.form, &form, sizeof form);
+  std::memcpy(reinterpret_cast<std::byte*>(&into.op) + 8,
+              reinterpret_cast<const std::byte*>(&entry) + 8, sizeof entry - 8);
+  publish(into.op.number, entry.number);
+}
+
+OpEntry* Recorder::find(std::uint64_t number) {
+  OpEntry& entry = place_of(number);
+  if (entry.number == number) return &entry;
+  auto* const parked = section<ParkedEntry>(SectionId::parked);
+  for (std::uint32_t i = 0; i < count(SectionId::parked); ++i)
+    if (parked[i].op.number == number) return &parked[i].op;
+  return nullptr;
+}
+
+std::uint64_t Recorder::write(EventType type, const OpFacts& facts, std::uint8_t kind,
+                              const Form* form, std::uint64_t text) {
+  const std::uint64_t number = state().last_number + 1;
+  OpEntry& entry = place_of(number);
+  if (entry.number != 0 && entry.ended == 0 &&
+      entry.type == static_cast<std::uint8_t>(EventType::op))
+    park(entry);
+  OpEntry made;
+  made.number = number;
+  made.issued_ns = facts.issued_ns;
+  made.seq = facts.seq;
+  made.value = facts.value;
+  made.group = facts.group;
+  made.form = form != nullptr ? form->number : 0;
+  made.site = facts.site;
+  made.thread = thread_number();
+  made.peer = facts.peer;
+  made.type = static_cast<std::uint8_t>(type);
+  made.flags = facts.flags;
+  made.kind = kind;
+  made.level = static_cast<std::uint8_t>(state().level);
+  made.fingerprint = form != nullptr ? form->fingerprint : 0;
+  made.text = text;
+  made.comm = comm_;
+  made.reserved = 0;
+  std::uint64_t words[11];
+  std::memcpy(words, &made, sizeof words);
+  made.check = checksum(words, 11);
+  made.started = made.ended = made.outcome = made.error = 0;
+  invalidate(entry.number);
+  std::memcpy(reinterpret_cast<std::byte*>(&entry) + 8, reinterpret_cast<std::byte*>(&made) + 8,
+              sizeof made - 8);
+  publish(entry.number, number);
+  publish(state().last_number, number);
+  return number;
+}
+
+RecordedOp Recorder::begin(const OpFacts& facts, Form& form, PreviousOp* previous) {
+  const Lock lock(*this);
+  keep_form(form);
+  RecordedOp op;
+  op.number = write(EventType::op, facts, form.kind, &form, 0);
+  op.seq = facts.seq;
+  op.is_message = (facts.flags & flag_message) != 0;
+  op.group = facts.group;
+  op.nbytes = form.nbytes;
+  op.issued_ns = facts.issued_ns;
+  op.kind = form.kind;
+  state().heartbeat_ns = facts.issued_ns;
+  if (Group* group = find_group(facts.group)) {
+    GroupEntry& entry = group_entry(facts.group);
+    entry.current = op.number;
+    if (!op.is_message) {
+      entry.issued_seq = facts.seq;
+      if (previous != nullptr) *previous = group->last;
+      if (form.name_reference == 0) form.name_reference = intern_locked(form.name);
+      group->last = {facts.seq, form.name_reference, facts.site};
+    }
+  }
+  return op;
+}
+
+void Recorder::started(RecordedOp& op) {
+  if (op.number == 0 || op.started_ns != 0) return;
+  op.started_ns = now_ns();
+  const Lock lock(*this);
+  if (OpEntry* entry = find(op.number))
+    publish(entry->started, pack(static_cast<std::uint64_t>(op.started_ns - op.issued_ns)));
+}
+
+void Recorder::ended(RecordedOp& op, std::uint32_t status, int source) {
+  const std::uint64_t number = std::exchange(op.number, 0);  // an op ends once
+  if (number == 0) return;
+  const std::int64_t now = now_ns();
+  const auto took_ns = static_cast<std::uint64_t>(now - op.issued_ns);
+  const Lock lock(*this);
+  state().heartbeat_ns = now;
+  if (OpEntry* entry = find(number)) {
+    publish(entry->outcome, pack(status | static_cast<std::uint64_t>(source + 1) << 8));
+    publish(entry->ended, pack(took_ns));
+  }
+  Group* group = find_group(op.group);
+  if (group == nullptr) return;
+  if (!op.is_message) ++group_entry(op.group).ended_seq;
+  CounterEntry* counter = counter_of(*group, op.kind);
+  if (counter == nullptr) return;
+  ++counter->ended;
+  if (status == 0) {
+    counter->nbytes += op.nbytes;
+  } else {
+    ++counter->failed;
+  }
+  const std::uint64_t waited_ns =
+      op.started_ns != 0 ? static_cast<std::uint64_t>(op.started_ns - op.issued_ns) : took_ns;
+  counter->duration_ns += took_ns;
+  counter->wait_ns += waited_ns;
+  counter->longest_ns = std::max(counter->longest_ns, took_ns);
+  ++counter->duration_buckets[bucket_of(took_ns)];
+  ++counter->wait_buckets[bucket_of(waited_ns)];
+  ++counter->size_buckets[bucket_of(op.nbytes)];
+}
+
+void Recorder::set_error(std::uint64_t number, std::uint64_t text) {
+  const Lock lock(*this);
+  if (OpEntry* entry = number != 0 ? find(number) : nullptr) publish(entry->error, pack(text));
+}
+
+void Recorder::set_seq(RecordedOp& op, std::uint64_t seq) {
+  op.seq = seq;
+  if (op.number == 0) return;
+  const Lock lock(*this);
+  OpEntry* entry = find(op.number);
+  if (entry == nullptr || entry->seq == seq) return;
+  invalidate(entry->number);
+  entry->seq = seq;
+  std::uint64_t words[11];
+  std::memcpy(words, entry, sizeof words);
+  words[0] = op.number;
+  entry->check = checksum(words, 11);
+  publish(entry->number, op.number);
+}
+
+std::uint64_t Recorder::note(EventType type, const OpFacts& facts, Form* form, std::uint64_t text) {
+  const Lock lock(*this);
+  if (form != nullptr) keep_form(*form);
+  return write(type, facts, 0, form, text);
+}
+
+}  // namespace distdbg
