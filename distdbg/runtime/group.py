@@ -101,6 +101,9 @@ class ProcessGroup(GroupMethods):
         #: Of the members by group rank; empty where they are not known.
         self.members: tuple[Life, ...] = ()
         self.collector: Collector | None = None
+        #: How many monitored_barriers there were, and the first whose keys are still in the store.
+        self.monitored_seq = 0
+        self.monitored_kept = 1
         self._engine: Engine | None = None
 
     @property
@@ -249,6 +252,9 @@ class ClosedEngine:
         raise self._error(call)
 
     def set_timeout(self, timeout_s: float) -> None:
+        """Do nothing."""
+
+    def set_level(self, level: int) -> None:
         """Do nothing."""
 
     def abort(self, reason: str) -> None:

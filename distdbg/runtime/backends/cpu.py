@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from distdbg.check.explain import describe
 from distdbg.check.facts import fingerprint, signature
+from distdbg.check.logs import get_logger
 from distdbg.config import read_setting
 from distdbg.errors import DistError
 from distdbg.native import Message, NativeError, Op, Plan, View
@@ -33,6 +34,8 @@ from distdbg.runtime.reduce_op import check_reduce
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
+
+_log = get_logger("runtime")
 
 _monotonic_ns = time.monotonic_ns
 _NO_DEADLINE = 2**63 - 1
@@ -182,6 +185,13 @@ class CpuEngine:
         """Set the limit for ops that bring none of their own."""
         self._timeout_ns = _to_ns(timeout_s)
 
+    def set_level(self, level: int) -> None:
+        """Hand it to native code, which publishes it with each op."""
+        # Until native code knows levels, each op is compared as at DETAIL.
+        set_native = getattr(self._group, "set_level", None)
+        if set_native is not None:
+            set_native(level)
+
     def abort(self, reason: str) -> None:
         """Break the group on all its ranks."""
         self._group.abort(reason)
@@ -190,6 +200,10 @@ class CpuEngine:
         # Collected with ops in flight: native code must let go of their arrays before those go.
         if not self._is_closed:
             self._group.close()
+
+    def find_left(self) -> list[int]:
+        """Return the group ranks that have left the group."""
+        return [rank for rank, facts in enumerate(self._group.facts()) if facts[3]]
 
     def close(self) -> None:
         """Let what is in flight end (each op has a deadline), then leave."""
@@ -302,7 +316,7 @@ class CpuEngine:
         message: Message | None = None,
         goes_on: bool = False,
     ) -> NoReturn:
-        raise to_public(
+        public = to_public(
             error,
             call,
             group=self._group,
@@ -312,7 +326,9 @@ class CpuEngine:
             waited_s=(_monotonic_ns() - started_ns) / 1e9,
             message=message,
             goes_on=goes_on,
-        ) from error
+        )
+        _log.info("%s", public.what, rank=self._names[self._rank])
+        raise public from error
 
 
 class CpuPending:
