@@ -199,12 +199,13 @@ class _Attempt:
         """Look for a member that has died or left; with a deadline, as long as until then."""
         group = self._group
         while True:
-            for rank, life in enumerate(group.members):
-                if life.watched is not None and life.watched.is_dead():
-                    return self._gone(rank, life.watched.how())
+            # Before the look at processes: who leaves properly may end a moment later.
             find_left = getattr(untraced(group.engine), "find_left", None)
             for rank in find_left() if find_left is not None else ():
                 return self._gone(rank, "left the group")
+            for rank, life in enumerate(group.members):
+                if life.watched is not None and life.watched.is_dead():
+                    return self._gone(rank, life.watched.how())
             if time.monotonic() >= deadline:
                 return None
             time.sleep(0.01)  # nothing tells of the moment at which a process has ended
