@@ -16,6 +16,11 @@ __version__ = "0.1.0"
 
 #: Where each public name lives.
 _HOMES: dict[str, tuple[str, ...]] = {
+    "distdbg.check.levels": (
+        "get_debug_level", "set_debug_level", "set_debug_level_from_env",
+    ),
+    "distdbg.check.log_levels": ("DebugLevel",),
+    "distdbg.check.monitored_barrier": ("monitored_barrier",),
     "distdbg.errors": (
         "CollectiveError", "ConfigError", "DistBackendError", "DistError", "DistNetworkError",
         "DistStoreError", "InternalError", "MismatchError", "OpTimeout", "PeerLost",
@@ -35,16 +40,12 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "all_to_all", "all_to_all_single", "barrier", "broadcast", "gather", "reduce",
         "reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "scatter",
     ),
-    "distdbg.runtime.debug_level": (
-        "DebugLevel", "get_debug_level", "set_debug_level", "set_debug_level_from_env",
-    ),
     "distdbg.runtime.future": ("Future",),
     "distdbg.runtime.group": ("GroupMember", "GroupName", "ProcessGroup", "group"),
     "distdbg.runtime.init": (
         "default_pg_timeout", "destroy_process_group", "init_process_group", "is_available",
         "is_initialized", "is_torchelastic_launched",
     ),
-    "distdbg.runtime.monitored_barrier": ("monitored_barrier",),
     "distdbg.runtime.objects": (
         "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list",
         "scatter_object_list", "send_object_list",

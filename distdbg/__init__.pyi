@@ -1,5 +1,20 @@
 """The names of distdbg for type checkers; __init__.py loads them lazily."""
 
+from distdbg.check.levels import (
+    get_debug_level as get_debug_level,
+)
+from distdbg.check.levels import (
+    set_debug_level as set_debug_level,
+)
+from distdbg.check.levels import (
+    set_debug_level_from_env as set_debug_level_from_env,
+)
+from distdbg.check.log_levels import (
+    DebugLevel as DebugLevel,
+)
+from distdbg.check.monitored_barrier import (
+    monitored_barrier as monitored_barrier,
+)
 from distdbg.errors import (
     CollectiveError as CollectiveError,
 )
@@ -135,18 +150,6 @@ from distdbg.runtime.collectives import (
 from distdbg.runtime.collectives import (
     scatter as scatter,
 )
-from distdbg.runtime.debug_level import (
-    DebugLevel as DebugLevel,
-)
-from distdbg.runtime.debug_level import (
-    get_debug_level as get_debug_level,
-)
-from distdbg.runtime.debug_level import (
-    set_debug_level as set_debug_level,
-)
-from distdbg.runtime.debug_level import (
-    set_debug_level_from_env as set_debug_level_from_env,
-)
 from distdbg.runtime.future import (
     Future as Future,
 )
@@ -179,9 +182,6 @@ from distdbg.runtime.init import (
 )
 from distdbg.runtime.init import (
     is_torchelastic_launched as is_torchelastic_launched,
-)
-from distdbg.runtime.monitored_barrier import (
-    monitored_barrier as monitored_barrier,
 )
 from distdbg.runtime.objects import (
     all_gather_object as all_gather_object,

@@ -38,10 +38,18 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "DISTDBG_DEBUG",
         "str",
-        "detail",
-        "What get_debug_level() reports: off, info or detail. So far every op is checked at each level.",
+        None,
+        "How much is compared: off, info or detail; detail when not set.",
         choices=("off", "info", "detail"),
         aliases=("TORCH_DISTRIBUTED_DEBUG",),
+    ),
+    Variable(
+        "DISTDBG_LOG_LEVEL",
+        "str",
+        None,
+        "How loud the log is, 0 to 3 for short; DISTDBG_DEBUG may raise info. Not set: left to Python.",
+        choices=("info", "warning", "error", "fatal", "0", "1", "2", "3"),
+        aliases=("TORCH_CPP_LOG_LEVEL",),
     ),
     Variable(
         "DISTDBG_SINGLE_COPY",
@@ -66,6 +74,7 @@ VARIABLES: tuple[Variable, ...] = (
         "float",
         1800.0,
         "Seconds an op or the creation of a group may take when no timeout is passed.",
+        aliases=("DISTDBG_TIMEOUT",),
     ),
     Variable(
         "DISTDBG_TOKEN",

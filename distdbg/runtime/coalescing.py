@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from distdbg.errors import UsageError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.group import Group, resolve
+from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.work import ManyPending, Work
 
 if TYPE_CHECKING:
@@ -87,9 +89,15 @@ class _Started:
 
 @contextmanager
 def _coalescing_manager(
-    group: Group = None, device: object = None, async_ops: bool = False
+    group: Group = None,
+    device: object = None,
+    async_ops: bool = False,
+    timeout: Timeout = None,
 ) -> Iterator[_Started]:
-    """Start the ops called in the block together, at its end."""
+    """Start the ops called in the block together, at its end.
+
+    `timeout` is the limit of each op that brings none of its own.
+    """
     pg = resolve(group, "_coalescing_manager")
     started = _Started()
     if pg is None:
@@ -105,7 +113,7 @@ def _coalescing_manager(
         pg.collector = None
     if not collector.calls:
         return
-    work = start_all(pg, collector.calls)
+    work = start_all(pg, limited(collector.calls, timeout))
     if async_ops:
         started.append(work)
     else:
@@ -120,6 +128,17 @@ def start_all(group: ProcessGroup, calls: Sequence[Call]) -> Work:
     outputs = [array for call in calls for array in call.outputs]
     whole = Call(calls[0].kind, (), outputs, calls[0].op, name=calls[0].name)
     return Work(group, whole, ManyPending(pendings))
+
+
+def limited(calls: Sequence[Call], timeout: Timeout) -> Sequence[Call]:
+    """Return the calls with a limit for those that bring none."""
+    limit_s = seconds_or_none(timeout)
+    if limit_s is None:
+        return calls
+    own = [copy(call) if call.timeout_s is None else call for call in calls]  # some are shared
+    for call in own:
+        call.timeout_s = limit_s if call.timeout_s is None else call.timeout_s
+    return own
 
 
 def _is_p2p(first: Call, second: Call) -> bool:

@@ -1,21 +1,21 @@
 """The collectives of the public API, with torch.distributed's names and arguments.
 
 Each function finds the group, makes a Call (`calls.py` checks it) and gives it to `group.run`.
-All return None, or a Work with async_op=True. `all_reduce` on the default group is the hot path:
-what it does is written out in place, since each further Python call costs as much as the op.
+All return None, or a Work with async_op=True, and take `timeout=`, the limit of this op alone.
+`all_reduce` on the default group is the hot path: what it does is written out in place, since each
+further Python call costs as much as the op.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 from distdbg.runtime import arguments, calls
 from distdbg.runtime.arguments import Array
 from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.coalescing import start_all
+from distdbg.runtime.coalescing import limited, start_all
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
-from distdbg.runtime.options import seconds_or_none
+from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.work import Work
 from distdbg.runtime.world import current_world
@@ -26,7 +26,9 @@ _PLAIN_BARRIER = calls.barrier()  # nobody writes to a Call, so one serves all
 _current_world = current_world.get
 
 
-def _run(group: ProcessGroup, call: Call, async_op: bool) -> Work | None:
+def _run(group: ProcessGroup, call: Call, async_op: bool, timeout: Timeout) -> Work | None:
+    if timeout is not None:
+        call.timeout_s = seconds_or_none(timeout)
     if async_op:
         return group.run(call, True)
     group.run(call)
@@ -34,7 +36,11 @@ def _run(group: ProcessGroup, call: Call, async_op: bool) -> Work | None:
 
 
 def all_reduce(
-    tensor: Array, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False
+    tensor: Array,
+    op: ReduceOp = ReduceOp.SUM,
+    group: Group = None,
+    async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Reduce `tensor` over all ranks, in place on every rank."""
     pg = _current_world().default if group is None else resolve(group, "all_reduce")
@@ -47,6 +53,8 @@ def all_reduce(
         call = Call(_ALL_REDUCE, array, array, op)
     else:
         call = calls.all_reduce(tensor, op)
+    if timeout is not None:
+        call.timeout_s = seconds_or_none(timeout)
     if async_op:
         return pg.run(call, True)
     pg.run(call)
@@ -58,6 +66,7 @@ def all_reduce_coalesced(
     op: ReduceOp = ReduceOp.SUM,
     group: Group = None,
     async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Reduce each array of a list over all ranks, in place."""
     pg = resolve(group, "all_reduce_coalesced")
@@ -65,7 +74,7 @@ def all_reduce_coalesced(
         return None
     tensors = [tensors] if not isinstance(tensors, (list, tuple)) else tensors
     arguments.check_one_dtype("all_reduce_coalesced", tensors)
-    work = start_all(pg, [calls.all_reduce(tensor, op) for tensor in tensors])
+    work = start_all(pg, limited([calls.all_reduce(tensor, op) for tensor in tensors], timeout))
     return _finish(work, async_op)
 
 
@@ -75,13 +84,14 @@ def broadcast(
     group: Group = None,
     async_op: bool = False,
     group_src: int | None = None,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Send the array of rank `src` to all ranks, in place."""
     pg = resolve(group, "broadcast")
     if pg is None:
         return None
     root = to_group_rank(pg, "broadcast", "src", src, group_src)
-    return _run(pg, calls.broadcast(pg.size(), tensor, root), async_op)
+    return _run(pg, calls.broadcast(pg.size(), tensor, root), async_op, timeout)
 
 
 def reduce(
@@ -91,56 +101,77 @@ def reduce(
     group: Group = None,
     async_op: bool = False,
     group_dst: int | None = None,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Reduce over all ranks into the array of rank `dst`; the others' stay as they are."""
     pg = resolve(group, "reduce")
     if pg is None:
         return None
     root = to_group_rank(pg, "reduce", "dst", dst, group_dst)
-    return _run(pg, calls.reduce(pg.size(), pg.rank(), tensor, root, op), async_op)
+    return _run(pg, calls.reduce(pg.size(), pg.rank(), tensor, root, op), async_op, timeout)
 
 
 def all_gather(
-    tensor_list: Sequence[Array], tensor: Array, group: Group = None, async_op: bool = False
+    tensor_list: Sequence[Array],
+    tensor: Array,
+    group: Group = None,
+    async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Collect the arrays of all ranks in `tensor_list`, by group rank."""
     pg = resolve(group, "all_gather")
     if pg is None:
         return None
-    return _run(pg, calls.all_gather(pg.size(), pg.rank(), tensor_list, tensor), async_op)
+    return _run(pg, calls.all_gather(pg.size(), pg.rank(), tensor_list, tensor), async_op, timeout)
 
 
 def all_gather_into_tensor(
-    output_tensor: Array, input_tensor: Array, group: Group = None, async_op: bool = False
+    output_tensor: Array,
+    input_tensor: Array,
+    group: Group = None,
+    async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Collect the arrays of all ranks in one array, one after the other."""
     return _all_gather_single(
-        output_tensor, input_tensor, group, async_op, "all_gather_into_tensor"
+        output_tensor, input_tensor, group, async_op, "all_gather_into_tensor", timeout
     )
 
 
 def all_gather_single(
-    output_tensor: Array, input_tensor: Array, group: Group = None, async_op: bool = False
+    output_tensor: Array,
+    input_tensor: Array,
+    group: Group = None,
+    async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Collect the arrays of all ranks in one array; another name of all_gather_into_tensor."""
-    return _all_gather_single(output_tensor, input_tensor, group, async_op, "all_gather_single")
+    return _all_gather_single(
+        output_tensor, input_tensor, group, async_op, "all_gather_single", timeout
+    )
 
 
 def _all_gather_base(
-    output_tensor: Array, input_tensor: Array, group: Group = None, async_op: bool = False
+    output_tensor: Array,
+    input_tensor: Array,
+    group: Group = None,
+    async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """The oldest name of all_gather_into_tensor, which older programs use."""
-    return _all_gather_single(output_tensor, input_tensor, group, async_op, "_all_gather_base")
+    return _all_gather_single(
+        output_tensor, input_tensor, group, async_op, "_all_gather_base", timeout
+    )
 
 
 def _all_gather_single(
-    output: Array, array: Array, group: Group, async_op: bool, name: str
+    output: Array, array: Array, group: Group, async_op: bool, name: str, timeout: Timeout
 ) -> Work | None:
     pg = resolve(group, name)
     if pg is None:
         return None
     call = calls.all_gather_single(pg.size(), pg.rank(), output, array, None, name)
-    return _run(pg, call, async_op)
+    return _run(pg, call, async_op, timeout)
 
 
 def all_gather_coalesced(
@@ -148,6 +179,7 @@ def all_gather_coalesced(
     input_tensor_list: Sequence[Array],
     group: Group = None,
     async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Gather several arrays: output_tensor_lists[r][i] becomes input i of rank r."""
     pg = resolve(group, "all_gather_coalesced")
@@ -156,7 +188,7 @@ def all_gather_coalesced(
     all_calls = calls.all_gather_coalesced(
         pg.size(), pg.rank(), output_tensor_lists, input_tensor_list, None, "all_gather_coalesced"
     )
-    return _finish(start_all(pg, all_calls), async_op)
+    return _finish(start_all(pg, limited(all_calls, timeout)), async_op)
 
 
 def gather(
@@ -166,13 +198,16 @@ def gather(
     group: Group = None,
     async_op: bool = False,
     group_dst: int | None = None,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Collect the arrays of all ranks in `gather_list` of rank `dst` (rank 0 when not given)."""
     pg = resolve(group, "gather")
     if pg is None:
         return None
     root = to_group_rank(pg, "gather", "dst", dst, group_dst, default=0)
-    return _run(pg, calls.gather(pg.size(), pg.rank(), tensor, gather_list, root), async_op)
+    return _run(
+        pg, calls.gather(pg.size(), pg.rank(), tensor, gather_list, root), async_op, timeout
+    )
 
 
 def scatter(
@@ -182,13 +217,16 @@ def scatter(
     group: Group = None,
     async_op: bool = False,
     group_src: int | None = None,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Give each rank its array of `scatter_list` of rank `src` (rank 0 when not given)."""
     pg = resolve(group, "scatter")
     if pg is None:
         return None
     root = to_group_rank(pg, "scatter", "src", src, group_src, default=0)
-    return _run(pg, calls.scatter(pg.size(), pg.rank(), tensor, scatter_list, root), async_op)
+    return _run(
+        pg, calls.scatter(pg.size(), pg.rank(), tensor, scatter_list, root), async_op, timeout
+    )
 
 
 def reduce_scatter(
@@ -197,12 +235,15 @@ def reduce_scatter(
     op: ReduceOp = ReduceOp.SUM,
     group: Group = None,
     async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Reduce the lists of all ranks block by block; rank r gets block r."""
     pg = resolve(group, "reduce_scatter")
     if pg is None:
         return None
-    return _run(pg, calls.reduce_scatter(pg.size(), pg.rank(), output, input_list, op), async_op)
+    return _run(
+        pg, calls.reduce_scatter(pg.size(), pg.rank(), output, input_list, op), async_op, timeout
+    )
 
 
 def reduce_scatter_tensor(
@@ -211,9 +252,12 @@ def reduce_scatter_tensor(
     op: ReduceOp = ReduceOp.SUM,
     group: Group = None,
     async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Reduce `input` over all ranks; rank r gets part r of it."""
-    return _reduce_scatter_single(output, input, op, group, async_op, "reduce_scatter_tensor")
+    return _reduce_scatter_single(
+        output, input, op, group, async_op, "reduce_scatter_tensor", timeout
+    )
 
 
 def reduce_scatter_single(
@@ -222,9 +266,12 @@ def reduce_scatter_single(
     op: ReduceOp = ReduceOp.SUM,
     group: Group = None,
     async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Reduce `input`; rank r gets part r. Another name of reduce_scatter_tensor."""
-    return _reduce_scatter_single(output, input, op, group, async_op, "reduce_scatter_single")
+    return _reduce_scatter_single(
+        output, input, op, group, async_op, "reduce_scatter_single", timeout
+    )
 
 
 def _reduce_scatter_base(
@@ -233,19 +280,28 @@ def _reduce_scatter_base(
     op: ReduceOp = ReduceOp.SUM,
     group: Group = None,
     async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """The oldest name of reduce_scatter_tensor, which older programs use."""
-    return _reduce_scatter_single(output, input, op, group, async_op, "_reduce_scatter_base")
+    return _reduce_scatter_single(
+        output, input, op, group, async_op, "_reduce_scatter_base", timeout
+    )
 
 
 def _reduce_scatter_single(
-    output: Array, array: Array, op: ReduceOp, group: Group, async_op: bool, name: str
+    output: Array,
+    array: Array,
+    op: ReduceOp,
+    group: Group,
+    async_op: bool,
+    name: str,
+    timeout: Timeout,
 ) -> Work | None:
     pg = resolve(group, name)
     if pg is None:
         return None
     call = calls.reduce_scatter_single(pg.size(), output, array, op, None, name)
-    return _run(pg, call, async_op)
+    return _run(pg, call, async_op, timeout)
 
 
 def all_to_all(
@@ -253,13 +309,14 @@ def all_to_all(
     input_tensor_list: Sequence[Array],
     group: Group = None,
     async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Give array r of the inputs to rank r; array r of the outputs comes from rank r."""
     pg = resolve(group, "all_to_all")
     if pg is None:
         return None
     call = calls.all_to_all(pg.size(), pg.rank(), output_tensor_list, input_tensor_list)
-    return _run(pg, call, async_op)
+    return _run(pg, call, async_op, timeout)
 
 
 def all_to_all_single(
@@ -269,6 +326,7 @@ def all_to_all_single(
     input_split_sizes: Sequence[int] | None = None,
     group: Group = None,
     async_op: bool = False,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Exchange parts of one array, cut along its first dimension, evenly or by the splits."""
     pg = resolve(group, "all_to_all_single")
@@ -277,14 +335,14 @@ def all_to_all_single(
     call = calls.all_to_all_single(
         pg.size(), pg.rank(), output, input, output_split_sizes, input_split_sizes
     )
-    return _run(pg, call, async_op)
+    return _run(pg, call, async_op, timeout)
 
 
 def barrier(
     group: Group = None,
     async_op: bool = False,
     device_ids: Sequence[int] | None = None,
-    timeout: timedelta | None = None,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Wait until all ranks of the group have called it."""
     # device_ids chooses a GPU for the wait in torch; host memory has nothing to choose.
@@ -296,8 +354,8 @@ def barrier(
     if timeout is None and not async_op:
         pg.run(_PLAIN_BARRIER)
         return None
-    call = _PLAIN_BARRIER if timeout is None else calls.barrier(seconds_or_none(timeout))
-    return _run(pg, call, async_op)
+    call = _PLAIN_BARRIER if timeout is None else calls.barrier()
+    return _run(pg, call, async_op, timeout)
 
 
 def _finish(work: Work, async_op: bool) -> Work | None:

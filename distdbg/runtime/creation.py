@@ -10,13 +10,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from distdbg import config
-from distdbg.errors import (
-    DistBackendError,
-    DistNetworkError,
-    PeerLost,
-    UsageError,
-    format_ranks,
-)
+from distdbg.check.levels import apply_level
+from distdbg.check.logs import get_logger
+from distdbg.errors import DistBackendError, DistNetworkError, PeerLost, UsageError, format_ranks
 from distdbg.runtime.backends.registry import BackendConfig, make_engine
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.lives import Life, Lives
@@ -25,13 +21,13 @@ from distdbg.runtime.options import seconds_or_none
 from distdbg.runtime.store import PrefixStore, Store
 from distdbg.runtime.world import World
 
+_log = get_logger("runtime")
+
 
 def timeout_seconds(timeout: timedelta | float | None, default_s: float | None = None) -> float:
     """Return the timeout in seconds: given, inherited, or from the environment."""
     if timeout is None:
         return config.read_float("DISTDBG_TIMEOUT_S") if default_s is None else default_s
-    if not isinstance(timeout, (timedelta, int, float)):
-        raise UsageError(f"timeout must be a timedelta, not {type(timeout).__name__}")
     seconds = seconds_or_none(timeout)
     if seconds is None:
         raise UsageError(f"timeout must not be negative, got {timeout}")
@@ -83,4 +79,15 @@ def create_group(
         lives.check()  # the rank that died may have served the store, or the memory
         raise
     world.groups[name] = group
+    apply_level(group)
+    _log.info(
+        "group '%s' made: ranks %s, this is number %d of %d, backend %s, timeout %g s",
+        group.label,
+        format_ranks(ranks),
+        rank,
+        len(ranks),
+        backend,
+        timeout_s,
+        rank=group.ranks[rank],
+    )
     return group

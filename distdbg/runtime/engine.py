@@ -42,6 +42,10 @@ class Engine(Protocol):
         """Set the limit for ops that bring none of their own."""
         ...
 
+    def set_level(self, level: int) -> None:
+        """Compare as much as the debug level says: 0 OFF, 1 INFO, 2 DETAIL; also between ops."""
+        ...
+
     def abort(self, reason: str) -> None:
         """Break the group: every op in flight on every rank ends with an error."""
         ...

@@ -103,6 +103,9 @@ class ProcessGroup(GroupMethods):
         #: Of this group in the record; 0: it is not in one.
         self.record_number = 0
         self.collector: Collector | None = None
+        #: How many monitored_barriers there were, and the first whose keys are still in the store.
+        self.monitored_seq = 0
+        self.monitored_kept = 1
         self._engine: Engine | None = None
 
     @property
@@ -253,6 +256,9 @@ class ClosedEngine:
         raise self._error(call)
 
     def set_timeout(self, timeout_s: float) -> None:
+        """Do nothing."""
+
+    def set_level(self, level: int) -> None:
         """Do nothing."""
 
     def abort(self, reason: str) -> None:

@@ -349,9 +349,9 @@ class GroupMethods:
 
     def monitored_barrier(self, timeout: Timeout = None, wait_all_ranks: bool = False) -> None:
         """Wait for all ranks; an error names those that did not come."""
-        from distdbg.runtime.monitored_barrier import run_monitored_barrier
+        from distdbg.check.monitored_barrier import run_monitored_barrier
 
-        run_monitored_barrier(cast("ProcessGroup", self), seconds_or_none(timeout), wait_all_ranks)
+        run_monitored_barrier(cast("ProcessGroup", self), seconds_or_none(timeout))
 
     def send(self, tensors: Sequence[Array], dstRank: int, tag: int) -> Work:
         """Send to group rank dstRank."""

@@ -10,6 +10,8 @@ import os
 from datetime import timedelta
 from typing import Any
 
+from distdbg.check.levels import prepare
+from distdbg.check.logs import get_logger
 from distdbg.errors import DistError, UsageError
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
@@ -24,6 +26,8 @@ default_pg_timeout = timedelta(minutes=30)
 
 #: How long the rank that serves the store stays for others that have not destroyed theirs yet.
 _LINGER_S = 5.0
+
+_log = get_logger("runtime")
 
 
 def is_available() -> bool:
@@ -64,6 +68,7 @@ def init_process_group(
             "init_process_group was called twice",
             hint="call destroy_process_group before initializing again",
         )
+    prepare(world)
     backend_config = BackendConfig(Backend(backend or "undefined"))
     check_available(backend_config)
     timeout_s = timeout_seconds(timeout)
@@ -120,7 +125,7 @@ def destroy_process_group(group: Group = None) -> None:
             "or belongs to another rank"
         )
     del world.groups[group.group_name]
-    group.shutdown()
+    _leave_group(group)
 
 
 def destroy_world(world: World) -> None:
@@ -130,7 +135,7 @@ def destroy_world(world: World) -> None:
         while world.groups:
             _, group = world.groups.popitem()
             try:
-                group.shutdown()
+                _leave_group(group)
             except DistError as error:  # the other groups are left all the same
                 first = first or error
     finally:
@@ -146,6 +151,11 @@ def destroy_world(world: World) -> None:
             _leave(membership, is_own=world.owns_store)
     if first is not None:
         raise first
+
+
+def _leave_group(group: ProcessGroup) -> None:
+    group.shutdown()
+    _log.info("group '%s' destroyed", group.label, rank=group.ranks[group.rank()])
 
 
 def _check_store_arguments(init_method: str | None, world_size: int, rank: int) -> None:

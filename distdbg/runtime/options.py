@@ -8,16 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from distdbg.errors import UsageError
 from distdbg.runtime.reduce_op import ReduceOp
 
 UNSET = timedelta(milliseconds=-1)
 
 
-def seconds_or_none(timeout: timedelta | float | None) -> float | None:
-    """Turn an option's timeout into what a Call carries: None means the group's."""
+#: What every function takes as `timeout=`: a length, or seconds; None means the group's.
+Timeout = timedelta | float | None
+
+
+def seconds_or_none(timeout: Timeout) -> float | None:
+    """Turn a timeout into what a Call carries: None, and anything below zero, means the group's."""
     if timeout is None:
         return None
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+    if isinstance(timeout, timedelta):
+        seconds = timeout.total_seconds()
+    elif isinstance(timeout, (int, float)) and timeout == timeout:
+        seconds = float(timeout)
+    else:
+        raise UsageError(f"timeout must be a timedelta or seconds, not {timeout!r}")
     return seconds if seconds >= 0 else None
 
 

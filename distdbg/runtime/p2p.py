@@ -9,6 +9,7 @@ from distdbg.runtime import calls
 from distdbg.runtime.arguments import Array
 from distdbg.runtime.call import ANY_SOURCE
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
+from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.work import Work
 
 
@@ -18,12 +19,13 @@ def send(
     group: Group = None,
     tag: int = 0,
     group_dst: int | None = None,
+    timeout: Timeout = None,
 ) -> None:
     """Send `tensor` to one rank; afterwards it may be changed."""
     pg = resolve(group, "send")
     if pg is not None:
         peer = to_group_rank(pg, "send", "dst", dst, group_dst)
-        pg.run(calls.send(pg.size(), tensor, peer, tag))
+        pg.run(calls.send(pg.size(), tensor, peer, tag, seconds_or_none(timeout)))
 
 
 def recv(
@@ -32,13 +34,14 @@ def recv(
     group: Group = None,
     tag: int = 0,
     group_src: int | None = None,
+    timeout: Timeout = None,
 ) -> int:
     """Receive into `tensor` from one rank, or from any; return the sender's global rank."""
     pg = resolve(group, "recv")
     if pg is None:
         return -1
     peer = _source(pg, "recv", src, group_src)
-    source = pg.run(calls.recv(pg.size(), tensor, peer, tag))
+    source = pg.run(calls.recv(pg.size(), tensor, peer, tag, seconds_or_none(timeout)))
     source = peer if source < 0 else source
     return pg.ranks[source] if source >= 0 else -1
 
@@ -49,13 +52,14 @@ def isend(
     group: Group = None,
     tag: int = 0,
     group_dst: int | None = None,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Start to send; `tensor` must not be changed before the Work has ended."""
     pg = resolve(group, "isend")
     if pg is None:
         return None
     peer = to_group_rank(pg, "isend", "dst", dst, group_dst)
-    return pg.run(calls.send(pg.size(), tensor, peer, tag), True)
+    return pg.run(calls.send(pg.size(), tensor, peer, tag, seconds_or_none(timeout)), True)
 
 
 def irecv(
@@ -64,13 +68,14 @@ def irecv(
     group: Group = None,
     tag: int = 0,
     group_src: int | None = None,
+    timeout: Timeout = None,
 ) -> Work | None:
     """Start to receive from one rank, or from any; `tensor` is valid when the Work has ended."""
     pg = resolve(group, "irecv")
     if pg is None:
         return None
     peer = _source(pg, "irecv", src, group_src)
-    return pg.run(calls.recv(pg.size(), tensor, peer, tag), True)
+    return pg.run(calls.recv(pg.size(), tensor, peer, tag, seconds_or_none(timeout)), True)
 
 
 class P2POp:
@@ -102,9 +107,10 @@ class P2POp:
         return f"P2POp({self.op.__name__} peer={self.peer} tag={self.tag})"
 
 
-def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+def batch_isend_irecv(p2p_op_list: list[P2POp], timeout: Timeout = None) -> list[Work]:
     """Start all sends and receives of a list; their order does not matter between peers."""
     _check_batch(p2p_op_list)
+    limit_s = seconds_or_none(timeout)
     works = []
     # Receives first: a send to a rank that waits for us can then always find its place.
     for wanted in (irecv, isend):
@@ -113,7 +119,7 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
                 pg = resolve(item.group, "batch_isend_irecv")
                 if pg is not None:
                     make = calls.recv if wanted is irecv else calls.send
-                    call = make(pg.size(), item.tensor, item.group_peer, item.tag)
+                    call = make(pg.size(), item.tensor, item.group_peer, item.tag, limit_s)
                     works.append((index, pg.run(call, True)))
     return [work for _, work in sorted(works, key=lambda entry: entry[0])]
 

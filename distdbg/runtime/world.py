@@ -18,8 +18,8 @@ from distdbg.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from distdbg.check.log_levels import DebugLevel
     from distdbg.native import Recorder
-    from distdbg.runtime.debug_level import DebugLevel
     from distdbg.runtime.group import ProcessGroup
     from distdbg.runtime.rendezvous import Membership
     from distdbg.runtime.watcher import Watcher
@@ -33,6 +33,7 @@ class World:
         "default",
         "group_count",
         "groups",
+        "is_level_chosen",
         "local_counts",
         "membership",
         "owns_store",
@@ -53,6 +54,8 @@ class World:
         self.local_counts: dict[tuple[int, ...], int] = {}
         #: None: not asked yet, so the environment decides.
         self.debug_level: DebugLevel | None = None
+        #: Whether somebody chose the level, or it is the default.
+        self.is_level_chosen = False
         #: This rank's seat among all ranks, with the store of all groups' keys.
         self.membership: Membership | None = None
         #: Whether init_process_group opened the store, so that destroy closes it.

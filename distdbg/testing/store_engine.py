@@ -129,6 +129,9 @@ class StoreEngine:
         """Set the limit for later ops."""
         self._timeout_s = timeout_s
 
+    def set_level(self, level: int) -> None:
+        """Do nothing: this engine compares nothing."""
+
     def abort(self, reason: str) -> None:
         """Tell all ranks through the store."""
         self._store.set("aborted", reason)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from distdbg.check.explain import describe
 from distdbg.check.facts import fingerprint, signature
+from distdbg.check.logs import get_logger
 from distdbg.config import read_setting
 from distdbg.errors import DistError
 from distdbg.native import Form, Message, NativeError, Op, Plan, Recorder, View
@@ -36,8 +37,12 @@ from distdbg.runtime.reduce_op import check_reduce
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
 
+_log = get_logger("runtime")
+
 _monotonic_ns = time.monotonic_ns
 _NO_DEADLINE = 2**63 - 1
+#: What is longer counts as for ever; 146 years fit beside any clock.
+_LONGEST_S = _NO_DEADLINE / 2e9
 
 # On the hot path a global name costs less than an attribute of the enum.
 _ALL_REDUCE = Kind.ALL_REDUCE
@@ -187,6 +192,13 @@ class CpuEngine:
         """Set the limit for ops that bring none of their own."""
         self._timeout_ns = _to_ns(timeout_s)
 
+    def set_level(self, level: int) -> None:
+        """Hand it to native code, which publishes it with each op."""
+        # Until native code knows levels, each op is compared as at DETAIL.
+        set_native = getattr(self._group, "set_level", None)
+        if set_native is not None:
+            set_native(level)
+
     def abort(self, reason: str) -> None:
         """Break the group on all its ranks."""
         self._group.abort(reason)
@@ -195,6 +207,10 @@ class CpuEngine:
         # Collected with ops in flight: native code must let go of their arrays before those go.
         if not self._is_closed:
             self._group.close()
+
+    def find_left(self) -> list[int]:
+        """Return the group ranks that have left the group."""
+        return [rank for rank, facts in enumerate(self._group.facts()) if facts[3]]
 
     def close(self) -> None:
         """Let what is in flight end (each op has a deadline), then leave."""
@@ -341,6 +357,7 @@ class CpuEngine:
         if self._recorder is not None and not goes_on:
             number = error.number if message is None else message.number
             write_error(self._recorder, self._record_group, number, public)
+        _log.info("%s", public.what, rank=self._names[self._rank])
         raise public from error
 
 
@@ -444,4 +461,4 @@ def _finish(views: Sequence[View]) -> None:
 
 
 def _to_ns(seconds: float) -> int:
-    return min(int(seconds * 1e9), _NO_DEADLINE // 2)
+    return int(seconds * 1e9) if seconds < _LONGEST_S else _NO_DEADLINE // 2

@@ -72,6 +72,9 @@ class ForeignEngine:
         """Remember it; it is passed with each op."""
         self._timeout_s = timeout_s
 
+    def set_level(self, level: int) -> None:
+        """Do nothing: what is compared is the wrapper's business."""
+
     def abort(self, reason: str) -> None:
         """Ask the backend to abort, when it can."""
         if not self._is_ours("abort"):

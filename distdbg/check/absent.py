@@ -1,0 +1,54 @@
+"""Where the ranks are that did not come: what a timeout can say about them beyond their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distdbg.runtime.group import ProcessGroup
+
+#: More ranks than these are counted only.
+SHOWN = 8
+
+
+def where_is(group: ProcessGroup, group_rank: int) -> str | None:
+    """Return what one rank does now, or that its process is gone; None where nothing is known."""
+    parts = [end_of(group, group_rank), recorded(group, group_rank)]
+    return "; ".join(part for part in parts if part is not None) or None
+
+
+def end_of(group: ProcessGroup, group_rank: int) -> str | None:
+    """Return how the process of a rank ended, if it has."""
+    if group_rank >= len(group.members):
+        return None
+    watched = group.members[group_rank].watched
+    if watched is None or not watched.is_dead():
+        return None
+    return f"its process is gone, it {watched.how()}"
+
+
+def recorded(group: ProcessGroup, group_rank: int) -> str | None:
+    """Return what a rank's record says of its last op."""
+    folder = getattr(group.world, "run_folder", None)
+    if folder is None:
+        return None
+    try:
+        ask = import_module("distdbg.record.whereabouts").where_is
+        place = ask(folder, group.ranks[group_rank])
+    except Exception:  # noqa: BLE001 - a record that cannot be read must not hide the timeout
+        return None
+    return None if place is None else str(place)
+
+
+def where_are(group: ProcessGroup, group_ranks: Sequence[int]) -> list[str]:
+    """Return a line for each rank of which something is known."""
+    lines = []
+    for group_rank in group_ranks[:SHOWN]:
+        place = where_is(group, group_rank)
+        if place is not None:
+            lines.append(f"rank {group.ranks[group_rank]}: {place}")
+    if len(group_ranks) > SHOWN:
+        lines.append(f"and {len(group_ranks) - SHOWN} more ranks")
+    return lines

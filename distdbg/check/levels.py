@@ -1,0 +1,77 @@
+"""The debug level: how much is compared, for all groups of a rank, changeable at any time.
+
+A change is pushed to every living group; no op asks for it. Ranks need not change at the same op:
+each publishes its level with its ops, and the highest that was published counts for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distdbg import config
+from distdbg.check import logs
+from distdbg.check.log_levels import DebugLevel
+from distdbg.check.tracing import TracingEngine, untraced
+from distdbg.errors import UsageError
+from distdbg.runtime.world import World, current
+
+if TYPE_CHECKING:
+    from distdbg.runtime.group import ProcessGroup
+
+_log = logs.get_logger("check")
+
+
+def get_debug_level() -> DebugLevel:
+    """Return the level of the current world; read from the environment at first use."""
+    return level_of(current())
+
+
+def set_debug_level(arg0: DebugLevel) -> None:
+    """Set the level of all groups of this rank, living and to come."""
+    if not isinstance(arg0, DebugLevel):
+        raise UsageError(f"set_debug_level expects a DebugLevel, not {type(arg0).__name__}")
+    _change(current(), arg0, is_chosen=True)
+
+
+def set_debug_level_from_env() -> None:
+    """Set the level to what DISTDBG_DEBUG or TORCH_DISTRIBUTED_DEBUG says now."""
+    chosen = _read_level()
+    _change(current(), chosen or DebugLevel.DETAIL, is_chosen=chosen is not None)
+
+
+def level_of(world: World) -> DebugLevel:
+    """Return the level of a rank's groups."""
+    if world.debug_level is None:
+        chosen = _read_level()
+        world.debug_level = chosen or DebugLevel.DETAIL
+        world.is_level_chosen = chosen is not None
+    return world.debug_level
+
+
+def prepare(world: World) -> None:
+    """Read what the environment says of levels and log, before any group is made."""
+    level = level_of(world)
+    logs.configure(level if world.is_level_chosen else None)
+
+
+def apply_level(group: ProcessGroup) -> None:
+    """Tell a group's engine the level, and write its ops to the log or no longer."""
+    engine = untraced(group.engine)
+    engine.set_level(level_of(group.world).value)
+    group.engine = TracingEngine(engine, group) if logs.is_tracing() else engine
+
+
+def _change(world: World, level: DebugLevel, *, is_chosen: bool) -> None:
+    before = level_of(world)
+    world.debug_level = level
+    world.is_level_chosen = is_chosen
+    logs.configure(level if is_chosen else None)
+    for group in list(world.groups.values()):
+        apply_level(group)
+    if level is not before:
+        _log.info("the debug level is %s now; it was %s", level.name, before.name)
+
+
+def _read_level() -> DebugLevel | None:
+    text = config.read_setting("DISTDBG_DEBUG")
+    return None if text is None else DebugLevel[str(text).upper()]

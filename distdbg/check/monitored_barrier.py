@@ -1,0 +1,325 @@
+"""monitored_barrier: a barrier that says on every rank who did not come, and where they are.
+
+It uses the group's store only, so it works with every backend, and when the data plane does not.
+The ranks form a tree (tree.py). Keys of the n-th barrier of a group, all below monitored/<n>/:
+
+    here/<rank>    an inner rank has come; a leaf says only up
+    up/<rank>      all ranks of this subtree have come; holds who was first and last
+    verdict        how the barrier ended, for all; whoever is first to write it decides
+
+Good path: a rank waits for `up` of its children, sets its own, and waits for the verdict, which rank
+0 sets: at most `arity` + 3 keys for any rank. Bad path: at the deadline rank 0 looks through the
+branches that are not complete and writes who is missing. If it does not, being missing itself, those
+below it do so a moment later, and so on down the tree. A rank that is seen to have died or left ends
+the barrier at once. So all ranks raise the same error, and a rank that comes late finds it.
+
+The keys of a barrier that failed stay until the next one that all ranks reach, since late ranks read
+them; then, as after a good one, every rank deletes its own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from distdbg.check.absent import recorded, where_are
+from distdbg.check.logs import get_logger
+from distdbg.check.tracing import untraced
+from distdbg.check.tree import children_of, depth_of, find_missing
+from distdbg.errors import (
+    DistError,
+    DistNetworkError,
+    DistStoreError,
+    OpTimeout,
+    PeerLost,
+    format_ranks,
+)
+from distdbg.runtime.group import Group, ProcessGroup, resolve
+from distdbg.runtime.options import seconds_or_none
+
+_log = get_logger("check")
+
+ARITY = 4
+#: How often a waiting rank looks for a verdict and for dead ranks.
+_SLICE_S = 0.2
+#: How much later each level of the tree decides, if nobody above it has.
+_TURN_S = 0.25
+#: How long ranks that came may take to pass on that all are here, before they are named.
+_STUCK_S = 5.0
+#: A store may round a timeout down.
+_EARLY_S = 0.02
+#: A process that is being ended closes its connections a moment before it counts as ended.
+_ENDING_S = 0.3
+
+
+def monitored_barrier(
+    group: Group = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+) -> None:
+    """Wait for all ranks; OpTimeout on every rank names those that did not come.
+
+    The barrier ends when the timeout of any rank has passed. All missing ranks are named, with or
+    without `wait_all_ranks`, which torch.distributed needs for that.
+    """
+    pg = resolve(group, "monitored_barrier")
+    if pg is not None:
+        run_monitored_barrier(pg, seconds_or_none(timeout))
+
+
+def run_monitored_barrier(group: ProcessGroup, timeout_s: float | None, arity: int = ARITY) -> None:
+    """Carry it out on one group."""
+    group.monitored_seq += 1
+    if group.size() == 1:
+        return
+    attempt = _Attempt(group, group.timeout_s if timeout_s is None else timeout_s, arity)
+    try:
+        verdict = attempt.come()
+    except (DistStoreError, DistNetworkError) as error:
+        # The store may be gone because the rank that served it is.
+        found = attempt.find_gone(time.monotonic() + _ENDING_S)
+        if found is None:
+            raise
+        raise attempt.error(found) from error
+    if not verdict.has_failed:
+        attempt.forget()
+        return
+    public = attempt.error(verdict)
+    _log.info("%s", public.what, rank=group.ranks[group.rank()])
+    raise public
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verdict:
+    """How a barrier ended. Ranks are group ranks."""
+
+    missing: Sequence[int] = ()
+    """Did not come by the deadline."""
+    stuck: Sequence[int] = ()
+    """Came, and then did not pass on that others have."""
+    gone: int = -1
+    """Died or left; `how` says which."""
+    how: str = ""
+    waited_s: float = 0.0
+    lines: Sequence[str] = ()
+    """Where the missing ranks are."""
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.missing or self.stuck) or self.gone >= 0
+
+    def to_json(self) -> str:
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def from_json(cls, text: bytes) -> _Verdict:
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrivals:
+    """Of a subtree: when its first and its last rank came, and who they were."""
+
+    first_s: float
+    first: int
+    last_s: float
+    last: int
+
+    def with_subtree(self, text: bytes) -> _Arrivals:
+        other = _Arrivals(*json.loads(text))
+        first, last = min(self, other, key=_first_s), max(self, other, key=_last_s)
+        return _Arrivals(first.first_s, first.first, last.last_s, last.last)
+
+    def to_json(self) -> str:
+        return json.dumps([self.first_s, self.first, self.last_s, self.last])
+
+
+def _first_s(arrivals: _Arrivals) -> float:
+    return arrivals.first_s
+
+
+def _last_s(arrivals: _Arrivals) -> float:
+    return arrivals.last_s
+
+
+class _Attempt:
+    """One rank's way through one barrier."""
+
+    def __init__(self, group: ProcessGroup, limit_s: float, arity: int) -> None:
+        self._group = group
+        self._store = group.get_group_store()
+        self._rank = group.rank()
+        self._size = group.size()
+        self._arity = arity
+        self._seq = group.monitored_seq
+        self._verdict_key = _key(self._seq, "verdict")
+        self._started = time.monotonic()
+        self._decide_at = self._started + limit_s + _TURN_S * depth_of(self._rank, arity)
+
+    def come(self) -> _Verdict:
+        """Arrive, wait, and return the verdict that holds for all."""
+        verdict = self._read()
+        if verdict is not None:  # this rank is late
+            return verdict
+        now = time.time()
+        arrivals = _Arrivals(now, self._rank, now, self._rank)
+        children = children_of(self._rank, self._size, self._arity)
+        if children:
+            self._store.set(self._own("here"), "1")
+            reports = [_key(self._seq, "up", child) for child in children]
+            verdict = self._wait(reports)
+            if verdict is not None:
+                return verdict
+            for report in self._store.multi_get(reports):
+                arrivals = arrivals.with_subtree(report)
+        if self._rank == 0:
+            verdict = self._settle(_Verdict())
+            if not verdict.has_failed:
+                self._log_skew(arrivals)
+            return verdict
+        self._store.set(self._own("up"), arrivals.to_json())
+        verdict = self._wait([self._verdict_key])
+        return verdict or _Verdict.from_json(self._store.get(self._verdict_key))
+
+    def forget(self) -> None:
+        """Delete what this rank has set: all have come, so nobody reads older keys any more."""
+        group = self._group
+        inner = bool(children_of(self._rank, self._size, self._arity))
+        for seq in range(group.monitored_kept, self._seq + 1):
+            if inner:
+                self._store.delete_key(_key(seq, "here", self._rank))
+            if self._rank != 0:
+                self._store.delete_key(_key(seq, "up", self._rank))
+            elif seq > 1:  # the others may still have to read the newest
+                self._store.delete_key(_key(seq - 1, "verdict"))
+        group.monitored_kept = self._seq + 1
+
+    def find_gone(self, deadline: float = 0.0) -> _Verdict | None:
+        """Look for a member that has died or left; with a deadline, as long as until then."""
+        group = self._group
+        while True:
+            # Before the look at processes: who leaves properly may end a moment later.
+            find_left = getattr(untraced(group.engine), "find_left", None)
+            for rank in find_left() if find_left is not None else ():
+                return self._gone(rank, "left the group")
+            for rank, life in enumerate(group.members):
+                if life.watched is not None and life.watched.is_dead():
+                    return self._gone(rank, life.watched.how())
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(0.01)  # nothing tells of the moment at which a process has ended
+
+    def error(self, verdict: _Verdict) -> DistError:
+        """Put the verdict into words, which are the same on every rank up to the last line."""
+        group = self._group
+        op = f"monitored_barrier #{self._seq} on group '{group.label}'"
+        if verdict.gone >= 0:
+            peer = group.ranks[verdict.gone]
+            return PeerLost(
+                f"rank {peer} {verdict.how}; this rank needed it in {op}",
+                peer=peer,
+                how=verdict.how,
+                kind="monitored_barrier",
+                seq=self._seq,
+                group=group.label,
+                details=verdict.lines,
+            )
+        absent = [*verdict.missing, *verdict.stuck]
+        missing = [group.ranks[rank] for rank in absent]
+        arrived = [rank for rank in group.ranks if rank not in set(missing)]
+        details = [*verdict.lines, "the group is still usable"]
+        if verdict.stuck:
+            stuck = format_ranks(group.ranks[rank] for rank in verdict.stuck)
+            details.insert(0, f"ranks {stuck} came, but did not go on when all were there")
+        if self._rank in verdict.missing:
+            details.append("this rank came after the others had given up")
+        whom = f"rank{'s' if len(missing) > 1 else ''} {format_ranks(missing)}"
+        return OpTimeout(
+            f"{op} waited {verdict.waited_s:.1f} s for {whom} of {format_ranks(group.ranks)}; "
+            f"{len(arrived)} of {self._size} ranks arrived",
+            missing=sorted(missing),
+            arrived=arrived,
+            waited_s=verdict.waited_s,
+            kind="monitored_barrier",
+            seq=self._seq,
+            group=group.label,
+            ranks=group.ranks,
+            details=details,
+            hint="raise the limit with timeout= if the rank is only slow",
+        )
+
+    # ----------------------------------------------------------------------------------- private
+
+    def _own(self, what: str) -> str:
+        return _key(self._seq, what, self._rank)
+
+    def _read(self) -> _Verdict | None:
+        if not self._store.check([self._verdict_key]):
+            return None
+        return _Verdict.from_json(self._store.get(self._verdict_key))
+
+    def _settle(self, verdict: _Verdict) -> _Verdict:
+        """Make it the verdict of all, unless there is one."""
+        there = self._store.compare_set(self._verdict_key, "", verdict.to_json())
+        return _Verdict.from_json(there)
+
+    def _wait(self, keys: list[str]) -> _Verdict | None:
+        """Wait for keys: None when they are there, the verdict when the barrier has failed."""
+        while True:
+            now = time.monotonic()
+            left_s = self._decide_at - now
+            slice_s = min(left_s, _SLICE_S) if left_s > 0.001 else _SLICE_S
+            try:
+                self._store.wait(keys, timedelta(seconds=slice_s))
+                return None
+            except DistStoreError:
+                if time.monotonic() < now + slice_s - _EARLY_S:
+                    raise  # the store has another reason
+            found = self._read() or self.find_gone()
+            if found is None and time.monotonic() >= self._decide_at:
+                found = self._judge()
+            if found is not None:
+                return self._settle(found)
+
+    def _judge(self) -> _Verdict | None:
+        """Look who is missing; None when all have come, and only the news is on its way."""
+        missing, stuck = find_missing(
+            self._size,
+            self._arity,
+            lambda rank: self._store.check([_key(self._seq, "up", rank)]),
+            lambda rank: self._store.check([_key(self._seq, "here", rank)]),
+        )
+        now = time.monotonic()
+        if not missing and now < self._decide_at + _STUCK_S:
+            return None
+        return _Verdict(
+            missing=missing,
+            stuck=[] if missing else stuck,
+            waited_s=now - self._started,
+            lines=where_are(self._group, missing or stuck),
+        )
+
+    def _gone(self, rank: int, how: str) -> _Verdict:
+        place = recorded(self._group, rank)
+        return _Verdict(
+            gone=rank,
+            how=how,
+            waited_s=time.monotonic() - self._started,
+            lines=[] if place is None else [f"rank {self._group.ranks[rank]}: {place}"],
+        )
+
+    def _log_skew(self, arrivals: _Arrivals) -> None:
+        ranks = self._group.ranks
+        _log.debug(
+            "monitored_barrier #%d on group '%s': rank %d came last, %.3f s after rank %d",
+            self._seq,
+            self._group.label,
+            ranks[arrivals.last],
+            arrivals.last_s - arrivals.first_s,
+            ranks[arrivals.first],
+        )
+
+
+def _key(seq: int, what: str, rank: int | None = None) -> str:
+    return f"monitored/{seq}/{what}" if rank is None else f"monitored/{seq}/{what}/{rank}"

@@ -1,0 +1,129 @@
+"""monitored_barrier among real processes: missing, late, killed and left ranks, on whole and part."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import distdbg as dist
+from distdbg.check.monitored_barrier import run_monitored_barrier
+from distdbg.errors import OpTimeout, PeerLost
+
+LONG = timedelta(seconds=60)
+
+
+def fail_to_meet(group: dist.ProcessGroup, limit_s: float) -> dict[str, Any]:
+    started = time.monotonic()
+    with pytest.raises(OpTimeout) as caught:
+        run_monitored_barrier(group, limit_s, arity=2)  # so that rank 1 stands above rank 3
+    error = caught.value
+    return {
+        "what": error.what,
+        "missing": error.missing,
+        "arrived": error.arrived,
+        "took_s": time.monotonic() - started,
+        "last": error.details[-1],
+    }
+
+
+def one_is_missing(missing: int) -> dict[str, Any]:
+    dist.init_process_group()
+    group = dist.group.WORLD
+    assert group is not None
+    store = group.get_group_store()
+    if dist.get_rank() == missing:
+        # It comes when all others have given up, and its own limit is far away.
+        store.wait([f"gave up {rank}" for rank in range(4) if rank != missing])
+        found = fail_to_meet(group, 60)
+    else:
+        found = fail_to_meet(group, 0.4)
+        store.set(f"gave up {dist.get_rank()}", "")
+    dist.monitored_barrier(timeout=timedelta(seconds=10))  # the group goes on
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.parametrize("missing", [0, 1, 3], ids=["root", "inner", "leaf"])
+def test_all_name_the_missing_rank_which_learns_it_when_it_comes(
+    ranks: Callable[..., Any], missing: int
+) -> None:
+    found = ranks(one_is_missing, 4, missing=missing)
+    assert len({f["what"] for f in found}) == 1
+    assert f" for rank {missing} of 0-3; 3 of 4 ranks arrived" in found[0]["what"]
+    for rank, f in enumerate(found):
+        assert f["missing"] == [missing]
+        assert f["arrived"] == [r for r in range(4) if r != missing]
+        if rank == missing:
+            assert f["took_s"] < 1
+            assert f["last"] == "this rank came after the others had given up"
+        else:
+            # Its own limit, then one turn for each level above it, and a slice of waiting.
+            assert 0.3 < f["took_s"] < 3
+            assert f["last"] == "the group is still usable"
+
+
+def one_goes(how: str) -> dict[str, Any] | None:
+    dist.init_process_group()
+    dist.monitored_barrier()
+    if dist.get_rank() == 2:
+        if how == "killed":
+            faulthandler.disable()  # this death is meant
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.destroy_process_group()
+        return None
+    started = time.monotonic()
+    with pytest.raises(PeerLost) as caught:
+        dist.monitored_barrier(timeout=LONG)
+    error = caught.value
+    dist.destroy_process_group()
+    return {
+        "what": error.what,
+        "peer": error.peer,
+        "kind": error.kind,
+        "took_s": time.monotonic() - started,
+    }
+
+
+@pytest.mark.parametrize(
+    ("how", "text"), [("killed", "died (signal 9, SIGKILL)"), ("left", "left the group")]
+)
+def test_a_rank_that_is_gone_ends_the_barrier_at_once(
+    ranks: Callable[..., Any], how: str, text: str
+) -> None:
+    found = ranks(one_goes, 4, how=how, expect_exit={2: -9} if how == "killed" else {})
+    rest = [f for rank, f in enumerate(found) if rank != 2]
+    assert len({f["what"] for f in rest}) == 1
+    assert text in rest[0]["what"]
+    assert "monitored_barrier #2 on group 'world'" in rest[0]["what"]
+    for f in rest:
+        assert (f["peer"], f["kind"]) == (2, "monitored_barrier")
+        assert f["took_s"] < 2
+
+
+def one_of_a_part_is_missing() -> dict[str, Any] | None:
+    dist.init_process_group()
+    group = dist.new_group([1, 2, 3], group_desc="part")
+    found = None
+    if dist.get_rank() in (1, 3):
+        found = fail_to_meet(group, 0.3)
+    dist.monitored_barrier(timeout=timedelta(seconds=10))
+    dist.destroy_process_group()
+    return found
+
+
+def test_a_part_of_the_ranks_is_named_by_global_ranks(ranks: Callable[..., Any]) -> None:
+    found = ranks(one_of_a_part_is_missing, 4)
+    assert found[0] is None
+    assert found[2] is None
+    assert found[1]["what"] == found[3]["what"]
+    assert "on group 'part' waited" in found[1]["what"]
+    assert " for rank 2 of 1-3; 2 of 3 ranks arrived" in found[1]["what"]
+    assert found[1]["missing"] == [2]

@@ -1,0 +1,246 @@
+"""monitored_barrier over one store in memory: who is named, what it costs, what it leaves behind."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+import distdbg as dist
+from distdbg.check.monitored_barrier import ARITY, run_monitored_barrier
+from distdbg.errors import DistError, OpTimeout
+from distdbg.runtime.store import HashStore, Store
+from distdbg.runtime.store.base import Value
+from distdbg.runtime.store.timeouts import Timeout
+from distdbg.testing.store_ranks import run_store_ranks
+
+SHORT = timedelta(seconds=0.1)
+
+
+class CountingStore(Store):
+    """Notes which keys each thread touches, and how often."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = HashStore()
+        self.touched: dict[str, list[str]] = defaultdict(list)
+
+    def _note(self, keys: Sequence[str]) -> None:
+        self.touched[threading.current_thread().name].extend(keys)
+
+    def set(self, key: str, value: Value) -> None:
+        self._note([key])
+        self.inner.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        self._note([key])
+        return self.inner.get(key)
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        self._note(keys)
+        return self.inner.multi_get(keys)
+
+    def add(self, key: str, amount: int) -> int:
+        self._note([key])
+        return self.inner.add(key, amount)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        self._note(keys)
+        return self.inner.check(keys)
+
+    def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
+        self._note([key])
+        return self.inner.compare_set(key, expected, desired)
+
+    def delete_key(self, key: str) -> bool:
+        self._note([key])
+        return self.inner.delete_key(key)
+
+    def wait(self, keys: Sequence[str], timeout: Timeout | None = None) -> None:
+        self._note(keys)
+        self.inner.wait(keys, timeout)
+
+    def list_keys(self) -> list[str]:
+        return self.inner.list_keys()
+
+
+def barrier_error(timeout: timedelta = SHORT) -> OpTimeout:
+    with pytest.raises(OpTimeout) as caught:
+        dist.monitored_barrier(timeout=timeout)
+    return caught.value
+
+
+def test_all_come_again_and_again() -> None:
+    def run(rank: int) -> None:
+        for _ in range(3):
+            dist.monitored_barrier(timeout=timedelta(seconds=5))
+
+    for size in (1, 2, 3, 6, 21):
+        run_store_ranks(run, size)
+
+
+@pytest.mark.parametrize("wait_all_ranks", [False, True])
+@pytest.mark.parametrize(
+    ("size", "missing"),
+    [(4, [1, 3]), (4, [0]), (9, [1]), (9, [8]), (9, [0, 1]), (22, [0, 1, 5, 21])],
+)
+def test_every_rank_that_came_names_all_that_are_missing_and_only_them(
+    wait_all_ranks: bool, size: int, missing: list[int]
+) -> None:
+    def run(rank: int) -> str | None:
+        if rank in missing:
+            return None
+        with pytest.raises(OpTimeout) as caught:
+            dist.monitored_barrier(timeout=SHORT, wait_all_ranks=wait_all_ranks)
+        error = caught.value
+        assert error.kind == "monitored_barrier"
+        assert error.missing == missing
+        assert error.arrived == [rank for rank in range(size) if rank not in missing]
+        assert error.seq == 1
+        assert error.waited_s >= 0.09
+        return str(error)
+
+    texts = set(run_store_ranks(run, size))
+    assert len(texts - {None}) == 1  # the same on all
+
+
+def test_the_text() -> None:
+    def run(rank: int) -> str:
+        return str(barrier_error()) if rank != 2 else ""
+
+    first, *rest = run_store_ranks(run, 4)[0].splitlines()
+    assert first.startswith("monitored_barrier #1 on group 'world' waited 0.")
+    assert first.endswith(" s for rank 2 of 0-3; 3 of 4 ranks arrived")
+    assert rest == [
+        "  the group is still usable",
+        "  hint: raise the limit with timeout= if the rank is only slow",
+    ]
+
+
+def test_a_late_rank_gets_the_verdict_at_once_and_the_group_goes_on() -> None:
+    given_up = threading.Barrier(4)
+
+    def run(rank: int) -> tuple[list[int], str]:
+        if rank == 1:
+            given_up.wait()
+            started = time.monotonic()
+            error = barrier_error(timedelta(seconds=60))
+            assert time.monotonic() - started < 1
+        else:
+            error = barrier_error()
+            given_up.wait()
+        dist.monitored_barrier(timeout=timedelta(seconds=5))
+        return error.missing, error.details[-1]
+
+    results = run_store_ranks(run, 4)
+    assert [missing for missing, _ in results] == [[1]] * 4
+    assert [last.startswith("this rank") for _, last in results] == [False, True, False, False]
+
+
+def test_members_of_a_subgroup_are_named_by_their_global_ranks() -> None:
+    def run(rank: int) -> list[int]:
+        group = dist.new_group([1, 3, 5])
+        if rank not in (1, 5):
+            return []
+        with pytest.raises(OpTimeout) as caught:
+            dist.monitored_barrier(group, SHORT)
+        assert "for rank 3 of 1,3,5; 2 of 3" in caught.value.what
+        return caught.value.missing
+
+    assert run_store_ranks(run, 6) == [[], [3], [], [], [], [3]]
+
+
+@pytest.mark.parametrize("size", [2, 4, 9, 30])
+def test_no_rank_touches_many_keys_however_large_the_group(size: int) -> None:
+    store = CountingStore()
+    start = threading.Barrier(size)
+
+    def run(rank: int) -> tuple[int, int]:
+        dist.monitored_barrier()
+        start.wait()
+        mine = store.touched[threading.current_thread().name]
+        mine.clear()
+        start.wait()
+        dist.monitored_barrier()
+        ours = [key for key in mine if "monitored/" in key]
+        return len(set(ours)), len(ours)
+
+    counts = run_store_ranks(run, size, store=store)
+    # The children's reports, its own two keys, the verdict; rank 0 also clears the verdict before.
+    assert max(keys for keys, _ in counts) <= ARITY + 3
+    # None is looked at more than four times, unless a slice of waiting has passed.
+    assert max(touches for _, touches in counts) <= 4 * (ARITY + 3)
+
+
+def test_ten_thousand_barriers_leave_the_store_as_they_found_it() -> None:
+    store = HashStore()
+
+    def run(rank: int) -> None:
+        group = dist.group.WORLD
+        assert group is not None
+        most = 0
+        for turn in range(10_000):
+            run_monitored_barrier(group, 20)
+            if turn % 100 == 0:
+                most = max(most, count())
+        assert most <= 8
+
+    def count() -> int:
+        return sum("monitored/" in key for key in store.list_keys())
+
+    run_store_ranks(run, 2, store=store, timeout_s=30)
+    assert count() <= 1
+
+
+def test_keys_of_barriers_that_failed_go_with_the_next_good_one() -> None:
+    store = HashStore()
+
+    def run(rank: int) -> None:
+        for _ in range(5):
+            if rank == 1:
+                given_up.wait()
+                barrier_error()
+            else:
+                barrier_error()
+                given_up.wait()
+        dist.monitored_barrier(timeout=timedelta(seconds=5))
+        dist.monitored_barrier(timeout=timedelta(seconds=5))
+
+    given_up = threading.Barrier(3)
+    run_store_ranks(run, 3, store=store)
+    assert sum("monitored/" in key for key in store.list_keys()) <= 1
+
+
+def test_the_last_one_is_logged_with_its_delay(caplog: pytest.LogCaptureFixture) -> None:
+    others_wait = threading.Barrier(3)
+
+    def run(rank: int) -> None:
+        others_wait.wait()
+        if rank == 1:
+            time.sleep(0.1)  # the delay that the log shall tell
+        dist.monitored_barrier(timeout=timedelta(seconds=5))
+
+    with caplog.at_level(logging.DEBUG, "distdbg"):
+        run_store_ranks(run, 3)
+    (line,) = [r.getMessage() for r in caplog.records if "came last" in r.getMessage()]
+    assert line.startswith("[rank 0] monitored_barrier #1 on group 'world': rank 1 came last, 0.1")
+
+
+def test_a_store_that_fails_is_not_taken_for_a_missing_rank() -> None:
+    class Failing(HashStore):
+        def wait(self, keys: Sequence[str], timeout: Timeout | None = None) -> None:
+            if any("monitored/" in key for key in keys):
+                raise dist.DistStoreError("the store is gone")
+            super().wait(keys, timeout)
+
+    def run(rank: int) -> str:
+        with pytest.raises(DistError) as caught:
+            dist.monitored_barrier(timeout=timedelta(seconds=5))
+        return caught.value.what
+
+    assert run_store_ranks(run, 2, store=Failing()) == ["the store is gone"] * 2
