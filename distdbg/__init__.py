@@ -46,6 +46,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "default_pg_timeout", "destroy_process_group", "init_process_group", "is_available",
         "is_initialized", "is_torchelastic_launched",
     ),
+    "distdbg.runtime.marks": ("mark", "span"),
     "distdbg.runtime.objects": (
         "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list",
         "scatter_object_list", "send_object_list",

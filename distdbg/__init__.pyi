@@ -183,6 +183,12 @@ from distdbg.runtime.init import (
 from distdbg.runtime.init import (
     is_torchelastic_launched as is_torchelastic_launched,
 )
+from distdbg.runtime.marks import (
+    mark as mark,
+)
+from distdbg.runtime.marks import (
+    span as span,
+)
 from distdbg.runtime.objects import (
     all_gather_object as all_gather_object,
 )

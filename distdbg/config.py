@@ -52,6 +52,18 @@ VARIABLES: tuple[Variable, ...] = (
         aliases=("TORCH_CPP_LOG_LEVEL",),
     ),
     Variable(
+        "DISTDBG_RECORD_OPS",
+        "int",
+        4096,
+        "How many ops the record of a rank keeps; rounded up to a power of two.",
+    ),
+    Variable(
+        "DISTDBG_RUN_DIR",
+        "str",
+        None,
+        "The folder for the records of this run; without it, one below a private folder per user.",
+    ),
+    Variable(
         "DISTDBG_SINGLE_COPY",
         "bool",
         True,
@@ -88,6 +100,12 @@ VARIABLES: tuple[Variable, ...] = (
         None,
         "A file, private to the user, that holds the secret of the run when DISTDBG_TOKEN is not set.",
     ),
+    Variable(
+        "DISTDBG_UNWRAPPED",
+        "bool",
+        False,
+        "For measuring only: nothing is compared and nothing recorded.",
+    ),
 )
 
 _BY_NAME = {variable.name: variable for variable in VARIABLES}
@@ -114,6 +132,13 @@ def read_float(name: str, environ: Mapping[str, str] | None = None) -> float:
     value = read_setting(name, environ)
     assert isinstance(value, (int, float))  # the table's kind and default say so
     return float(value)
+
+
+def read_int(name: str, environ: Mapping[str, str] | None = None) -> int:
+    """`read_setting` for a variable of kind int that has a default."""
+    value = read_setting(name, environ)
+    assert isinstance(value, int)
+    return value
 
 
 def _parse(variable: Variable, name: str, text: str) -> Value:

@@ -37,9 +37,16 @@ def make_recorder(
     )
 
 
-def write_error(recorder: Recorder, group: int, number: int, error: DistError) -> None:
-    """Add what an op failed with; `number` is the op's, 0 when it has none."""
+def write_error(
+    recorder: Recorder, group: int, number: int, error: DistError, breaks: bool = False
+) -> None:
+    """Add what an op failed with; `number` is the op's, 0 when it has none.
+
+    `breaks`: its group cannot be used any more.
+    """
     text = recorder.add_text(error_text(error))
+    if breaks:
+        recorder.set_broken(group, text)
     if number:
         recorder.set_error(number, text)
     seq = max(getattr(error, "seq", 0), 0)

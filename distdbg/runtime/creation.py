@@ -13,6 +13,7 @@ from distdbg import config
 from distdbg.check.levels import apply_level
 from distdbg.check.logs import get_logger
 from distdbg.errors import DistBackendError, DistNetworkError, PeerLost, UsageError, format_ranks
+from distdbg.runtime.backends.recorded import RecordedEngine
 from distdbg.runtime.backends.registry import BackendConfig, make_engine
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.lives import Life, Lives
@@ -72,7 +73,10 @@ def create_group(
                 name, group.label, format_ranks(ranks, len(ranks)), group.name(),
                 len(ranks), rank, int(timeout_s * 1e9),
             )  # fmt: skip
-        group.engine = make_engine(backend, group, store, pg_options)
+        engine = make_engine(backend, group, store, pg_options)
+        if world.recorder is not None and not getattr(engine, "records_itself", False):
+            engine = RecordedEngine(engine, world.recorder, group.record_number, ranks)
+        group.engine = engine
     except PeerLost:
         raise
     except (DistNetworkError, DistBackendError):

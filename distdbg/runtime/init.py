@@ -16,8 +16,8 @@ from distdbg.errors import DistError, UsageError
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
-from distdbg.runtime.lives import Life
-from distdbg.runtime.recording import new_run_name, start_recording
+from distdbg.runtime.lives import Life, Lives
+from distdbg.runtime.recording import end_recording, start_recording
 from distdbg.runtime.rendezvous import Membership, join
 from distdbg.runtime.store import Store, TCPStore
 from distdbg.runtime.world import World, current
@@ -85,7 +85,15 @@ def init_process_group(
         host = membership.members[membership.rank].host
         me = membership.members[membership.rank].process
         world.ranks_here = sum(member.host == host for member in membership.members)
-        start_recording(world, membership.rank, size, new_run_name())
+        lives = [Life(member.process, me) for member in membership.members]
+        start_recording(
+            world,
+            membership.store,
+            Lives(group_name or "0", range(size), lives),
+            membership.rank,
+            size,
+            timeout_s,
+        )
         world.default = create_group(
             world,
             membership.store,
@@ -98,7 +106,7 @@ def init_process_group(
             pg_options=pg_options,
             device_id=device_id,
             have_met=True,
-            members=[Life(member.process, me) for member in membership.members],
+            members=lives,
         )
     except BaseException:
         _leave(membership, is_own=store is None)
@@ -145,6 +153,7 @@ def destroy_world(world: World) -> None:
         world.groups.clear()
         world.group_count = 0
         world.local_counts.clear()
+        end_recording(world)
         if watcher is not None:
             watcher.close()
         if membership is not None:

@@ -6,29 +6,102 @@ then in memory, where its own messages still find what they need, and one warnin
 
 from __future__ import annotations
 
-import os
-import time
-from pathlib import Path
+import atexit
+import sys
+import weakref
+from collections.abc import Callable
+from types import TracebackType
 from typing import TYPE_CHECKING
 
-from distdbg.record.writing import make_recorder
+from distdbg import config
+from distdbg.check.logs import get_logger
+from distdbg.native import NativeError, Recorder
+from distdbg.record import folders
+from distdbg.record.format import Exit
+from distdbg.record.writing import make_recorder, write_exit
+from distdbg.runtime.lives import Lives
 
 if TYPE_CHECKING:
+    from distdbg.runtime.store import Store
     from distdbg.runtime.world import World
 
+_log = get_logger("record")
 
-def start_recording(world: World, rank: int, world_size: int, run: str) -> None:
-    """Begin this rank's record of a run whose name all ranks know."""
-    if os.environ.get("DISTDBG_UNWRAPPED") == "1":
+_RUN_KEY = "run"
+
+
+def start_recording(
+    world: World, store: Store, lives: Lives, rank: int, world_size: int, timeout_s: float
+) -> None:
+    """Begin this rank's record; all ranks of the store take the name of the run from rank 0."""
+    if config.read_setting("DISTDBG_UNWRAPPED"):
         return
-    folder = os.environ.get("DISTDBG_RUN_DIR")
-    path = Path(folder) / f"rank{rank:05}.ddr" if folder else None
+    if rank == 0:
+        store.set(_RUN_KEY, folders.new_run_name())
+    else:
+        lives.wait(store, _RUN_KEY, timeout_s)
+    run = store.get(_RUN_KEY).decode()
+    ring_count = config.read_int("DISTDBG_RECORD_OPS")
+    path, why = folders.place_record(run, rank)
+    recorder: Recorder | None = None
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        world.run_folder = path.parent
-    world.recorder = make_recorder(path, rank=rank, world_size=world_size, run=run, ring_count=4096)
+        try:
+            recorder = make_recorder(
+                path, rank=rank, world_size=world_size, run=run, ring_count=ring_count
+            )
+        except NativeError as error:
+            path, why = None, f"{path}: {error}"
+    if recorder is None:
+        _log.warning("this rank goes on without a record: %s", why, rank=rank)
+        recorder = make_recorder(
+            None, rank=rank, world_size=world_size, run=run, ring_count=ring_count
+        )
+    world.recorder = recorder
+    world.run_folder = None if path is None else path.parent
+    world.mark_forms.clear()
+    _watch_exit(recorder)
 
 
-def new_run_name() -> str:
-    """A name for a run, by rank 0."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + os.urandom(3).hex()
+def end_recording(world: World, error: BaseException | None = None) -> None:
+    """Say that the rank has left its groups, or what it raised; the record stays open."""
+    if world.recorder is not None and not world.recorder.has_raised:
+        write_exit(world.recorder, Exit.LEFT if error is None else Exit.RAISED, error)
+
+
+# --------------------------------------------------------------------------- how a program ends
+
+#: The records of this process's ranks; its end is written into each.
+_open: weakref.WeakSet[Recorder] = weakref.WeakSet()
+_is_watching = False
+
+ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+
+
+def _watch_exit(recorder: Recorder) -> None:
+    global _is_watching
+    _open.add(recorder)
+    if not _is_watching:
+        _is_watching = True
+        atexit.register(_on_exit)
+        sys.excepthook = _with_record(sys.excepthook)
+
+
+def _with_record(before: ExceptHook) -> ExceptHook:
+    def hook(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> object:
+        if not hasattr(sys, "ps1"):  # a prompt goes on after an exception
+            _end_all(Exit.RAISED, error)
+        return before(kind, error, trace)
+
+    return hook
+
+
+def _on_exit() -> None:
+    _end_all(Exit.RETURNED)
+
+
+def _end_all(how: Exit, error: BaseException | None = None) -> None:
+    for recorder in list(_open):
+        if not recorder.has_raised:
+            write_exit(recorder, how, error)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distdbg.check.log_levels import DebugLevel
-    from distdbg.native import Recorder
+    from distdbg.native import Form, Recorder
     from distdbg.runtime.group import ProcessGroup
     from distdbg.runtime.rendezvous import Membership
     from distdbg.runtime.watcher import Watcher
@@ -35,6 +35,7 @@ class World:
         "groups",
         "is_level_chosen",
         "local_counts",
+        "mark_forms",
         "membership",
         "owns_store",
         "ranks_here",
@@ -66,6 +67,8 @@ class World:
         self.watcher: Watcher | None = None
         #: The writer of this rank's record; None before init_process_group, or when measuring.
         self.recorder: Recorder | None = None
+        #: What marks of one name have in common in the record.
+        self.mark_forms: dict[str, Form] = {}
         #: Where the records of all ranks of this host are; None when they are not on disk.
         self.run_folder: Path | None = None
 

@@ -192,7 +192,8 @@ void bind_record(nb::module_& module) {
         self.handle->recorder->ended(self.op, status, source);
       });
 
-  nb::class_<RecorderHandle>(module, "Recorder", "The writer of a rank's record.")
+  nb::class_<RecorderHandle>(module, "Recorder", "The writer of a rank's record.",
+                             nb::is_weak_referenceable())
       .def_static(
           "create",
           [](const std::optional<std::string>& path, int rank, int world_size,
@@ -266,7 +267,9 @@ void bind_record(nb::module_& module) {
       .def("set_exit",
            [](RecorderHandle& self, std::uint64_t how, std::uint64_t text) {
              if (!self.recorder->is_forked()) self.recorder->set_exit(how, text);
+             self.has_raised |= how == 3;
            })
+      .def_ro("has_raised", &RecorderHandle::has_raised)
       .def("set_level",
            [](RecorderHandle& self, int level) {
              self.recorder->set_level(static_cast<std::uint8_t>(level));

@@ -49,6 +49,7 @@ class RecorderHandle {
 
   const std::shared_ptr<Recorder> recorder;
   const std::unique_ptr<CallSites> sites;
+  bool has_raised = false;  // said so by set_exit: what comes later is a consequence
 };
 
 }  // namespace distdbg

@@ -59,6 +59,8 @@ _ROUND_NBYTES = 4096
 class CpuEngine:
     """Implements Engine; see distdbg/runtime/engine.py."""
 
+    records_itself = True
+
     def __init__(
         self,
         store: Store,
@@ -356,7 +358,8 @@ class CpuEngine:
         )
         if self._recorder is not None and not goes_on:
             number = error.number if message is None else message.number
-            write_error(self._recorder, self._record_group, number, public)
+            breaks = error.fault in ("timeout", "peer_lost", "broken", "system", "interrupted")
+            write_error(self._recorder, self._record_group, number, public, breaks)
         _log.info("%s", public.what, rank=self._names[self._rank])
         raise public from error
 

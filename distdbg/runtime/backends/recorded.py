@@ -1,0 +1,186 @@
+"""RecordedEngine: the record of a backend that is not ours; our own engine records itself.
+
+The end of an asynchronous op is noticed, and written, when the program asks for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from distdbg.errors import (
+    CollectiveError,
+    DistError,
+    DistNetworkError,
+    DistStoreError,
+    MismatchError,
+    OpTimeout,
+    PeerLost,
+    UsageError,
+)
+from distdbg.native import Form, RecordedOp, Recorder
+from distdbg.record.format import Flag, Status
+from distdbg.record.forms import write_form
+from distdbg.record.writing import write_error
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.engine import Engine, Pending
+
+#: The first that fits.
+_STATUS: tuple[tuple[type[BaseException], Status], ...] = (
+    (OpTimeout, Status.TIMEOUT),
+    (PeerLost, Status.PEER_LOST),
+    (MismatchError, Status.MISMATCH),
+    (UsageError, Status.USAGE),
+    (DistNetworkError, Status.NETWORK),
+    (DistStoreError, Status.STORE),
+    (CollectiveError, Status.BROKEN),
+    (KeyboardInterrupt, Status.INTERRUPTED),
+)
+
+_MOST_FORMS = 1024
+
+
+class RecordedEngine:
+    """Implements Engine around one that keeps no record; see distdbg/runtime/engine.py."""
+
+    def __init__(self, inner: Engine, recorder: Recorder, group: int, ranks: Sequence[int]) -> None:
+        self.inner = inner
+        self._recorder = recorder
+        #: The group's number in the record.
+        self._group = group
+        self._ranks = ranks
+        self._count = 0
+        self._message_counts: Counter[tuple[Kind, int]] = Counter()
+        self._forms: dict[object, Form] = {}
+
+    def run(self, call: Call) -> int:
+        """Carry out `call`, and record it."""
+        op = self._begin(call, 0)
+        try:
+            source = self.inner.run(call)
+        except BaseException as error:
+            self.end(op, error)
+            raise
+        op.ended(int(Status.OK), source)
+        return source
+
+    def submit(self, call: Call) -> Pending:
+        """Start `call`; its end is recorded when it is noticed."""
+        op = self._begin(call, int(Flag.ASYNC))
+        try:
+            return RecordedPending(self.inner.submit(call), self, op)
+        except BaseException as error:
+            self.end(op, error)
+            raise
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Hand it on."""
+        self.inner.set_timeout(timeout_s)
+
+    def set_level(self, level: int) -> None:
+        """Hand it on."""
+        self.inner.set_level(level)
+
+    def abort(self, reason: str) -> None:
+        """Hand it on."""
+        self.inner.abort(reason)
+
+    def close(self) -> None:
+        """Hand it on."""
+        self.inner.close()
+
+    def end(self, op: RecordedOp, error: BaseException) -> None:
+        """Record that the op failed, and with what."""
+        status = next((s for kind, s in _STATUS if isinstance(error, kind)), Status.FAILED)
+        number = op.number
+        op.ended(int(status), -1)
+        if isinstance(error, DistError):
+            write_error(self._recorder, self._group, number, error)
+
+    def _begin(self, call: Call, flags: int) -> RecordedOp:
+        peer, seq, tag = -1, 0, 0
+        if call.kind >= Kind.SEND:
+            key = (call.kind, call.peer)
+            self._message_counts[key] += 1
+            peer, seq, tag = call.peer, self._message_counts[key], call.tag
+            flags |= int(Flag.MESSAGE)
+        else:
+            self._count += 1
+            seq = self._count
+        return self._recorder.begin(self._group, self._form_of(call), seq, tag, peer, flags)
+
+    def _form_of(self, call: Call) -> Form:
+        inputs, outputs = _shapes(call.inputs), _shapes(call.outputs)
+        dtype, device = _describe([*call.inputs, *call.outputs])
+        op = "" if call.op is None else call.op.op.name
+        splits = (tuple(call.input_splits or ()), tuple(call.output_splits or ()))
+        key = (call.kind, call.name, op, call.root, inputs, outputs, dtype, device, splits)
+        form = self._forms.get(key)
+        if form is None:
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.clear()
+            name = call.name or call.kind.label
+            nbytes = max(_nbytes(call.inputs), _nbytes(call.outputs))
+            text = write_form(
+                name=name,
+                kind=call.kind.label,
+                dtype=dtype,
+                device=device,
+                op=op,
+                root=self._ranks[call.root] if call.root >= 0 else None,
+                inputs=inputs,
+                outputs=outputs,
+                input_splits=call.input_splits,
+                output_splits=call.output_splits,
+                nbytes=nbytes,
+            )
+            form = self._forms[key] = Form(text, name, int(call.kind), nbytes, 0)
+        return form
+
+
+class RecordedPending:
+    """Implements Pending around another one."""
+
+    __slots__ = ("_engine", "_inner", "_op")
+
+    def __init__(self, inner: Pending, engine: RecordedEngine, op: RecordedOp) -> None:
+        self._inner = inner
+        self._engine = engine
+        self._op: RecordedOp | None = op
+
+    def done(self) -> bool:
+        """Whether the op has ended; how it did is recorded by wait()."""
+        return self._inner.done()
+
+    def wait(self, deadline_ns: int) -> None:
+        """Wait for the end and record it; when only this wait gives up, the op has not ended."""
+        try:
+            self._inner.wait(deadline_ns)
+        except DistError as error:
+            if self._op is not None and self._inner.done():
+                op, self._op = self._op, None
+                self._engine.end(op, error)
+            raise
+        if self._op is not None:
+            self._op.ended(int(Status.OK), self._inner.source_rank())
+            self._op = None
+
+    def source_rank(self) -> int:
+        """Hand it on."""
+        return self._inner.source_rank()
+
+
+def _shapes(arrays: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(n) for n in getattr(x, "shape", ())) for x in arrays)
+
+
+def _describe(arrays: Sequence[Any]) -> tuple[str, str]:
+    if not arrays:
+        return "", ""
+    dtype = str(getattr(arrays[0], "dtype", "")).removeprefix("torch.")
+    return dtype, str(getattr(arrays[0], "device", "cpu"))
+
+
+def _nbytes(arrays: Sequence[Any]) -> int:
+    return sum(int(getattr(x, "nbytes", 0)) for x in arrays)

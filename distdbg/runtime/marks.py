@@ -1,0 +1,73 @@
+"""Marks and spans: a program's own words in its record, between the ops.
+
+    dist.mark("step", 12)
+    with dist.span("forward"):
+        ...
+
+They cost about as much as the record of an op and are nothing before init_process_group.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from distdbg.errors import UsageError
+from distdbg.native import Form, Recorder
+from distdbg.record.format import EventType
+from distdbg.record.forms import write_mark
+from distdbg.runtime.world import current
+
+_MARK = int(EventType.MARK)
+_SPAN_BEGIN = int(EventType.SPAN_BEGIN)
+_SPAN_END = int(EventType.SPAN_END)
+
+#: Names of which the Form is kept; a program that makes up names without end must not grow.
+_MOST_NAMES = 1024
+
+
+def mark(name: str, value: float | None = None) -> None:
+    """Write a name, and a number if one is given, into this rank's record."""
+    recorder = current().recorder
+    if recorder is not None:
+        recorder.note(_MARK, 0, 0, _bits(name, value), _form(recorder, name), 0)
+
+
+@contextmanager
+def span(name: str) -> Iterator[None]:
+    """Write the beginning and the end of a block into this rank's record."""
+    recorder = current().recorder
+    if recorder is None:
+        yield
+        return
+    form = _form(recorder, name)
+    begin = recorder.note(_SPAN_BEGIN, 0, 0, 0, form, 0)
+    try:
+        yield
+    finally:
+        recorder.note(_SPAN_END, 0, 0, begin, form, 0)
+
+
+def _form(recorder: Recorder, name: str) -> Form:
+    forms: dict[str, Form] = current().mark_forms
+    form = forms.get(name)
+    if form is None:
+        if not isinstance(name, str):
+            raise UsageError(f"a mark's name is a str, not {type(name).__name__}")
+        if len(forms) >= _MOST_NAMES:
+            forms.clear()
+        form = forms[name] = Form(write_mark(name), name, 0, 0, 0)
+    return form
+
+
+def _bits(name: str, value: float | None) -> int:
+    """The number as the record holds it: the bits of a float64, NaN for none."""
+    try:
+        number = float("nan") if value is None else float(value)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"mark {name!r}: the value must be a number, not {type(value).__name__}"
+        ) from None
+    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    return bits
