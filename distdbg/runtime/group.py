@@ -24,6 +24,7 @@ from distdbg.runtime.work import Work
 from distdbg.runtime.world import World, current, current_world, not_initialized
 
 if TYPE_CHECKING:
+    from distdbg.check.blocks import Blocks
     from distdbg.runtime.coalescing import Collector
     from distdbg.runtime.lives import Life
     from distdbg.runtime.store import Store
@@ -101,6 +102,8 @@ class ProcessGroup(GroupMethods):
         #: Of the members by group rank; empty where they are not known.
         self.members: tuple[Life, ...] = ()
         self.collector: Collector | None = None
+        #: The coalesced blocks it has run, made with the first.
+        self.blocks: Blocks | None = None
         self._engine: Engine | None = None
 
     @property

@@ -41,7 +41,8 @@ Enum checked(int value, int count) {
 
 CompiledPlan compile(const std::vector<StepTuple>& steps, const std::vector<CutTuple>& in_cuts,
                      const std::vector<CutTuple>& out_cuts, int reduce, int dtype,
-                     std::uint64_t fingerprint, std::uint32_t size, std::uint64_t slot_nbytes) {
+                     std::uint64_t fingerprint, std::uint32_t size, std::uint64_t slot_nbytes,
+                     bool goes_on) {
   auto plan = std::make_shared<Plan>();
   CompiledPlan compiled;
   for (const auto& [kind, peer, src, src_block, src_offset, dst, dst_block, dst_offset, nbytes] :
@@ -62,6 +63,7 @@ CompiledPlan compile(const std::vector<StepTuple>& steps, const std::vector<CutT
   plan->reduce = checked<ReduceKind>(reduce, reduce_kind_count);
   plan->dtype = checked<Dtype>(dtype, dtype_count);
   plan->fingerprint = fingerprint;
+  plan->goes_on = goes_on;
   plan->finish(size, slot_nbytes);
   compiled.plan = std::move(plan);
   return compiled;
@@ -127,16 +129,18 @@ std::string call_describe(void* context) {
   }
 }
 
-// The plans of a group, found again by what they depend on: the kind, op and root, and dtype and shape
-// of every array. Only calls with split sizes are not kept: those change with every call.
+// The plans of a group, found again by what they depend on: the kind, op and root, dtype and shape of
+// every array, and `extra` (distdbg/runtime/call.py). A negative one says not to keep the plan: calls
+// with split sizes, which change with every call.
 class Plans {
  public:
   const CompiledPlan& find(std::uint64_t code, const CallHandles& handles, nb::handle make,
-                           bool is_kept) {
-    if (!is_kept)
+                           std::int64_t extra) {
+    if (extra < 0)
       return last_ = nb::cast<CompiledPlan>(make(handles.call, handles.inputs, handles.outputs));
     key_.clear();
     key_.push_back(code);
+    key_.push_back(static_cast<std::uint64_t>(extra));
     add(handles.inputs);
     if (!handles.outputs.is(handles.inputs)) add(handles.outputs);
     const std::string_view key(reinterpret_cast<const char*>(key_.data()),
@@ -221,12 +225,12 @@ class GroupHandle {
   // `make(call, inputs, outputs)` compiles a Plan when this one was not seen before. Returns whether
   // an output is a stand-in whose `finish` must be called.
   bool run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
-           nb::handle call, nb::handle make, nb::handle describe, bool is_kept) {
+           nb::handle call, nb::handle make, nb::handle describe, std::int64_t extra) {
     started_ns_ = now_ns();
     const std::int64_t deadline_ns = started_ns_ + limit_ns;
     CallHandles handles{call, inputs, outputs, describe};
     // A copy, cheap for its one pointer: another thread may drop the plan from the cache.
-    const CompiledPlan compiled = plans_.find(code, handles, make, is_kept);
+    const CompiledPlan compiled = plans_.find(code, handles, make, extra);
     const Plan& plan = *compiled.plan;
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
@@ -257,10 +261,10 @@ class GroupHandle {
   }
 
   OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
-                   nb::handle call, nb::handle make, nb::handle describe, bool is_kept) {
+                   nb::handle call, nb::handle make, nb::handle describe, std::int64_t extra) {
     const std::int64_t deadline_ns = now_ns() + limit_ns;
     const CallHandles handles{call, inputs, outputs, describe};
-    const CompiledPlan compiled = plans_.find(code, handles, make, is_kept);
+    const CompiledPlan compiled = plans_.find(code, handles, make, extra);
     const Plan& plan = *compiled.plan;
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
@@ -360,9 +364,9 @@ void bind_group(nb::module_& module) {
            [](CompiledPlan* self, const std::vector<StepTuple>& steps,
               const std::vector<CutTuple>& in_cuts, const std::vector<CutTuple>& out_cuts,
               int reduce, int dtype, std::uint64_t fingerprint, std::uint32_t size,
-              std::uint64_t slot_nbytes) {
-             new (self) CompiledPlan(
-                 compile(steps, in_cuts, out_cuts, reduce, dtype, fingerprint, size, slot_nbytes));
+              std::uint64_t slot_nbytes, bool goes_on) {
+             new (self) CompiledPlan(compile(steps, in_cuts, out_cuts, reduce, dtype, fingerprint,
+                                             size, slot_nbytes, goes_on));
            });
 
   nb::class_<Op>(module, "Op", "An asynchronous collective.").def_prop_ro("done", [](const Op& op) {

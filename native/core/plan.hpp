@@ -39,6 +39,7 @@ struct Plan {
   ReduceKind reduce = ReduceKind::sum;
   Dtype dtype = Dtype::uint8;
   std::uint64_t fingerprint = 0;
+  bool goes_on = false;  // with the coalesced block of the op before: if that failed, so does this
   // Derived by `finish`.
   bool exchanges = false;
   bool is_large = false;  // see stream_nbytes

@@ -135,7 +135,7 @@ class CpuEngine:
                 call,
                 self._plan_maker,
                 self._describer,
-                call.input_splits is None and call.output_splits is None,
+                call.extra,
             )
         except NativeError as error:
             self._fail(call, error, self._group.started_ns)
@@ -165,7 +165,7 @@ class CpuEngine:
                     call,
                     self._make_plan,
                     self._describe,
-                    call.input_splits is None and call.output_splits is None,
+                    call.extra,
                 )
         except NativeError as error:
             self._fail(call, error, started_ns)
@@ -239,6 +239,7 @@ class CpuEngine:
             fingerprint(facts),
             self._size,
             self._topology.slot_nbytes,
+            call.part is not None and call.part.place > 0,
         )
 
     def _cuts(

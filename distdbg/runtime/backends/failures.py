@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from distdbg.check.explain import explain_mismatch
+from distdbg.check.sites import UNKNOWN, shorten
 from distdbg.errors import (
     CollectiveError,
     DistBackendError,
@@ -32,14 +33,14 @@ _INTACT = "no data was exchanged; the group is still usable"
 
 
 def call_site() -> str:
-    """'train.py:88 (step)': the innermost frame outside this package."""
+    """'/home/me/train.py:88 (step)': the innermost frame outside this package."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(_PACKAGE):
-            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} ({code.co_name})"
+            return f"{code.co_filename}:{frame.f_lineno} ({code.co_qualname})"
         frame = frame.f_back
-    return "an unknown line"
+    return UNKNOWN
 
 
 def to_public(
@@ -167,13 +168,17 @@ def _message_mismatch(
     theirs = _amount(message.peer_dtype, message.peer_nbytes)
     source, target = (me, peer) if is_send else (peer, me)
     sent, wanted = (ours, theirs) if is_send else (theirs, ours)
+    site = call_site()
     return MismatchError(
         f"{op} differs between ranks: rank {source} sent {sent}, "
         f"rank {target} expects {wanted} (tag {call.tag})",
         kind=call.kind.label,
         group=group,
         ranks=[source, target],
-        details=[f"this rank called {call.name or call.kind.label} at {call_site()}", _INTACT],
+        details=[
+            f"this rank called {call.name or call.kind.label} at {shorten([site])[site]}",
+            _INTACT,
+        ],
     )
 
 
