@@ -4,7 +4,7 @@
     |- UsageError(ValueError)        you called it wrongly, same on any machine        exit 2
     |- ConfigError                   bad variable, flag or file                        exit 2
     |- CollectiveError               .kind .seq .group .ranks                          exit 3
-    |  |- MismatchError              ranks called different things; nothing was sent   exit 3
+    |  |- MismatchError              .sides: ranks called different things            exit 3
     |  `- OpTimeout(TimeoutError)    .missing .arrived .waited_s                       exit 4
     |- DistNetworkError              connection refused, reset, not authenticated      exit 5
     |  `- PeerLost                   .peer .how                                        exit 5
@@ -20,7 +20,7 @@ alone, indented details, at most one hint. All of them pickle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 
@@ -111,7 +111,28 @@ class CollectiveError(DistError):
 
 
 class MismatchError(CollectiveError):
-    """The ranks of a group called different things; no output was written."""
+    """The ranks of a group called different things; no output was written.
+
+    `ranks` are the odd ones, or all where no side has a majority. `sides` tells who called what, the
+    largest side first, each a dict with `ranks`, `what`, `facts`, `sites` and `previous`.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        sides: Sequence[Mapping[str, Any]] = (),
+        kind: str = "",
+        seq: int = -1,
+        group: str = "",
+        ranks: Iterable[int] = (),
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            what, kind=kind, seq=seq, group=group, ranks=ranks, details=details, hint=hint
+        )
+        self.sides = [dict(side) for side in sides]
 
 
 class OpTimeout(CollectiveError, TimeoutError):

@@ -1,21 +1,56 @@
 """A mismatch in words: the ranks' own descriptions of their calls become one error.
 
 Pure functions of plain facts. Ranks are the numbers that users know (global ranks), given by
-`names`.
+`names`. The text is the same on every rank, up to the line about "this rank", and bounded, whatever
+the ranks called and however many they are.
+
+A description is JSON: `facts` (check/facts.py), `function` and `call_site` (with its whole path),
+`sends` and `expects` of an all_to_all, and `previous`, the op before on this group with its call site,
+or null where that is not known.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from distdbg.check.show import called, differing_aspects, show_block, show_contents, show_side
+from distdbg.check.sites import UNKNOWN, shorten
 from distdbg.errors import MismatchError, format_ranks
 
-#: The order in which differences are told: what was called comes before how.
-_ASPECTS = ("kind", "dtype", "shape", "counts", "op", "root")
+_MOST_SIDES = 4
+_MOST_SITES = 3
+_MOST_PAIRS = 8
+_LONGEST_SITE = 120
+INTACT = "no data was exchanged; the group is still usable"
+
+
+@dataclass(slots=True)
+class Side:
+    """The ranks that called one thing."""
+
+    facts: dict[str, Any]
+    ranks: list[int] = field(default_factory=list)
+    #: By function and call site, then by what came before.
+    sites: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
+    previous: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    text: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As MismatchError.sides has it."""
+        return {
+            "ranks": self.ranks,
+            "what": self.text,
+            "facts": self.facts,
+            "sites": [
+                {"function": function, "call_site": site, "ranks": ranks}
+                for (function, site), ranks in self.sites.items()
+            ],
+            "previous": [{"op": op, "ranks": ranks} for op, ranks in self.previous.items()],
+        }
 
 
 def describe(
@@ -39,35 +74,30 @@ def explain_mismatch(
 ) -> MismatchError:
     """The same error on every rank, up to the last line: who called what, and where."""
     calls = [_parse(text) for text in descriptions]
-    by_facts: dict[str, list[int]] = defaultdict(list)
-    for rank, call in zip(names, calls, strict=True):
-        by_facts[json.dumps(call["facts"], sort_keys=True)].append(rank)
-    sides = sorted(by_facts.values(), key=lambda ranks: (-len(ranks), ranks))
-    first = dict(zip(names, calls, strict=True))
+    sides = _sides(calls, names)
     if len(sides) == 1:  # alike to all but the sizes of an exchange
-        return _explain_splits(calls, group=group, seq=seq, names=names)
+        return _explain_splits(calls, sides[0], group=group, seq=seq, names=names)
+    all_facts = [side.facts for side in sides]
+    differing = differing_aspects(all_facts)
+    for side in sides:
+        others = [other.facts for other in sides if other is not side]
+        side.text = show_side(side.facts, differing, others)
+    texts = [f"{side.text} on {name_ranks(side.ranks)}" for side in sides[:_MOST_SIDES]]
+    if len(sides) > _MOST_SIDES:
+        rest = sum(len(side.ranks) for side in sides[_MOST_SIDES:])
+        texts.append(f"and {len(sides) - _MOST_SIDES} other calls on {rest} ranks")
+    odd = _odd_ranks(sides)
     kinds = Counter(call["facts"].get("kind", "?") for call in calls)
-    kind = kinds.most_common(1)[0][0]
-    differing = [
-        aspect
-        for aspect in _ASPECTS
-        if len({json.dumps(call["facts"].get(aspect)) for call in calls}) > 1
-    ]
-    texts = [
-        f"{_side(first[ranks[0]]['facts'], differing)} on {_ranks(ranks)}" for ranks in sides[:4]
-    ]
-    if len(sides) > 4:
-        texts.append(f"and {len(sides) - 4} other calls")
-    has_majority = len(sides[0]) > len(sides[1])
-    odd = sorted(rank for side in sides[1:] for rank in side) if has_majority else []
-    what = f"{kind} #{seq}" if len(kinds) == 1 else f"op #{seq}"
-    details = []
-    for ranks in sides[:4]:
-        sites: dict[str, list[int]] = defaultdict(list)
-        for rank in ranks:
-            sites[f"{first[rank]['function']} at {first[rank]['call_site']}"].append(rank)
-        details += [f"{_ranks(at)} called {site}" for site, at in list(sites.items())[:4]]
-    details.append("no data was exchanged; the group is still usable")
+    functions = {called(facts) for facts in all_facts}
+    what = f"{functions.pop()} #{seq}" if len(functions) == 1 else f"op #{seq}"
+    details = _call_lines(sides)
+    if "block" in differing:
+        details += _block_lines(sides)
+    if "kind" in differing or "form" in differing:
+        details += _previous_lines(sides)
+    if not odd:
+        details.append("no side has a majority: which one is wrong cannot be told from the calls")
+    details.append(INTACT)
     if this_rank in odd:
         details.append(
             "this rank is the odd one out"
@@ -76,17 +106,76 @@ def explain_mismatch(
         )
     return MismatchError(
         f"{what} on group '{group}' differs between ranks: {', '.join(texts)}",
-        kind=kind,
+        kind=kinds.most_common(1)[0][0],
         seq=seq,
         group=group,
         ranks=odd or list(names),
+        sides=[side.to_json() for side in sides],
         details=details,
         hint=_hint(differing, odd),
     )
 
 
+def name_ranks(ranks: Sequence[int]) -> str:
+    """'rank 3' or 'ranks 0-2,5'."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
+
+
+def _sides(calls: Sequence[dict[str, Any]], names: Sequence[int]) -> list[Side]:
+    """Who called what, the largest side first."""
+    short = shorten({call["call_site"] for call in calls})
+    sides: dict[str, Side] = {}
+    for rank, call in zip(names, calls, strict=True):
+        key = json.dumps(call["facts"], sort_keys=True)
+        side = sides.setdefault(key, Side(call["facts"]))
+        side.ranks.append(rank)
+        site = short[call["call_site"]]
+        if len(site) > _LONGEST_SITE:
+            site = "..." + site[3 - _LONGEST_SITE :]
+        side.sites[call["function"], site].append(rank)
+        if call.get("previous"):
+            side.previous[str(call["previous"])].append(rank)
+    return sorted(sides.values(), key=lambda side: (-len(side.ranks), side.ranks))
+
+
+def _odd_ranks(sides: Sequence[Side]) -> list[int]:
+    """The ranks outside the largest side; none when there is no largest."""
+    if len(sides[0].ranks) == len(sides[1].ranks):
+        return []
+    return sorted(rank for side in sides[1:] for rank in side.ranks)
+
+
+def _call_lines(sides: Sequence[Side]) -> list[str]:
+    lines = []
+    for side in sides[:_MOST_SIDES]:
+        sites = list(side.sites.items())
+        for (function, site), ranks in sites[:_MOST_SITES]:
+            lines.append(f"{name_ranks(ranks)} called {function} at {site}")
+        if len(sites) > _MOST_SITES:
+            more = sorted(rank for _, ranks in sites[_MOST_SITES:] for rank in ranks)
+            lines.append(f"{name_ranks(more)} called it at {len(sites) - _MOST_SITES} more lines")
+    return lines
+
+
+def _block_lines(sides: Sequence[Side]) -> list[str]:
+    return [
+        f"on {name_ranks(side.ranks)} {show_block(side.facts)}"
+        f" ({show_contents(side.facts, [other.facts for other in sides if other is not side])})"
+        for side in sides[:_MOST_SIDES]
+    ]
+
+
+def _previous_lines(sides: Sequence[Side]) -> list[str]:
+    """Where the order has slipped, the op before says where to look."""
+    lines = []
+    for side in sides[:_MOST_SIDES]:
+        for previous, ranks in list(side.previous.items())[:_MOST_SITES]:
+            lines.append(f"before it, {name_ranks(ranks)} called {previous}")
+    return lines
+
+
 def _explain_splits(
-    calls: Sequence[dict[str, Any]], *, group: str, seq: int, names: Sequence[int]
+    calls: Sequence[dict[str, Any]], side: Side, *, group: str, seq: int, names: Sequence[int]
 ) -> MismatchError:
     pairs = []
     for i, sender in enumerate(calls):
@@ -97,23 +186,20 @@ def _explain_splits(
                 pairs.append((names[i], names[j], given, wanted))
     details = [
         f"rank {source} sends {given} elements to rank {target}, which expects {wanted}"
-        for source, target, given, wanted in pairs[:8]
+        for source, target, given, wanted in pairs[:_MOST_PAIRS]
     ]
-    if len(pairs) > 8:
-        details.append(f"and {len(pairs) - 8} more pairs")
-    sites: dict[str, list[int]] = defaultdict(list)
-    for rank, call in zip(names, calls, strict=True):
-        sites[f"{call['function']} at {call['call_site']}"].append(rank)
-    details += [f"{_ranks(at)} called {site}" for site, at in list(sites.items())[:4]]
-    details.append("no data was exchanged; the group is still usable")
+    if len(pairs) > _MOST_PAIRS:
+        details.append(f"and {len(pairs) - _MOST_PAIRS} more pairs")
+    details += [*_call_lines([side]), INTACT]
     involved = sorted({rank for pair in pairs for rank in pair[:2]})
     return MismatchError(
         f"all_to_all #{seq} on group '{group}' differs between ranks: split sizes do not match "
-        f"between {_ranks(involved)}",
+        f"between {name_ranks(involved or list(names))}",
         kind="all_to_all",
         seq=seq,
         group=group,
         ranks=involved,
+        sides=[side.to_json()],
         details=details,
         hint="input_split_sizes[j] of rank i must be output_split_sizes[i] of rank j",
     )
@@ -125,47 +211,32 @@ def _entry(call: Mapping[str, Any], name: str, index: int) -> int | None:
 
 
 def _parse(text: bytes) -> dict[str, Any]:
+    unknown: dict[str, Any] = {"facts": {"kind": "?"}, "function": "an op", "call_site": UNKNOWN}
     try:
         parsed = json.loads(text)
-        if isinstance(parsed, dict) and isinstance(parsed.get("facts"), dict):
-            if "comm" in parsed:
-                parsed["function"] = f"{parsed['function']} ({parsed['comm']})"
-            site = str(parsed.get("call_site", "an unknown line"))
-            return parsed | {"call_site": os.path.basename(site)}
     except ValueError:
-        pass
-    return {"facts": {"kind": "?"}, "function": "an op", "call_site": "an unknown line"}
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
-
-
-def _side(facts: Mapping[str, Any], differing: Sequence[str]) -> str:
-    """The values that differ, and only those: 'float32[1024]', 'broadcast', 'op MAX', 'root 1'."""
-    parts = []
-    array_aspects = {"dtype", "shape", "counts"} & set(differing)
-    if "kind" in differing:
-        parts.append(str(facts.get("kind", "?")))
-    if array_aspects and "dtype" in facts:
-        sizes = facts.get("shape", facts.get("counts", []))
-        dims = ",".join(str(size) for size in sizes[:8]) + (",..." if len(sizes) > 8 else "")
-        parts.append(f"{facts['dtype']}[{dims}]")
-    if "op" in differing:
-        parts.append(f"op {facts.get('op', 'none')}")
-    if "root" in differing:
-        parts.append(f"root {facts.get('root', 'none')}")
-    return " ".join(parts) or str(facts.get("kind", "?"))
+        return unknown
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("facts"), dict):
+        return unknown
+    if "comm" in parsed:
+        parsed["function"] = f"{parsed['function']} ({parsed['comm']})"
+    return unknown | {name: value for name, value in parsed.items() if value is not None}
 
 
 def _hint(differing: Sequence[str], odd: Sequence[int]) -> str | None:
-    where = f" on {_ranks(odd)}" if odd else ""
-    if "kind" in differing:
+    where = f" on {name_ranks(odd)}" if odd else ""
+    if "kind" in differing or "form" in differing:
         return f"some branch{where} calls other ops, or skips one: compare the lines above"
-    if "shape" in differing or "counts" in differing:
+    if "block" in differing:
+        return f"look at what decides which arrays go into the block{where}"
+    if {"shape", "counts", "input", "objects"} & set(differing):
         return (
             f"look at what decides the size of the arrays{where}; pad or drop a shorter last batch"
         )
     if "dtype" in differing:
         return f"convert the arrays{where} to one dtype"
+    if "op" in differing:
+        return "give all ranks one reduce op"
+    if "root" in differing:
+        return "src and dst must be the same rank everywhere; they are global ranks"
     return None

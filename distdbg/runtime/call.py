@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from distdbg.runtime.reduce_op import ReduceOp
 
@@ -51,6 +51,41 @@ class Kind(IntEnum):
         return self.name.lower()
 
 
+class Form(IntEnum):
+    """Functions whose arrays mean something else than those of other functions of their kind.
+
+    Ranks that differ in it called different things, though the arrays may fit. The other names of
+    an op (all_gather_single, all_gather_into_tensor, ...) are all PLAIN, and may be mixed.
+    """
+
+    PLAIN = 0
+    ALL_GATHER_OBJECT = 1
+    GATHER_OBJECT = 2
+    BROADCAST_OBJECT_LIST = 3
+    SCATTER_OBJECT_LIST = 4
+    #: The input is this rank's, multiplied by its factor, so the op that is left is SUM.
+    PREMUL_SUM = 5
+
+    @property
+    def label(self) -> str:
+        """The function: 'all_gather_object'."""
+        return self.name.lower()
+
+
+class Part(NamedTuple):
+    """The place of a Call in a coalesced block, which ranks must have alike as a whole."""
+
+    place: int
+    #: What each op of the block is, in words that all ranks have alike.
+    contents: tuple[str, ...]
+
+
+#: The bits of Call.extra: the Form, then whether the op goes on with the block of the op before it,
+#: then a number for the block's contents and the place in them, of this rank's own choice.
+FORM_BITS = 7
+GOES_ON = 1 << FORM_BITS
+PLACE_SHIFT = FORM_BITS + 1
+
 ANY_SOURCE = -1
 
 
@@ -58,6 +93,7 @@ class Call:
     """Plain slots, not a dataclass: it is made once per op, on the hot path."""
 
     __slots__ = (
+        "extra",
         "input_splits",
         "inputs",
         "kind",
@@ -65,6 +101,7 @@ class Call:
         "op",
         "output_splits",
         "outputs",
+        "part",
         "peer",
         "root",
         "tag",
@@ -84,6 +121,7 @@ class Call:
         output_splits: Sequence[int] | None = None,
         timeout_s: float | None = None,
         name: str | None = None,
+        extra: int = 0,
     ) -> None:
         self.kind = kind
         self.inputs = inputs
@@ -98,3 +136,18 @@ class Call:
         self.timeout_s = timeout_s
         #: The function the user called when it is not the kind's label ("all_gather_into_tensor").
         self.name = name
+        #: What a plan depends on beside the arrays, see above; ~ of it where there are splits, since
+        #: such plans are not kept.
+        self.extra = extra if input_splits is None and output_splits is None else ~extra
+        #: None outside of coalesced blocks.
+        self.part: Part | None = None
+
+    @property
+    def form(self) -> Form:
+        """Which of the functions of this kind that do not mix."""
+        extra = self.extra if self.extra >= 0 else ~self.extra
+        return Form(extra & ((1 << FORM_BITS) - 1))
+
+    def add_extra(self, bits: int) -> None:
+        """Set further bits of `extra`."""
+        self.extra = self.extra | bits if self.extra >= 0 else self.extra & ~bits

@@ -32,16 +32,17 @@ from distdbg.runtime.arguments import (
     show,
 )
 from distdbg.runtime.buffers import as_input, as_output, copy_of, overlaps
-from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.call import Call, Form, Kind
 from distdbg.runtime.reduce_op import ReduceOp
 
 
 def all_reduce(array: Array, op: ReduceOp, timeout_s: float | None = None) -> Call:
     """Reduce in place. PREMUL_SUM scales a copy of this rank's part and sums."""
-    source, op = reducible("all_reduce", array, op)
+    source, sum_op = reducible("all_reduce", array, op)
     outputs = (array,)
     inputs = outputs if source is array else (source,)
-    return Call(Kind.ALL_REDUCE, inputs, outputs, op, -1, -1, 0, None, None, timeout_s)
+    call = Call(Kind.ALL_REDUCE, inputs, outputs, sum_op, -1, -1, 0, None, None, timeout_s)
+    return _marked(call, op)
 
 
 def broadcast(size: int, array: Array, root: int, timeout_s: float | None = None) -> Call:
@@ -56,9 +57,10 @@ def reduce(
 ) -> Call:
     """Reduce into the root's array."""
     check_rank("reduce", "dst", root, size)
-    source, op = reducible("reduce", array, op)
+    source, sum_op = reducible("reduce", array, op)
     outputs = (array,) if rank == root else ()
-    return Call(Kind.REDUCE, (source,), outputs, op, root, -1, 0, None, None, timeout_s)
+    call = Call(Kind.REDUCE, (source,), outputs, sum_op, root, -1, 0, None, None, timeout_s)
+    return _marked(call, op)
 
 
 def all_gather(
@@ -189,19 +191,21 @@ def reduce_scatter(
     check_own_block("reduce_scatter", "input_list", sources, rank, "output", target)
     blocks = copied_where_overlapping(inputs, sources, [target])
     parts = [reducible("reduce_scatter", block, op) for block in blocks]
-    blocks, op = tuple(block for block, _ in parts), parts[0][1]
-    return Call(Kind.REDUCE_SCATTER, blocks, (output,), op, -1, -1, 0, None, None, timeout_s)
+    blocks, sum_op = tuple(block for block, _ in parts), parts[0][1]
+    call = Call(Kind.REDUCE_SCATTER, blocks, (output,), sum_op, -1, -1, 0, None, None, timeout_s)
+    return _marked(call, op)
 
 
 def reduce_scatter_single(
     size: int, output: Array, array: Array, op: ReduceOp, timeout_s: float | None, name: str
 ) -> Call:
     """Reduce one array; each rank gets the part of its number."""
-    array, op = reducible(name, array, op)
+    array, sum_op = reducible(name, array, op)
     if are_plain(array, output) and array.size == size * output.size:
-        return Call(
-            Kind.REDUCE_SCATTER, (array,), (output,), op, -1, -1, 0, None, None, timeout_s, name
+        call = Call(
+            Kind.REDUCE_SCATTER, (array,), (output,), sum_op, -1, -1, 0, None, None, timeout_s, name
         )
+        return _marked(call, op)
     source, target = as_input(array, "input"), as_output(output, "output")
     check_dtypes(name, source, target)
     if source.count != size * target.count:
@@ -212,9 +216,10 @@ def reduce_scatter_single(
         )
     if overlaps(source, target):
         array = copy_of(array)
-    return Call(
-        Kind.REDUCE_SCATTER, (array,), (output,), op, -1, -1, 0, None, None, timeout_s, name
+    call = Call(
+        Kind.REDUCE_SCATTER, (array,), (output,), sum_op, -1, -1, 0, None, None, timeout_s, name
     )
+    return _marked(call, op)
 
 
 def all_to_all(
@@ -309,3 +314,10 @@ def recv(size: int, array: Array, peer: int, tag: int, timeout_s: float | None =
 def barrier(timeout_s: float | None = None) -> Call:
     """Wait for all ranks."""
     return Call(Kind.BARRIER, (), (), None, -1, -1, 0, None, None, timeout_s)
+
+
+def _marked(call: Call, op: ReduceOp) -> Call:
+    """Say that `op` was PREMUL_SUM, where SUM is left of it: factors may differ, the op may not."""
+    if call.op is not op:
+        call.add_extra(Form.PREMUL_SUM)
+    return call

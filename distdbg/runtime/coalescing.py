@@ -1,14 +1,15 @@
 """Several ops handed in as one: collected inside a block, then started together.
 
 The engine runs the ops of a group in order anyway, so "coalesced" means one Work and one place
-where errors come out; nothing of it reaches the engine as a kind of its own.
+where errors come out. It is no kind of its own: each Call says which part of the block it is, which is
+compared between ranks.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -124,6 +125,8 @@ def start_all(group: ProcessGroup, calls: Sequence[Call]) -> Work:
     """Start all calls in order; the one Work returned ends with the last."""
     if not calls:
         return Work(group, Call(Kind.BARRIER, (), ()), ManyPending(()))
+    if len(calls) > 1:
+        mark_block(group, calls)
     pendings: list[Pending] = [group.run(call, True).pending for call in calls]
     outputs = [array for call in calls for array in call.outputs]
     whole = Call(calls[0].kind, (), outputs, calls[0].op, name=calls[0].name)
@@ -139,6 +142,16 @@ def limited(calls: Sequence[Call], timeout: Timeout) -> Sequence[Call]:
     for call in own:
         call.timeout_s = limit_s if call.timeout_s is None else call.timeout_s
     return own
+
+
+def mark_block(group: ProcessGroup, calls: Sequence[Call]) -> None:
+    """Make calls the parts of one block, so that ranks are compared in all of it at its first op."""
+    if group.blocks is None:
+        from distdbg.check.blocks import Blocks
+
+        group.blocks = Blocks()
+    with suppress(UsageError):  # the op itself tells what is wrong with its arrays
+        group.blocks.mark(calls, group.size())
 
 
 def _is_p2p(first: Call, second: Call) -> bool:

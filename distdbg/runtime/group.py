@@ -24,6 +24,7 @@ from distdbg.runtime.work import Work
 from distdbg.runtime.world import World, current, current_world, not_initialized
 
 if TYPE_CHECKING:
+    from distdbg.check.blocks import Blocks
     from distdbg.runtime.coalescing import Collector
     from distdbg.runtime.lives import Life
     from distdbg.runtime.store import Store
@@ -106,6 +107,8 @@ class ProcessGroup(GroupMethods):
         #: How many monitored_barriers there were, and the first whose keys are still in the store.
         self.monitored_seq = 0
         self.monitored_kept = 1
+        #: The coalesced blocks it has run, made with the first.
+        self.blocks: Blocks | None = None
         self._engine: Engine | None = None
 
     @property

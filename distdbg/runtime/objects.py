@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from distdbg.errors import UsageError
 from distdbg.runtime import calls
+from distdbg.runtime.call import Call, Form
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
 from distdbg.runtime.p2p import P2POp, batch_isend_irecv, irecv, isend
 
@@ -29,14 +30,12 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Group = None) -> 
         return
     _check_length("all_gather_object", "object_list", object_list, pg.size())
     data = _to_bytes(obj)
-    sizes = _gather_sizes(pg, data)
+    sizes = _gather_sizes(pg, data, Form.ALL_GATHER_OBJECT)
     widest = int(sizes.max())
     gathered = np.empty((pg.size(), widest), np.uint8)
-    pg.run(
-        calls.all_gather_single(
-            pg.size(), pg.rank(), gathered, _padded(data, widest), None, "all_gather_object"
-        )
-    )
+    padded = _padded(data, widest)
+    call = calls.all_gather_single(pg.size(), pg.rank(), gathered, padded, None, "")
+    _run(pg, call, Form.ALL_GATHER_OBJECT)
     object_list[:] = [_from_bytes(gathered[r, : sizes[r]]) for r in range(pg.size())]
 
 
@@ -57,12 +56,13 @@ def gather_object(
     elif object_gather_list:
         raise UsageError("gather_object: object_gather_list was given, but this is not the root")
     data = _to_bytes(obj)
-    sizes = _gather_sizes(pg, data)
+    sizes = _gather_sizes(pg, data, Form.GATHER_OBJECT)
     widest = int(sizes.max())
     blocks: list[Bytes] | None = None
     if pg.rank() == root:
         blocks = list(np.empty((pg.size(), widest), np.uint8))
-    pg.run(calls.gather(pg.size(), pg.rank(), _padded(data, widest), blocks, root))
+    call = calls.gather(pg.size(), pg.rank(), _padded(data, widest), blocks, root)
+    _run(pg, call, Form.GATHER_OBJECT)
     if blocks is not None and object_gather_list is not None:
         object_gather_list[:] = [_from_bytes(b[:n]) for b, n in zip(blocks, sizes, strict=True)]
 
@@ -83,9 +83,9 @@ def broadcast_object_list(
     is_root = pg.rank() == root
     parts = [_to_bytes(item) for item in object_list] if is_root else []
     sizes = _sizes(parts) if is_root else np.empty(len(object_list), np.int64)
-    pg.run(calls.broadcast(pg.size(), sizes, root))
+    _run(pg, calls.broadcast(pg.size(), sizes, root), Form.BROADCAST_OBJECT_LIST)
     data = np.concatenate(parts) if is_root else np.empty(int(sizes.sum()), np.uint8)
-    pg.run(calls.broadcast(pg.size(), data, root))
+    _run(pg, calls.broadcast(pg.size(), data, root), Form.BROADCAST_OBJECT_LIST)
     if not is_root:
         object_list[:] = _cut(data, sizes)
 
@@ -112,11 +112,11 @@ def scatter_object_list(
         )
         parts = [_to_bytes(item) for item in scatter_object_input_list or ()]
         widths = _sizes(parts)
-    pg.run(calls.broadcast(size, widths, root))
+    _run(pg, calls.broadcast(size, widths, root), Form.SCATTER_OBJECT_LIST)
     widest = int(widths.max())
     mine = np.empty(widest, np.uint8)
     blocks = [_padded(part, widest) for part in parts] if rank == root else None
-    pg.run(calls.scatter(size, rank, mine, blocks, root))
+    _run(pg, calls.scatter(size, rank, mine, blocks, root), Form.SCATTER_OBJECT_LIST)
     scatter_object_output_list[0] = _from_bytes(mine[: widths[rank]])
 
 
@@ -139,7 +139,9 @@ def send_object_list(
         if use_batch:
             batch_isend_irecv([P2POp(isend, array, group=pg, group_peer=peer)])[0].wait()
         else:
-            pg.run(calls.send(pg.size(), array, peer, 0))
+            call = calls.send(pg.size(), array, peer, 0)
+            call.name = "send_object_list"
+            pg.run(call)
 
 
 def recv_object_list(
@@ -172,18 +174,24 @@ def _receive(pg: ProcessGroup, array: Sizes | Bytes, peer: int, use_batch: bool)
     if use_batch:
         batch_isend_irecv([P2POp(irecv, array, group=pg, group_peer=peer)])[0].wait()
         return peer
-    source = pg.run(calls.recv(pg.size(), array, peer, 0))
+    call = calls.recv(pg.size(), array, peer, 0)
+    call.name = "recv_object_list"
+    source = pg.run(call)
     return source if source >= 0 else peer
 
 
-def _gather_sizes(pg: ProcessGroup, data: Bytes) -> Sizes:
+def _gather_sizes(pg: ProcessGroup, data: Bytes, form: Form) -> Sizes:
     sizes = np.empty(pg.size(), np.int64)
-    pg.run(
-        calls.all_gather_single(
-            pg.size(), pg.rank(), sizes, _sizes([data]), None, "all_gather_object"
-        )
-    )
+    call = calls.all_gather_single(pg.size(), pg.rank(), sizes, _sizes([data]), None, "")
+    _run(pg, call, form)
     return sizes
+
+
+def _run(pg: ProcessGroup, call: Call, form: Form) -> None:
+    """Run one of the ops that a function is made of, under the function's name."""
+    call.name = form.label
+    call.add_extra(form)
+    pg.run(call)
 
 
 def _to_bytes(obj: Any) -> Bytes:

@@ -44,7 +44,7 @@ Enum checked(int value, int count) {
 CompiledPlan compile(const std::vector<StepTuple>& steps, const std::vector<CutTuple>& in_cuts,
                      const std::vector<CutTuple>& out_cuts, int reduce, int dtype,
                      std::uint64_t fingerprint, std::uint32_t size, std::uint64_t slot_nbytes,
-                     const nb::bytes& words, const Form& form) {
+                     const nb::bytes& words, const Form& form, bool goes_on) {
   auto plan = std::make_shared<Plan>();
   CompiledPlan compiled;
   for (const auto& [kind, peer, src, src_block, src_offset, dst, dst_block, dst_offset, nbytes] :
@@ -67,6 +67,7 @@ CompiledPlan compile(const std::vector<StepTuple>& steps, const std::vector<CutT
   plan->fingerprint = fingerprint;
   plan->words.assign(words.c_str(), words.size());
   plan->form = form;
+  plan->goes_on = goes_on;
   plan->finish(size, slot_nbytes);
   compiled.plan = std::move(plan);
   return compiled;
@@ -114,8 +115,6 @@ struct CallHandles {
   nb::handle outputs;
 };
 
-// The plans of a group, found again by what they depend on: the kind, op and root, and dtype and shape
-// of every array. Only calls with split sizes are not kept: those change with every call.
 struct StringHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const {
@@ -123,14 +122,18 @@ struct StringHash {
   }
 };
 
+// The plans of a group, found again by what they depend on: the kind, op and root, dtype and shape of
+// every array, and `extra` (distdbg/runtime/call.py). A negative one says not to keep the plan: calls
+// with split sizes, which change with every call.
 class Plans {
  public:
   const CompiledPlan& find(std::uint64_t code, const CallHandles& handles, nb::handle make,
-                           bool is_kept) {
-    if (!is_kept)
+                           std::int64_t extra) {
+    if (extra < 0)
       return last_ = nb::cast<CompiledPlan>(make(handles.call, handles.inputs, handles.outputs));
     key_.clear();
     key_.push_back(code);
+    key_.push_back(static_cast<std::uint64_t>(extra));
     add(handles.inputs);
     if (!handles.outputs.is(handles.inputs)) add(handles.outputs);
     const std::string_view key(reinterpret_cast<const char*>(key_.data()),
@@ -208,12 +211,12 @@ class GroupHandle {
   // `make(call, inputs, outputs)` compiles a Plan when this one was not seen before. Returns whether
   // an output is a stand-in whose `finish` must be called.
   bool run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
-           nb::handle call, nb::handle make, bool is_kept) {
+           nb::handle call, nb::handle make, std::int64_t extra) {
     started_ns_ = now_ns();
     const std::int64_t deadline_ns = started_ns_ + limit_ns;
     const CallHandles handles{call, inputs, outputs};
     // A copy, cheap for its one pointer: another thread may drop the plan from the cache.
-    const CompiledPlan compiled = plans_.find(code, handles, make, is_kept);
+    const CompiledPlan compiled = plans_.find(code, handles, make, extra);
     const Plan& plan = *compiled.plan;
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
@@ -245,11 +248,11 @@ class GroupHandle {
   }
 
   OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
-                   nb::handle call, nb::handle make, bool is_kept) {
+                   nb::handle call, nb::handle make, std::int64_t extra) {
     const std::int64_t started_ns = now_ns();
     const std::int64_t deadline_ns = started_ns + limit_ns;
     const CallHandles handles{call, inputs, outputs};
-    const CompiledPlan compiled = plans_.find(code, handles, make, is_kept);
+    const CompiledPlan compiled = plans_.find(code, handles, make, extra);
     const Plan& plan = *compiled.plan;
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
@@ -422,9 +425,9 @@ void bind_group(nb::module_& module) {
            [](CompiledPlan* self, const std::vector<StepTuple>& steps,
               const std::vector<CutTuple>& in_cuts, const std::vector<CutTuple>& out_cuts,
               int reduce, int dtype, std::uint64_t fingerprint, std::uint32_t size,
-              std::uint64_t slot_nbytes, const nb::bytes& words, const Form& form) {
+              std::uint64_t slot_nbytes, const nb::bytes& words, const Form& form, bool goes_on) {
              new (self) CompiledPlan(compile(steps, in_cuts, out_cuts, reduce, dtype, fingerprint,
-                                             size, slot_nbytes, words, form));
+                                             size, slot_nbytes, words, form, goes_on));
            });
 
   nb::class_<Op>(module, "Op", "An asynchronous collective.").def_prop_ro("done", [](const Op& op) {

@@ -70,6 +70,11 @@ class Group {
            RecordedOp& recorded);
   // Number of the next collective, as the callers issue them; `run` counts them as they run.
   std::uint64_t issue() { return issued_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  // An op that was issued and will not run; those behind it come one place earlier.
+  void skip(RecordedOp& recorded) {
+    issued_.fetch_sub(1, std::memory_order_relaxed);
+    if (recorder_) recorder_->ended(recorded, status_of(Fault::mismatch));
+  }
 
   // Before any op; ops of a group without one are not recorded.
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }

@@ -43,6 +43,7 @@ struct Plan {
   std::uint64_t fingerprint = 0;
   std::string words;  // of the call, for a mismatch: see call_words.hpp
   mutable Form form;  // protected by the recorder
+  bool goes_on = false;  // with the coalesced block of the op before: if that failed, so does this
   // Derived by `finish`.
   bool exchanges = false;
   bool is_large = false;  // see stream_nbytes

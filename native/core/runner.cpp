@@ -52,13 +52,20 @@ void Runner::work() {
     queue_.pop_front();
     lock.unlock();
     std::exception_ptr error;
+    // A block is a unit: where ranks differ in one of its ops, none runs the rest of it. They may have
+    // different numbers of ops left, so all stand at the same op again.
+    if (!entry.plan->goes_on) block_error_ = nullptr;
     try {
+      if (block_error_) {
+        group_.skip(entry.recorded);
+        std::rethrow_exception(block_error_);
+      }
       const Describe describe{[](void* words) { return static_cast<CallWords*>(words)->make(); },
                               &entry.words};
       group_.run(*entry.plan, describe, entry.inputs, entry.outputs,
                  Wait{entry.op->deadline_ns, nullptr}, true, entry.recorded);
     } catch (...) {
-      error = std::current_exception();
+      error = block_error_ = std::current_exception();
     }
     lock.lock();
     unfinished_.fetch_sub(1, std::memory_order_acq_rel);

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -49,6 +50,7 @@ class Runner {
   std::deque<Entry> queue_;
   bool is_stopping_ = false;
   std::atomic<std::uint64_t> unfinished_{0};
+  std::exception_ptr block_error_;  // of the block at hand; the thread's own
   std::thread thread_;
 };
 

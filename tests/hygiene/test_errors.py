@@ -28,6 +28,7 @@ def with_facts(cls: type[errors.DistError]) -> errors.DistError:
         "Iterable[int]": [0, 3],
         "Iterable[str]": ["key"],
         "Sequence[str]": ["more"],
+        "Sequence[Mapping[str, Any]]": [{"ranks": [0], "what": "float32[4]"}],
     }
     facts = {
         name: examples[str(parameter.annotation)]

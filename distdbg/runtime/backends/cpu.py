@@ -146,7 +146,7 @@ class CpuEngine:
                 self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s),
                 call,
                 self._plan_maker,
-                call.input_splits is None and call.output_splits is None,
+                call.extra,
             )
         except NativeError as error:
             self._fail(call, error, self._group.started_ns)
@@ -177,7 +177,7 @@ class CpuEngine:
                     limit_ns,
                     call,
                     self._plan_maker,
-                    call.input_splits is None and call.output_splits is None,
+                    call.extra,
                 )
         except NativeError as error:
             self._fail(call, error, started_ns)
@@ -264,6 +264,7 @@ class CpuEngine:
             self._topology.slot_nbytes,
             self._words(call, inputs, facts, in_cuts, out_cuts),
             self._form(call, inputs, outputs, facts),
+            call.part is not None and call.part.place > 0,
         )
 
     def _cuts(

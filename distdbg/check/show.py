@@ -1,0 +1,137 @@
+"""How the facts of a call look in a message: only those that differ, and never long.
+
+`float32[1024]`, `broadcast`, `op MAX`, `root 1`, `a block of 3`. Long shapes and lists keep their head
+and the first place that differs from what another side has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Facts = Mapping[str, Any]
+
+#: The order in which differences are told: what was called comes before how.
+ASPECTS = (
+    "kind",
+    "form",
+    "block",
+    "part",
+    "dtype",
+    "shape",
+    "counts",
+    "input",
+    "objects",
+    "op",
+    "root",
+)
+_SIZES = ("shape", "counts")
+_HEAD = 8
+
+
+def differing_aspects(all_facts: Sequence[Facts]) -> list[str]:
+    """The aspects in which these facts are not all alike."""
+    return [
+        aspect
+        for aspect in ASPECTS
+        if any(facts.get(aspect) != all_facts[0].get(aspect) for facts in all_facts)
+    ]
+
+
+def called(facts: Facts) -> str:
+    """What was called: the function, where the arrays alone do not tell, else the kind."""
+    return str(facts.get("form") or facts.get("kind", "?"))
+
+
+def show_side(facts: Facts, differing: Sequence[str], others: Sequence[Facts]) -> str:
+    """What one side has where it differs: 'float32[1024]', 'broadcast', 'op MAX root 1'."""
+    parts = []
+    if "kind" in differing or "form" in differing:
+        parts.append(called(facts))
+    if "block" in differing:
+        parts.append(show_block(facts))
+        return " ".join(parts)  # what this op of it is follows from that
+    if "objects" in differing and "objects" in facts:
+        parts.append(f"{facts['objects']} objects")
+    if {"dtype", *_SIZES} & set(differing) and "dtype" in facts:
+        parts.append(show_array(facts, others))
+    if "input" in differing:
+        parts.append(f"input [{show_sizes(facts['input'])}]" if "input" in facts else "blocks")
+    if "op" in differing:
+        parts.append(f"op {facts.get('op', 'none')}")
+    if "root" in differing:
+        parts.append(f"root {facts.get('root', 'none')}")
+    return " ".join(parts) or called(facts)
+
+
+def show_array(facts: Facts, others: Sequence[Facts] = ()) -> str:
+    """'float32[4,3]', 'float32 blocks of 1,2,4', or 'float32' where sizes are not compared."""
+    for name, form in (("shape", "[{}]"), ("counts", " blocks of {}")):
+        if name in facts:
+            rivals = [other[name] for other in others if name in other]
+            return f"{facts['dtype']}{form.format(show_sizes(facts[name], rivals))}"
+    return str(facts["dtype"])
+
+
+def show_sizes(sizes: Sequence[int], rivals: Sequence[Sequence[int]] = ()) -> str:
+    """'4,3'; of a long list the head, its length, and the first place where a rival differs."""
+    if len(sizes) <= _HEAD:
+        return ",".join(map(str, sizes))
+    places = [
+        at
+        for rival in rivals
+        for at in range(min(len(sizes), len(rival)))
+        if at >= _HEAD - 2 and sizes[at] != rival[at]
+    ]
+    head = ",".join(map(str, sizes[: _HEAD - 2]))
+    at = f"; {sizes[min(places)]} at {min(places)}" if places else ""
+    return f"{head},... {len(sizes)} in all{at}"
+
+
+def show_block(facts: Facts) -> str:
+    """'a block of 3', or 'no block'."""
+    contents = facts.get("block")
+    return "no block" if contents is None else f"a block of {len(contents)}"
+
+
+def show_contents(facts: Facts, others: Sequence[Facts]) -> str:
+    """The ops of a coalesced block, from the first that differs from another side's on."""
+    contents = facts.get("block")
+    if contents is None:
+        return f"one {called(facts)} alone"
+    lists = [other["block"] for other in others if other.get("block") is not None]
+    first = min((_first_difference(contents, rival) for rival in lists), default=0)
+    low = max(0, min(first, len(contents) - 1))
+    shown = ", ".join(contents[low : low + 3])
+    more = len(contents) - low - 3
+    until = low + min(3, len(contents) - low)
+    return f"{low + 1} to {until} of {len(contents)}: {shown}" + (", ..." if more > 0 else "")
+
+
+def content_text(facts: Facts) -> str:
+    """One op of a block, in words that are alike on all ranks: 'all_reduce float32[4] op SUM'."""
+    parts = [called(facts)]
+    if "dtype" in facts:
+        parts.append(show_all(facts))
+    if "input" in facts:
+        parts.append(f"input {facts['input']}")
+    if "op" in facts:
+        parts.append(f"op {facts['op']}")
+    if "root" in facts:
+        parts.append(f"root {facts['root']}")
+    return " ".join(parts)
+
+
+def show_all(facts: Facts) -> str:
+    """As show_array, with every size: what is compared must be whole."""
+    for name, form in (("shape", "[{}]"), ("counts", " blocks of {}")):
+        if name in facts:
+            return f"{facts['dtype']}{form.format(','.join(map(str, facts[name])))}"
+    return str(facts["dtype"])
+
+
+def _first_difference(ours: Sequence[str], theirs: Sequence[str]) -> int:
+    for at, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
+        if mine != other:
+            return at
+    return min(len(ours), len(theirs))

@@ -1,0 +1,35 @@
+"""Call sites as messages show them: as much of each path as tells the files apart.
+
+A description carries the whole path, 'runs/a/train.py:88 (step)'; one file shows as 'train.py:88
+(step)', and two files of one name as 'a/train.py:88 (step)' and 'b/train.py:88 (step)'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+UNKNOWN = "an unknown line"
+
+
+def shorten(sites: Iterable[str]) -> dict[str, str]:
+    """Map each site to a form that names its file unmistakably among these."""
+    split = {site: _split(site) for site in sites}
+    paths = {path for path, _ in split.values()}
+    names = {path: _name(path, paths) for path in paths}
+    return {site: names[path] + line for site, (path, line) in split.items()}
+
+
+def _split(site: str) -> tuple[str, str]:
+    """Part 'a/b.py:88 (step)' into 'a/b.py' and ':88 (step)'; a path may hold colons and blanks."""
+    bracket = site.rfind(" (")
+    colon = site.rfind(":", 0, bracket if bracket >= 0 else None)
+    return (site, "") if colon < 0 else (site[:colon], site[colon:])
+
+
+def _name(path: str, paths: Iterable[str]) -> str:
+    parts = path.split("/")
+    others = [other.split("/") for other in paths if other != path]
+    for count in range(1, len(parts) + 1):
+        if all(other[-count:] != parts[-count:] for other in others):
+            return "/".join(parts[-count:])
+    return path

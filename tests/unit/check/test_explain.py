@@ -1,0 +1,209 @@
+"""One error from the ranks' descriptions: majority and outliers, lines, and bounds on the text."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+from distdbg.check.explain import describe as describe_shape
+from distdbg.check.explain import explain_mismatch
+from distdbg.errors import MismatchError
+
+
+def describe(
+    facts: dict[str, Any],
+    function: str,
+    call_site: str,
+    sends: list[int] | None = None,
+    expects: list[int] | None = None,
+    previous: str | None = None,
+) -> bytes:
+    """As native code completes what all calls of one shape say."""
+    call = json.dumps({"call_site": call_site, "previous": previous})
+    return describe_shape(facts, function, sends, expects) + b", " + call.encode()[1:]
+
+
+def words(
+    kind: str = "all_reduce", line: int = 8, previous: str | None = None, **facts: Any
+) -> bytes:
+    facts = {"kind": kind, **facts}
+    if kind != "barrier":
+        facts.setdefault("dtype", "float32")
+        facts.setdefault("shape", [4])
+    return describe(
+        facts, facts.get("form", kind), f"/home/me/train.py:{line} (step)", previous=previous
+    )
+
+
+def explain(*descriptions: bytes, this_rank: int = 0) -> MismatchError:
+    return explain_mismatch(
+        descriptions, group="dp", seq=42, names=range(len(descriptions)), this_rank=this_rank
+    )
+
+
+def test_the_whole_text_of_an_outlier() -> None:
+    calls = [words(), words(), words(shape=[3], line=9), words()]
+    assert str(explain(*calls)) == (
+        "all_reduce #42 on group 'dp' differs between ranks: "
+        "float32[4] on ranks 0-1,3, float32[3] on rank 2\n"
+        "  ranks 0-1,3 called all_reduce at train.py:8 (step)\n"
+        "  rank 2 called all_reduce at train.py:9 (step)\n"
+        "  no data was exchanged; the group is still usable\n"
+        "  hint: look at what decides the size of the arrays on rank 2; "
+        "pad or drop a shorter last batch"
+    )
+
+
+def test_the_text_is_the_same_on_every_rank_but_for_the_line_about_this_rank() -> None:
+    calls = [words(), words(), words(shape=[3])]
+    texts = [str(explain(*calls, this_rank=rank)).splitlines() for rank in range(3)]
+    assert texts[0] == texts[1]
+    assert [line for line in texts[2] if "this rank" not in line] == texts[0]
+    assert "  this rank is the odd one out" in texts[2]
+
+
+def test_facts_are_on_the_error_and_survive_pickling() -> None:
+    error = explain(
+        words(), words(), words(shape=[3], line=9, previous="barrier #41 at a.py:1 (f)")
+    )
+    assert (error.kind, error.seq, error.group, error.ranks) == ("all_reduce", 42, "dp", [2])
+    assert [(side["what"], side["ranks"]) for side in error.sides] == [
+        ("float32[4]", [0, 1]),
+        ("float32[3]", [2]),
+    ]
+    assert error.sides[1]["sites"] == [
+        {"function": "all_reduce", "call_site": "train.py:9 (step)", "ranks": [2]}
+    ]
+    assert error.sides[1]["previous"] == [{"op": "barrier #41 at a.py:1 (f)", "ranks": [2]}]
+    assert pickle.loads(pickle.dumps(error)).sides == error.sides
+    assert json.loads(json.dumps(error.sides)) == error.sides
+
+
+def test_a_tie_has_no_odd_ranks_and_says_so() -> None:
+    error = explain(words(), words(shape=[3]))
+    assert error.ranks == [0, 1]
+    assert "no side has a majority" in str(error)
+    assert "odd" not in str(error)
+
+
+def test_two_equal_outliers_beside_a_majority_are_both_odd() -> None:
+    error = explain(words(), words(), words(shape=[3]), words(shape=[5]), this_rank=3)
+    assert error.ranks == [2, 3]
+    assert "this rank is one of the odd ones: 2-3" in str(error)
+
+
+def test_where_kinds_differ_the_op_before_is_told() -> None:
+    before = "all_reduce #41 at train.py:80 (step)"
+    error = explain(
+        words(previous=before),
+        words("barrier", previous="broadcast #41 at train.py:70 (step)"),
+        words(previous=before),
+    )
+    lines = str(error).splitlines()
+    assert lines[0] == (
+        "op #42 on group 'dp' differs between ranks: "
+        "all_reduce float32[4] on ranks 0,2, barrier on rank 1"
+    )
+    assert f"  before it, ranks 0,2 called {before}" in lines
+    assert "  before it, rank 1 called broadcast #41 at train.py:70 (step)" in lines
+
+
+def test_where_only_sizes_differ_the_op_before_is_left_out() -> None:
+    error = explain(words(previous="x"), words(shape=[3], previous="y"), words(previous="x"))
+    assert "before it" not in str(error)
+
+
+def test_an_object_form_is_called_by_its_name() -> None:
+    sizes = {"dtype": "int64", "shape": [1]}
+    error = explain(
+        words("all_gather", form="all_gather_object", **sizes),
+        words("all_gather", **sizes),
+        words("all_gather", form="all_gather_object", **sizes),
+    )
+    assert error.what.endswith("all_gather_object on ranks 0,2, all_gather on rank 1")
+    assert "rank 1 called all_gather at" in str(error)
+
+
+def test_object_lists_of_two_lengths_are_told_in_objects() -> None:
+    both = [words("broadcast", form="broadcast_object_list", objects=n) for n in (3, 3, 2)]
+    assert "broadcast_object_list #42" in explain(*both).what
+    assert explain(*both).what.endswith("3 objects on ranks 0-1, 2 objects on rank 2")
+
+
+def test_blocks_of_two_lengths_are_told_as_blocks() -> None:
+    one, two = ["all_reduce float32[4]"] * 3, ["all_reduce float32[4]"] * 2
+    error = explain(words(part=0, block=one), words(part=0, block=two), words(part=0, block=one))
+    assert error.what.endswith("a block of 3 on ranks 0,2, a block of 2 on rank 1")
+
+
+def test_the_first_op_in_which_blocks_differ_is_shown() -> None:
+    same = [f"all_reduce float32[{n}]" for n in range(100)]
+    other = [*same[:70], "all_reduce float32[999]", *same[71:]]
+    error = explain(*[words(part=0, block=block) for block in (same, same, other)])
+    assert "on ranks 0-1 a block of 100 (71 to 73 of 100: all_reduce float32[70]," in str(error)
+    assert "on rank 2 a block of 100 (71 to 73 of 100: all_reduce float32[999]," in str(error)
+
+
+def test_a_block_against_an_op_alone() -> None:
+    block = ["all_reduce float32[4]"] * 2
+    error = explain(words(), words(), words(part=0, block=block))
+    assert error.what.endswith("no block on ranks 0-1, a block of 2 on rank 2")
+
+
+def test_a_difference_deep_in_a_long_list_is_shown_with_its_place() -> None:
+    counts = list(range(300))
+    other = [*counts[:200], 7, *counts[201:]]
+    calls = [words("all_gather", counts=c, shape=None) for c in (counts, counts, other)]
+    stripped = [json.loads(call) for call in calls]
+    for call in stripped:
+        del call["facts"]["shape"]
+    what = explain(*[json.dumps(call).encode() for call in stripped]).what
+    assert "blocks of 0,1,2,3,4,5,... 300 in all; 200 at 200 on ranks 0-1" in what
+    assert "7 at 200 on rank 2" in what
+
+
+def test_the_text_is_bounded_whatever_the_ranks_call() -> None:
+    calls = [
+        describe(
+            {"kind": "all_reduce", "dtype": "float32", "shape": [rank] * 60},
+            "all_reduce",
+            f"/{'deep/' * 100}{rank}/train.py:{rank} (step)",
+        )
+        for rank in range(400)
+    ]
+    text = str(explain(*calls))
+    assert "and 396 other calls on 396 ranks" in text
+    assert len(text) < 1500
+    assert len(text.splitlines()[0]) < 400
+
+
+def test_many_lines_of_one_side_are_counted() -> None:
+    calls = [words(line=rank) for rank in range(20)] + [words(shape=[3])]
+    assert "ranks 3-19 called it at 17 more lines" in str(explain(*calls))
+
+
+def test_files_of_one_name_show_with_their_folders() -> None:
+    facts = {"kind": "all_reduce", "dtype": "float32", "shape": [4]}
+    a = describe(facts, "all_reduce", "/run/a/train.py:8 (f)")
+    b = describe({**facts, "shape": [3]}, "all_reduce", "/run/b/train.py:8 (f)")
+    text = str(explain(a, a, b))
+    assert "called all_reduce at a/train.py:8 (f)" in text
+    assert "called all_reduce at b/train.py:8 (f)" in text
+
+
+def test_splits_that_do_not_fit_are_told_pair_by_pair() -> None:
+    facts = {"kind": "all_to_all", "dtype": "float32"}
+    calls = [
+        describe(facts, "all_to_all_single", "/a/t.py:1 (f)", [1, 2], [1, 3]),
+        describe(facts, "all_to_all_single", "/a/t.py:1 (f)", [4, 1], [2, 1]),
+    ]
+    error = explain(*calls)
+    assert "rank 1 sends 4 elements to rank 0, which expects 3" in str(error)
+    assert error.ranks == [0, 1]
+
+
+def test_a_description_that_cannot_be_read_does_not_hide_the_others() -> None:
+    error = explain(words(), b"\xff{", words())
+    assert error.ranks == [1]
+    assert "rank 1 called an op at an unknown line" in str(error)

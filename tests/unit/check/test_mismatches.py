@@ -1,0 +1,141 @@
+"""Ranks that differ, for real: each learns who called what, no output is touched, the group goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.errors import MismatchError
+
+
+def errors_of(function: Callable[[int], Any], size: int = 3) -> list[MismatchError]:
+    """What each rank gets from a function that differs between ranks; then an op that all agree on."""
+
+    def run() -> MismatchError:
+        with pytest.raises(MismatchError) as caught:
+            function(dist.get_rank())
+        x = np.ones(1)
+        dist.all_reduce(x)
+        assert x[0] == size
+        return caught.value
+
+    return dist.run_threads(run, size, timeout_s=20.0)
+
+
+def all_say(errors: list[MismatchError], *words: str) -> None:
+    for error in errors:
+        for word in words:
+            assert word in str(error)
+    assert len({error.what for error in errors}) == 1
+
+
+def test_an_object_form_against_the_op_it_is_made_of() -> None:
+    def differ(rank: int) -> None:
+        if rank == 1:
+            sizes = [np.zeros(1, np.int64) for _ in range(3)]
+            dist.all_gather(sizes, np.zeros(1, np.int64))
+        else:
+            dist.all_gather_object([None] * 3, "x")
+
+    all_say(errors_of(differ), "all_gather_object on ranks 0,2, all_gather on rank 1")
+
+
+def test_two_object_forms_that_begin_alike() -> None:
+    def differ(rank: int) -> None:
+        if rank == 1:
+            dist.gather_object("x", dst=0)
+        else:
+            dist.all_gather_object([None] * 3, "x")
+
+    all_say(errors_of(differ), "all_gather_object on ranks 0,2, gather_object on rank 1")
+
+
+def test_object_lists_of_two_lengths() -> None:
+    def differ(rank: int) -> None:
+        dist.broadcast_object_list([rank] * (2 if rank == 2 else 3), src=0)
+
+    errors = errors_of(differ)
+    all_say(errors, "broadcast_object_list #1", "3 objects on ranks 0-1, 2 objects on rank 2")
+    assert errors[0].ranks == [2]
+
+
+def test_names_of_one_op_mix() -> None:
+    def mix() -> float:
+        x, out = np.ones(2), np.zeros(4)
+        if dist.get_rank() == 0:
+            dist.all_gather_single(out, x)
+        else:
+            dist.all_gather_into_tensor(out, x)
+        return float(out.sum())
+
+    assert dist.run_threads(mix, 2) == [4.0, 4.0]
+
+
+def reduce_block(*counts: int) -> list[np.ndarray[Any, Any]]:
+    arrays = [np.ones(count) for count in counts]
+    dist.all_reduce_coalesced(arrays)
+    return arrays
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("odd", [(4, 5), (4, 5, 6, 7), (4,), (5, 4, 6), (4, 5, 7)])
+def test_blocks_that_differ_anywhere_are_refused_at_their_first_op(
+    odd: tuple[int, ...], size: int
+) -> None:
+    kept: dict[int, list[np.ndarray[Any, Any]]] = {}
+
+    def differ(rank: int) -> None:
+        kept[rank] = arrays = [np.ones(n) for n in (odd if rank == 1 else (4, 5, 6))]
+        dist.all_reduce_coalesced(arrays)
+
+    errors = errors_of(differ, size)
+    all_say(errors, "#1 on", "a block of 3 on rank")
+    assert all((x == 1).all() for arrays in kept.values() for x in arrays)
+
+
+def test_the_op_after_a_refused_block_is_no_part_of_it() -> None:
+    def differ(rank: int) -> None:
+        try:
+            reduce_block(4, 5, 6 + rank)
+        finally:
+            assert [x.sum() for x in reduce_block(2, 3)] == [4.0, 6.0]
+
+    errors_of(differ, 2)
+
+
+def test_a_block_of_one_is_the_op_alone() -> None:
+    def mix() -> float:
+        x = np.ones(2)
+        if dist.get_rank() == 0:
+            dist.all_reduce_coalesced([x])
+        else:
+            dist.all_reduce(x)
+        return float(x[0])
+
+    assert dist.run_threads(mix, 2) == [2.0, 2.0]
+
+
+def test_equal_blocks_over_and_over() -> None:
+    def many() -> list[float]:
+        return [float(sum(x.sum() for x in reduce_block(k % 3 + 1, 2, 3))) for k in range(30)]
+
+    assert dist.run_threads(many, 2) == [[(k % 3 + 6) * 2.0 for k in range(30)]] * 2
+
+
+def test_premul_sum_against_sum() -> None:
+    def differ(rank: int) -> None:
+        op = dist.make_premul_sum(0.5) if rank == 1 else dist.ReduceOp.SUM
+        dist.all_reduce(np.ones(3), op)
+
+    # Both before and after the other was seen: plans are kept.
+    def again(rank: int) -> None:
+        dist.all_reduce(np.ones(3), dist.make_premul_sum(0.5 + rank))
+        dist.all_reduce(np.ones(3))
+        differ(rank)
+
+    all_say(errors_of(differ), "op SUM on ranks 0,2, op PREMUL_SUM on rank 1")
+    all_say(errors_of(again), "op SUM on ranks 0,2, op PREMUL_SUM on rank 1")
