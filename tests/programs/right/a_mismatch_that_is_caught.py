@@ -1,7 +1,8 @@
 """A probe that all ranks expect to fail: they catch the error and go on with the same group."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

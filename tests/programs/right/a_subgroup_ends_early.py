@@ -1,9 +1,12 @@
-"""Rank 2 has done its part in a subgroup and destroys it; the other members have too, only later; the world goes on."""
+"""Rank 2 has done its part in a subgroup and destroys it; the other members have too, only later;
+the world goes on.
+"""
 
 import time
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

@@ -1,7 +1,10 @@
-"""Rank 1 keeps its matrix transposed; the elements belong together all the same, and the sum is right."""
+"""Rank 1 keeps its matrix transposed; the elements belong together all the same, and the sum is
+right.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 2, "outcome": "silent"}
 

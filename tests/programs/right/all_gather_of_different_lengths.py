@@ -1,9 +1,11 @@
-"""Each rank brings as many rows as it has: a list all_gather may be uneven, where all ranks know the sizes."""
+"""Each rank brings as many rows as it has: a list all_gather may be uneven, where all ranks know
+the sizes.
+"""
 
-import distdbg as dist
 import numpy as np
 
-# torch gloo: refused, "tensors must have identical size" in some versions, so not compared
+import distdbg as dist
+
 TRUTH = {"ranks": 3, "outcome": "silent"}
 
 

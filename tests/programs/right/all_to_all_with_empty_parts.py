@@ -1,7 +1,8 @@
 """A mixture of experts: tokens go to their expert, and some ranks have none for some expert."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

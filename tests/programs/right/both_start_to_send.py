@@ -1,7 +1,8 @@
 """Both ranks start to send before they receive: with isend nobody waits."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 2, "outcome": "silent"}
 

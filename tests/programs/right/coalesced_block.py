@@ -1,7 +1,8 @@
 """Parameters broadcast in one coalesced call, gradients reduced in another."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

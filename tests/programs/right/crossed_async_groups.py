@@ -1,7 +1,10 @@
-"""Two groups of all ranks, used asynchronously in another order by rank 1: legal, as each group has its own order."""
+"""Two groups of all ranks, used asynchronously in another order by rank 1: legal, as each group
+has its own order.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

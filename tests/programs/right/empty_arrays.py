@@ -1,7 +1,8 @@
 """A rank without data still takes part, with arrays of no elements."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 2, "outcome": "silent"}
 

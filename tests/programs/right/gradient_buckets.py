@@ -1,7 +1,10 @@
-"""Gradients reduced in buckets while the backward pass goes on; each bucket is awaited only when it is used."""
+"""Gradients reduced in buckets while the backward pass goes on; each bucket is awaited only when
+it is used.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

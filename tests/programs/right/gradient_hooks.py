@@ -1,7 +1,10 @@
-"""What data-parallel training does: hooks reduce each gradient as soon as it is there, and all are awaited at the end."""
+"""What data-parallel training does: hooks reduce each gradient as soon as it is there, and all
+are awaited at the end.
+"""
+
+import torch
 
 import distdbg as dist
-import torch
 
 TRUTH = {"ranks": 2, "outcome": "silent", "torch": "needs"}
 

@@ -1,7 +1,8 @@
 """A group per phase, made, used and destroyed, over and over."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

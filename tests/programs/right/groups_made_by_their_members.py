@@ -1,7 +1,10 @@
-"""Only the members make their group (use_local_synchronization): rank 3 makes none, rank 1 makes two."""
+"""Only the members make their group (use_local_synchronization): rank 3 makes none, rank 1 makes
+two.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 4, "outcome": "silent"}
 

@@ -1,7 +1,10 @@
-"""Two groups reduce slices of one array: views with an offset, different ones on different ranks."""
+"""Two groups reduce slices of one array: views with an offset, different ones on
+different ranks.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 4, "outcome": "silent"}
 

@@ -1,9 +1,12 @@
-"""The script ends without destroy_process_group, as most do, and rank 2 ends before the others talk on."""
+"""The script ends without destroy_process_group, as most do, and rank 2 ends before the others
+talk on.
+"""
 
 import time
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

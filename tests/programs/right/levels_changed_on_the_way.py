@@ -1,7 +1,8 @@
 """Ranks switch the debug level at different ops; the ops themselves are the same."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 # in torch the level of a group is fixed when it is made
 TRUTH = {"ranks": 2, "outcome": "silent"}

@@ -1,7 +1,8 @@
 """Only the root has a list in scatter and gather; the others pass None."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

@@ -1,4 +1,6 @@
-"""A tree of messages, by objects and by arrays, under a barrier that everybody reaches at another time."""
+"""A tree of messages, by objects and by arrays, under a barrier that everybody reaches at another
+time.
+"""
 
 import distdbg as dist
 

@@ -1,9 +1,12 @@
-"""A monitored barrier while reductions are in flight: it has its own way and disturbs none of them."""
+"""A monitored barrier while reductions are in flight: it has its own way and disturbs none of
+them.
+"""
 
 from datetime import timedelta
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

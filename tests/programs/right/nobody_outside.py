@@ -1,7 +1,8 @@
 """Ranks that are not in a group get a placeholder for it and do other things in the meantime."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

@@ -1,7 +1,10 @@
-"""Ranks have different numbers of batches and go on with empty ones until nobody has any: the loop is decided together."""
+"""Ranks have different numbers of batches and go on with empty ones until nobody has any: the
+loop is decided together.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

@@ -1,7 +1,10 @@
-"""Each side of an if calls the same op from a line of its own: the lines differ, the op does not."""
+"""Each side of an if calls the same op from a line of its own: the lines differ, the op
+does not.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

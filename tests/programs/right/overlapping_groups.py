@@ -1,7 +1,10 @@
-"""A chain of overlapping pairs; each rank uses its two pairs in the order of the chain, so no two ranks have the same program."""
+"""A chain of overlapping pairs; each rank uses its two pairs in the order of the chain, so no two
+ranks have the same program.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 4, "outcome": "silent"}
 

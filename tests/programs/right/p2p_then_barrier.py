@@ -1,7 +1,10 @@
-"""Ranks 0 and 1 exchange a message of their own before a barrier of all: messages are not counted as ops of the group."""
+"""Ranks 0 and 1 exchange a message of their own before a barrier of all: messages are not counted
+as ops of the group.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

@@ -1,7 +1,10 @@
-"""A pipeline: the first stage only sends, the last only receives, the middle does both; message counts differ."""
+"""A pipeline: the first stage only sends, the last only receives, the middle does both; message
+counts differ.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

@@ -1,7 +1,10 @@
-"""Rank 0 alone has a logger, with a group of one rank and messages to itself that nobody else takes part in."""
+"""Rank 0 alone has a logger, with a group of one rank and messages to itself that nobody else
+takes part in.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 2, "outcome": "silent"}
 

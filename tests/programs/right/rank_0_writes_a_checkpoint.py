@@ -1,9 +1,12 @@
-"""Rank 0 writes a checkpoint for a while and the others wait in the barrier after it: late, but all arrive."""
+"""Rank 0 writes a checkpoint for a while and the others wait in the barrier after it: late, but
+all arrive.
+"""
 
 import time
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

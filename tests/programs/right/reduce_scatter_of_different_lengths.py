@@ -1,7 +1,8 @@
 """Shards of a vector that does not divide evenly: the last rank's shard is shorter on all ranks."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

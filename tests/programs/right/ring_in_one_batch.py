@@ -1,7 +1,10 @@
-"""Each rank sends to the right and receives from the left in one batch: everybody sends first, nobody waits for it."""
+"""Each rank sends to the right and receives from the left in one batch: everybody sends first,
+nobody waits for it.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 4, "outcome": "silent"}
 

@@ -1,7 +1,10 @@
-"""Each rank broadcasts its shard in turn, and collects a reduction in turn: the root changes from op to op."""
+"""Each rank broadcasts its shard in turn, and collects a reduction in turn: the root changes from
+op to op.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 4, "outcome": "silent"}
 

@@ -1,7 +1,8 @@
 """The job destroys its groups and initializes again, as a notebook or a test suite does."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 # torch's ranks cannot meet again on the port of env:// at once
 TRUTH = {"ranks": 2, "outcome": "silent", "torch": False}

@@ -1,7 +1,8 @@
 """The receiver takes the messages in the opposite order of the sender; tags keep them apart."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 2, "outcome": "silent"}
 

@@ -1,7 +1,10 @@
-"""Rows and columns of a mesh: every rank is in one of each, and rows are used more often than columns."""
+"""Rows and columns of a mesh: every rank is in one of each, and rows are used more often than
+columns.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {"ranks": 4, "outcome": "silent"}
 

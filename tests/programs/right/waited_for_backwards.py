@@ -1,7 +1,8 @@
 """Works are waited for in another order than they were started, and another one on each rank."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 3, "outcome": "silent"}
 

@@ -1,7 +1,8 @@
 """A rank that collects results takes them from whoever is ready: another order in every run."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {"ranks": 4, "outcome": "silent"}
 

@@ -9,9 +9,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
@@ -30,16 +30,20 @@ def run_programs(
     truths: Iterable[Truth],
     *,
     subject: str = "distdbg",
+    modules: Sequence[str] = (),
     limit_s: float = 12.0,
     side_by_side: int = 4,
     env: dict[str, str] | None = None,
     on_result: Callable[[Truth, list[Result]], None] = lambda truth, results: None,
 ) -> dict[str, list[Result]]:
-    """Run each program on fresh ranks; the results of its ranks by the program's name."""
+    """Run each program on fresh ranks; the results of its ranks by the program's name.
+
+    `modules` are imported before the ranks are forked, besides the library itself.
+    """
     todo = list(truths)
     outcomes: dict[str, list[Result]] = {}
     idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
-    with _zygotes(subject, min(side_by_side, len(todo))) as zygotes:
+    with _zygotes([subject, *modules], min(side_by_side, len(todo))) as zygotes:
         for zygote in zygotes:
             idle.put(zygote)
 
@@ -86,7 +90,7 @@ def _run_one(
 
 
 @contextmanager
-def _zygotes(subject: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+def _zygotes(words: Sequence[str], count: int) -> Iterator[list[subprocess.Popen[str]]]:
     environ = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
     paths = [str(FOLDER), str(FOLDER.parent.parent), environ.get("PYTHONPATH", "")]
     environ |= {
@@ -100,7 +104,7 @@ def _zygotes(subject: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
         for _ in range(count):
             zygotes.append(
                 subprocess.Popen(
-                    [sys.executable, str(ZYGOTE), subject],
+                    [sys.executable, str(ZYGOTE), *words],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,
@@ -118,10 +122,8 @@ def _zygotes(subject: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
 
 def _close(pipe: IO[str] | None) -> None:
     if pipe is not None:
-        try:
+        with suppress(BrokenPipeError):  # what was left to flush has no reader
             pipe.close()
-        except BrokenPipeError:
-            pass
 
 
 def _free_port() -> int:

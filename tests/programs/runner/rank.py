@@ -87,7 +87,9 @@ def _redirect(path: Path, descriptor: int) -> None:
 
 
 def _line(error: BaseException, path: str) -> int | None:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path
+    ]
     return frames[-1].lineno if frames else None
 
 

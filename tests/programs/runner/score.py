@@ -127,7 +127,7 @@ def _score_lines(truth: Truth, text: str) -> list[str]:
     complaints += [
         f"does not name line {line} of the op before"
         for line in truth.previous_lines
-        if f"{truth.path.name}:{line}" not in text
+        if not re.search(rf"before it, .* {re.escape(truth.path.name)}:{line} ", text)
     ]
     return complaints
 
@@ -140,7 +140,9 @@ def _score_timeout(truth: Truth, rank: int, report: dict[str, Any]) -> list[str]
         complaints.append(f"misses ranks {error['facts']['missing']}, not {list(expected)}")
     complaints += _score_places(truth, expected or (), error["text"])
     complaints += [
-        f"does not say {word!r}: {error['first']}" for word in truth.says if word not in error["text"]
+        f"does not say {word!r}: {error['first']}"
+        for word in truth.says
+        if word not in error["text"]
     ]
     return complaints
 

@@ -95,7 +95,7 @@ def read_truth(path: Path) -> Truth:
     sites = _sites(marks, size, odd)
     return Truth(
         path=path,
-        about=ast.get_docstring(tree) or "",
+        about=" ".join((ast.get_docstring(tree) or "").split()),
         ranks=size,
         outcome=outcome,
         op=facts.get("op", ""),

@@ -1,6 +1,6 @@
 """A process with the library imported, that forks the ranks of one program after the other.
 
-    python zygote.py distdbg|torch      orders and answers are lines of JSON
+    python zygote.py distdbg|torch [MODULE ...]      orders and answers are lines of JSON
 
 Every rank is a process of its own, so it can be killed and its exit code means something, and yet
 starts in milliseconds: importing torch takes seconds. Nothing of the library was used before the
@@ -28,10 +28,10 @@ _STACKS_S = 0.3
 _PR_SET_PDEATHSIG = 1
 
 
-def main(subject: str) -> None:
+def main(subject: str, *modules: str) -> None:
     """Carry out orders until the end of stdin. A forked rank leaves by an exception or exit."""
     _die_with_parent()
-    _preload(subject)
+    _preload(subject, modules)
     answers = os.fdopen(os.dup(1), "w")
     orders = os.fdopen(os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -84,8 +84,9 @@ def _collect(order: dict[str, Any], pids: list[int]) -> list[dict[str, Any]]:
     return results
 
 
-def _preload(subject: str) -> None:
-    importlib.import_module("numpy")
+def _preload(subject: str, modules: tuple[str, ...]) -> None:
+    for name in ("numpy", *modules):
+        importlib.import_module(name)
     if subject == "torch":
         importlib.import_module("torch").set_num_threads(1)
         importlib.import_module("torch.nn.parallel")
@@ -102,4 +103,4 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,7 +1,10 @@
-"""Rank 1 reduces a transposed view. The sum is right, since elements are matched by index; but another line made it, which is suspicious."""
+"""Rank 1 reduces a transposed view. The sum is right, since elements are matched by index; but
+another line made it, which is suspicious.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """Rank 0 believes that rank 2 has 3 rows; rank 2 and the others know of 2."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """Rank 3 of 4 has a longer embedding than the others have room for."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 4,

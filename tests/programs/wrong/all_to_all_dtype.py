@@ -1,7 +1,8 @@
 """Rank 1 exchanges float64 tokens, the others float32."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

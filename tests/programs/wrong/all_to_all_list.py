@@ -1,7 +1,8 @@
 """Rank 2 expects a longer block from rank 0 than rank 0 has for it."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

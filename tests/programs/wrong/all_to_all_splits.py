@@ -1,7 +1,8 @@
 """Rank 0 sends rank 1 a row more than rank 1 expects."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 2,

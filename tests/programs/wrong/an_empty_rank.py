@@ -1,7 +1,8 @@
 """Rank 2 got no files and reduces an empty array."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

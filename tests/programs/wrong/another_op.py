@@ -1,7 +1,8 @@
 """Rank 1 broadcasts where the others reduce."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,9 +1,12 @@
-"""Rank 0 uses group A and then B, rank 1 first B: a deadlock over two groups, each right in itself."""
+"""Rank 0 uses group A and then B, rank 1 first B: a deadlock over two groups, each right in
+itself.
+"""
 
 from datetime import timedelta
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 2,

@@ -1,7 +1,10 @@
-"""Rank 1 was started with an older tokenizer: its embedding has fewer rows than the one it receives."""
+"""Rank 1 was started with an older tokenizer: its embedding has fewer rows than the one it
+receives.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """At level INFO nobody waits for the comparison, and yet all are told."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """Rank 1 has no data and waits in a barrier, while the others reduce."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """Rank 1 believes that it is the source of the weights."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

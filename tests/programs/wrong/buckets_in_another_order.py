@@ -1,7 +1,8 @@
 """Rank 1 registered its parameters in reverse, so its gradient buckets come in another order."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

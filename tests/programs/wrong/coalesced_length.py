@@ -1,7 +1,8 @@
 """Rank 1 has frozen a layer, so it reduces two gradients where the others reduce three."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """Rank 1's second parameter has another length, in one coalesced reduction."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

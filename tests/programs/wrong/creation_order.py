@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

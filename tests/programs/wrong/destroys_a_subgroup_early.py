@@ -1,7 +1,8 @@
 """Rank 2 destroys a subgroup that the others use once more."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """Rank 1 destroys its groups after training; the others still want to gather results from it."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

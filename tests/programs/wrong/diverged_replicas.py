@@ -1,7 +1,10 @@
-"""Rank 1 has forgotten to load the checkpoint: its replica is another one, which nothing notices unless it is asked for."""
+"""Rank 1 has forgotten to load the checkpoint: its replica is another one, which nothing notices
+unless it is asked for.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {
     "ranks": 3,

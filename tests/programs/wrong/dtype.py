@@ -1,7 +1,8 @@
 """Rank 0 counts its tokens in integers, the others in floats."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """The configuration of rank 2's machine asks for float64; a checkpoint is broadcast into it."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

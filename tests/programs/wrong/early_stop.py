@@ -1,7 +1,8 @@
 """Rank 1 stops early by its own loss and breaks out of the loop; the others go on."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """Each rank passes its own number as the source: no two agree."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

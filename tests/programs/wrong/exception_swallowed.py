@@ -1,7 +1,8 @@
 """Rank 1 fails in a step, logs that and goes on; it has missed an op."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """Rank 1 flattens the matrix before it is reduced: as many elements, another shape."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

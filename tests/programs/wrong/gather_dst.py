@@ -1,7 +1,8 @@
 """Rank 1 gathers the results for itself, the others send theirs to rank 0."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,9 +1,12 @@
-"""Rank 1 forgets group= and reduces over the world, where nobody else is; the others wait in the subgroup."""
+"""Rank 1 forgets group= and reduces over the world, where nobody else is; the others wait in the
+subgroup.
+"""
 
 from datetime import timedelta
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 2,

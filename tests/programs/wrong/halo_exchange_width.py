@@ -1,7 +1,10 @@
-"""Neighbours exchange their borders asynchronously; rank 1 keeps a wider halo than its neighbour's border."""
+"""Neighbours exchange their borders asynchronously; rank 1 keeps a wider halo than its
+neighbour's border.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {
     "ranks": 2,

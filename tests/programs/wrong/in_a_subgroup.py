@@ -1,7 +1,8 @@
 """The mismatch is in a group of ranks 1 to 3; its ranks are called by their numbers in the job."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 4,

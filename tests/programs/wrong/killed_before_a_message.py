@@ -3,8 +3,9 @@
 import os
 import signal
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 2,

@@ -1,7 +1,8 @@
 """Rank 1 waits for a message that rank 0 never sends: it has done all it does and returned."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 2,

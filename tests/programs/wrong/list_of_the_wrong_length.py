@@ -1,7 +1,10 @@
-"""Rank 1 passes a list of two places to all_gather in a job of three ranks: its own mistake, and it leaves."""
+"""Rank 1 passes a list of two places to all_gather in a job of three ranks: its own mistake, and
+it leaves.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {
     "ranks": 3,

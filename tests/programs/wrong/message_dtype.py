@@ -1,7 +1,8 @@
 """Rank 0 sends floats, rank 1 reads the same bits as integers."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 2,

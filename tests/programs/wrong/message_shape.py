@@ -1,7 +1,8 @@
 """Rank 0 sends four numbers, rank 1 has room for three."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 2,

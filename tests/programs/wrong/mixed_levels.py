@@ -1,7 +1,8 @@
 """Every rank runs at another debug level; one that checks is enough for all."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

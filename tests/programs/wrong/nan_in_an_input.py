@@ -1,7 +1,8 @@
 """Rank 2's loss is not a number; the reduction would spread it to all ranks."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """The root has no list to scatter: its own mistake, and the others are told that it left."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,10 @@
-"""An asynchronous reduction differs; the error comes out where its Work is waited for, and names the call."""
+"""An asynchronous reduction differs; the error comes out where its Work is waited for, and names
+the call.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """Rank 1 makes its array without a dtype, which is float64 in NumPy."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 2,

@@ -1,7 +1,8 @@
 """Rank 0 gathers its metrics as an object, the others as an array of one number."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,10 @@
-"""Rank 0's share of the data has one batch more: it reduces a gradient, the others already validate."""
+"""Rank 0's share of the data has one batch more: it reduces a gradient, the others already
+validate.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {
     "ranks": 3,

@@ -1,9 +1,12 @@
-"""Only its members call new_group (without use_local_synchronization); rank 2 does not, so its next group is another."""
+"""Only its members call new_group (without use_local_synchronization); rank 2 does not, so its
+next group is another.
+"""
 
 from datetime import timedelta
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

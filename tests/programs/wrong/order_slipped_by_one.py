@@ -1,7 +1,8 @@
 """Rank 2 logs one value more than the others, so all that follows is one op late on it."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

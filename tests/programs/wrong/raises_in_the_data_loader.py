@@ -1,7 +1,8 @@
 """An exception in rank 2's data loader ends it; the others wait in the reduction of that step."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,4 +1,6 @@
-"""Rank 0 writes a checkpoint for longer than the timeout: the late rank is the one that others ask."""
+"""Rank 0 writes a checkpoint for longer than the timeout: the late rank is the one that others
+ask.
+"""
 
 import time
 from datetime import timedelta

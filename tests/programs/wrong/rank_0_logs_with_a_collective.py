@@ -1,7 +1,8 @@
 """Only rank 0 logs, but its log line gathers the losses of all ranks."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -3,8 +3,9 @@
 import time
 from datetime import timedelta
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

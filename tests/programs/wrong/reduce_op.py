@@ -1,7 +1,8 @@
 """Rank 2 takes the maximum of the losses, the others their sum."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

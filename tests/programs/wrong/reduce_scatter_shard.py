@@ -1,7 +1,8 @@
 """Rank 1 pads the gradient to a multiple of 4, the others to a multiple of 3."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

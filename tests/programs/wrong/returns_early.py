@@ -1,7 +1,8 @@
 """Rank 1 finds nothing to do and returns from main; the others wait for it in a reduction."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """Rank 0 gives out the work, but rank 2 waits for rank 1 to do it."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """The last batch of rank 2 is shorter, so its activations are too."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """Rank 1 skips the reduction of a step with a bad loss, and from then on is one op ahead."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,10 @@
-"""The state of a sharded model is gathered inside `if rank == 0`: the others are in the barrier behind it."""
+"""The state of a sharded model is gathered inside `if rank == 0`: the others are in the barrier
+behind it.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {
     "ranks": 2,

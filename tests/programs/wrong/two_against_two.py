@@ -1,7 +1,8 @@
 """Two ranks follow one version of the script, two another: nobody is odd, both sides are named."""
 
-import distdbg as dist
 import numpy as np
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 4,

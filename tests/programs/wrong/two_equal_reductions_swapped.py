@@ -1,7 +1,10 @@
-"""Rank 1 reduces the loss before the accuracy: both fit, so the results are swapped without an error. Said as a suspicion."""
+"""Rank 1 reduces the loss before the accuracy: both fit, so the results are swapped without an
+error. Said as a suspicion.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {
     "ranks": 3,

@@ -1,7 +1,8 @@
 """A branch of the model is not used on rank 1, so its gradient hook never fires there."""
 
-import distdbg as dist
 import torch
+
+import distdbg as dist
 
 TRUTH = {
     "ranks": 2,

@@ -1,7 +1,10 @@
-"""Rank 2's batch uses no images, so one layer has no gradient there and its reduction is left out."""
+"""Rank 2's batch uses no images, so one layer has no gradient there and its reduction is left
+out.
+"""
+
+import numpy as np
 
 import distdbg as dist
-import numpy as np
 
 TRUTH = {
     "ranks": 3,
