@@ -1,0 +1,23 @@
+"""Rank 0 sends four numbers, rank 1 has room for three."""
+
+import numpy as np
+
+import distdbg as dist
+
+TRUTH = {
+    "ranks": 2,
+    "outcome": "MismatchError",
+    "says": ["rank 0 sent 4 float32", "rank 1 expects 3 float32"],
+}
+
+
+def main():
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        dist.send(np.ones(4, np.float32), 1)  # <- rank 0
+    else:
+        dist.recv(np.zeros(3, np.float32), 0)  # <- rank 1
+    dist.destroy_process_group()
+
+
+main()
