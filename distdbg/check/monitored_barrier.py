@@ -38,7 +38,7 @@ from distdbg.errors import (
     format_ranks,
 )
 from distdbg.runtime.group import Group, ProcessGroup, resolve
-from distdbg.runtime.options import seconds_or_none
+from distdbg.runtime.options import Timeout, seconds_or_none
 
 _log = get_logger("check")
 
@@ -56,7 +56,7 @@ _ENDING_S = 0.3
 
 
 def monitored_barrier(
-    group: Group = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    group: Group = None, timeout: Timeout = None, wait_all_ranks: bool = False
 ) -> None:
     """Wait for all ranks; OpTimeout on every rank names those that did not come.
 
