@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,11 +49,11 @@ def messages(caplog: pytest.LogCaptureFixture, part: str) -> list[str]:
     return [r.getMessage() for r in caplog.records if part in r.getMessage()]
 
 
-def run_program(**variables: str) -> list[str]:
+def run_program(folder: Path, **variables: str) -> list[str]:
     environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={**environ, **variables},
+        env={**environ, "DISTDBG_RUN_DIR": str(folder), **variables},
         capture_output=True,
         text=True,
         timeout=60,
@@ -62,12 +63,12 @@ def run_program(**variables: str) -> list[str]:
     return done.stderr.splitlines()
 
 
-def test_without_a_variable_the_log_is_pythons() -> None:
-    assert run_program() == ["seen"]
+def test_without_a_variable_the_log_is_pythons(tmp_path: Path) -> None:
+    assert run_program(tmp_path) == ["seen"]
 
 
-def test_at_trace_each_op_is_two_lines_on_stderr() -> None:
-    lines = run_program(DISTDBG_LOG_LEVEL="info", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+def test_at_trace_each_op_is_two_lines_on_stderr(tmp_path: Path) -> None:
+    lines = run_program(tmp_path, DISTDBG_LOG_LEVEL="info", TORCH_DISTRIBUTED_DEBUG="DETAIL")
     assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3} [A-Z]+ ", line) for line in lines)
     texts = [line.split(" ", 1)[1] for line in lines]
     assert texts[0].startswith("INFO [rank 0] group 'world' made: ranks 0, this is number 0 of 1")
@@ -77,8 +78,8 @@ def test_at_trace_each_op_is_two_lines_on_stderr() -> None:
     assert texts[3:] == ["WARNING seen", "INFO [rank 0] group 'world' destroyed"]
 
 
-def test_a_bad_value_of_torchs_variable_is_said_and_does_no_harm() -> None:
-    lines = run_program(TORCH_CPP_LOG_LEVEL="loud")
+def test_a_bad_value_of_torchs_variable_is_said_and_does_no_harm(tmp_path: Path) -> None:
+    lines = run_program(tmp_path, TORCH_CPP_LOG_LEVEL="loud")
     assert len(lines) == 2
     assert "TORCH_CPP_LOG_LEVEL='loud' is not valid" in lines[0]
 
