@@ -31,7 +31,7 @@ def end_of(group: ProcessGroup, group_rank: int) -> str | None:
 
 def recorded(group: ProcessGroup, group_rank: int) -> str | None:
     """Return what a rank's record says of its last op."""
-    folder = getattr(group.world, "run_folder", None)
+    folder = group.world.run_folder
     if folder is None:
         return None
     try:

@@ -62,14 +62,18 @@ def apply_level(group: ProcessGroup) -> None:
 
 
 def _change(world: World, level: DebugLevel, *, is_chosen: bool) -> None:
-    before = level_of(world)
+    before = world.debug_level  # None: not asked so far, and what the environment says is past
     world.debug_level = level
     world.is_level_chosen = is_chosen
     logs.configure(level if is_chosen else None)
     for group in list(world.groups.values()):
         apply_level(group)
     if level is not before:
-        _log.info("the debug level is %s now; it was %s", level.name, before.name)
+        _log.info(
+            "the debug level is %s now; it was %s",
+            level.name,
+            "not read yet" if before is None else before.name,
+        )
 
 
 def _read_level() -> DebugLevel | None:

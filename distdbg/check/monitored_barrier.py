@@ -27,7 +27,6 @@ from datetime import timedelta
 
 from distdbg.check.absent import recorded, where_are
 from distdbg.check.logs import get_logger
-from distdbg.check.tracing import untraced
 from distdbg.check.tree import children_of, depth_of, find_missing
 from distdbg.errors import (
     DistError,
@@ -38,7 +37,7 @@ from distdbg.errors import (
     format_ranks,
 )
 from distdbg.runtime.group import Group, ProcessGroup, resolve
-from distdbg.runtime.options import seconds_or_none
+from distdbg.runtime.options import Timeout, seconds_or_none
 
 _log = get_logger("check")
 
@@ -56,7 +55,7 @@ _ENDING_S = 0.3
 
 
 def monitored_barrier(
-    group: Group = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    group: Group = None, timeout: Timeout = None, wait_all_ranks: bool = False
 ) -> None:
     """Wait for all ranks; OpTimeout on every rank names those that did not come.
 
@@ -200,8 +199,7 @@ class _Attempt:
         group = self._group
         while True:
             # Before the look at processes: who leaves properly may end a moment later.
-            find_left = getattr(untraced(group.engine), "find_left", None)
-            for rank in find_left() if find_left is not None else ():
+            for rank in _find_left(group):
                 return self._gone(rank, "left the group")
             for rank, life in enumerate(group.members):
                 if life.watched is not None and life.watched.is_dead():
@@ -319,6 +317,17 @@ class _Attempt:
             arrivals.last_s - arrivals.first_s,
             ranks[arrivals.first],
         )
+
+
+def _find_left(group: ProcessGroup) -> list[int]:
+    """Ask whichever engine knows: there may be others around it."""
+    engine: object = group.engine
+    while engine is not None:
+        find = getattr(engine, "find_left", None)
+        if find is not None:
+            return list(find())
+        engine = getattr(engine, "inner", None)
+    return []
 
 
 def _key(seq: int, what: str, rank: int | None = None) -> str:

@@ -79,7 +79,7 @@ void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool br
     // Another thread may have carried it through in the meantime.
     if (message->done() && error.fault() == Fault::timeout) return message->rethrow();
     if (error.fault() == Fault::timeout && breaks)
-      group_.break_group(Fault::timeout, message->peer, "timed out");
+      group_.break_group(Fault::timeout, -1, "timed out in a send or recv");
     if (breaks || !is_ours_alone) {
       forget(message);
       message->finish(std::current_exception());
@@ -147,7 +147,7 @@ void PointToPoint::work() {
         watch(*message, Wait{message->deadline_ns, nullptr}, next_checks[peer]);
       } catch (const Error& error) {
         if (error.fault() == Fault::timeout)
-          group_.break_group(Fault::timeout, message->peer, "timed out");
+          group_.break_group(Fault::timeout, -1, "timed out in a send or recv");
         const std::lock_guard lock(mutex_);
         fail_all(std::current_exception());
         break;

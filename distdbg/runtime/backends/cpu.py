@@ -23,7 +23,7 @@ from distdbg.native import Form, Message, NativeError, Op, Plan, Recorder, View
 from distdbg.record.forms import write_form
 from distdbg.record.writing import write_error
 from distdbg.runtime.backends import compile as compiling
-from distdbg.runtime.backends.failures import to_public
+from distdbg.runtime.backends.failures import Where, to_public
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.buffers import as_input, as_output
@@ -73,6 +73,7 @@ class CpuEngine:
         members: Sequence[Life] = (),
         recorder: Recorder | None = None,
         record_group: int = 0,
+        where: Where = lambda rank: None,
     ) -> None:
         self._is_closed = True  # until there is something to close
         self._rank = rank
@@ -81,6 +82,8 @@ class CpuEngine:
         self._recorder = recorder
         #: This group's number in the record.
         self._record_group = record_group
+        #: What is known of a rank that does not come, for messages.
+        self._where = where
         self._names = list(global_ranks)
         self._timeout_ns = _to_ns(timeout_s)
         cores = len(os.sched_getaffinity(0))
@@ -356,6 +359,7 @@ class CpuEngine:
             waited_s=(_monotonic_ns() - started_ns) / 1e9,
             message=message,
             goes_on=goes_on,
+            where=self._where,
         )
         if self._recorder is not None and not goes_on:
             number = error.number if message is None else message.number

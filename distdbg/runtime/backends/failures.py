@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from distdbg.check.absent import SHOWN
 from distdbg.check.explain import explain_mismatch
 from distdbg.errors import (
     CollectiveError,
@@ -20,6 +21,9 @@ from distdbg.errors import (
 from distdbg.native import Group, Message, NativeError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
+
+#: Words for what a group rank does now, if anything is known of it.
+Where = Callable[[int], str | None]
 
 _BROKEN = "the group is unusable; destroy it and create a new one"
 _GOES_ON = "the op goes on and can be waited for again"
@@ -37,16 +41,19 @@ def to_public(
     waited_s: float,
     message: Message | None = None,
     goes_on: bool = False,
+    where: Where = lambda rank: None,
 ) -> DistError:
     """The error that the user sees. `names` are the global ranks of the group's ranks.
 
+    `where` tells what is known of a group rank that did not come.
     `goes_on`: only a wait has given up, the op itself is still in flight.
     """
     if error.fault == "usage":  # a closed or inherited group answers no further questions
         return UsageError(f"{call.name or call.kind.label} on group '{name}': {error}")
     is_message = call.kind >= Kind.SEND
     seq = -1 if is_message else error.seq or group.seq
-    number = "" if is_message else f" #{seq}"
+    # A group that was broken before has given the op no number.
+    number = "" if is_message or (error.fault == "broken" and not error.seq) else f" #{seq}"
     op = f"{call.name or call.kind.label}{number} on group '{name}'"
     fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq, "group": name}
     peer = names[error.peer] if 0 <= error.peer < len(names) else -1
@@ -58,11 +65,11 @@ def to_public(
                 error.descriptions, group=name, seq=seq, names=names, this_rank=names[rank]
             )
         case "timeout" if is_message:
-            return _message_timeout(call, op, waited_s, names, rank, fields, goes_on)
+            return _message_timeout(call, op, waited_s, names, rank, fields, goes_on, where)
         case "timeout":
             facts = group.facts()
             gate = facts[rank][1] if goes_on else error.gate
-            return _timeout(facts, gate, op, waited_s, names, fields, goes_on)
+            return _timeout(facts, gate, op, waited_s, names, fields, goes_on, where)
         case "peer_lost":
             how = str(error)
             text = f"rank {peer} {how}; this rank needed it in {op}"
@@ -90,21 +97,26 @@ def _timeout(
     names: Sequence[int],
     fields: dict[str, Any],
     goes_on: bool,
+    where: Where,
 ) -> OpTimeout:
     missing: list[int] = []
     details: list[str] = []
-    for rank, (_, reached, seq, has_left) in zip(names, facts, strict=True):
+    for index, (rank, (_, reached, seq, has_left)) in enumerate(zip(names, facts, strict=True)):
         if reached >= gate:
             continue
         missing.append(rank)
+        if len(missing) > SHOWN:
+            continue
         if has_left:
-            details.append(f"rank {rank} has left the group")
+            done = "has left the group"
         elif seq == 0:
-            details.append(f"rank {rank} has called nothing on this group")
+            done = "has called nothing on this group"
         else:
-            details.append(f"rank {rank} last called op #{seq} on this group")
-    if len(details) > 8:
-        details[8:] = [f"and {len(missing) - 8} more"]
+            done = f"last called op #{seq} on this group"
+        place = where(index)
+        details.append(f"rank {rank} {done}" + ("" if place is None else f"; {place}"))
+    if len(missing) > SHOWN:
+        details.append(f"and {len(missing) - SHOWN} more")
     arrived = [rank for rank in names if rank not in set(missing)]
     whom = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {format_ranks(missing)}"
     whom = f"{whom} of {format_ranks(names)}" if missing else "its end"
@@ -127,8 +139,11 @@ def _message_timeout(
     rank: int,
     fields: dict[str, Any],
     goes_on: bool,
+    where: Where,
 ) -> OpTimeout:
     missing = [] if call.peer < 0 else [names[call.peer]]
+    place = where(call.peer) if call.peer >= 0 else None
+    details = [] if place is None else [f"rank {missing[0]}: {place}"]
     whom = f"rank {missing[0]}" if missing else "any rank"
     verb = "receive" if call.kind is Kind.SEND else "send"
     return OpTimeout(
@@ -136,7 +151,7 @@ def _message_timeout(
         missing=missing,
         arrived=[names[rank]],
         waited_s=waited_s,
-        details=[_GOES_ON if goes_on else _BROKEN],
+        details=[*details, _GOES_ON if goes_on else _BROKEN],
         hint="the other side needs a matching op: same group, peer and tag",
         **fields,
     )

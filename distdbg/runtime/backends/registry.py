@@ -235,6 +235,7 @@ def make_engine(
     name = ordered[0]
     plugin = Backend.plugins.get(name)
     if plugin is None:
+        from distdbg.check.absent import where_is
         from distdbg.runtime.backends.cpu import CpuEngine
 
         engine: Engine = CpuEngine(
@@ -248,6 +249,7 @@ def make_engine(
             group.members,
             group.world.recorder,
             group.record_number,
+            lambda rank: where_is(group, rank),
         )
         return engine
     return _make_foreign(plugin, group, store, pg_options)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.errors import UsageError
+from distdbg.errors import ConfigError, UsageError
+from distdbg.runtime.backends.registry import Backend
+from distdbg.runtime.engine import Engine
+from distdbg.runtime.store import Store
 from distdbg.runtime.world import World, current, use
+from distdbg.testing.store_engine import StoreEngine
 from distdbg.testing.store_ranks import run_store_ranks
 
 
@@ -49,3 +56,85 @@ def test_a_comm_name_stands_in_the_errors_of_its_ops(async_op: bool) -> None:
         assert caught.value.details[0].startswith("rank 0 called all_reduce (layer 1) at test_")
 
     run_store_ranks(run, 2, backend="gloo")
+
+
+def test_detail_is_the_level_when_nobody_says_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISTDBG_DEBUG", raising=False)
+    monkeypatch.delenv("TORCH_DISTRIBUTED_DEBUG", raising=False)
+    with use(World()):
+        assert dist.get_debug_level() is dist.DebugLevel.DETAIL
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "Info")
+    with use(World()):
+        assert dist.get_debug_level() is dist.DebugLevel.INFO
+    monkeypatch.setenv("DISTDBG_DEBUG", "off")
+    with use(World()):
+        assert dist.get_debug_level() is dist.DebugLevel.OFF
+
+
+def test_a_bad_level_is_an_error_at_first_use_not_at_import(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DISTDBG_DEBUG", raising=False)
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "VERBOSE")
+    with use(World()):
+        with pytest.raises(ConfigError, match="TORCH_DISTRIBUTED_DEBUG='VERBOSE'"):
+            dist.get_debug_level()
+        with pytest.raises(ConfigError, match="expected one of off, info, detail"):
+            dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+        assert not dist.is_initialized()
+        dist.set_debug_level(dist.DebugLevel.INFO)
+
+
+class Heard:
+    """Notes the levels that an engine is told."""
+
+    def __init__(self, inner: Engine) -> None:
+        self.inner = inner
+        self.levels: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def set_level(self, level: int) -> None:
+        self.levels.append(level)
+
+
+def test_a_change_reaches_all_living_groups_of_the_rank_and_no_other_ranks() -> None:
+    def run(rank: int) -> list[list[int]]:
+        groups = [dist.group.WORLD, dist.new_group([0, 1]), dist.new_group([1, 0], group_desc="b")]
+        heard = []
+        for group in groups:
+            assert group is not None
+            ear = Heard(group.engine)
+            group.engine = ear
+            heard.append(ear)
+        dist.destroy_process_group(groups.pop())
+        if rank == 1:
+            dist.set_debug_level(dist.DebugLevel.OFF)
+            dist.set_debug_level(dist.DebugLevel.INFO)
+        dist.barrier()
+        assert current().debug_level is (dist.DebugLevel.INFO if rank else dist.DebugLevel.DETAIL)
+        return [ear.levels for ear in heard]
+
+    assert run_store_ranks(run, 2) == [[[], [], []], [[0, 1], [0, 1], []]]
+
+
+def test_a_new_group_is_told_the_level_before_its_first_op() -> None:
+    class Listening(StoreEngine):
+        def set_level(self, level: int) -> None:
+            self.level = level
+
+    made: list[Listening] = []
+
+    def make(store: Store, rank: int, size: int, timeout: timedelta) -> Listening:
+        made.append(Listening(store, rank, size, timeout.total_seconds()))
+        return made[-1]
+
+    Backend.register_backend("level_teller", make, devices="cpu")
+
+    def run(rank: int) -> None:
+        dist.set_debug_level(dist.DebugLevel.INFO)
+        dist.new_group([0, 1], backend="level_teller")
+
+    run_store_ranks(run, 2)
+    assert [engine.level for engine in made] == [1, 1]

@@ -1,0 +1,226 @@
+"""`timeout=` limits one op, whatever the group's limit is; and what is left of a group after it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg import config
+from distdbg.errors import CollectiveError, OpTimeout, UsageError
+from distdbg.testing.store_ranks import run_store_ranks
+
+LIMIT_S = 0.05
+
+
+def ones(count: int = 2) -> Any:
+    return np.ones(count)
+
+
+def in_block(group: Any, **limit: Any) -> None:
+    with dist._coalescing_manager(group, **limit):
+        dist.all_reduce(ones(), group=group)
+
+
+def in_async_block(group: Any, **limit: Any) -> Any:
+    with dist._coalescing_manager(group, async_ops=True, **limit) as block:
+        dist.all_reduce(ones(), group=group)
+    return block
+
+
+def batch(group: Any, **limit: Any) -> Any:
+    sends = [dist.P2POp(dist.isend, ones(), group=group, group_peer=1)]
+    return dist.batch_isend_irecv(sends, **limit)[0]
+
+
+#: Each is called on rank 0 of 2 alone; what it returns is waited for.
+CALLS: dict[str, Callable[..., Any]] = {
+    "all_reduce": lambda **a: dist.all_reduce(ones(), **a),
+    "all_reduce of MAX": lambda **a: dist.all_reduce(ones(), dist.ReduceOp.MAX, **a),
+    "all_reduce_coalesced": lambda **a: dist.all_reduce_coalesced([ones(), ones()], **a),
+    "broadcast": lambda **a: dist.broadcast(ones(), group_src=0, **a),
+    "reduce": lambda **a: dist.reduce(ones(), group_dst=0, **a),
+    "all_gather": lambda **a: dist.all_gather([ones(), ones()], ones(), **a),
+    "all_gather_into_tensor": lambda **a: dist.all_gather_into_tensor(ones(4), ones(), **a),
+    "all_gather_single": lambda **a: dist.all_gather_single(ones(4), ones(), **a),
+    "_all_gather_base": lambda **a: dist._all_gather_base(ones(4), ones(), **a),
+    "all_gather_coalesced": lambda **a: dist.all_gather_coalesced([[ones()], [ones()]], [ones()], **a),
+    "gather": lambda **a: dist.gather(ones(), [ones(), ones()], group_dst=0, **a),
+    "scatter": lambda **a: dist.scatter(ones(), [ones(), ones()], group_src=0, **a),
+    "reduce_scatter": lambda **a: dist.reduce_scatter(ones(), [ones(), ones()], **a),
+    "reduce_scatter_tensor": lambda **a: dist.reduce_scatter_tensor(ones(), ones(4), **a),
+    "reduce_scatter_single": lambda **a: dist.reduce_scatter_single(ones(), ones(4), **a),
+    "_reduce_scatter_base": lambda **a: dist._reduce_scatter_base(ones(), ones(4), **a),
+    "all_to_all": lambda **a: dist.all_to_all([ones(), ones()], [ones(), ones()], **a),
+    "all_to_all_single": lambda **a: dist.all_to_all_single(ones(4), ones(4), **a),
+    "barrier": lambda **a: dist.barrier(**a),
+    "send": lambda **a: dist.send(ones(), group_dst=1, **a),
+    "recv": lambda **a: dist.recv(ones(), group_src=1, **a),
+    "recv from any": lambda **a: dist.recv(ones(), **a),
+    "isend": lambda **a: dist.isend(ones(), group_dst=1, **a),
+    "irecv": lambda **a: dist.irecv(ones(), group_src=1, **a),
+    "batch_isend_irecv": batch,
+    "block": in_block,
+    "async block": in_async_block,
+    "monitored_barrier": lambda **a: dist.monitored_barrier(**a),
+}  # fmt: skip
+#: Those whose function takes async_op.
+ASYNC = [name for name in CALLS if name in dir(dist) and name not in (
+    "monitored_barrier", "send", "recv", "isend", "irecv", "batch_isend_irecv",
+)]  # fmt: skip
+
+
+def finish(call: Callable[..., Any], **arguments: Any) -> None:
+    work = call(**arguments)
+    if work is not None:
+        work.wait()
+
+
+def expect_timeout(call: Callable[..., Any], **arguments: Any) -> OpTimeout:
+    started = time.monotonic()
+    with pytest.raises(OpTimeout) as caught:
+        finish(call, **arguments)
+    assert LIMIT_S * 0.9 < time.monotonic() - started < 5
+    return caught.value
+
+
+@pytest.mark.parametrize("name", [*CALLS, *(f"async {name}" for name in ASYNC)])
+def test_the_timeout_of_one_op_ends_it(name: str) -> None:
+    arguments = {} if name in CALLS else {"async_op": True}
+    call = CALLS[name] if name in CALLS else CALLS[name.removeprefix("async ")]
+
+    def run(rank: int) -> None:
+        group = dist.new_group([0, 1], timeout=timedelta(seconds=60))
+        if rank == 0:
+            error = expect_timeout(call, group=group, timeout=LIMIT_S, **arguments)
+            assert error.waited_s >= LIMIT_S * 0.9
+            assert error.missing == ([] if name == "recv from any" else [1])
+        both_are_done.wait()
+
+    both_are_done = threading.Barrier(2)
+    run_store_ranks(run, 2, backend="gloo")
+
+
+def test_a_timeout_is_a_length_or_seconds() -> None:
+    def run(rank: int) -> None:
+        for limit in (LIMIT_S, timedelta(seconds=LIMIT_S)):
+            group = dist.new_group([0, 1])
+            if rank == 0:
+                expect_timeout(CALLS["all_reduce"], group=group, timeout=limit)
+        both_are_done.wait()
+
+    both_are_done = threading.Barrier(2)
+    run_store_ranks(run, 2, backend="gloo")
+
+
+@pytest.mark.parametrize("bad", ["1", float("nan"), object()])
+def test_what_is_no_length_of_time_is_refused(bad: Any) -> None:
+    def run(rank: int) -> None:
+        for call in (CALLS["all_reduce"], CALLS["broadcast"], CALLS["send"], CALLS["barrier"]):
+            with pytest.raises(UsageError, match="timeout must be a timedelta or seconds"):
+                call(group=None, timeout=bad)
+
+    run_store_ranks(run, 2, backend="gloo")
+
+
+def test_a_timeout_may_be_for_ever() -> None:
+    def run(rank: int) -> None:
+        dist.all_reduce(ones(), timeout=float("inf"))
+        dist.barrier(timeout=timedelta.max)
+
+    run_store_ranks(run, 2, backend="gloo")
+
+
+def test_a_limit_of_a_block_does_not_stay_with_a_call_that_is_shared() -> None:
+    def run(rank: int) -> None:
+        group = dist.group.WORLD
+        assert group is not None
+        with dist._coalescing_manager(timeout=LIMIT_S):
+            dist.barrier()
+        if rank == 1:
+            time.sleep(3 * LIMIT_S)  # longer than the block's limit, which must not hold here
+        dist.barrier()
+
+    run_store_ranks(run, 2, backend="gloo")
+
+
+def blocking() -> None:
+    dist.all_reduce(ones(), timeout=LIMIT_S)
+
+
+def asynchronous() -> None:
+    finish(CALLS["all_reduce"], async_op=True, timeout=LIMIT_S)
+
+
+def message() -> None:
+    dist.recv(ones(), 1, timeout=LIMIT_S)
+
+
+def asynchronous_message() -> None:
+    finish(dist.irecv, tensor=ones(), src=1, timeout=LIMIT_S)
+
+
+@pytest.mark.parametrize("first", [blocking, asynchronous, message, asynchronous_message])
+def test_after_a_timeout_every_op_fails_at_once_with_the_first_cause(
+    first: Callable[[], None],
+) -> None:
+    def run(rank: int) -> list[str]:
+        store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
+        if rank == 0:
+            with pytest.raises(OpTimeout):
+                first()
+            store.set("timed out", "")
+        else:
+            store.wait(["timed out"])
+        texts = []
+        for name in (
+            "all_reduce",
+            "broadcast",
+            "barrier",
+            "send",
+            "recv",
+            "isend",
+            "irecv",
+            "block",
+        ):
+            peer = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}.get(name)
+            arguments = {"tensor": ones(), peer: 1 - rank} if peer else {"group": None}
+            started = time.monotonic()
+            with pytest.raises(CollectiveError) as caught:
+                finish(getattr(dist, name) if peer else CALLS[name], **arguments)
+            assert time.monotonic() - started < 1
+            assert not isinstance(caught.value, OpTimeout)
+            texts.append(caught.value.what)
+        both_are_done.wait()
+        return texts
+
+    both_are_done = threading.Barrier(2)
+    for texts in run_store_ranks(run, 2, backend="gloo"):
+        for text in texts:
+            assert "cannot run: rank 0 timed out" in text
+            assert "#0" not in text
+
+
+def test_the_variable_has_two_names() -> None:
+    assert config.read_float("DISTDBG_TIMEOUT_S", {}) == 1800
+    assert config.read_float("DISTDBG_TIMEOUT_S", {"DISTDBG_TIMEOUT": "7"}) == 7
+    both = {"DISTDBG_TIMEOUT": "7", "DISTDBG_TIMEOUT_S": "8"}
+    assert config.read_float("DISTDBG_TIMEOUT_S", both) == 8
+
+
+def test_the_variable_limits_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTDBG_TIMEOUT", str(LIMIT_S))
+    store = dist.HashStore()
+
+    def run(rank: int) -> None:
+        dist.init_process_group(store=store, rank=rank, world_size=1)
+        with pytest.raises(OpTimeout):
+            dist.recv(ones())
+
+    run_store_ranks(run, 1, is_initialized=False)
