@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from distdbg.check.explain import describe
 from distdbg.check.facts import fingerprint, signature
 from distdbg.check.logs import get_logger
+from distdbg.check.options import BUFFERS, HAVE_EQUAL_OUTPUTS, ORDER
+from distdbg.check.suspicion import Suspicion, explain_suspicion, site_hash, warn
 from distdbg.config import read_setting
 from distdbg.errors import DistError
 from distdbg.native import Form, Message, NativeError, Op, Plan, Recorder, View
@@ -108,6 +110,13 @@ class CpuEngine:
         self._native_run = self._group.run
         self._native_transfer = self._group.transfer
         self._plan_maker = self._make_plan
+        #: Called with each suspicion, after it was logged.
+        self.on_suspicion: Callable[[Suspicion], None] | None = None
+        options = self._group.options
+        self.compares_order = bool(options & ORDER)
+        if self.compares_order:
+            self._group.set_site_maker(site_hash)
+        self._guards_buffers = bool(options & BUFFERS)
         self._is_closed = False
 
     @property
@@ -139,7 +148,7 @@ class CpuEngine:
             in_views, out_views = self._views(call)
         op = call.op
         try:
-            has_stand_ins = self._native_run(
+            left_to_do = self._native_run(
                 kind | (call.root + 1) << 16 | (0 if op is None else op.code << 8),
                 in_views,
                 out_views,
@@ -150,8 +159,9 @@ class CpuEngine:
             )
         except NativeError as error:
             self._fail(call, error, self._group.started_ns)
-        if has_stand_ins:
+        if left_to_do:
             _finish(out_views)
+            self.tell_suspicions()
         return -1
 
     def submit(self, call: Call) -> CpuPending:
@@ -182,6 +192,8 @@ class CpuEngine:
         except NativeError as error:
             self._fail(call, error, started_ns)
         pending = CpuPending(self, call, handle, views, started_ns)
+        if self._guards_buffers:
+            pending.started_at = call_site()
         # Native code writes to the arrays until the op has ended, even if its Work is dropped.
         # Swept each time it has doubled: at every op, thousands in flight would cost seconds.
         if len(self._in_flight) >= self._sweep_at:
@@ -264,6 +276,8 @@ class CpuEngine:
             self._topology.slot_nbytes,
             self._words(call, inputs, facts, in_cuts, out_cuts),
             self._form(call, inputs, outputs, facts),
+            call.kind is not _BROADCAST or call.root == self._rank,
+            call.kind in HAVE_EQUAL_OUTPUTS,
         )
 
     def _cuts(
@@ -321,6 +335,14 @@ class CpuEngine:
         )
         return Form(text, name, int(call.kind), nbytes, fingerprint(facts))
 
+    def tell_suspicions(self) -> None:
+        """Warn of ops that ranks may have issued in different orders; the ops were carried out."""
+        for facts in self._group.take_suspicions():
+            suspicion = explain_suspicion(facts, group=self._name, names=self._names)
+            warn(suspicion)
+            if self.on_suspicion is not None:
+                self.on_suspicion(suspicion)
+
     # ---------------------------------------------------------------- point to point
 
     def _run_message(self, call: Call) -> int:
@@ -344,6 +366,7 @@ class CpuEngine:
         started_ns: int,
         message: Message | None = None,
         goes_on: bool = False,
+        started_at: str | None = None,
     ) -> NoReturn:
         public = to_public(
             error,
@@ -355,6 +378,7 @@ class CpuEngine:
             waited_s=(_monotonic_ns() - started_ns) / 1e9,
             message=message,
             goes_on=goes_on,
+            started_at=started_at,
         )
         if self._recorder is not None and not goes_on:
             number = error.number if message is None else message.number
@@ -367,7 +391,16 @@ class CpuEngine:
 class CpuPending:
     """An op in flight; see Pending in distdbg/runtime/engine.py."""
 
-    __slots__ = ("_call", "_engine", "_error", "_is_finished", "_started_ns", "_views", "handle")
+    __slots__ = (
+        "_call",
+        "_engine",
+        "_error",
+        "_is_finished",
+        "_started_ns",
+        "_views",
+        "handle",
+        "started_at",
+    )
 
     def __init__(
         self,
@@ -384,6 +417,8 @@ class CpuPending:
         self._started_ns = started_ns
         self._is_finished = False
         self._error: DistError | None = None
+        #: The user's line, where it is asked for.
+        self.started_at: str | None = None
 
     def done(self) -> bool:
         """Whether the op has ended; what it brought is then in the user's arrays."""
@@ -420,7 +455,7 @@ class CpuPending:
         except NativeError as error:
             try:
                 goes_on = not self.handle.done
-                engine._fail(call, error, self._started_ns, message, goes_on)
+                engine._fail(call, error, self._started_ns, message, goes_on, self.started_at)
             except DistError as public:
                 if self.handle.done:
                     self._error = public
@@ -428,6 +463,8 @@ class CpuPending:
         self._is_finished = True
         _finish(self._views)
         self._views = ()
+        if engine.compares_order:
+            engine.tell_suspicions()
 
     def _await(self, deadline_ns: int) -> None:
         group, handle = self._engine._group, self.handle
