@@ -36,6 +36,30 @@ class Variable:
 
 VARIABLES: tuple[Variable, ...] = (
     Variable(
+        "DISTDBG_CHECKSUM_EVERY",
+        "int",
+        0,
+        "Compare the outputs of every so many ops whose outputs must be equal; 0: never. Rank 0 decides.",
+    ),
+    Variable(
+        "DISTDBG_CHECK_BUFFERS",
+        "bool",
+        False,
+        "Whether to notice arrays that change while an asynchronous op owns them; group rank 0 decides.",
+    ),
+    Variable(
+        "DISTDBG_CHECK_NONFINITE",
+        "bool",
+        False,
+        "Whether NaN and Inf in inputs are an error before they spread; group rank 0 decides.",
+    ),
+    Variable(
+        "DISTDBG_CHECK_ORDER",
+        "bool",
+        False,
+        "Whether to warn of ops that ranks seem to issue in different orders; group rank 0 decides.",
+    ),
+    Variable(
         "DISTDBG_DEBUG",
         "str",
         None,

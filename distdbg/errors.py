@@ -5,6 +5,9 @@
     |- ConfigError                   bad variable, flag or file                        exit 2
     |- CollectiveError               .kind .seq .group .ranks                          exit 3
     |  |- MismatchError              .sides: ranks called different things            exit 3
+    |  |- NonFiniteError             NaN or Inf in the input of .ranks                exit 3
+    |  |- BufferChangedError         an array changed while an op owned it            exit 3
+    |  |- DivergedError              .key .index .values: meant to be equal, is not   exit 3
     |  `- OpTimeout(TimeoutError)    .missing .arrived .waited_s                       exit 4
     |- DistNetworkError              connection refused, reset, not authenticated      exit 5
     |  `- PeerLost                   .peer .how                                        exit 5
@@ -133,6 +136,43 @@ class MismatchError(CollectiveError):
             what, kind=kind, seq=seq, group=group, ranks=ranks, details=details, hint=hint
         )
         self.sides = [dict(side) for side in sides]
+
+
+class NonFiniteError(CollectiveError):
+    """NaN or Inf in an input, on the ranks named by `ranks`; no output was written."""
+
+
+class BufferChangedError(CollectiveError):
+    """An array was changed on `ranks` while an asynchronous op owned it."""
+
+
+class DivergedError(CollectiveError):
+    """What must be equal on all ranks is not; `ranks` are the odd ones, or all without a majority.
+
+    `key` names the first array that differs, `index` its first element that does, `values` that
+    element by rank; where they are not known: empty, -1, empty.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        key: str = "",
+        index: int = -1,
+        values: Sequence[str] = (),
+        kind: str = "",
+        seq: int = -1,
+        group: str = "",
+        ranks: Iterable[int] = (),
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            what, kind=kind, seq=seq, group=group, ranks=ranks, details=details, hint=hint
+        )
+        self.key = key
+        self.index = index
+        self.values = list(values)
 
 
 class OpTimeout(CollectiveError, TimeoutError):

@@ -6,9 +6,14 @@ A description carries the whole path, 'runs/a/train.py:88 (step)'; one file show
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
+from types import FrameType
 
 UNKNOWN = "an unknown line"
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def shorten(sites: Iterable[str]) -> dict[str, str]:
@@ -33,3 +38,17 @@ def _name(path: str, paths: Iterable[str]) -> str:
         if all(other[-count:] != parts[-count:] for other in others):
             return "/".join(parts[-count:])
     return path
+
+
+def call_site() -> str:
+    """'/home/me/train.py:88 (step)': the innermost frame outside this package.
+
+    For slow paths; ops take theirs from the record, in native code.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            return f"{code.co_filename}:{frame.f_lineno} ({code.co_qualname})"
+        frame = frame.f_back
+    return UNKNOWN

@@ -91,6 +91,7 @@ def _from_numpy(x: np.ndarray[Any, Any], owner: Array, name: str, writable: bool
     buffer = View(memory if carrier is None else memory.view(carrier), writable, dtype)
     buffer.array = owner
     buffer.finish = finish
+    buffer.is_stand_in = memory is not x
     return buffer
 
 
@@ -116,6 +117,7 @@ def _from_tensor(x: Array, name: str, writable: bool) -> Buffer:
     buffer = View(torch_arrays.as_numpy(memory, dtype), writable, dtype)
     buffer.array = x
     buffer.finish = finish
+    buffer.is_stand_in = memory is not x
     return buffer
 
 

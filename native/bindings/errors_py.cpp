@@ -16,6 +16,9 @@ static const char* fault_name(Fault fault) {
     case Fault::network: return "network";
     case Fault::store: return "store";
     case Fault::mismatch: return "mismatch";
+    case Fault::nonfinite: return "nonfinite";
+    case Fault::changed: return "changed";
+    case Fault::diverged: return "diverged";
     case Fault::broken: return "broken";
     case Fault::interrupted: return "interrupted";
     case Fault::system: return "system";
@@ -57,6 +60,12 @@ void bind_errors(nb::module_& module) {
         for (const std::string& text : *error.descriptions)
           descriptions.append(nb::bytes(text.data(), text.size()));
       instance.attr("descriptions") = descriptions;
+      nb::list troubles;
+      if (error.troubles)
+        for (const Trouble& t : *error.troubles)
+          troubles.append(nb::make_tuple(t.flags, t.array, t.bad_count, t.first, t.before, t.count,
+                                         t.checksum));
+      instance.attr("troubles") = troubles;
       PyErr_SetObject(error_class, instance.ptr());
     }
   });

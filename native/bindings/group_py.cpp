@@ -44,7 +44,8 @@ Enum checked(int value, int count) {
 CompiledPlan compile(const std::vector<StepTuple>& steps, const std::vector<CutTuple>& in_cuts,
                      const std::vector<CutTuple>& out_cuts, int reduce, int dtype,
                      std::uint64_t fingerprint, std::uint32_t size, std::uint64_t slot_nbytes,
-                     const nb::bytes& words, const Form& form, bool goes_on) {
+                     const nb::bytes& words, const Form& form, bool goes_on, bool reads_input,
+                     bool has_equal_outputs) {
   auto plan = std::make_shared<Plan>();
   CompiledPlan compiled;
   for (const auto& [kind, peer, src, src_block, src_offset, dst, dst_block, dst_offset, nbytes] :
@@ -68,6 +69,8 @@ CompiledPlan compile(const std::vector<StepTuple>& steps, const std::vector<CutT
   plan->words.assign(words.c_str(), words.size());
   plan->form = form;
   plan->goes_on = goes_on;
+  plan->reads_input = reads_input;
+  plan->has_equal_outputs = has_equal_outputs;
   plan->finish(size, slot_nbytes);
   compiled.plan = std::move(plan);
   return compiled;
@@ -208,10 +211,11 @@ class GroupHandle {
     last.reset();
   }
 
-  // `make(call, inputs, outputs)` compiles a Plan when this one was not seen before. Returns whether
-  // an output is a stand-in whose `finish` must be called.
-  bool run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
-           nb::handle call, nb::handle make, std::int64_t extra) {
+  // `make(call, inputs, outputs)` compiles a Plan when this one was not seen before. Returns what is left
+  // to do: finish_stand_ins when an output is a stand-in whose `finish` must be called, and
+  // tell_suspicions when there are some to take.
+  int run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
+          nb::handle call, nb::handle make, std::int64_t extra) {
     started_ns_ = now_ns();
     const std::int64_t deadline_ns = started_ns_ + limit_ns;
     const CallHandles handles{call, inputs, outputs};
@@ -223,16 +227,21 @@ class GroupHandle {
     const std::shared_ptr<Parts> p = parts();
     CallWords words;
     RecordedOp recorded = begin(*p, plan, started_ns_, 0, words);
+    Describe known = describe(words);
+    if (p->group.checks(check_order)) look_at_call(handles, known);
+    const auto left_to_do = [&] {
+      return (out.is_stand_in() ? finish_stand_ins : 0) |
+             (p->group.options() != 0 && p->group.has_suspicions() ? tell_suspicions : 0);
+    };
     if (p->runner.is_idle()) {
       const ReleaseGil release;
-      p->group.run(plan, describe(words), in.span(), out.span(), wait_until(deadline_ns), false,
-                   recorded);
-      return out.is_stand_in();
+      p->group.run(plan, known, in.span(), out.span(), wait_until(deadline_ns), false, recorded);
+      return left_to_do();
     }
     // Behind the asynchronous ones, in order, and on their thread.
     const ReleaseGil release;
-    const OpPointer op =
-        p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns);
+    const OpPointer op = p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(),
+                                          deadline_ns, known.site, known.flags);
     try {
       p->runner.wait(*op, wait_until(no_deadline));
     } catch (const Error& error) {
@@ -244,7 +253,7 @@ class GroupHandle {
       }
       throw;
     }
-    return out.is_stand_in();
+    return left_to_do();
   }
 
   OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
@@ -259,8 +268,11 @@ class GroupHandle {
     const std::shared_ptr<Parts> p = parts();
     CallWords words;
     const RecordedOp recorded = begin(*p, plan, started_ns, flag_async, words);
+    Describe known;
+    if (p->group.checks(check_order)) look_at_call(handles, known);
     const ReleaseGil release;
-    return p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns);
+    return p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns,
+                            known.site, known.flags);
   }
 
   // An op that has ended can be asked also after close().
@@ -333,6 +345,24 @@ class GroupHandle {
     return all;
   }
 
+  // `maker()` gives a hash of the user's line that issues an op; asked where groups compare those.
+  void set_site_maker(nb::object maker) { site_maker_ = std::move(maker); }
+  void set_level(std::uint32_t level) const { parts()->group.set_level(level); }
+
+  // verdict, seq, seq of the op it crossed, then by rank: sites, whether not contiguous, words.
+  nb::list take_suspicions() const {
+    nb::list all;
+    for (const Suspicion& each : parts()->group.take_suspicions()) {
+      nb::list words;
+      for (const std::string& text : each.descriptions)
+        words.append(nb::bytes(text.data(), text.size()));
+      all.append(nb::make_tuple(
+          each.answer.verdict == SiteOrder::Verdict::crossed ? "crossed" : "layouts", each.seq,
+          each.answer.other_seq, nb::cast(each.sites), nb::cast(each.stand_ins), words));
+    }
+    return all;
+  }
+
   std::int64_t started_ns() const { return started_ns_; }
 
   // Before any op: where ops are recorded, as which group, and what makes the Form of a message,
@@ -351,7 +381,18 @@ class GroupHandle {
     return std::tuple(c.fault, c.rank, c.noticed_by, c.seq, std::string(c.text));
   }
 
+  static constexpr int finish_stand_ins = 1;
+  static constexpr int tell_suspicions = 2;
+
  private:
+  void look_at_call(const CallHandles& handles, Describe& known) const {
+    if (site_maker_.is_valid() && !site_maker_.is_none())
+      known.site = nb::cast<std::uint64_t>(site_maker_());
+    for (const nb::handle& views : {handles.inputs, handles.outputs})
+      for (const nb::handle view : views)
+        if (nb::cast<const View&>(view).is_stand_in) known.flags |= has_stand_in;
+  }
+
   // How many frames of this package lie between a binding and the user's code: at least the engine, the
   // group and the function that was called.
   static constexpr int frames_above_user = 3;
@@ -411,6 +452,7 @@ class GroupHandle {
   std::vector<std::uint64_t> key_;
   std::unordered_map<std::string, std::shared_ptr<Form>, StringHash, std::equal_to<>> forms_;
   Plans plans_;
+  nb::object site_maker_;
   std::int64_t started_ns_ = 0;  // of the last blocking op
   MessagePointer last_message_;  // that failed while blocking
   std::uint32_t generation_ = fork_generation();
@@ -421,14 +463,21 @@ class GroupHandle {
 
 void bind_group(nb::module_& module) {
   nb::class_<CompiledPlan>(module, "Plan", "A plan made ready to run; see plan/steps.py.")
-      .def("__init__",
-           [](CompiledPlan* self, const std::vector<StepTuple>& steps,
-              const std::vector<CutTuple>& in_cuts, const std::vector<CutTuple>& out_cuts,
-              int reduce, int dtype, std::uint64_t fingerprint, std::uint32_t size,
-              std::uint64_t slot_nbytes, const nb::bytes& words, const Form& form, bool goes_on) {
-             new (self) CompiledPlan(compile(steps, in_cuts, out_cuts, reduce, dtype, fingerprint,
-                                             size, slot_nbytes, words, form, goes_on));
-           });
+      .def(
+          "__init__",
+          [](CompiledPlan* self, const std::vector<StepTuple>& steps,
+             const std::vector<CutTuple>& in_cuts, const std::vector<CutTuple>& out_cuts,
+             int reduce, int dtype, std::uint64_t fingerprint, std::uint32_t size,
+             std::uint64_t slot_nbytes, const nb::bytes& words, const Form& form, bool goes_on,
+             bool reads_input, bool has_equal_outputs) {
+            new (self) CompiledPlan(compile(steps, in_cuts, out_cuts, reduce, dtype, fingerprint,
+                                            size, slot_nbytes, words, form, goes_on, reads_input,
+                                            has_equal_outputs));
+          },
+          nb::arg("steps"), nb::arg("in_cuts"), nb::arg("out_cuts"), nb::arg("reduce"),
+          nb::arg("dtype"), nb::arg("fingerprint"), nb::arg("size"), nb::arg("slot_nbytes"),
+          nb::arg("words"), nb::arg("form"), nb::arg("goes_on") = false,
+          nb::arg("reads_input") = true, nb::arg("has_equal_outputs") = false);
 
   nb::class_<Op>(module, "Op", "An asynchronous collective.").def_prop_ro("done", [](const Op& op) {
     return op.done();
@@ -450,10 +499,15 @@ void bind_group(nb::module_& module) {
       .def_static(
           "create",
           [](std::uint32_t size, std::uint32_t slot_nbytes, std::uint32_t channel_nbytes,
-             std::uint64_t cookie, std::uint32_t spins, std::int64_t yield_ns, bool single_copy) {
-            return new GroupHandle(Segment::create(size, slot_nbytes, channel_nbytes, cookie), 0,
-                                   spins, yield_ns, single_copy);
-          })
+             std::uint64_t cookie, std::uint32_t spins, std::int64_t yield_ns, bool single_copy,
+             std::uint32_t options, std::uint32_t checksum_interval) {
+            return new GroupHandle(Segment::create(size, slot_nbytes, channel_nbytes, cookie,
+                                                   options, checksum_interval),
+                                   0, spins, yield_ns, single_copy);
+          },
+          nb::arg("size"), nb::arg("slot_nbytes"), nb::arg("channel_nbytes"), nb::arg("cookie"),
+          nb::arg("spins"), nb::arg("yield_ns"), nb::arg("single_copy"), nb::arg("options") = 0,
+          nb::arg("checksum_interval") = 0)
       .def_static("open",
                   [](std::uint32_t rank, std::int32_t pid, int fd, std::uint64_t cookie,
                      std::uint32_t spins, std::int64_t yield_ns, bool single_copy) {
@@ -479,6 +533,11 @@ void bind_group(nb::module_& module) {
       .def("wait_message", &GroupHandle::wait_message)
       .def("is_message_done", &GroupHandle::is_message_done)
       .def("facts", &GroupHandle::facts)
+      .def("set_level", &GroupHandle::set_level)
+      .def("set_site_maker", &GroupHandle::set_site_maker, nb::arg("maker").none())
+      .def("take_suspicions", &GroupHandle::take_suspicions)
+      .def_prop_ro("options", [](const GroupHandle& self) { return self.parts()->group.options(); })
+      .def_prop_ro("level", [](const GroupHandle& self) { return self.parts()->group.level(); })
       .def("cause", &GroupHandle::cause)
       .def("abort",
            [](const GroupHandle& self, const std::string& text) {

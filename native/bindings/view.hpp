@@ -39,6 +39,8 @@ class View {
   // what to call after the op (None: nothing).
   nb::object array;
   nb::object finish;
+  // For Python to say: the object the caller meant is not contiguous, and this is a copy of it.
+  bool is_stand_in = false;
 
  private:
   Py_buffer buffer_{};

@@ -1,6 +1,8 @@
 // How a View gets and gives back its memory, and what of it Python sees.
 #include "view.hpp"
 
+#include "hash.hpp"
+
 namespace distdbg {
 
 View::View(nb::handle object, bool writable, int dtype_code)
@@ -48,6 +50,16 @@ void bind_view(nb::module_& module) {
       .def_prop_ro("dtype", &View::dtype_code)
       .def_prop_ro("shape", &View::shape, nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro("readonly", &View::readonly)
+      .def(
+          "hash",
+          [](const View& view, std::uint64_t offset, std::uint64_t nbytes, std::uint64_t seed) {
+            if (offset > view.nbytes() || nbytes > view.nbytes() - offset)
+              throw nb::value_error("the range leaves the array");
+            const ReleaseGil release;
+            return hash_bytes(view.data() + offset, nbytes, seed);
+          },
+          nb::arg("offset"), nb::arg("nbytes"), nb::arg("seed") = 0, "64 bits of a range of bytes.")
+      .def_rw("is_stand_in", &View::is_stand_in)
       .def_prop_ro("address",
                    [](const View& view) { return reinterpret_cast<std::uintptr_t>(view.data()); })
       .def_rw("array", &View::array, nb::arg().none(),

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "checks.hpp"
+
 namespace distdbg {
 
 enum class Fault {
@@ -22,6 +24,9 @@ enum class Fault {
   broken,       // the group was broken earlier
   interrupted,  // a signal handler wants to raise; Python already holds the exception
   system,       // a system call failed
+  nonfinite,    // NaN or Inf in the input of some rank, where that is looked for
+  changed,      // an array changed while an asynchronous op owned it
+  diverged,     // outputs that must be equal on all ranks are not
 };
 
 // The status of a failed op in the record; 0 is a good end.
@@ -39,7 +44,9 @@ class Error : public std::runtime_error {
   std::uint64_t seq = 0;     // 0: not known
   std::uint64_t number = 0;  // of its entry in the record; 0: none
   std::uint64_t gate = 0;    // the gate it waited at; ranks whose gate is lower had not arrived
-  std::shared_ptr<const std::vector<std::string>> descriptions;  // after a mismatch, by rank
+  // The words of each rank, where ranks exchanged them; then the group is still usable.
+  std::shared_ptr<const std::vector<std::string>> descriptions;
+  std::shared_ptr<const std::vector<Trouble>> troubles;  // nonfinite, changed, diverged: by rank
 
  private:
   Fault fault_;

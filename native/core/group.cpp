@@ -28,6 +28,8 @@ Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool
       size_(segment_.size()),
       patience_(patience),
       single_copy_(single_copy),
+      options_(segment_.header().options),
+      checksum_interval_(segment_.header().checksum_interval),
       is_local_(size_, false),
       probe_(segment_.header().cookie) {
   if (segment_.slot_nbytes() < line_nbytes * size_)
@@ -234,8 +236,8 @@ void Group::ring(std::uint32_t peer) {
 }
 
 void Group::read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into,
-                      std::uint64_t nbytes) {
-  if (is_local_[peer]) {
+                      std::uint64_t nbytes, bool is_sure) {
+  if (is_local_[peer] && is_sure) {
     std::memcpy(into, reinterpret_cast<const void*>(address), nbytes);
     return;
   }
@@ -247,7 +249,7 @@ void Group::read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into
     if (got <= 0) {
       const int number = got == 0 ? EFAULT : errno;
       if (number == EINTR) continue;
-      if (number == ESRCH || watched_[peer].is_dead()) {
+      if (number == ESRCH || (!is_local_[peer] && watched_[peer].is_dead())) {
         break_group(Fault::peer_lost, static_cast<int>(peer), watched_[peer].how());
         throw_cause(true);
       }

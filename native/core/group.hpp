@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "checks.hpp"
 #include "clock.hpp"
 #include "error.hpp"
 #include "fork.hpp"
@@ -28,20 +29,28 @@
 #include "peers.hpp"
 #include "plan.hpp"
 #include "record.hpp"
+#include "region.hpp"
 #include "segment.hpp"
+#include "site_order.hpp"
 
 namespace distdbg {
 
-// A user's array, kept alive by the caller until the op has ended.
-struct Region {
-  std::byte* data;
-  std::uint64_t nbytes;
-};
-
-// Makes this rank's words for its call, asked only when ranks turn out to differ.
+// What a rank knows of its call beside the plan: `make` gives its words, asked only when ranks turn out
+// to differ.
 struct Describe {
   std::string (*make)(void* context) = nullptr;
   void* context = nullptr;
+  std::uint64_t site = 0;   // hash of the call site, where the group compares those
+  std::uint16_t flags = 0;  // has_changed_buffer, has_stand_in
+};
+
+// Ops that ranks may have issued in different orders; the op was carried out all the same.
+struct Suspicion {
+  SiteOrder::Answer answer;
+  std::uint64_t seq;
+  std::vector<std::uint64_t> sites;       // by rank
+  std::vector<bool> stand_ins;            // by rank
+  std::vector<std::string> descriptions;  // by rank
 };
 
 // What a rank was doing, for messages.
@@ -64,7 +73,7 @@ class Group {
   void join(const Wait& wait, std::span<const Identity> members);
 
   // Runs one plan; at a mismatch throws Error(Fault::mismatch) that brings every rank's own
-  // description of its call, and the group is still usable.
+  // description of its call, and the group is still usable. So do the faults of the options.
   void run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
            std::span<const Region> outputs, const Wait& wait, bool in_background,
            RecordedOp& recorded);
@@ -89,6 +98,20 @@ class Group {
   // Marks this rank as gone; whoever waits for it learns at once.
   void leave();
 
+  // At any time, from any thread; see checks.hpp.
+  void set_level(std::uint32_t level) { level_.store(level, std::memory_order_relaxed); }
+  std::uint32_t level() const { return level_.load(std::memory_order_relaxed); }
+  std::uint32_t options() const { return options_; }
+  // Whether this rank checks something that the group was made with.
+  bool checks(std::uint32_t option) const {
+    return (options_ & option) != 0 && level() >= level_detail;
+  }
+  // What this rank alone has found out, in the form that the findings of all have.
+  Error own_error(Fault fault, const Trouble& trouble, std::string words) const;
+  // What was found since it was last asked for.
+  std::vector<Suspicion> take_suspicions();
+  bool has_suspicions() const { return suspicion_count_.load(std::memory_order_relaxed) != 0; }
+
   std::uint32_t rank() const { return rank_; }
   std::uint32_t size() const { return size_; }
   bool single_copy() const { return single_copy_; }
@@ -105,12 +128,16 @@ class Group {
   template <class IsNeeded>
   void check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNeeded&& is_needed);
 
-  // Copies from a peer's memory; throws PeerLost when it is gone.
-  void read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into, std::uint64_t nbytes);
+  // Copies from a peer's memory; throws PeerLost when it is gone. `is_sure`: the peer keeps that memory
+  // until this rank has read it. If not, the kernel reads also within this process: what is no memory any
+  // more is an error then, not a crash.
+  void read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into, std::uint64_t nbytes,
+                 bool is_sure = true);
   bool shares_memory_with(std::uint32_t peer) const { return is_local_[peer]; }
   void ring(std::uint32_t peer);
 
   static constexpr std::int64_t slice_ns = 50 * ns_per_ms;
+  static constexpr std::size_t most_suspicions = 100;
 
  private:
   struct Running;  // one execution of a plan
@@ -118,7 +145,19 @@ class Group {
   void run_in_turn(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
                    std::span<const Region> outputs, const Wait& wait, bool in_background,
                    RecordedOp& recorded);
-  void walk(const Running& op, const Describe& describe, const Wait& wait);
+  // What agree() tells walk().
+  enum class Meeting {
+    agreed,
+    not_compared,  // and differ: nothing that a peer published can be relied on
+    again,         // words were exchanged through the slots: from the first step on
+  };
+
+  void publish(const Running& op, const Describe& describe);
+  void find_bad_inputs(const Running& op, SlotHeader& slot) const;
+  Meeting agree(Running& op, const Describe& describe, const Wait& wait);
+  Meeting differ(Running& op, const Describe& describe, const Wait& wait);
+  void compare_outputs(const Running& op, const Describe& describe, const Wait& wait);
+  bool walk(Running& op, const Describe& describe, const Wait& wait);
   void gate(const Wait& wait, bool in_background);
   bool withdraw(std::uint64_t number);
   void attach(const Wait& wait, std::span<const Identity> members);
@@ -127,6 +166,7 @@ class Group {
   std::vector<std::string> exchange_descriptions(const std::string& own, const Wait& wait,
                                                  bool in_background);
   std::uint64_t exchange_part() const;
+  std::uint64_t largest_part(const Running& op) const;
   bool is_too_long_to_stage(const Running& op) const;
   void stage_exchange(const Running& op, std::uint64_t offset);
   void exchange(const Running& op, const Wait& wait);
@@ -138,23 +178,35 @@ class Group {
   Block peer_block(const Running& op, std::uint32_t peer, Space space, std::uint32_t block) const;
   const std::byte* peer_bytes(const Running& op, const Step& step, std::uint32_t peer,
                               std::uint64_t offset, std::uint64_t nbytes, std::byte* scratch);
-  void check_exchange_sizes(const Running& op) const;
+  bool do_sizes_fit(const Running& op) const;
+  std::vector<Trouble> troubles(const Running& op) const;
+  bool has_suspicion(const Running& op, const Describe& describe, const Wait& wait);
+  [[noreturn]] void throw_with_words(Error error, const Running& op, const Describe& describe,
+                                     const Wait& wait);
 
   Segment segment_;
   const std::uint32_t rank_;
   const std::uint32_t size_;
   const Patience patience_;
   bool single_copy_;
+  const std::uint32_t options_;
+  const std::uint32_t checksum_interval_;
+  std::atomic<std::uint32_t> level_{level_detail};
   std::timed_mutex mutex_;  // one op at a time; protects everything below
   std::uint64_t gate_ = 0;
   std::uint64_t seq_ = 0;
   std::atomic<std::uint64_t> issued_{0};
   std::shared_ptr<Recorder> recorder_;
+  std::uint64_t equal_outputs_ = 0;  // ops so far that promise them; the same number on all ranks
+  SiteOrder site_order_;
   std::unique_ptr<std::byte[]> scratch_;
   std::vector<const void*> sources_;
   std::vector<Watched> watched_;
   std::vector<bool> is_local_;  // same process: its memory is ours
   std::uint64_t probe_;         // holds the cookie; peers read it to try single copy
+  std::mutex suspicions_mutex_;
+  std::vector<Suspicion> suspicions_;
+  std::atomic<std::size_t> suspicion_count_{0};
 };
 
 template <class IsNeeded>

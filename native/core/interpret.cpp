@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "copy.hpp"
-#include "group.hpp"
+#include "running.hpp"
 
 namespace distdbg {
 
@@ -20,21 +20,6 @@ constexpr std::uint64_t min_piece_nbytes = 32 * 1024;
 constexpr std::uint64_t most_exchange_nbytes(std::uint64_t part) { return part / 512 * part; }
 
 }  // namespace
-
-struct Group::Running {
-  const Plan& plan;
-  std::span<const Region> inputs;
-  std::span<const Region> outputs;
-  std::uint64_t first_gate;  // whose slot half holds the published blocks
-  bool in_background;
-  RecordedOp& recorded;
-
-  std::byte* own(Space space, std::uint32_t block) const {
-    const Cut& cut = space == Space::input ? plan.in_cuts[block] : plan.out_cuts[block];
-    const auto& regions = space == Space::input ? inputs : outputs;
-    return regions[cut.view].data + cut.offset;
-  }
-};
 
 std::byte* Group::local_address(const Running& op, Space space, std::uint32_t block,
                                 std::uint64_t offset, std::uint64_t gate) const {
@@ -61,11 +46,12 @@ const std::byte* Group::peer_bytes(const Running& op, const Step& step, std::uin
   if (peer == rank_) return op.own(step.src_space, step.src_block) + step.src_offset + offset;
   const Block block = peer_block(op, peer, step.src_space, step.src_block);
   const std::uint64_t at = step.src_offset + offset;
-  if (at + nbytes > block.nbytes)
+  if (at > block.nbytes || nbytes > block.nbytes - at)
     throw Error(Fault::system, "a peer's block is smaller than the plan reads", 0,
                 static_cast<int>(peer));
-  if (is_local_[peer]) return reinterpret_cast<const std::byte*>(block.address) + at;
-  read_peer(peer, block.address + at, scratch, nbytes);
+  if (is_local_[peer] && op.is_agreed)
+    return reinterpret_cast<const std::byte*>(block.address) + at;
+  read_peer(peer, block.address + at, scratch, nbytes, op.is_agreed);
   return scratch;
 }
 
@@ -95,19 +81,6 @@ void Group::fold_all(const Running& op, const Step& step) {
   }
 }
 
-// Uneven all_to_all: what rank i sends to j must be what j expects from i, for all pairs. Every
-// rank looks at the whole matrix, so all come to the same answer without another message.
-void Group::check_exchange_sizes(const Running& op) const {
-  for (std::uint32_t i = 0; i < size_; ++i) {
-    SlotHeader& from = segment_.slot(i, op.first_gate);
-    for (std::uint32_t j = 0; j < size_; ++j) {
-      SlotHeader& to = segment_.slot(j, op.first_gate);
-      if (segment_.in_blocks(from)[j].nbytes != segment_.out_blocks(to)[i].nbytes)
-        throw Error(Fault::mismatch, "split sizes differ", 0, static_cast<int>(i));
-    }
-  }
-}
-
 // What one rank sends to one other in a round of an exchange through the slots.
 std::uint64_t Group::exchange_part() const {
   return segment_.slot_nbytes() / size_ / line_nbytes * line_nbytes;
@@ -133,25 +106,37 @@ void Group::stage_exchange(const Running& op, std::uint64_t offset) {
   }
 }
 
+// The most that any rank sends to another.
+std::uint64_t Group::largest_part(const Running& op) const {
+  std::uint64_t largest = 0;
+  for (std::uint32_t i = 0; i < size_; ++i) {
+    // What peers in another op published must not decide how long this one goes on.
+    if (!op.is_agreed && i != rank_) continue;
+    SlotHeader& slot = segment_.slot(i, op.first_gate);
+    for (std::uint32_t j = 0; j < size_; ++j)
+      if (i != j) largest = std::max(largest, segment_.in_blocks(slot)[j].nbytes);
+  }
+  return largest;
+}
+
 // Self-contained: it ends with the gate it needs, if any. Before the first gate `run` has staged the
 // first part of every block, on the chance that all blocks of all ranks are that short. How it goes
 // on follows from the largest block of all, which everybody sees, so all pass the same gates.
 void Group::exchange(const Running& op, const Wait& wait) {
   std::byte* own = op.own(Space::output, rank_);
   const std::byte* from = op.own(Space::input, rank_);
-  if (own != from) copy_out(own, from, op.plan.in_cuts[rank_].nbytes, op.plan.is_large);
-  std::uint64_t largest = 0;
-  for (std::uint32_t i = 0; i < size_; ++i) {
-    SlotHeader& slot = segment_.slot(i, op.first_gate);
-    for (std::uint32_t j = 0; j < size_; ++j)
-      if (i != j) largest = std::max(largest, segment_.in_blocks(slot)[j].nbytes);
-  }
+  if (own != from)
+    copy_out(own, from, std::min(op.plan.in_cuts[rank_].nbytes, op.plan.out_cuts[rank_].nbytes),
+             op.plan.is_large);
+  const std::uint64_t largest = largest_part(op);
   const std::uint64_t part = exchange_part();
   if (single_copy_ && largest > std::max(part, most_exchange_nbytes(part))) {
     for (std::uint32_t k = 1; k < size_; ++k) {
       const std::uint32_t peer = (rank_ + k) % size_;
       const Block block = peer_block(op, peer, Space::input, rank_);
-      read_peer(peer, block.address, op.own(Space::output, peer), block.nbytes);
+      // The sizes are equal where they were compared.
+      read_peer(peer, block.address, op.own(Space::output, peer),
+                std::min(block.nbytes, op.plan.out_cuts[peer].nbytes), op.is_agreed);
     }
     gate(wait, op.in_background);
     return;
@@ -168,33 +153,6 @@ void Group::exchange(const Running& op, const Wait& wait) {
                  std::min(part, nbytes - offset), op.plan.is_large);
     }
   }
-}
-
-// The slow path after a difference: every rank publishes its description in its slot, piece by
-// piece with the length first, and reads all the others'.
-std::vector<std::string> Group::exchange_descriptions(const std::string& own, const Wait& wait,
-                                                      bool in_background) {
-  const std::uint64_t room = segment_.slot_nbytes() - sizeof(std::uint64_t);
-  std::vector<std::string> all(size_);
-  std::uint64_t longest = 1;
-  for (std::uint64_t offset = 0; offset < longest; offset += room) {
-    std::byte* slot = own_slot_for_writing();
-    const std::uint64_t length = own.size();
-    std::memcpy(slot, &length, sizeof length);
-    if (offset < length)
-      std::memcpy(slot + sizeof length, own.data() + offset, std::min(room, length - offset));
-    gate(wait, in_background);
-    for (std::uint32_t r = 0; r < size_; ++r) {
-      const std::byte* theirs = segment_.payload(r, gate_);
-      std::uint64_t total = 0;
-      std::memcpy(&total, theirs, sizeof total);
-      longest = std::max(longest, total);
-      if (offset < total)
-        all[r].append(reinterpret_cast<const char*>(theirs + sizeof total),
-                      std::min(room, total - offset));
-    }
-  }
-  return all;
 }
 
 void Group::run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
@@ -221,26 +179,19 @@ void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<co
   segment_.rank(rank_).seq.store(seq_, std::memory_order_release);
 
   Running op{plan, inputs, outputs, gate_ + 1, in_background, recorded};
-  SlotHeader& slot = segment_.slot(rank_, gate_ + 1);
-  slot.fingerprint = plan.fingerprint;
-  // Always: whether peers will read our blocks is for their plans to know, not for ours.
-  const auto publish = [&](const std::vector<Cut>& cuts, Space space, Block* blocks) {
-    for (std::uint32_t i = 0; i < cuts.size(); ++i)
-      blocks[i] = {reinterpret_cast<std::uint64_t>(op.own(space, i)), cuts[i].nbytes};
-    return static_cast<std::uint32_t>(cuts.size());
-  };
-  slot.in_count = publish(plan.in_cuts, Space::input, segment_.in_blocks(slot));
-  slot.out_count = publish(plan.out_cuts, Space::output, segment_.out_blocks(slot));
-
-  if (plan.exchanges && !is_too_long_to_stage(op)) stage_exchange(op, 0);
   try {
-    walk(op, describe, wait);
+    do {
+      op.first_gate = gate_ + 1;
+      publish(op, describe);
+      if (plan.exchanges && !is_too_long_to_stage(op)) stage_exchange(op, 0);
+    } while (!walk(op, describe, wait));
+    if (checksum_interval_ != 0 && plan.has_equal_outputs && op.level >= level_detail)
+      compare_outputs(op, describe, wait);
   } catch (Error& error) {
     error.seq = seq_;
     error.gate = gate_ + 1;
-    // After a mismatch all ranks stand at the same gate again; after anything else they do not.
-    if (error.fault() != Fault::mismatch)
-      break_group(error.fault(), static_cast<int>(rank_), error.what());
+    // Where words were exchanged all ranks stand at the same gate again; else they do not.
+    if (!error.descriptions) break_group(error.fault(), static_cast<int>(rank_), error.what());
     throw;
   } catch (const std::exception& error) {
     break_group(Fault::system, static_cast<int>(rank_), error.what());
@@ -248,7 +199,8 @@ void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<co
   }
 }
 
-void Group::walk(const Running& op, const Describe& describe, const Wait& wait) {
+// False: the slots were used for something else, and nothing is written yet; begin again.
+bool Group::walk(Running& op, const Describe& describe, const Wait& wait) {
   const Plan& plan = op.plan;
   bool is_first_gate = true;
   for (const Step& step : plan.steps) {
@@ -257,18 +209,9 @@ void Group::walk(const Running& op, const Describe& describe, const Wait& wait) 
         gate(wait, op.in_background);
         if (is_first_gate) {
           is_first_gate = false;
-          if (recorder_) recorder_->started(op.recorded);
-          bool agree = true;
-          for (std::uint32_t r = 0; r < size_; ++r)
-            agree &= segment_.slot(r, op.first_gate).fingerprint == plan.fingerprint;
-          try {
-            if (!agree) throw Error(Fault::mismatch, "fingerprints differ");
-            if (plan.exchanges) check_exchange_sizes(op);
-          } catch (Error& error) {
-            error.descriptions = std::make_shared<const std::vector<std::string>>(
-                exchange_descriptions(describe.make(describe.context), wait, op.in_background));
-            throw;
-          }
+          if (recorder_ && !op.has_started) recorder_->started(op.recorded);
+          op.has_started = true;
+          if (agree(op, describe, wait) == Meeting::again) return false;
         }
         break;
       case StepKind::copy: {
@@ -285,6 +228,7 @@ void Group::walk(const Running& op, const Describe& describe, const Wait& wait) 
       case StepKind::exchange: exchange(op, wait); break;
     }
   }
+  return true;
 }
 
 }  // namespace distdbg

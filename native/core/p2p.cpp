@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "nonfinite.hpp"
+
 namespace distdbg {
 
 namespace {
@@ -68,7 +70,9 @@ PointToPoint::~PointToPoint() {
 MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64_t tag,
                                   std::int64_t deadline_ns, bool is_async,
                                   const MessageCall& call) {
+  if (group_.checks(check_nonfinite)) refuse_nonfinite(region, dtype);
   auto message = start(region, dtype, peer, tag, deadline_ns, is_async);
+  if (is_async && group_.checks(check_buffers)) message->guard.start({&message->region, 1}, {});
   const std::lock_guard lock(mutex_);
   group_.check_usable();
   const auto to = static_cast<std::uint32_t>(peer);
@@ -81,6 +85,7 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
   frame.address = reinterpret_cast<std::uint64_t>(region.data);
   frame.tag = tag;
   frame.dtype = dtype;
+  frame.level = group_.level();
   const bool can_push =
       !is_async && group_.patience().has_own_core() && region.nbytes <= most_pushed_nbytes;
   frame.status = can_push ? Status::push : Status::taken;
@@ -317,7 +322,10 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
   answer.type = FrameType::answer;
   answer.id = offer.id;
   answer.status = Status::taken;
-  const bool dtypes_differ = offer.dtype >= 0 && recv->dtype >= 0 && offer.dtype != recv->dtype;
+  // Sizes are compared at every level: what is longer than its place must not be written.
+  const bool is_compared = std::max<std::uint64_t>(offer.level, group_.level()) > level_off;
+  const bool dtypes_differ =
+      is_compared && offer.dtype >= 0 && recv->dtype >= 0 && offer.dtype != recv->dtype;
   if (offer.nbytes != recv->region.nbytes || dtypes_differ) {
     answer.status = Status::mismatch;
     answer.nbytes = recv->region.nbytes;
@@ -352,7 +360,24 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
   complete(recv);
 }
 
+void PointToPoint::refuse_nonfinite(Region region, int dtype) const {
+  if (!is_dtype(dtype)) return;
+  const auto type = static_cast<Dtype>(dtype);
+  const std::uint64_t count = region.nbytes / itemsize(type);
+  if (!any_nonfinite(type, region.data, count)) return;
+  const NonFinite found = find_nonfinite(type, region.data, count);
+  Trouble trouble;
+  trouble.flags = has_nonfinite_input | (found.first_is_nan ? first_is_nan : 0U);
+  trouble.bad_count = found.bad_count;
+  trouble.first = found.first;
+  trouble.count = count;
+  throw group_.own_error(Fault::nonfinite, trouble, {});
+}
+
 void PointToPoint::complete(const MessagePointer& message, std::exception_ptr error) {
+  if (!error && message->guard.has_changed_since_start({&message->region, 1}, {}))
+    error =
+        std::make_exception_ptr(group_.own_error(Fault::changed, Trouble{has_changed_buffer}, {}));
   message->finish(std::move(error));
   if (message->is_async) std::erase(unfinished_async_, message);
   group_.ring(group_.rank());  // another thread may sleep on it

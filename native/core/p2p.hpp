@@ -6,7 +6,7 @@
 // Frames, each way through the channel of the pair (all integers little endian, 64 bytes):
 //
 //   offset 0  type u32 | status u32 | id u64 | nbytes u64 | address u64 | tag i64 | dtype i32
-//          44 payload_nbytes u32 | padding to 64, then payload, padded to 8
+//          44 payload_nbytes u32 | level u64 | padding to 64, then payload, padded to 8
 //
 //   OFFER   sender -> receiver: id, nbytes, dtype, tag, address; payload: the data when it is short;
 //           status push when the sender waits in the op and could push at once
@@ -30,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "buffer_guard.hpp"
 #include "channel.hpp"
 #include "group.hpp"
 #include "op.hpp"
@@ -45,6 +46,7 @@ struct Message : Op {
   std::int32_t dtype = -1;
   Region region{};
   std::uint64_t moved = 0;  // bytes of a staged transfer so far
+  BufferGuard guard;        // of an asynchronous send
 };
 
 // What the record says of a send or recv; without a form it is not recorded.
@@ -86,7 +88,8 @@ class PointToPoint {
     std::int64_t tag;
     std::int32_t dtype;
     std::uint32_t payload_nbytes;
-    std::uint64_t padding[2];
+    std::uint64_t level;  // of the sender of an offer; see checks.hpp
+    std::uint64_t padding;
   };
   static_assert(sizeof(Frame) == 64);
 
@@ -118,6 +121,7 @@ class PointToPoint {
   void deliver(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
                const std::byte* payload);
   void complete(const MessagePointer& message, std::exception_ptr error = nullptr);
+  void refuse_nonfinite(Region region, int dtype) const;
   void forget(const MessagePointer& message);
   void fail_all(std::exception_ptr error);
   void watch(const Message& message, const Wait& wait, std::int64_t& next_death_check_ns);

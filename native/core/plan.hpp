@@ -41,9 +41,11 @@ struct Plan {
   ReduceKind reduce = ReduceKind::sum;
   Dtype dtype = Dtype::uint8;
   std::uint64_t fingerprint = 0;
-  std::string words;  // of the call, for a mismatch: see call_words.hpp
-  mutable Form form;  // protected by the recorder
-  bool goes_on = false;  // with the coalesced block of the op before: if that failed, so does this
+  std::string words;        // of the call, for a mismatch: see call_words.hpp
+  mutable Form form;        // protected by the recorder
+  bool goes_on = false;     // with the coalesced block of the op before: fails if that failed
+  bool reads_input = true;  // this rank's input has a part in the result
+  bool has_equal_outputs = false;  // the outputs are meant to be the same on all ranks
   // Derived by `finish`.
   bool exchanges = false;
   bool is_large = false;  // see stream_nbytes

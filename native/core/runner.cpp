@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 
@@ -22,9 +23,18 @@ Runner::~Runner() {
 
 OpPointer Runner::submit(std::shared_ptr<const Plan> plan, const CallWords& words,
                          const RecordedOp& recorded, std::vector<Region> inputs,
-                         std::vector<Region> outputs, std::int64_t deadline_ns) {
+                         std::vector<Region> outputs, std::int64_t deadline_ns, std::uint64_t site,
+                         std::uint16_t flags) {
   auto op = std::make_shared<Op>();
   op->deadline_ns = deadline_ns;
+  Entry entry{op,   std::move(plan), words, recorded, std::move(inputs), std::move(outputs),
+              site, flags,           {}};
+  if (group_.checks(check_buffers)) {
+    std::unique_lock lock(mutex_);
+    const bool is_ours = !is_to_be_written(entry);
+    lock.unlock();
+    if (is_ours) entry.guard.take(entry.inputs, entry.outputs);
+  }
   const std::lock_guard lock(mutex_);
   group_.check_usable();
   // First, since it may fail: then nothing must be left in the queue.
@@ -37,10 +47,36 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, const CallWords& word
     thread_ = std::thread([this] { work(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
-  queue_.push_back({op, std::move(plan), words, recorded, std::move(inputs), std::move(outputs)});
+  queue_.push_back(std::move(entry));
   unfinished_.fetch_add(1, std::memory_order_acq_rel);
   changed_.notify_all();
   return op;
+}
+
+// Whether an op before this one has yet to write to its arrays: reducing one array twice in a row is
+// legal, since the ops of a group run in order.
+bool Runner::is_to_be_written(const Entry& entry) const {
+  const auto touches = [&](std::span<const Region> written) {
+    const auto is_written = [&](const Region& region) { return overlap_any(region, written); };
+    return std::ranges::any_of(entry.inputs, is_written) ||
+           std::ranges::any_of(entry.outputs, is_written);
+  };
+  return touches(being_written_) ||
+         std::ranges::any_of(queue_, [&](const Entry& other) { return touches(other.outputs); });
+}
+
+void Runner::carry_out(Entry& entry) {
+  Describe describe{[](void* words) { return static_cast<CallWords*>(words)->make(); },
+                    &entry.words, entry.site, entry.flags};
+  if (group_.checks(check_buffers)) {
+    if (entry.guard.has_changed(entry.inputs, entry.outputs)) describe.flags |= has_changed_buffer;
+    entry.guard.start(entry.inputs, entry.outputs);
+  }
+  group_.run(*entry.plan, describe, entry.inputs, entry.outputs,
+             Wait{entry.op->deadline_ns, nullptr}, true, entry.recorded);
+  if (!entry.guard.has_changed_since_start(entry.inputs, entry.outputs)) return;
+  // Too late for the others: only this rank knows.
+  throw group_.own_error(Fault::changed, Trouble{has_changed_buffer}, entry.words.make());
 }
 
 void Runner::work() {
@@ -50,6 +86,7 @@ void Runner::work() {
     if (queue_.empty()) return;
     Entry entry = std::move(queue_.front());
     queue_.pop_front();
+    being_written_ = entry.outputs;
     lock.unlock();
     std::exception_ptr error;
     // A block is a unit: where ranks differ in one of its ops, none runs the rest of it. They may have
@@ -60,14 +97,12 @@ void Runner::work() {
         group_.skip(entry.recorded);
         std::rethrow_exception(block_error_);
       }
-      const Describe describe{[](void* words) { return static_cast<CallWords*>(words)->make(); },
-                              &entry.words};
-      group_.run(*entry.plan, describe, entry.inputs, entry.outputs,
-                 Wait{entry.op->deadline_ns, nullptr}, true, entry.recorded);
+      carry_out(entry);
     } catch (...) {
       error = block_error_ = std::current_exception();
     }
     lock.lock();
+    being_written_.clear();
     unfinished_.fetch_sub(1, std::memory_order_acq_rel);
     entry.op->finish(std::move(error));
     changed_.notify_all();

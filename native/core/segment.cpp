@@ -88,7 +88,8 @@ std::byte* Segment::channel(std::uint32_t from, std::uint32_t to) const {
 }
 
 Segment Segment::create(std::uint32_t size, std::uint32_t slot_nbytes, std::uint32_t channel_nbytes,
-                        std::uint64_t cookie) {
+                        std::uint64_t cookie, std::uint32_t options,
+                        std::uint32_t checksum_interval) {
   const std::size_t nbytes = total_nbytes_of(size, slot_nbytes, channel_nbytes);
   const int fd = ::memfd_create("distdbg", MFD_CLOEXEC);
   if (fd < 0) fail("memfd_create");
@@ -111,6 +112,8 @@ Segment Segment::create(std::uint32_t size, std::uint32_t slot_nbytes, std::uint
   h->slot_nbytes = slot_nbytes;
   h->channel_nbytes = channel_nbytes;
   h->total_nbytes = nbytes;
+  h->options = options;
+  h->checksum_interval = checksum_interval;
   h->magic = segment_magic;
   return Segment(base, nbytes, fd);
 }

@@ -44,6 +44,8 @@ struct Header {
   std::uint32_t channel_nbytes;
   std::atomic<std::uint32_t> no_single_copy;  // set by any rank that cannot read a peer
   std::uint64_t total_nbytes;
+  std::uint32_t options;            // checks.hpp; the same for all ranks, as rank 0 found them
+  std::uint32_t checksum_interval;  // outputs are compared at every so many ops; 0: never
 
   // The gate: the n-th arrival of a round moves `epoch` on; `sleepers` saves the wake-up call.
   alignas(line_nbytes) std::atomic<std::uint64_t> arrivals;
@@ -73,11 +75,20 @@ struct Block {
   std::uint64_t nbytes;
 };
 
+// What a rank says of its call at the first gate of its plan. Any other rank may read it once it has
+// passed that gate, as long as `first_gate` says that it is of the same op.
 struct SlotHeader {
   std::uint64_t fingerprint;
+  std::uint64_t first_gate;
   std::uint32_t in_count;
   std::uint32_t out_count;
-  std::uint64_t padding[6];
+  std::uint64_t site;       // hash of the call site; 0: not compared
+  std::uint16_t level;      // checks.hpp
+  std::uint16_t flags;      // checks.hpp; the three below when they say so
+  std::uint32_t bad_array;  // input block
+  std::uint64_t bad_count;  // elements that are not finite
+  std::uint64_t first_bad;  // the first of them in its block
+  std::uint64_t checksum;   // of the outputs; written for a gate of its own after the op
 };
 
 static_assert(sizeof(Header) == 448 && alignof(Header) == line_nbytes);
@@ -92,7 +103,8 @@ class Segment {
  public:
   // Makes a new segment; `fd()` stays open until `close_fd`, so that others can open it.
   static Segment create(std::uint32_t size, std::uint32_t slot_nbytes, std::uint32_t channel_nbytes,
-                        std::uint64_t cookie);
+                        std::uint64_t cookie, std::uint32_t options = 0,
+                        std::uint32_t checksum_interval = 0);
   // Opens rank 0's; throws Error(Fault::system) with errno, or when it is not the announced one.
   static Segment open(std::int32_t pid, int fd, std::uint64_t cookie);
 

@@ -23,6 +23,7 @@ class EndsAsTheWaitGivesUp:
     def __init__(self) -> None:
         self.handle = SimpleNamespace(done=False)
         self._group = self
+        self.compares_order = False
 
     def wait_op(self, op: Any, deadline_ns: int) -> None:
         if not op.done:

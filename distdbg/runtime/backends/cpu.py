@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distdbg.check.explain import describe
 from distdbg.check.facts import fingerprint, signature
 from distdbg.check.logs import get_logger
+from distdbg.check.options import BUFFERS, HAVE_EQUAL_OUTPUTS, ORDER
+from distdbg.check.sites import call_site
+from distdbg.check.suspicion import Suspicion, explain_suspicion, site_hash, warn
 from distdbg.config import read_setting
 from distdbg.errors import DistError
 from distdbg.native import Form, Message, NativeError, Op, Plan, Recorder, View
@@ -111,6 +114,13 @@ class CpuEngine:
         self._native_run = self._group.run
         self._native_transfer = self._group.transfer
         self._plan_maker = self._make_plan
+        #: Called with each suspicion, after it was logged.
+        self.on_suspicion: Callable[[Suspicion], None] | None = None
+        options = self._group.options
+        self.compares_order = bool(options & ORDER)
+        if self.compares_order:
+            self._group.set_site_maker(site_hash)
+        self._guards_buffers = bool(options & BUFFERS)
         self._is_closed = False
 
     @property
@@ -142,7 +152,7 @@ class CpuEngine:
             in_views, out_views = self._views(call)
         op = call.op
         try:
-            has_stand_ins = self._native_run(
+            left_to_do = self._native_run(
                 kind | (call.root + 1) << 16 | (0 if op is None else op.code << 8),
                 in_views,
                 out_views,
@@ -153,8 +163,9 @@ class CpuEngine:
             )
         except NativeError as error:
             self._fail(call, error, self._group.started_ns)
-        if has_stand_ins:
+        if left_to_do:
             _finish(out_views)
+            self.tell_suspicions()
         return -1
 
     def submit(self, call: Call) -> CpuPending:
@@ -185,6 +196,8 @@ class CpuEngine:
         except NativeError as error:
             self._fail(call, error, started_ns)
         pending = CpuPending(self, call, handle, views, started_ns)
+        if self._guards_buffers:
+            pending.started_at = call_site()
         # Native code writes to the arrays until the op has ended, even if its Work is dropped.
         # Swept each time it has doubled: at every op, thousands in flight would cost seconds.
         if len(self._in_flight) >= self._sweep_at:
@@ -268,6 +281,8 @@ class CpuEngine:
             self._words(call, inputs, facts, in_cuts, out_cuts),
             self._form(call, inputs, outputs, facts),
             call.part is not None and call.part.place > 0,
+            call.kind is not _BROADCAST or call.root == self._rank,
+            call.kind in HAVE_EQUAL_OUTPUTS,
         )
 
     def _cuts(
@@ -325,6 +340,14 @@ class CpuEngine:
         )
         return Form(text, name, int(call.kind), nbytes, fingerprint(facts))
 
+    def tell_suspicions(self) -> None:
+        """Warn of ops that ranks may have issued in different orders; the ops were carried out."""
+        for facts in self._group.take_suspicions():
+            suspicion = explain_suspicion(facts, group=self._name, names=self._names)
+            warn(suspicion)
+            if self.on_suspicion is not None:
+                self.on_suspicion(suspicion)
+
     # ---------------------------------------------------------------- point to point
 
     def _run_message(self, call: Call) -> int:
@@ -348,6 +371,7 @@ class CpuEngine:
         started_ns: int,
         message: Message | None = None,
         goes_on: bool = False,
+        started_at: str | None = None,
     ) -> NoReturn:
         public = to_public(
             error,
@@ -360,6 +384,7 @@ class CpuEngine:
             message=message,
             goes_on=goes_on,
             where=self._where,
+            started_at=started_at,
         )
         if self._recorder is not None and not goes_on:
             number = error.number if message is None else message.number
@@ -372,7 +397,16 @@ class CpuEngine:
 class CpuPending:
     """An op in flight; see Pending in distdbg/runtime/engine.py."""
 
-    __slots__ = ("_call", "_engine", "_error", "_is_finished", "_started_ns", "_views", "handle")
+    __slots__ = (
+        "_call",
+        "_engine",
+        "_error",
+        "_is_finished",
+        "_started_ns",
+        "_views",
+        "handle",
+        "started_at",
+    )
 
     def __init__(
         self,
@@ -389,6 +423,8 @@ class CpuPending:
         self._started_ns = started_ns
         self._is_finished = False
         self._error: DistError | None = None
+        #: The user's line, where it is asked for.
+        self.started_at: str | None = None
 
     def done(self) -> bool:
         """Whether the op has ended; what it brought is then in the user's arrays."""
@@ -425,7 +461,7 @@ class CpuPending:
         except NativeError as error:
             try:
                 goes_on = not self.handle.done
-                engine._fail(call, error, self._started_ns, message, goes_on)
+                engine._fail(call, error, self._started_ns, message, goes_on, self.started_at)
             except DistError as public:
                 if self.handle.done:
                     self._error = public
@@ -433,6 +469,8 @@ class CpuPending:
         self._is_finished = True
         _finish(self._views)
         self._views = ()
+        if engine.compares_order:
+            engine.tell_suspicions()
 
     def _await(self, deadline_ns: int) -> None:
         group, handle = self._engine._group, self.handle

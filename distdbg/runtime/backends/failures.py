@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from distdbg.check.absent import SHOWN
+from distdbg.check.arrays import explain_arrays
 from distdbg.check.explain import explain_mismatch
+from distdbg.check.sites import call_site
 from distdbg.errors import (
     CollectiveError,
     DistBackendError,
@@ -42,10 +44,12 @@ def to_public(
     message: Message | None = None,
     goes_on: bool = False,
     where: Where = lambda rank: None,
+    started_at: str | None = None,
 ) -> DistError:
     """The error that the user sees. `names` are the global ranks of the group's ranks.
 
-    `where` tells what is known of a group rank that did not come.
+    `where` tells what is known of a group rank that did not come. `started_at`: the user's line that
+    started it, where this is not it.
     `goes_on`: only a wait has given up, the op itself is still in flight.
     """
     if error.fault == "usage":  # a closed or inherited group answers no further questions
@@ -60,6 +64,18 @@ def to_public(
     match error.fault:
         case "mismatch" if message is not None:
             return _message_mismatch(call, message, op, name, names[rank], names)
+        case "mismatch" if not error.descriptions:
+            return MismatchError(
+                f"{op} cannot run: rank {peer} {error}",
+                ranks=[peer],
+                details=["ranks differed in an earlier op, which was not compared", _BROKEN],
+                hint="set DISTDBG_DEBUG=detail from the start, and the op that differs is named",
+                **fields,
+            )
+        case "nonfinite" | "changed" | "diverged":
+            return explain_arrays(
+                error, op, names=names, started_at=started_at or call_site(), **fields
+            )
         case "mismatch":
             return explain_mismatch(
                 error.descriptions, group=name, seq=seq, names=names, this_rank=names[rank]

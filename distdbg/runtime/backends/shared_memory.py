@@ -15,6 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from distdbg.check.options import read_options
 from distdbg.config import read_setting
 from distdbg.errors import DistBackendError, DistStoreError, RendezvousError, format_ranks
 from distdbg.native import Group, NativeError
@@ -106,8 +107,15 @@ def connect(
     settings = (patience.spins, patience.yield_ns, single_copy)
     if rank == 0:
         cookie = secrets.randbits(63)
+        options = read_options()
         group = Group.create(
-            size, slot_nbytes_for(size), channel_nbytes_for(size), cookie, *settings
+            size,
+            slot_nbytes_for(size),
+            channel_nbytes_for(size),
+            cookie,
+            *settings,
+            options.bits,
+            options.checksum_interval,
         )
         store.set(_KEY, Announcement(here, os.getpid(), group.fd, cookie).to_json())
     else:

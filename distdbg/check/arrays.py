@@ -1,0 +1,194 @@
+"""What was found wrong with the arrays of an op, in words: NaN or Inf, changed, diverged.
+
+Native code brings one Trouble and the words of each rank (native/core/checks.hpp, explain.py). Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from distdbg.errors import (
+    BufferChangedError,
+    CollectiveError,
+    DivergedError,
+    NonFiniteError,
+    format_ranks,
+)
+
+#: Flags of a Trouble, as in native/core/checks.hpp.
+HAS_NONFINITE_INPUT = 1
+HAS_CHANGED_BUFFER = 2
+FIRST_IS_NAN = 4
+
+_INTACT = "nothing was written; the group is still usable"
+_WRITTEN = "the outputs have been written; the group is still usable"
+_MOST_LINES = 8
+
+
+class Trouble(NamedTuple):
+    """One rank's part; counts and indexes are of elements."""
+
+    flags: int
+    array: int
+    bad_count: int
+    first: int
+    before: int
+    elements: int
+    checksum: int
+
+
+class Found(Protocol):
+    """The part of a native error that is read here."""
+
+    fault: str
+    descriptions: list[bytes]
+    troubles: list[tuple[int, int, int, int, int, int, int]]
+
+
+def explain_arrays(
+    error: Found,
+    op: str,
+    *,
+    names: Sequence[int],
+    started_at: str,
+    kind: str,
+    seq: int,
+    group: str,
+) -> CollectiveError:
+    """The error for all ranks. `op` is 'all_reduce #7 on group 'dp'', `names` the global ranks."""
+    troubles = [Trouble(*facts) for facts in error.troubles]
+    sites = [call_site_of(text) or started_at for text in error.descriptions]
+    fields: dict[str, Any] = {"kind": kind, "seq": seq, "group": group}
+    if error.fault == "nonfinite":
+        return _explain_nonfinite(troubles, sites, op, names, fields)
+    if error.fault == "changed":
+        return _explain_changed(troubles, sites, error.descriptions, op, names, fields)
+    return _explain_diverged(troubles, sites, op, names, fields)
+
+
+def call_site_of(description: bytes) -> str | None:
+    """'train.py:88 (step)' of a rank's own words; None where it sent none."""
+    try:
+        words = json.loads(description)
+        return os.path.basename(str(words["call_site"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def say_ranks(ranks: Sequence[int]) -> str:
+    """'rank 3' or 'ranks 0-2'."""
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
+
+
+def say_where(sites: Sequence[str], names: Sequence[int], verb: str = "called") -> list[str]:
+    """A line for each call site, with its ranks."""
+    at: dict[str, list[int]] = defaultdict(list)
+    for rank, site in zip(names, sites, strict=True):
+        at[site].append(rank)
+    return shorten([f"{say_ranks(ranks)} {verb} it at {site}" for site, ranks in at.items()])
+
+
+def shorten(lines: list[str]) -> list[str]:
+    """The first few, and how many more there are."""
+    if len(lines) <= _MOST_LINES:
+        return lines
+    return [*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES} more"]
+
+
+def odd_ranks(marks: Sequence[object], names: Sequence[int]) -> list[int]:
+    """The ranks whose mark is not that of the majority; all where there is none."""
+    ordered = Counter(marks).most_common()
+    if len(ordered) > 1 and ordered[0][1] == ordered[1][1]:
+        return list(names)
+    return [rank for rank, mark in zip(names, marks, strict=True) if mark != ordered[0][0]]
+
+
+def _explain_nonfinite(
+    troubles: Sequence[Trouble],
+    sites: Sequence[str],
+    op: str,
+    names: Sequence[int],
+    fields: dict[str, Any],
+) -> NonFiniteError:
+    bad = [i for i, trouble in enumerate(troubles) if trouble.flags & HAS_NONFINITE_INPUT]
+    ranks = [names[i] for i in bad]
+    lines = []
+    for i in bad:
+        trouble = troubles[i]
+        value = "NaN" if trouble.flags & FIRST_IS_NAN else "Inf"
+        place = f"index {trouble.before + trouble.first}"
+        if trouble.array:
+            place += f" (index {trouble.first} of block {trouble.array})"
+        lines.append(
+            f"rank {names[i]}: {trouble.bad_count} of {trouble.elements} elements, the first, {value}, "
+            f"at {place}; called at {sites[i]}"
+        )
+    first = troubles[bad[0]]
+    amount = (
+        f"{first.bad_count} of {first.elements} elements"
+        if len(bad) == 1
+        else f"{sum(troubles[i].bad_count for i in bad)} elements"
+    )
+    return NonFiniteError(
+        f"{op} was given NaN or Inf by {say_ranks(ranks)}: {amount}",
+        ranks=ranks,
+        details=[*shorten(lines), _INTACT],
+        hint=f"look at what {say_ranks(ranks)} computed before that line",
+        **fields,
+    )
+
+
+def _explain_changed(
+    troubles: Sequence[Trouble],
+    sites: Sequence[str],
+    descriptions: Sequence[bytes],
+    op: str,
+    names: Sequence[int],
+    fields: dict[str, Any],
+) -> BufferChangedError:
+    bad = [i for i, trouble in enumerate(troubles) if trouble.flags & HAS_CHANGED_BUFFER]
+    ranks = [names[i] for i in bad]
+    was_before = all(descriptions)  # all ranks noticed, when they met
+    if was_before:
+        state = _INTACT
+    elif fields["seq"] < 0:
+        state = "the receiver may have got what was there before, after, or a mix"
+    else:
+        state = "it was seen after the op: the outputs of all ranks may be wrong"
+    return BufferChangedError(
+        f"{op}: {say_ranks(ranks)} changed an array that the op still owned",
+        ranks=ranks,
+        details=[*say_where([sites[i] for i in bad], ranks, "started"), state],
+        hint="call wait() on the Work before writing to the array, or pass a copy",
+        **fields,
+    )
+
+
+def _explain_diverged(
+    troubles: Sequence[Trouble],
+    sites: Sequence[str],
+    op: str,
+    names: Sequence[int],
+    fields: dict[str, Any],
+) -> DivergedError:
+    checksums = [trouble.checksum for trouble in troubles]
+    ranks = odd_ranks(checksums, names)
+    if len(ranks) == len(names):
+        what = f"{op} left different results on {say_ranks(ranks)}"
+    else:
+        what = f"{op} left other results on {say_ranks(ranks)} than on the other ranks"
+    sides: dict[int, list[int]] = defaultdict(list)
+    for rank, checksum in zip(names, checksums, strict=True):
+        sides[checksum].append(rank)
+    lines = [f"checksum {checksum:016x} on {say_ranks(at)}" for checksum, at in sides.items()]
+    return DivergedError(
+        what,
+        ranks=ranks,
+        details=[*shorten(lines), *say_where(sites, names), _WRITTEN],
+        hint="dist.assert_same(array) names the first element that differs",
+        **fields,
+    )
