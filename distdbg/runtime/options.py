@@ -14,6 +14,9 @@ from distdbg.runtime.reduce_op import ReduceOp
 UNSET = timedelta(milliseconds=-1)
 
 
+#: A hundred years: what is longer, infinity too, counts as this, which fits every clock and type.
+_LONGEST_S = 3.2e9
+
 #: What every function takes as `timeout=`: a length, or seconds; None means the group's.
 Timeout = timedelta | float | None
 
@@ -28,7 +31,7 @@ def seconds_or_none(timeout: Timeout) -> float | None:
         seconds = float(timeout)
     else:
         raise UsageError(f"timeout must be a timedelta or seconds, not {timeout!r}")
-    return seconds if seconds >= 0 else None
+    return min(seconds, _LONGEST_S) if seconds >= 0 else None
 
 
 class CollectiveOptions:

@@ -44,8 +44,6 @@ _log = get_logger("runtime")
 
 _monotonic_ns = time.monotonic_ns
 _NO_DEADLINE = 2**63 - 1
-#: What is longer counts as for ever; 146 years fit beside any clock.
-_LONGEST_S = _NO_DEADLINE / 2e9
 
 # On the hot path a global name costs less than an attribute of the enum.
 _ALL_REDUCE = Kind.ALL_REDUCE
@@ -507,4 +505,4 @@ def _finish(views: Sequence[View]) -> None:
 
 
 def _to_ns(seconds: float) -> int:
-    return int(seconds * 1e9) if seconds < _LONGEST_S else _NO_DEADLINE // 2
+    return min(int(seconds * 1e9), _NO_DEADLINE // 2)

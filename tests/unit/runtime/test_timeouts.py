@@ -14,7 +14,7 @@ import pytest
 import distdbg as dist
 from distdbg import config
 from distdbg.errors import CollectiveError, OpTimeout, UsageError
-from distdbg.testing.store_ranks import run_store_ranks
+from distdbg.testing.store_ranks import REFERENCE, run_store_ranks
 
 LIMIT_S = 0.05
 
@@ -129,12 +129,16 @@ def test_what_is_no_length_of_time_is_refused(bad: Any) -> None:
     run_store_ranks(run, 2, backend="gloo")
 
 
-def test_a_timeout_may_be_for_ever() -> None:
+@pytest.mark.parametrize("backend", ["gloo", REFERENCE])
+def test_a_timeout_may_be_for_ever(backend: str) -> None:
     def run(rank: int) -> None:
+        group = dist.new_group([0, 1], timeout=float("inf"))  # type: ignore[arg-type]  # as torch
         dist.all_reduce(ones(), timeout=float("inf"))
-        dist.barrier(timeout=timedelta.max)
+        dist.barrier(group, timeout=timedelta.max)
+        dist.barrier(group)
+        dist.monitored_barrier(group)
 
-    run_store_ranks(run, 2, backend="gloo")
+    run_store_ranks(run, 2, backend=backend)
 
 
 def test_a_limit_of_a_block_does_not_stay_with_a_call_that_is_shared() -> None:
