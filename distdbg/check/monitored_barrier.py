@@ -13,8 +13,8 @@ branches that are not complete and writes who is missing. If it does not, being 
 below it do so a moment later, and so on down the tree. A rank that is seen to have died or left ends
 the barrier at once. So all ranks raise the same error, and a rank that comes late finds it.
 
-The keys of a barrier that failed stay until the next one that all ranks reach, since late ranks read
-them; then, as after a good one, every rank deletes its own.
+A barrier that all ranks came to shows that nobody reads the keys of those before it; each rank then
+deletes its own while it waits in the next one. So keys of one that failed stay for ranks that are late.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ _STUCK_S = 5.0
 _EARLY_S = 0.02
 #: A process that is being ended closes its connections a moment before it counts as ended.
 _ENDING_S = 0.3
+#: Stores grant an answer some seconds beyond the time that was asked for.
+_SILENT_S = 2.0
 
 
 def monitored_barrier(
@@ -72,8 +74,13 @@ def run_monitored_barrier(group: ProcessGroup, timeout_s: float | None, arity: i
     group.monitored_seq += 1
     if group.size() == 1:
         return
-    attempt = _Attempt(group, group.timeout_s if timeout_s is None else timeout_s, arity)
+    limit_s = group.timeout_s if timeout_s is None else timeout_s
+    attempt = _Attempt(group, limit_s, arity)
+    store = group.get_group_store()
+    patience = store.timeout
     try:
+        # Also a store that does not answer must not hold this rank longer than it asked for.
+        store.set_timeout(timedelta(seconds=limit_s))
         verdict = attempt.come()
     except (DistStoreError, DistNetworkError) as error:
         # The store may be gone because the rank that served it is.
@@ -81,8 +88,10 @@ def run_monitored_barrier(group: ProcessGroup, timeout_s: float | None, arity: i
         if found is None:
             raise
         raise attempt.error(found) from error
+    finally:
+        store.set_timeout(patience)
     if not verdict.has_failed:
-        attempt.forget()
+        group.monitored_good = group.monitored_seq
         return
     public = attempt.error(verdict)
     _log.info("%s", public.what, rank=group.ranks[group.rank()])
@@ -166,6 +175,7 @@ class _Attempt:
         children = children_of(self._rank, self._size, self._arity)
         if children:
             self._store.set(self._own("here"), "1")
+            self._forget(is_inner=True)
             reports = [_key(self._seq, "up", child) for child in children]
             verdict = self._wait(reports)
             if verdict is not None:
@@ -178,21 +188,10 @@ class _Attempt:
                 self._log_skew(arrivals)
             return verdict
         self._store.set(self._own("up"), arrivals.to_json())
+        if not children:
+            self._forget(is_inner=False)
         verdict = self._wait([self._verdict_key])
         return verdict or _Verdict.from_json(self._store.get(self._verdict_key))
-
-    def forget(self) -> None:
-        """Delete what this rank has set: all have come, so nobody reads older keys any more."""
-        group = self._group
-        inner = bool(children_of(self._rank, self._size, self._arity))
-        for seq in range(group.monitored_kept, self._seq + 1):
-            if inner:
-                self._store.delete_key(_key(seq, "here", self._rank))
-            if self._rank != 0:
-                self._store.delete_key(_key(seq, "up", self._rank))
-            elif seq > 1:  # the others may still have to read the newest
-                self._store.delete_key(_key(seq - 1, "verdict"))
-        group.monitored_kept = self._seq + 1
 
     def find_gone(self, deadline: float = 0.0) -> _Verdict | None:
         """Look for a member that has died or left; with a deadline, as long as until then."""
@@ -249,6 +248,21 @@ class _Attempt:
 
     # ----------------------------------------------------------------------------------- private
 
+    def _forget(self, is_inner: bool) -> None:
+        """Delete what this rank has set for barriers up to the last that all ranks came to.
+
+        Not at the end of that one: the store may be gone as soon as the others go on.
+        """
+        group = self._group
+        for seq in range(group.monitored_kept, group.monitored_good + 1):
+            if is_inner:
+                self._store.delete_key(_key(seq, "here", self._rank))
+            if self._rank != 0:
+                self._store.delete_key(_key(seq, "up", self._rank))
+            elif seq > 1:  # of the newest, others may still have to read the verdict
+                self._store.delete_key(_key(seq - 1, "verdict"))
+        group.monitored_kept = group.monitored_good + 1
+
     def _own(self, what: str) -> str:
         return _key(self._seq, what, self._rank)
 
@@ -271,9 +285,12 @@ class _Attempt:
             try:
                 self._store.wait(keys, timedelta(seconds=slice_s))
                 return None
-            except DistStoreError:
-                if time.monotonic() < now + slice_s - _EARLY_S:
+            except DistStoreError as error:
+                waited_s = time.monotonic() - now
+                if waited_s < slice_s - _EARLY_S:
                     raise  # the store has another reason
+                if waited_s > slice_s + _SILENT_S and not error.keys:
+                    raise  # it has not answered
             found = self._read() or self.find_gone()
             if found is None and time.monotonic() >= self._decide_at:
                 found = self._judge()

@@ -104,8 +104,10 @@ class ProcessGroup(GroupMethods):
         #: Of this group in the record; 0: it is not in one.
         self.record_number = 0
         self.collector: Collector | None = None
-        #: How many monitored_barriers there were, and the first whose keys are still in the store.
+        #: How many monitored_barriers there were, the last that all ranks came to, and the first whose
+        #: keys this rank has not deleted.
         self.monitored_seq = 0
+        self.monitored_good = 0
         self.monitored_kept = 1
         #: The coalesced blocks it has run, made with the first.
         self.blocks: Blocks | None = None

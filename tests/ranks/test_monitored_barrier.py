@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -127,3 +128,30 @@ def test_a_part_of_the_ranks_is_named_by_global_ranks(ranks: Callable[..., Any])
     assert "on group 'part' waited" in found[1]["what"]
     assert " for rank 2 of 1-3; 2 of 3 ranks arrived" in found[1]["what"]
     assert found[1]["missing"] == [2]
+
+
+def store_is_stopped(port: int) -> float | None:
+    dist.init_process_group(
+        init_method=f"tcp://127.0.0.1:{port}", timeout=LONG
+    )  # rank 0 serves the store
+    dist.monitored_barrier()
+    dist.barrier()  # now the store has served both
+    if dist.get_rank() == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return None
+    server = dist.group.WORLD.members[0].identity[0]  # type: ignore[union-attr]
+    started = time.monotonic()
+    with pytest.raises(dist.DistStoreError, match="did not answer"):
+        dist.monitored_barrier(timeout=timedelta(seconds=0.3))
+    took_s = time.monotonic() - started
+    os.kill(server, signal.SIGKILL)
+    return took_s
+
+
+@pytest.mark.slow
+def test_a_store_that_does_not_answer_holds_nobody_for_long(ranks: Callable[..., Any]) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    took_s = ranks(store_is_stopped, 2, port=port, expect_exit={0: -9})[1]
+    assert took_s < 10

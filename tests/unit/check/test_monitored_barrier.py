@@ -156,25 +156,20 @@ def test_members_of_a_subgroup_are_named_by_their_global_ranks() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 4, 9, 30])
-def test_no_rank_touches_many_keys_however_large_the_group(size: int) -> None:
+def test_no_rank_touches_many_keys_of_a_barrier_however_large_the_group(size: int) -> None:
     store = CountingStore()
-    start = threading.Barrier(size)
 
-    def run(rank: int) -> tuple[int, int]:
-        dist.monitored_barrier()
-        start.wait()
+    def run(rank: int) -> list[str]:
+        for _ in range(3):  # keys of the first are deleted in the second and third
+            dist.monitored_barrier()
         mine = store.touched[threading.current_thread().name]
-        mine.clear()
-        start.wait()
-        dist.monitored_barrier()
-        ours = [key for key in mine if "monitored/" in key]
-        return len(set(ours)), len(ours)
+        return [key for key in mine if "monitored/1/" in key]
 
-    counts = run_store_ranks(run, size, store=store)
-    # The children's reports, its own two keys, the verdict; rank 0 also clears the verdict before.
-    assert max(keys for keys, _ in counts) <= ARITY + 3
-    # None is looked at more than four times, unless a slice of waiting has passed.
-    assert max(touches for _, touches in counts) <= 4 * (ARITY + 3)
+    touched = run_store_ranks(run, size, store=store)
+    # The reports of its children, its own two keys, the verdict.
+    assert max(len(set(keys)) for keys in touched) <= ARITY + 3
+    # None is looked at more than a few times, unless slices of waiting have passed.
+    assert max(len(keys) for keys in touched) <= 4 * (ARITY + 3)
 
 
 def test_ten_thousand_barriers_leave_the_store_as_they_found_it() -> None:
@@ -188,13 +183,13 @@ def test_ten_thousand_barriers_leave_the_store_as_they_found_it() -> None:
             run_monitored_barrier(group, 20)
             if turn % 100 == 0:
                 most = max(most, count())
-        assert most <= 8
+        assert most <= 12
 
     def count() -> int:
         return sum("monitored/" in key for key in store.list_keys())
 
     run_store_ranks(run, 2, store=store, timeout_s=30)
-    assert count() <= 1
+    assert count() <= 6
 
 
 def test_keys_of_barriers_that_failed_go_with_the_next_good_one() -> None:
@@ -208,12 +203,13 @@ def test_keys_of_barriers_that_failed_go_with_the_next_good_one() -> None:
             else:
                 barrier_error()
                 given_up.wait()
-        dist.monitored_barrier(timeout=timedelta(seconds=5))
-        dist.monitored_barrier(timeout=timedelta(seconds=5))
+        for _ in range(3):
+            dist.monitored_barrier(timeout=timedelta(seconds=5))
 
     given_up = threading.Barrier(3)
     run_store_ranks(run, 3, store=store)
-    assert sum("monitored/" in key for key in store.list_keys()) <= 1
+    left = {key.rpartition("monitored/")[2] for key in store.list_keys() if "monitored/" in key}
+    assert left == {"7/verdict", "8/verdict", "8/here/0", "8/up/1", "8/up/2"}
 
 
 def test_the_last_one_is_logged_with_its_delay(caplog: pytest.LogCaptureFixture) -> None:
@@ -244,3 +240,16 @@ def test_a_store_that_fails_is_not_taken_for_a_missing_rank() -> None:
         return caught.value.what
 
     assert run_store_ranks(run, 2, store=Failing()) == ["the store is gone"] * 2
+
+
+def test_a_barrier_that_all_came_to_needs_no_store_any_more() -> None:
+    class Ending(HashStore):
+        """Gone as soon as there is a verdict, like the process that served it."""
+
+        def delete_key(self, key: str) -> bool:
+            raise dist.DistNetworkError("the store is gone")
+
+    def run(rank: int) -> None:
+        dist.monitored_barrier(timeout=timedelta(seconds=5))
+
+    run_store_ranks(run, 3, store=Ending())
