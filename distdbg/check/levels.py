@@ -57,7 +57,10 @@ def prepare(world: World) -> None:
 def apply_level(group: ProcessGroup) -> None:
     """Tell a group's engine the level, and write its ops to the log or no longer."""
     engine = untraced(group.engine)
-    engine.set_level(level_of(group.world).value)
+    level = level_of(group.world).value
+    engine.set_level(level)
+    if group.world.recorder is not None:
+        group.world.recorder.set_level(level)
     group.engine = TracingEngine(engine, group) if logs.is_tracing() else engine
 
 

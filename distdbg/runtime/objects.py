@@ -7,6 +7,7 @@ that they belong to the job before the group existed. Nothing else is ever unpic
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,25 +18,29 @@ from distdbg.errors import UsageError
 from distdbg.runtime import calls
 from distdbg.runtime.call import Call, Form
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
+from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.p2p import P2POp, batch_isend_irecv, irecv, isend
 
 Bytes = npt.NDArray[np.uint8]
 Sizes = npt.NDArray[np.int64]
 
 
-def all_gather_object(object_list: list[Any], obj: Any, group: Group = None) -> None:
+def all_gather_object(
+    object_list: list[Any], obj: Any, group: Group = None, timeout: Timeout = None
+) -> None:
     """Collect one object of each rank in `object_list`, by group rank."""
     pg = resolve(group, "all_gather_object")
     if pg is None:
         return
+    deadline = _deadline_after(timeout)
     _check_length("all_gather_object", "object_list", object_list, pg.size())
     data = _to_bytes(obj)
-    sizes = _gather_sizes(pg, data, Form.ALL_GATHER_OBJECT)
+    sizes = _gather_sizes(pg, data, Form.ALL_GATHER_OBJECT, deadline)
     widest = int(sizes.max())
     gathered = np.empty((pg.size(), widest), np.uint8)
     padded = _padded(data, widest)
     call = calls.all_gather_single(pg.size(), pg.rank(), gathered, padded, None, "")
-    _run(pg, call, Form.ALL_GATHER_OBJECT)
+    _run(pg, call, Form.ALL_GATHER_OBJECT, deadline)
     object_list[:] = [_from_bytes(gathered[r, : sizes[r]]) for r in range(pg.size())]
 
 
@@ -45,24 +50,26 @@ def gather_object(
     dst: int | None = None,
     group: Group = None,
     group_dst: int | None = None,
+    timeout: Timeout = None,
 ) -> None:
     """Collect one object of each rank in `object_gather_list` of rank `dst` (0 if not given)."""
     pg = resolve(group, "gather_object")
     if pg is None:
         return
+    deadline = _deadline_after(timeout)
     root = to_group_rank(pg, "gather_object", "dst", dst, group_dst, default=0)
     if pg.rank() == root:
         _check_length("gather_object", "object_gather_list", object_gather_list, pg.size())
     elif object_gather_list:
         raise UsageError("gather_object: object_gather_list was given, but this is not the root")
     data = _to_bytes(obj)
-    sizes = _gather_sizes(pg, data, Form.GATHER_OBJECT)
+    sizes = _gather_sizes(pg, data, Form.GATHER_OBJECT, deadline)
     widest = int(sizes.max())
     blocks: list[Bytes] | None = None
     if pg.rank() == root:
         blocks = list(np.empty((pg.size(), widest), np.uint8))
     call = calls.gather(pg.size(), pg.rank(), _padded(data, widest), blocks, root)
-    _run(pg, call, Form.GATHER_OBJECT)
+    _run(pg, call, Form.GATHER_OBJECT, deadline)
     if blocks is not None and object_gather_list is not None:
         object_gather_list[:] = [_from_bytes(b[:n]) for b, n in zip(blocks, sizes, strict=True)]
 
@@ -73,19 +80,21 @@ def broadcast_object_list(
     group: Group = None,
     device: object = None,
     group_src: int | None = None,
+    timeout: Timeout = None,
 ) -> None:
     """Replace the objects of the list by those of rank `src` (0 if not given)."""
     pg = resolve(group, "broadcast_object_list")
     if pg is None:
         return
+    deadline = _deadline_after(timeout)
     root = to_group_rank(pg, "broadcast_object_list", "src", src, group_src, default=0)
     _check_objects("broadcast_object_list", object_list)
     is_root = pg.rank() == root
     parts = [_to_bytes(item) for item in object_list] if is_root else []
     sizes = _sizes(parts) if is_root else np.empty(len(object_list), np.int64)
-    _run(pg, calls.broadcast(pg.size(), sizes, root), Form.BROADCAST_OBJECT_LIST)
+    _run(pg, calls.broadcast(pg.size(), sizes, root), Form.BROADCAST_OBJECT_LIST, deadline)
     data = np.concatenate(parts) if is_root else np.empty(int(sizes.sum()), np.uint8)
-    _run(pg, calls.broadcast(pg.size(), data, root), Form.BROADCAST_OBJECT_LIST)
+    _run(pg, calls.broadcast(pg.size(), data, root), Form.BROADCAST_OBJECT_LIST, deadline)
     if not is_root:
         object_list[:] = _cut(data, sizes)
 
@@ -96,11 +105,13 @@ def scatter_object_list(
     src: int | None = None,
     group: Group = None,
     group_src: int | None = None,
+    timeout: Timeout = None,
 ) -> None:
     """Put object r of rank `src`'s list (0 if not given) at place 0 of rank r's output list."""
     pg = resolve(group, "scatter_object_list")
     if pg is None:
         return
+    deadline = _deadline_after(timeout)
     root = to_group_rank(pg, "scatter_object_list", "src", src, group_src, default=0)
     _check_objects("scatter_object_list", scatter_object_output_list)
     size, rank = pg.size(), pg.rank()
@@ -112,11 +123,11 @@ def scatter_object_list(
         )
         parts = [_to_bytes(item) for item in scatter_object_input_list or ()]
         widths = _sizes(parts)
-    _run(pg, calls.broadcast(size, widths, root), Form.SCATTER_OBJECT_LIST)
+    _run(pg, calls.broadcast(size, widths, root), Form.SCATTER_OBJECT_LIST, deadline)
     widest = int(widths.max())
     mine = np.empty(widest, np.uint8)
     blocks = [_padded(part, widest) for part in parts] if rank == root else None
-    _run(pg, calls.scatter(size, rank, mine, blocks, root), Form.SCATTER_OBJECT_LIST)
+    _run(pg, calls.scatter(size, rank, mine, blocks, root), Form.SCATTER_OBJECT_LIST, deadline)
     scatter_object_output_list[0] = _from_bytes(mine[: widths[rank]])
 
 
@@ -127,20 +138,24 @@ def send_object_list(
     device: object = None,
     group_dst: int | None = None,
     use_batch: bool = False,
+    timeout: Timeout = None,
 ) -> None:
     """Send the objects of a list to one rank."""
     pg = resolve(group, "send_object_list")
     if pg is None:
         return
+    deadline = _deadline_after(timeout)
     peer = to_group_rank(pg, "send_object_list", "dst", dst, group_dst)
     _check_objects("send_object_list", object_list)
     parts = [_to_bytes(item) for item in object_list]
     for array in (_sizes(parts), np.concatenate(parts)):
         if use_batch:
-            batch_isend_irecv([P2POp(isend, array, group=pg, group_peer=peer)])[0].wait()
+            batch = [P2POp(isend, array, group=pg, group_peer=peer)]
+            batch_isend_irecv(batch, _left_s(deadline))[0].wait()
         else:
             call = calls.send(pg.size(), array, peer, 0)
             call.name = "send_object_list"
+            call.timeout_s = _left_s(deadline)
             pg.run(call)
 
 
@@ -151,11 +166,13 @@ def recv_object_list(
     device: object = None,
     group_src: int | None = None,
     use_batch: bool = False,
+    timeout: Timeout = None,
 ) -> int:
     """Replace the objects of the list by received ones; return the sender's global rank."""
     pg = resolve(group, "recv_object_list")
     if pg is None:
         return -1
+    deadline = _deadline_after(timeout)
     _check_objects("recv_object_list", object_list)
     peer = -1
     if src is not None or group_src is not None:
@@ -163,35 +180,50 @@ def recv_object_list(
     elif use_batch:
         raise UsageError("recv_object_list: use_batch needs src or group_src")
     sizes = np.empty(len(object_list), np.int64)
-    peer = _receive(pg, sizes, peer, use_batch)
+    peer = _receive(pg, sizes, peer, use_batch, deadline)
     data = np.empty(int(sizes.sum()), np.uint8)
-    _receive(pg, data, peer, use_batch)
+    _receive(pg, data, peer, use_batch, deadline)
     object_list[:] = _cut(data, sizes)
     return pg.ranks[peer]
 
 
-def _receive(pg: ProcessGroup, array: Sizes | Bytes, peer: int, use_batch: bool) -> int:
+def _receive(
+    pg: ProcessGroup, array: Sizes | Bytes, peer: int, use_batch: bool, deadline: float | None
+) -> int:
     if use_batch:
-        batch_isend_irecv([P2POp(irecv, array, group=pg, group_peer=peer)])[0].wait()
+        batch = [P2POp(irecv, array, group=pg, group_peer=peer)]
+        batch_isend_irecv(batch, _left_s(deadline))[0].wait()
         return peer
     call = calls.recv(pg.size(), array, peer, 0)
     call.name = "recv_object_list"
+    call.timeout_s = _left_s(deadline)
     source = pg.run(call)
     return source if source >= 0 else peer
 
 
-def _gather_sizes(pg: ProcessGroup, data: Bytes, form: Form) -> Sizes:
+def _gather_sizes(pg: ProcessGroup, data: Bytes, form: Form, deadline: float | None) -> Sizes:
     sizes = np.empty(pg.size(), np.int64)
     call = calls.all_gather_single(pg.size(), pg.rank(), sizes, _sizes([data]), None, "")
-    _run(pg, call, form)
+    _run(pg, call, form, deadline)
     return sizes
 
 
-def _run(pg: ProcessGroup, call: Call, form: Form) -> None:
+def _run(pg: ProcessGroup, call: Call, form: Form, deadline: float | None) -> None:
     """Run one of the ops that a function is made of, under the function's name."""
     call.name = form.label
     call.add_extra(form)
+    call.timeout_s = _left_s(deadline)
     pg.run(call)
+
+
+def _deadline_after(timeout: Timeout) -> float | None:
+    """One for all ops that a function is made of; None: each has the group's limit."""
+    limit_s = seconds_or_none(timeout)
+    return None if limit_s is None else time.monotonic() + limit_s
+
+
+def _left_s(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
 
 
 def _to_bytes(obj: Any) -> Bytes:

@@ -27,8 +27,11 @@ NAMES = [*FACTS["functions"], *FACTS["classes"], *FACTS["values"]]
 #: These have one more parameter here, behind torch's: the limit of the one op.
 LIMITED = {
     "_all_gather_base", "_coalescing_manager", "_reduce_scatter_base", "all_gather",
-    "all_gather_coalesced", "all_gather_into_tensor", "all_gather_single", "all_reduce",
+    "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "all_gather_single",
+    "all_reduce",
     "all_reduce_coalesced", "all_to_all", "all_to_all_single", "batch_isend_irecv", "broadcast",
+    "broadcast_object_list", "gather_object", "recv_object_list", "scatter_object_list",
+    "send_object_list",
     "gather", "irecv", "isend", "recv", "reduce", "reduce_scatter", "reduce_scatter_single",
     "reduce_scatter_tensor", "scatter", "send",
 }  # fmt: skip

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -66,14 +67,24 @@ CALLS: dict[str, Callable[..., Any]] = {
     "isend": lambda **a: dist.isend(ones(), group_dst=1, **a),
     "irecv": lambda **a: dist.irecv(ones(), group_src=1, **a),
     "batch_isend_irecv": batch,
+    "all_gather_object": lambda **a: dist.all_gather_object([0, 0], 1, **a),
+    "gather_object": lambda **a: dist.gather_object(1, [0, 0], group_dst=0, **a),
+    "broadcast_object_list": lambda **a: dist.broadcast_object_list([1], group_src=0, **a),
+    "scatter_object_list": lambda **a: dist.scatter_object_list([0], [1, 2], group_src=0, **a),
+    "send_object_list": lambda **a: dist.send_object_list([1], group_dst=1, **a),
+    "send_object_list in a batch": lambda **a: dist.send_object_list(
+        [1], group_dst=1, use_batch=True, **a
+    ),
+    "recv_object_list": lambda **a: dist.recv_object_list([0], group_src=1, **a),
+    "recv_object_list in a batch": lambda **a: dist.recv_object_list(
+        [0], group_src=1, use_batch=True, **a
+    ),
     "block": in_block,
     "async block": in_async_block,
     "monitored_barrier": lambda **a: dist.monitored_barrier(**a),
 }  # fmt: skip
 #: Those whose function takes async_op.
-ASYNC = [name for name in CALLS if name in dir(dist) and name not in (
-    "monitored_barrier", "send", "recv", "isend", "irecv", "batch_isend_irecv",
-)]  # fmt: skip
+ASYNC = [name for name in CALLS if "async_op" in signature(getattr(dist, name, ones)).parameters]
 
 
 def finish(call: Callable[..., Any], **arguments: Any) -> None:
@@ -113,6 +124,23 @@ def test_a_timeout_is_a_length_or_seconds() -> None:
             group = dist.new_group([0, 1])
             if rank == 0:
                 expect_timeout(CALLS["all_reduce"], group=group, timeout=limit)
+        both_are_done.wait()
+
+    both_are_done = threading.Barrier(2)
+    run_store_ranks(run, 2, backend="gloo")
+
+
+def test_all_ops_of_an_object_form_share_one_limit() -> None:
+    def run(rank: int) -> None:
+        if rank == 1:
+            time.sleep(0.35)  # of the 0.5 s that the other rank grants for sizes and data
+            dist.recv(np.zeros(1, np.int64), 0)
+            both_are_done.wait()
+            return
+        started = time.monotonic()
+        with pytest.raises(OpTimeout):
+            dist.send_object_list([1], 1, timeout=0.5)
+        assert time.monotonic() - started < 0.8
         both_are_done.wait()
 
     both_are_done = threading.Barrier(2)
