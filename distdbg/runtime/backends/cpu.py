@@ -210,10 +210,7 @@ class CpuEngine:
 
     def set_level(self, level: int) -> None:
         """Hand it to native code, which publishes it with each op."""
-        # Until native code knows levels, each op is compared as at DETAIL.
-        set_native = getattr(self._group, "set_level", None)
-        if set_native is not None:
-            set_native(level)
+        self._group.set_level(level)
 
     def abort(self, reason: str) -> None:
         """Break the group on all its ranks."""

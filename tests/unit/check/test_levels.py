@@ -138,3 +138,37 @@ def test_a_new_group_is_told_the_level_before_its_first_op() -> None:
 
     run_store_ranks(run, 2)
     assert [engine.level for engine in made] == [1, 1]
+
+
+def test_living_groups_are_compared_at_the_highest_level_of_their_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DISTDBG_DEBUG", "off")
+    #: What both ranks set, each at its own time.
+    levels = [
+        (None, None),
+        (None, dist.DebugLevel.DETAIL),
+        (dist.DebugLevel.INFO, dist.DebugLevel.OFF),
+        (dist.DebugLevel.OFF, dist.DebugLevel.OFF),
+        (dist.DebugLevel.DETAIL, dist.DebugLevel.DETAIL),
+    ]
+
+    def run(rank: int) -> list[list[bool]]:
+        groups = [dist.group.WORLD, dist.new_group([1, 0], sort_ranks=False)]
+        op = (dist.ReduceOp.SUM, dist.ReduceOp.MAX)[rank]
+        found = []
+        for pair in levels:
+            if (level := pair[rank]) is not None:
+                dist.set_debug_level(level)
+            for group in groups:
+                try:
+                    dist.all_reduce(np.ones(2), op, group=group)
+                    found.append(False)
+                except dist.MismatchError:
+                    found.append(True)
+                dist.barrier(group)  # nobody is told the next level while this op still runs
+        return [found]
+
+    noticed = [False, True, True, False, True]
+    expected = [is_noticed for is_noticed in noticed for _ in range(2)]
+    assert run_store_ranks(run, 2, backend="gloo") == [[expected], [expected]]
