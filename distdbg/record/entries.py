@@ -215,6 +215,8 @@ class Finding(Event):
     """What a check found, as JSON."""
 
     group: Group | None
+    #: Of the op that it is about; 0: of none.
+    seq: int
     text: str | None
 
 

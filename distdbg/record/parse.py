@@ -63,7 +63,8 @@ class Parsing:
                 return SpanEnd(**common, begin=value)
             if type_code == EventType.FINDING:
                 group = self._get(references.group, group_number, None)
-                return Finding(**common, group=group, text=self._get(references.text, text, None))
+                words = self._get(references.text, text, None)
+                return Finding(**common, group=group, seq=seq, text=words)
             form = self._get(references.form, form_number, None)
             name = form.name if form else None
             if type_code == EventType.MARK:
