@@ -85,7 +85,13 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_RUN_DIR",
         "str",
         None,
-        "The folder for the records of this run; without it, one below a private folder per user.",
+        "The folder for the records of this run; without it, one below a private folder of the user.",
+    ),
+    Variable(
+        "DISTDBG_RUNS_NBYTES",
+        "int",
+        1 << 30,
+        "How much the runs in the private folder of the user may take; the oldest are removed.",
     ),
     Variable(
         "DISTDBG_SINGLE_COPY",
@@ -161,7 +167,7 @@ def read_float(name: str, environ: Mapping[str, str] | None = None) -> float:
 def read_int(name: str, environ: Mapping[str, str] | None = None) -> int:
     """`read_setting` for a variable of kind int that has a default."""
     value = read_setting(name, environ)
-    assert isinstance(value, int)
+    assert isinstance(value, int)  # the table's kind and default say so
     return value
 
 

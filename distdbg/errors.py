@@ -15,6 +15,7 @@
     |  `- QueueEmptyError            queue_pop(block=False) found nothing
     |- RendezvousError               .joined .expected .missing                        exit 6
     |- DistBackendError              another library said no                           exit 8
+    |- RecordError                   .path .offset: no record, other version, damaged  exit 7
     `- InternalError                 our bug                                           exit 70
 
 Facts are keywords and become attributes; the text is rendered from them: a first line that stands
@@ -279,6 +280,25 @@ class DistBackendError(DistError):
     """A library below (NCCL, MPI, a registered backend) failed."""
 
     exit_code = 8
+
+
+class RecordError(DistError):
+    """A file is no record, was written by another version, or is damaged beyond reading."""
+
+    exit_code = 7
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        path: str = "",
+        offset: int = 0,
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what, details=details, hint=hint)
+        self.path = path
+        self.offset = offset
 
 
 class InternalError(DistError):

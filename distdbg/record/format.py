@@ -11,7 +11,8 @@ any instruction, and a flipped bit from becoming a wrong event:
 
     CHECKED  The unchanging part of an entry ends with a check word: the sum of the words before it,
              modulo 2**64 - 1 (`checksum`). A writer stores 0 into the first word, then the rest, then
-             the first word: an entry whose first word is 0 is not there.
+             the first word: an entry whose first word is 0 is not there. (One whose check fits the
+             number that is looked for is: only its first word was cleared.)
     PACKED   A word that is set later holds 48 bits of value and 16 bits of check (`pack`); 0: not set.
     RING     Entry number n (from 1) lies at index n % count and is overwritten by number n + count.
 
@@ -45,6 +46,11 @@ TEXT_NBYTES: Final = 2048
 OP_NBYTES: Final = 128
 PARKED_NBYTES: Final = OP_NBYTES + FORM_NBYTES
 BUCKET_COUNT: Final = 40
+
+#: A reader takes nothing larger; a writer writes nothing larger.
+MOST_RECORD_NBYTES: Final = 2**28
+MOST_STRING_NBYTES: Final = 1024
+MOST_FRAMES: Final = 64
 
 
 class Section(IntEnum):

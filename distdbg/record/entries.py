@@ -1,0 +1,249 @@
+"""What a reader gives: the entries of a record with their references resolved. Plain values.
+
+Times are monotonic nanoseconds of the rank's host; `Header` has the clock pair that turns them into
+wall time. What is None was overwritten, not set yet, or never known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from distdbg.record.format import Exit, Status
+from distdbg.record.forms import Form
+
+#: By the number of the kind, for an op whose form was overwritten; as distdbg.runtime.call.Kind.
+KIND_LABELS: Final = (
+    "broadcast",
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "all_to_all",
+    "barrier",
+    "send",
+    "recv",
+)
+
+
+class Frame(NamedTuple):
+    """One line of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({self.function})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Who wrote the record, and when it began."""
+
+    version: int
+    rank: int
+    world_size: int
+    pid: int
+    process_start: int
+    wall_ns: int
+    monotonic_ns: int
+    total_nbytes: int
+    host: str
+    boot_id: str
+    distdbg_version: str
+    python_version: str
+    run: str
+    argv: tuple[str, ...]
+
+    def to_wall_ns(self, monotonic_ns: int) -> int:
+        """The wall time of a time in this record, by the clock pair taken at its beginning."""
+        return self.wall_ns + monotonic_ns - self.monotonic_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What changes while the rank lives. Nothing protects these words but that they are few."""
+
+    heartbeat_ns: int
+    last_number: int
+    exit: Exit | None
+    exit_text: str | None
+    exit_ns: int
+    lost_strings: int
+    lost_sites: int
+    lost_parked: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """What a process group is; it does not change."""
+
+    number: int
+    created_ns: int
+    name: str
+    desc: str
+    #: Global ranks by group rank, compressed: "0-3,7".
+    ranks: str
+    backend: str
+    size: int
+    rank: int
+    timeout_ns: int
+    stack: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a process group has come."""
+
+    closed_ns: int | None
+    issued_seq: int
+    ended_seq: int
+    current: int
+    #: Why it is broken; "" when it is but the words were overwritten.
+    broken: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counter:
+    """Ops of one kind on one group since the group was made."""
+
+    group: int
+    kind: int
+    ended: int
+    failed: int
+    nbytes: int
+    duration_ns: int
+    wait_ns: int
+    longest_ns: int
+    #: Bucket i: from 2**i below 2**(i+1), the last one open, the first with 0.
+    duration_buckets: tuple[int, ...]
+    wait_buckets: tuple[int, ...]
+    size_buckets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What all entries of the ring have."""
+
+    number: int
+    issued_ns: int
+    thread: int
+    #: The call site first, then its callers.
+    stack: tuple[Frame, ...]
+
+    @property
+    def site(self) -> Frame | None:
+        return self.stack[0] if self.stack else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op(Event):
+    """One call of a collective or message."""
+
+    group: Group | None
+    group_number: int
+    seq: int
+    kind: int
+    form: Form | None
+    #: Group rank, of a message; None: not one, or from any.
+    peer: int | None
+    tag: int
+    is_async: bool
+    is_message: bool
+    level: int
+    fingerprint: int
+    comm: str
+    #: When all ranks had come.
+    started_ns: int | None
+    ended_ns: int | None
+    #: None while it is in flight.
+    status: int | None
+    #: Group rank that a recv came from.
+    source: int | None
+    error: str | None
+
+    @property
+    def kind_label(self) -> str:
+        if 0 <= self.kind < len(KIND_LABELS):
+            return KIND_LABELS[self.kind]
+        return self.form.kind if self.form else f"kind {self.kind}"
+
+    @property
+    def name(self) -> str:
+        """The function that was called."""
+        return (self.form.name if self.form else "") or self.kind_label
+
+    @property
+    def status_label(self) -> str:
+        """'ok', 'timeout' ...; 'in flight' without one."""
+        if self.status is None:
+            return "in flight"
+        try:
+            return Status(self.status).name.lower()
+        except ValueError:
+            return f"status {self.status}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark(Event):
+    """A moment that the program named."""
+
+    name: str | None
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanBegin(Event):
+    """The program entered a span."""
+
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanEnd(Event):
+    """The program left a span."""
+
+    begin: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding(Event):
+    """What a check found, as JSON."""
+
+    group: Group | None
+    #: Of the op that it is about; 0: of none.
+    seq: int
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Events that are not there although others show that they were."""
+
+    first: int
+    last: int
+    offset: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """All that a file says."""
+
+    path: str
+    header: Header
+    state: State
+    groups: tuple[Group, ...]
+    progress: dict[int, Progress] = field(default_factory=dict)
+    counters: tuple[Counter, ...] = ()
+    events: tuple[Event, ...] = ()
+    #: Without salvage the last of them is where reading stopped.
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        return tuple(event for event in self.events if isinstance(event, Op))

@@ -1,0 +1,159 @@
+"""Reads a record: complete, being written, torn by any death, damaged, or hostile.
+
+    with RecordFile("run/rank00012.ddr") as record:      some of it, with few reads
+        record.event(1042)
+    read_record("run/rank00012.ddr")                     all of it
+
+Whatever the bytes are: what comes out is a prefix of the events that were written, or RecordError, in a
+time bounded by the size of the file. With salvage, all events that are whole come out, and `gaps` says
+what is missing. Nothing is asked of the process that writes, and nothing makes it wait.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from distdbg.errors import RecordError
+from distdbg.record.entries import Event, Gap, Group, Header, Progress, Record, State
+from distdbg.record.format import STATE, STATE_NBYTES, Exit, unpack
+from distdbg.record.header import read_fields, read_opening
+from distdbg.record.parse import Parsing
+from distdbg.record.references import TRIES, Damaged, References
+from distdbg.record.ring import find_entries, find_entry, survey
+from distdbg.record.source import Readable, Source
+
+
+def read_record(readable: Readable, *, salvage: bool = False) -> Record:
+    """Read all of a record."""
+    with RecordFile(readable, salvage=salvage) as record:
+        return record.read()
+
+
+class RecordFile:
+    """An open record. Each method looks at the bytes as they are now."""
+
+    def __init__(self, readable: Readable, *, salvage: bool = False) -> None:
+        self._salvage = salvage
+        self._source = Source(readable)
+        try:
+            self._opening = read_opening(self._source, salvage=salvage)
+        except BaseException:
+            self._source.close()
+            raise
+        self._tables = self._opening.tables
+        self._references = References(self._source, self._tables)
+
+    @property
+    def path(self) -> str:
+        return self._source.path
+
+    @property
+    def header(self) -> Header:
+        return self._opening.header
+
+    def close(self) -> None:
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def state(self) -> State:
+        """The words that change."""
+        data = self._source.read(self._opening.state_offset, STATE_NBYTES)
+        if len(data) < STATE_NBYTES:  # the file became shorter
+            raise RecordError(f"{self.path} is cut short", path=self.path, offset=len(data))
+        values = read_fields(STATE, data)
+        code = unpack(values["exit"]) if values["exit"] else None
+        return State(
+            heartbeat_ns=values["heartbeat_ns"],
+            last_number=values["last_number"],
+            exit=Exit(code) if code in set(Exit) else None,
+            exit_text=References(self._source, self._tables).packed_text(values["exit_text"]),
+            exit_ns=values["exit_ns"],
+            lost_strings=values["lost_strings"],
+            lost_sites=values["lost_sites"],
+            lost_parked=values["lost_parked"],
+            level=values["level"],
+        )
+
+    def event(self, number: int) -> Event | None:
+        """One event, also a parked one; None: not there any more, not yet, or damaged."""
+        found = find_entry(self._source, self._tables, number)
+        return self._parse_now(number, *found)[0] if found else None
+
+    def survey(self) -> tuple[int, list[int]]:
+        """The number of the last event, and those of the ops in flight; without parsing any."""
+        return survey(self._source, self._tables)
+
+    def read(self) -> Record:
+        """All of it."""
+        gaps: list[Gap] = []
+        if not self._opening.is_whole:
+            gaps.append(Gap(first=0, last=0, offset=0, why="the header is damaged"))
+        # Before what it refers to: that was written earlier, and stays there longer.
+        found = find_entries(self._source, self._tables)
+        self._references = References(self._source, self._tables)
+        self._references.load()
+        gaps += found.gaps
+        events: list[Event] = []
+        for number, data in found.entries.items():
+            if not self._salvage and found.end is not None and number >= found.end:
+                break
+            event, damage = self._parse_now(number, data, found.parked_forms.get(number, b""))
+            if damage is not None:
+                gaps.append(Gap(first=number, last=number, offset=damage.offset, why=damage.why))
+                if not self._salvage:
+                    break
+            if event is not None:
+                events.append(event)
+            elif damage is None:
+                why = "of a type that this version does not know"
+                gaps.append(Gap(first=number, last=number, offset=0, why=why))
+        groups, progress = self._read_groups(gaps)
+        return Record(
+            path=self.path,
+            header=self.header,
+            state=self.state(),
+            groups=groups,
+            progress=progress,
+            counters=tuple(self._references.counters()),
+            events=tuple(events),
+            gaps=tuple(gaps),
+        )
+
+    def _read_groups(self, gaps: list[Gap]) -> tuple[tuple[Group, ...], dict[int, Progress]]:
+        groups = []
+        progress = {}
+        for number in self._references.group_numbers():
+            try:
+                group, far = self._references.group(number), self._references.progress(number)
+            except Damaged as damage:
+                gaps.append(Gap(first=0, last=0, offset=damage.offset, why=damage.why))
+                continue
+            if group is not None and far is not None:
+                groups.append(group)
+                progress[number] = far
+        return tuple(groups), progress
+
+    def _parse_now(
+        self, number: int, data: bytes, parked_form: bytes
+    ) -> tuple[Event | None, Damaged | None]:
+        """`_parse`; what a writer may have been at is read again."""
+        event: Event | None = None
+        damage: Damaged | None = None
+        for _ in range(TRIES if self._source.is_live else 1):
+            parsing = Parsing(self._references, is_lenient=self._salvage)
+            try:
+                event, damage = parsing.parse(data, parked_form), parsing.damage
+            except Damaged as error:
+                event, damage = None, error
+            if damage is None:
+                break
+            again = find_entry(self._source, self._tables, number)
+            if again is None:
+                break
+            data, parked_form = again
+        return event, damage

@@ -1,0 +1,155 @@
+"""Where a rank is now, in words, from its record: for the messages of the ranks that wait for it.
+
+A few reads, a millisecond; the rank is not asked and need not live.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from distdbg.errors import RecordError
+from distdbg.record.entries import Frame, Header, Op, State
+from distdbg.record.folders import record_name
+from distdbg.record.format import Exit
+from distdbg.record.reader import RecordFile
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+#: How far back the last op is looked for; before it are marks, spans and findings only.
+_MOST_NOTES = 256
+
+
+def where_is(run_folder: Path | str, rank: int) -> str | None:
+    """Return what the rank does now or did last; None when there is no record that says it.
+
+    "in all_reduce #12 on group 'dp' since 3.1 s, train.py:80 (step)"
+    "last op barrier #3 on group 'dp' ended 4.0 s ago, called at train.py:91 (main)"
+    """
+    try:
+        with RecordFile(Path(run_folder) / record_name(rank), salvage=True) as record:
+            clock = Clock(record.header, time.monotonic_ns(), read_boot_id())
+            return describe(record, clock)
+    except RecordError:
+        return None
+
+
+def call_site_of(run_folder: Path | str, rank: int, number: int) -> str | None:
+    """Return where op `number` of the rank's record was called: "train.py:80 (step)"."""
+    try:
+        with RecordFile(Path(run_folder) / record_name(rank), salvage=True) as record:
+            event = record.event(number)
+            return _short(event.site) if event is not None and event.site else None
+    except RecordError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Tells how long ago a time in a record was, where that can be known."""
+
+    header: Header
+    monotonic_ns: int
+    boot_id: str
+
+    def ago(self, then_ns: int) -> str:
+        """'3.1 s ago', or the wall time of another host or another boot: 'at 12:01:05 UTC'."""
+        age = self.age(then_ns)
+        return self._at(then_ns) if age is None else f"{age} ago"
+
+    def since(self, then_ns: int) -> str:
+        """'since 3.1 s', or 'since 12:01:05 UTC'."""
+        return f"since {self.age(then_ns) or self._at(then_ns).removeprefix('at ')}"
+
+    def age(self, then_ns: int) -> str | None:
+        # Without a boot id two hosts cannot be told apart.
+        if not self.boot_id or self.boot_id != self.header.boot_id:
+            return None
+        return f"{max(0, self.monotonic_ns - then_ns) / 1e9:.1f} s"
+
+    def _at(self, then_ns: int) -> str:
+        try:
+            moment = time.gmtime(self.header.to_wall_ns(then_ns) // 10**9)
+        except (OSError, OverflowError, ValueError):
+            return "at an unknown time"
+        return time.strftime("at %H:%M:%S UTC", moment)
+
+
+def read_boot_id() -> str:
+    """What tells this start of this host from all others; empty where it is not known."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def describe(record: RecordFile, clock: Clock) -> str | None:
+    """`where_is` for an open record."""
+    last, unended = record.survey()
+    in_flight = [op for op in (record.event(number) for number in unended) if isinstance(op, Op)]
+    # A call that waits is where the rank is; ops that run beside the program come second.
+    waiting = [op for op in in_flight if not op.is_async]
+    state = record.state()
+    if state.exit is not None:
+        return _describe_exit(state, state.exit, clock)
+    if waiting:
+        return _describe_in_flight(waiting[-1], clock)
+    last_op = _find_last_op(record, last)
+    if last_op is None or last_op.ended_ns is None:
+        return _describe_in_flight(in_flight[-1], clock) if in_flight else "has called nothing yet"
+    how = "ended" if not last_op.status else f"failed ({last_op.status_label.replace('_', ' ')})"
+    words = f"last op {_name(last_op)} {how} {clock.ago(last_op.ended_ns)}"
+    if last_op.site:
+        words += f", called at {_short(last_op.site)}"
+    if in_flight:
+        words += f"; not over yet: {_describe_in_flight(in_flight[0], clock)[3:]}"
+    return words
+
+
+def _find_last_op(record: RecordFile, last: int) -> Op | None:
+    for number in range(last, max(0, last - _MOST_NOTES), -1):
+        event = record.event(number)
+        if isinstance(event, Op):
+            return event
+    return None
+
+
+def _describe_in_flight(op: Op, clock: Clock) -> str:
+    site = f", {_short(op.site)}" if op.site else ""
+    return f"in {_name(op)} {clock.since(op.issued_ns)}{site}"
+
+
+def _describe_exit(state: State, how: Exit, clock: Clock) -> str:
+    when = clock.ago(state.exit_ns)
+    if how is Exit.RETURNED:
+        return f"its program returned {when}"
+    if how is Exit.LEFT:
+        return f"left its groups {when}"
+    what, where = _read_exit_text(state.exit_text or "")
+    return f"raised {what or 'an exception'} {when}" + (f", {where}" if where else "")
+
+
+def _read_exit_text(text: str) -> tuple[str, str]:
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        return text, ""
+    if not isinstance(facts, dict):
+        return text, ""
+    what, where = facts.get("what"), facts.get("where")
+    place = os.path.basename(where) if isinstance(where, str) else ""
+    return (what if isinstance(what, str) else ""), place
+
+
+def _name(op: Op) -> str:
+    peer = f" with group rank {op.peer}" if op.is_message and op.peer is not None else ""
+    group = f" on group '{op.group.desc or op.group.name}'" if op.group else ""
+    return f"{op.name} #{op.seq}{peer}{group}"
+
+
+def _short(frame: Frame | None) -> str:
+    if frame is None:
+        return ""
+    return str(frame._replace(file=os.path.basename(frame.file)))

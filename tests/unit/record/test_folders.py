@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import threading
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from distdbg.record import folders
+from distdbg.record.folders import new_run_name, place_record, prune_runs, record_name
+from distdbg.testing.record_builder import RecordBuilder
+
+SECOND = 10**9
+NOON = 1_795_262_400 * SECOND
+NO_LIMIT = {"DISTDBG_RUNS_NBYTES": str(1 << 40)}
+
+
+def place(tempdir: Path, run: str = "run-a", rank: int = 0) -> Path:
+    path, why = place_record(run, rank, NO_LIMIT, tempdir=str(tempdir))
+    assert path is not None, why
+    return path
+
+
+def make(tempdir: Path, second: int = 0) -> Path:
+    return place(tempdir, f"20261121-1200{second:02}-aaaaaa").parent
+
+
+def refused(run_dir: Path | str | None, tempdir: Path | None = None) -> str:
+    environ = NO_LIMIT | ({"DISTDBG_RUN_DIR": str(run_dir)} if run_dir else {})
+    path, why = place_record("run-a", 0, environ, tempdir=str(tempdir))
+    assert path is None
+    return why
+
+
+def build(folder: Path, rank: int, run: str, pid: int = 1) -> Path:
+    path = folder / record_name(rank)
+    path.write_bytes(RecordBuilder(rank=rank, run=run, pid=pid).to_bytes())
+    return path
+
+
+def fill(folder: Path, nbytes: int = 1 << 16, rank: int = 0) -> Path:
+    record = folder / record_name(rank)
+    record.write_bytes(b"x" * nbytes)
+    return record
+
+
+def hold(record: Path) -> int:
+    fd = os.open(record, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    return fd
+
+
+def test_a_run_goes_into_a_private_folder_and_latest_points_to_it(tmp_path: Path) -> None:
+    first, second = place(tmp_path, "run-a", 3), place(tmp_path, "run-b", 12)
+    assert place(tmp_path, "run-b", 3) == second.parent / "rank00003.ddr"
+    parent = tmp_path / f"distdbg-{os.getuid()}"
+    assert first == parent / "run-a" / "rank00003.ddr"
+    assert second == parent / "run-b" / "rank00012.ddr"
+    assert stat.S_IMODE(parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(first.parent.stat().st_mode) == 0o700
+    assert os.readlink(parent / "latest") == "run-b"
+    assert sorted(os.listdir(parent)) == ["latest", "run-a", "run-b"]
+
+
+def test_names_of_runs_sort_by_time_and_differ() -> None:
+    assert new_run_name(NOON).startswith("20261121-120000-")
+    assert new_run_name(NOON) != new_run_name(NOON) < new_run_name(NOON + SECOND)
+
+
+def test_a_new_run_makes_room(tmp_path: Path) -> None:
+    old = place(tmp_path, "run-a")
+    old.write_bytes(bytes(1 << 20))
+    place_record("run-b", 0, {"DISTDBG_RUNS_NBYTES": "100000"}, tempdir=str(tmp_path))
+    assert not old.parent.exists()
+
+
+def test_a_folder_that_is_open_to_others_is_closed_again(tmp_path: Path) -> None:
+    parent = make(tmp_path).parent
+    parent.chmod(0o777)
+    make(tmp_path, 1)
+    assert stat.S_IMODE(parent.stat().st_mode) == 0o700
+
+
+def test_a_link_in_place_of_the_users_folder_is_refused(tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    (tmp_path / f"distdbg-{os.getuid()}").symlink_to(trap)
+    assert "is not a folder" in refused(None, tmp_path)
+    assert list(trap.iterdir()) == []
+
+
+def test_a_folder_that_another_user_has_put_there_is_refused(tmp_path: Path) -> None:
+    other = os.getuid() + 1
+    (tmp_path / f"distdbg-{other}").mkdir()
+    with patch.object(folders.os, "getuid", return_value=other):
+        assert "belongs to another user" in refused(None, tmp_path)
+
+
+def test_no_room_for_a_folder_is_said_and_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "Not a directory" in refused(None, tmp_path / "file")
+    assert "Not a directory" in refused(tmp_path / "file" / "run")
+    assert "File exists" in refused(tmp_path / "file")
+    assert "No such file or directory" in refused("/proc/no-such-folder")
+    with patch.object(folders.os, "access", return_value=False):
+        assert "not writable" in refused(tmp_path)
+
+
+def test_a_named_folder_loses_the_records_of_the_run_before(tmp_path: Path) -> None:
+    named = tmp_path / "a" / "run"
+    environ = {"DISTDBG_RUN_DIR": str(named)}
+    assert place_record("run-a", 7, environ) == (named / "rank00007.ddr", "")
+    old = build(named, 7, "run-a")
+    fill(named, rank=8)
+    ours = build(named, 1, "run-b")
+    draft = fill(named, rank=2).rename(named / "rank00002.ddr.new.77")
+    (named / "notes.txt").write_text("mine")
+    assert place_record("run-b", 0, environ) == (named / "rank00000.ddr", "")
+    assert not old.exists()
+    # Another rank of this run may have been faster, and may be over already.
+    assert sorted(path.name for path in named.iterdir()) == ["notes.txt", ours.name, draft.name]
+
+
+def test_a_named_folder_in_which_another_run_writes_is_refused(tmp_path: Path) -> None:
+    record = build(tmp_path, 7, "run-b")
+    fd = hold(record)
+    try:
+        assert "rank00007.ddr of a run that is not over" in refused(tmp_path)
+        assert record.exists()
+        build(tmp_path, 7, "run-a")
+        assert place_record("run-a", 0, {"DISTDBG_RUN_DIR": str(tmp_path)})[0] is not None
+        # This process has begun another run before.
+        build(tmp_path, 7, "run-b", pid=os.getpid())
+        assert place_record("run-a", 0, {"DISTDBG_RUN_DIR": str(tmp_path)})[0] is not None
+    finally:
+        os.close(fd)
+
+
+def test_the_oldest_runs_are_removed_until_the_rest_fits(tmp_path: Path) -> None:
+    runs = [make(tmp_path, i) for i in range(4)]
+    for run in runs:
+        fill(run)
+    parent = runs[0].parent
+    assert prune_runs(parent, 1 << 20, wall_ns=NOON) == []
+    assert prune_runs(parent, 5 << 15, wall_ns=NOON) == [runs[0].name, runs[1].name]
+    # The latest stays however small the room is.
+    assert prune_runs(parent, 0, wall_ns=NOON) == [runs[2].name]
+    assert [path.name for path in parent.iterdir() if path.name != "latest"] == [runs[3].name]
+
+
+def test_a_live_run_is_never_removed(tmp_path: Path) -> None:
+    old, middle, _ = (make(tmp_path, i) for i in range(3))
+    fill(old, rank=1)
+    fds = [hold(fill(old)), hold(fill(middle).rename(middle / "rank00000.ddr.new.77"))]
+    try:
+        assert prune_runs(old.parent, 0, wall_ns=NOON) == []
+    finally:
+        for fd in fds:
+            os.close(fd)
+    assert prune_runs(old.parent, 0, wall_ns=NOON) == [old.name, middle.name]
+
+
+def test_a_run_whose_ranks_are_starting_stays_for_an_hour(tmp_path: Path) -> None:
+    starting, _ = make(tmp_path), make(tmp_path, 1)
+    made_ns = starting.stat().st_mtime_ns
+    assert prune_runs(starting.parent, 0, wall_ns=made_ns + 3_000 * SECOND) == []
+    assert prune_runs(starting.parent, 0, wall_ns=made_ns + 4_000 * SECOND) == [starting.name]
+
+
+def test_what_somebody_put_into_the_folder_stays(tmp_path: Path) -> None:
+    run, _ = make(tmp_path), make(tmp_path, 1)
+    fill(run)
+    (run / "mine").mkdir()
+    (run.parent / "file").write_text("mine")
+    assert prune_runs(run.parent, 0, wall_ns=NOON) == []
+    assert (run / "mine").exists()
+    assert (run.parent / "file").exists()
+
+
+def test_many_pruners_at_once_remove_each_run_and_fail_never(tmp_path: Path) -> None:
+    runs = [make(tmp_path, i) for i in range(30)]
+    for run in runs:
+        for rank in range(4):
+            fill(run, 100, rank)
+    parent, errors = runs[0].parent, []
+    barrier = threading.Barrier(4)
+
+    def prune() -> None:
+        barrier.wait(timeout=10)
+        try:
+            prune_runs(parent, 0, wall_ns=NOON)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=prune) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert errors == []
+    prune_runs(parent, 0, wall_ns=NOON)
+    assert sorted(path.name for path in parent.iterdir()) == [runs[-1].name, "latest"]
+
+
+def test_pruning_nothing_is_no_error(tmp_path: Path) -> None:
+    assert prune_runs(tmp_path / "nothing", 0, wall_ns=NOON) == []
+
+
+@pytest.mark.parametrize("kind", ["nothing", "folder", "pipe"])
+def test_only_a_locked_file_is_live(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "rank00000.ddr"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    assert not folders.is_live(path)
