@@ -82,16 +82,16 @@ VARIABLES: tuple[Variable, ...] = (
         "How many ops the record of a rank keeps; rounded up to a power of two.",
     ),
     Variable(
-        "DISTDBG_RUN_DIR",
-        "str",
-        None,
-        "The folder for the records of this run; without it, one below a private folder of the user.",
-    ),
-    Variable(
         "DISTDBG_RUNS_NBYTES",
         "int",
         1 << 30,
         "How much the runs in the private folder of the user may take; the oldest are removed.",
+    ),
+    Variable(
+        "DISTDBG_RUN_DIR",
+        "str",
+        None,
+        "The folder for the records of this run; without it, one below a private folder of the user.",
     ),
     Variable(
         "DISTDBG_SINGLE_COPY",

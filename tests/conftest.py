@@ -6,7 +6,10 @@ missing torch, MPI or GPU into a failure, for the places that are supposed to ha
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from multiprocessing import resource_tracker
@@ -19,6 +22,7 @@ from distdbg.testing import run_ranks
 from distdbg.testing.leaks import find_leaks, take_holdings
 
 REQUIRABLE = ("torch", "mpi", "gpu")
+_TEMP = pytest.StashKey[str]()
 #: How a skip for something missing reads, as opposed to a test that does not fit its parameters.
 MISSING = re.compile(r"not installed|could not import|No module named|not available|is missing")
 
@@ -34,6 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # The records of the tests' ranks: not among the runs of whoever runs them.
+    config.stash[_TEMP] = tempfile.mkdtemp(prefix="distdbg-tests-")
+    os.environ["TMPDIR"] = tempfile.tempdir = config.stash[_TEMP]
     # multiprocessing starts this process at first use and keeps it until the end; a test that
     # happens to be the first to use it has not left it behind.
     resource_tracker.ensure_running()
@@ -77,6 +84,10 @@ def pytest_make_collect_report(
             report.outcome = "failed"
             report.longrepr = f"skipped, but --require={name} was given: {report.longrepr}"
     return report
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash[_TEMP], ignore_errors=True)
 
 
 @pytest.fixture

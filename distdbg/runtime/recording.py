@@ -63,9 +63,16 @@ def start_recording(
 
 
 def end_recording(world: World, error: BaseException | None = None) -> None:
-    """Say that the rank has left its groups, or what it raised; the record stays open."""
-    if world.recorder is not None and not world.recorder.has_raised:
-        write_exit(world.recorder, Exit.LEFT if error is None else Exit.RAISED, error)
+    """End the record with the rank's groups, or say what it raised before that."""
+    recorder = world.recorder
+    if recorder is None:
+        return
+    if not recorder.has_raised:
+        write_exit(recorder, Exit.LEFT if error is None else Exit.RAISED, error)
+    if error is None:
+        world.recorder = None
+        world.run_folder = None
+        world.mark_forms.clear()
 
 
 # --------------------------------------------------------------------------- how a program ends

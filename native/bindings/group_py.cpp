@@ -206,6 +206,7 @@ class GroupHandle {
   void close() {
     if (!parts_ || is_forked()) return;
     std::shared_ptr<Parts> last = std::exchange(parts_, nullptr);
+    recorder_.reset();
     const ReleaseGil release;
     last->group.leave();
     last.reset();

@@ -237,6 +237,7 @@ class CpuEngine:
         finally:
             self._group.close()
             self._in_flight.clear()
+            self._recorder = None  # its file closes with the last group
 
     # ------------------------------------------------------------------- collectives
 
