@@ -42,7 +42,7 @@ def key_of(call: Call) -> tuple[Any, ...]:
         call.kind,
         call.op,
         call.root,
-        call.name,
+        call.extra,
         *[_array_key(array) for array in call.inputs],
         None,
         *[_array_key(array) for array in call.outputs],

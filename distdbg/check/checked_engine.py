@@ -25,7 +25,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from distdbg.check.control import Agreement, ControlGroup
+from distdbg.check.control import GRACE_NS, Agreement, ControlGroup
 from distdbg.check.hands import SLICE_S, Hands
 from distdbg.check.lane import Lane
 from distdbg.check.messages import Messages
@@ -50,6 +50,8 @@ _SEND = Kind.SEND
 _PATIENCE_S = 2.0
 #: An agreement in a broken group ends within this.
 _SOON_NS = 1_000_000_000
+#: How long after its connections have closed a process may take to count as ended.
+_ENDING_NS = 300_000_000
 #: Agreements that nobody has waited for are looked through when there are so many.
 _UNSETTLED = 64
 
@@ -209,9 +211,13 @@ class CheckedEngine:
                 release = partial(self._abort_backend, "a peer is gone, or it is too late")
                 return self._hands.keep_watch(partial(self.engine.run, call), watch, release)
             return self._hands.carry_out(partial(self.engine.run, call), watch)
+        except DistBackendError as error:
+            self._explain(error, watch)
+            raise
         except DistError:
             raise
         except Exception as error:
+            self._explain(error, watch)
             raise _failed(self.engine, call, error) from error
 
     def start(self, call: Call) -> Pending:
@@ -257,10 +263,29 @@ class CheckedEngine:
                 self._hands.keep_watch(partial(pending.wait, NO_DEADLINE), watch, release)
             else:
                 self._hands.carry_out(partial(pending.wait, NO_DEADLINE), watch)
+        except DistBackendError as error:
+            self._explain(error, watch)
+            raise
         except DistError:
             raise
         except Exception as error:
+            self._explain(error, watch)
             raise _failed(self.engine, watch.call, error) from error
+
+    def _explain(self, error: Exception, watch: Watch) -> None:
+        """Raise a better error for this one of the backend, where there is one.
+
+        A backend often notices first that a peer is gone, and cannot tell which and why.
+        """
+        deadline_ns = time.monotonic_ns() + _ENDING_NS
+        while True:
+            try:
+                watch(grace_ns=0)
+            except DistError as better:
+                raise better from error
+            if not self._control.can_tell_death or time.monotonic_ns() > deadline_ns:
+                return
+            time.sleep(0.01)  # a process that is ended closes its connections a moment before
 
     def on_trouble(self, error: DistError) -> DistError:
         """Give the group up for this error, and return it in the words of its level."""
@@ -323,7 +348,7 @@ class Watch:
         self._agreement = agreement
         self._started_ns = started_ns
 
-    def __call__(self) -> None:
+    def __call__(self, grace_ns: int = GRACE_NS) -> None:
         if not self._engine.is_watching:
             return
         try:
@@ -332,7 +357,7 @@ class Watch:
                 self._agreement = None
                 agreement.wait(NO_DEADLINE)
             try:
-                self._control.look(self.call, self._seq, self._started_ns)
+                self._control.look(self.call, self._seq, self._started_ns, grace_ns)
             except CollectiveError:
                 if agreement is not None:  # it knows better, and ends soon in a broken group
                     with suppress(OpTimeout):

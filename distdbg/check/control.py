@@ -43,6 +43,7 @@ from distdbg.runtime.lives import Lives
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.steps import Step, StepKind
 from distdbg.runtime.store import PrefixStore
+from distdbg.runtime.work import NO_DEADLINE
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
@@ -220,7 +221,7 @@ class ControlGroup:
             call,
             lambda call, inputs, outputs: plan,
             lambda call, inputs, outputs: self._describe(call),
-            False,  # kept here, by more facts than native code sees
+            -1,  # kept here, by more facts than native code sees
         )
 
     # --------------------------------------------------------------------------------- facts
@@ -284,6 +285,7 @@ class ControlGroup:
             fingerprint(self._facts(call)[0]),
             self._size,
             self._topology.slot_nbytes,
+            call.part is not None and call.part.place > 0,
         )
 
     # ------------------------------------------------------------------------------- exchange
@@ -310,6 +312,7 @@ class ControlGroup:
             fingerprint(self._facts(call)[0]),
             self._size,
             self._topology.slot_nbytes,
+            call.part is not None and call.part.place > 0,
         )
 
     def _compare(self, table: Table, call: Call, seq: int) -> None:
@@ -324,7 +327,17 @@ class ControlGroup:
 
     # -------------------------------------------------------------------------------- failures
 
-    def look(self, call: Call, seq: int, started_ns: int) -> None:
+    @property
+    def is_broken(self) -> bool:
+        """Whether nobody can use it any more."""
+        return self._group.cause() is not None
+
+    @property
+    def can_tell_death(self) -> bool:
+        """Whether other processes are watched."""
+        return any(life.watched is not None for life in self._members)
+
+    def look(self, call: Call, seq: int, started_ns: int, grace_ns: int = GRACE_NS) -> None:
         """Raise when an op that all agreed on cannot be hoped to end: a peer died, or it is late.
 
         `seq` 0: a point to point op, that needs its peer (or, from any source, all of them).
@@ -337,7 +350,7 @@ class ControlGroup:
                 continue
             if life.watched is None or not life.watched.is_dead():
                 continue
-            if now - self._died_ns.setdefault(rank, now) < GRACE_NS:
+            if now - self._died_ns.setdefault(rank, now) < grace_ns:
                 continue
             how = life.watched.how()
             raise PeerLost(
@@ -362,11 +375,17 @@ class ControlGroup:
         limit_ns = self.limit_ns(call)
         if now - started_ns > limit_ns + GRACE_NS:
             waited_s = (now - started_ns) / 1e9
+            missing: list[int] = []
+            if seq:
+                known = f"ranks {format_ranks(self._names)} agreed on it"
+            elif call.peer >= 0:
+                missing = [self._names[call.peer]]
+                known = f"the other side is rank {missing[0]} (tag {call.tag})"
+            else:
+                known = f"no rank has sent (tag {call.tag})"
             raise OpTimeout(
-                f"{what} waited {waited_s:.1f} s for the backend; "
-                f"ranks {format_ranks(self._names)} agreed on it"
-                if seq
-                else f"{what} waited {waited_s:.1f} s for the backend",
+                f"{what} waited {waited_s:.1f} s for the backend; {known}",
+                missing=missing,
                 arrived=self._names if seq else [],
                 waited_s=waited_s,
                 details=["the backend has not ended the op by its own limit", _BROKEN],
@@ -388,20 +407,14 @@ class ControlGroup:
 
     # ------------------------------------------------------------------------- point to point
 
-    def post(self, call: Call, view: View, tag: int, is_async: bool) -> Message:
-        """Start to send or receive a header beside a message of the backend."""
-        deadline_ns = time.monotonic_ns() + self.limit_ns(call)
+    def post(self, call: Call, view: View, peer: int, tag: int, is_async: bool) -> Message:
+        """Start to send or receive a header beside a message of the backend.
+
+        It has no deadline: a message may lie in the backend for as long as nobody receives it.
+        """
         start = self._group.send if call.kind is Kind.SEND else self._group.recv
         try:
-            return start(view, view.dtype, call.peer, tag, deadline_ns, is_async)
-        except NativeError as error:
-            self._fail(call, 0, error, time.monotonic_ns())
-
-    def post_to(self, call: Call, source: int, view: View, tag: int) -> Message:
-        """Start to receive the header of a message that came from `source`."""
-        deadline_ns = time.monotonic_ns() + self.limit_ns(call)
-        try:
-            return self._group.recv(view, view.dtype, source, tag, deadline_ns, True)
+            return start(view, view.dtype, peer, tag, NO_DEADLINE, is_async)
         except NativeError as error:
             self._fail(call, 0, error, time.monotonic_ns())
 
@@ -433,7 +446,7 @@ class ControlGroup:
     def _fail(
         self, call: Call, seq: int, error: NativeError, started_ns: int, goes_on: bool = False
     ) -> NoReturn:
-        error.seq = seq
+        del seq  # native code counts what it has run, which is alike on all ranks
         raise to_public(
             error,
             call,

@@ -66,8 +66,8 @@ class Hands:
             try:
                 watch()
             except BaseException:
-                if job.has_ended.acquire(blocking=False):
-                    break  # it has ended just now: its own outcome counts
+                if job.has_ended.acquire(blocking=False) and job.error is None:
+                    break  # it has ended well just now
                 raise
         if job.error is not None:
             raise job.error

@@ -93,7 +93,7 @@ class Messages:
         header = Header()
         deadline_ns = time.monotonic_ns() + self._control.limit_ns(call)
         try:
-            message = self._control.post(call, header.view, tag, False)
+            message = self._control.post(call, header.view, call.peer, tag, False)
             self._control.await_header(call, message, deadline_ns, True)
         except DistError as error:
             told = self._control.told_mismatch() or error
@@ -125,7 +125,9 @@ class Messages:
         deadline = time.monotonic() + _LINGER_S
         for header in self._sent:
             message = header.message
-            while message is not None and not message.done and time.monotonic() < deadline:
+            while message is not None and not message.done:
+                if time.monotonic() > deadline or self._control.is_broken:
+                    break
                 time.sleep(0.001)  # a native thread moves it
         self._sent.clear()
 
@@ -139,7 +141,7 @@ class Messages:
         with self._lock:
             if len(self._sent) >= _SWEEP_AT:
                 self._sent = [each for each in self._sent if each.message and not each.message.done]
-            header.message = self._control.post(call, header.view, self._tag(call), True)
+            header.message = self._control.post(call, header.view, call.peer, self._tag(call), True)
             self._sent.append(header)
 
     def take(self, pending: ReceivePending, source: int) -> None:
@@ -167,7 +169,7 @@ class Messages:
     def expect(self, call: Call, source: int, tag: int) -> Header:
         """Post the receive of a header."""
         header = Header()
-        header.message = self._control.post_to(call, source, header.view, tag)
+        header.message = self._control.post(call, header.view, source, tag, True)
         return header
 
     def lose(self, tag: int) -> None:
