@@ -137,6 +137,7 @@ class CheckedEngine:
         patience_s = None if self._cause is None else _PATIENCE_S  # each op has a deadline
         try:
             self._lane.drain(patience_s)
+            self._await_agreements()
             self._messages.drain()
             started_ns = time.monotonic_ns()
             if self._is_bound:
@@ -149,8 +150,16 @@ class CheckedEngine:
         finally:
             self._control.close()
             self._lane.close(0.0 if self._cause is not None else _PATIENCE_S)
-            self._hands.close(0.0 if self._cause is not None else _PATIENCE_S)
+            # Also those left behind: when the peers are gone they often come back, and a thread that
+            # comes back from C++ while Python ends takes the process down.
+            self._hands.close(_PATIENCE_S)
             self._unsettled.clear()
+
+    def _await_agreements(self) -> None:
+        """The others need this rank's word on ops that it has done already; each has a deadline."""
+        for agreement in self._unsettled:
+            with suppress(DistError):  # they are told; here nothing comes after it
+                agreement.wait(NO_DEADLINE)
 
     # ----------------------------------------------------------------------------- one op
 
@@ -288,8 +297,8 @@ class CheckedEngine:
             time.sleep(0.01)  # a process that is ended closes its connections a moment before
 
     def on_trouble(self, error: DistError) -> DistError:
-        """Give the group up for this error, and return it in the words of its level."""
-        return self._break(_as_started(error) if isinstance(error, MismatchError) else error)
+        """Give the group up for this error."""
+        return self._break(error)
 
     @property
     def is_watching(self) -> bool:
@@ -355,13 +364,13 @@ class Watch:
             agreement = self._agreement
             if agreement is not None and agreement.done():
                 self._agreement = None
-                agreement.wait(NO_DEADLINE)
+                _await_started(agreement, NO_DEADLINE)
             try:
                 self._control.look(self.call, self._seq, self._started_ns, grace_ns)
             except CollectiveError:
                 if agreement is not None:  # it knows better, and ends soon in a broken group
                     with suppress(OpTimeout):
-                        agreement.wait(time.monotonic_ns() + _SOON_NS)
+                        _await_started(agreement, time.monotonic_ns() + _SOON_NS)
                 raise
         except DistError as error:
             raise self._engine.on_trouble(error) from error.__cause__
@@ -470,6 +479,14 @@ class CheckedPending:
 def is_usable_after(error: DistError) -> bool:
     """Whether the group goes on after it: the ranks differ, and all are still there."""
     return isinstance(error, MismatchError) and not isinstance(error, PeerLost)
+
+
+def _await_started(agreement: Agreement, deadline_ns: int) -> None:
+    """Wait for the agreement on an op that the backend has already."""
+    try:
+        agreement.wait(deadline_ns)
+    except MismatchError as error:
+        raise _as_started(error) from error.__cause__
 
 
 def _as_started(error: MismatchError) -> MismatchError:

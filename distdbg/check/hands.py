@@ -10,6 +10,7 @@ Threads are kept for the next call and end by themselves when there is none for 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -114,9 +115,10 @@ class Hands:
             self._is_closing = True
             self._changed.notify_all()
             threads = list(self._threads)
+        until = time.monotonic() + patience_s
         for thread in threads:
             with suppress(RuntimeError):  # closed by one of them
-                thread.join(patience_s)
+                thread.join(max(0.0, until - time.monotonic()))
 
     def _start(self, function: Callable[[], T]) -> _Job[T]:
         # In the caller's context: the World it is in.

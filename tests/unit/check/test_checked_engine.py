@@ -102,9 +102,20 @@ def wrong(name: str, rank: int) -> Callable[[], object]:
     raise AssertionError(name)
 
 
-WRONG = (
-    "shape ndim dtype kind barrier op root reduce_dst gather_dst order a2a_dtype a2a_splits"
-).split()
+WRONG = [
+    "shape",
+    "ndim",
+    "dtype",
+    "kind",
+    "barrier",
+    "op",
+    "root",
+    "reduce_dst",
+    "gather_dst",
+    "order",
+    "a2a_dtype",
+    "a2a_splits",
+]
 
 
 @pytest.mark.parametrize("name", WRONG)
