@@ -33,11 +33,11 @@ def put_beside(make: Callable[[], Engine], group: ProcessGroup, store: Store) ->
         return engine
     from distdbg.check.checked_engine import CheckedEngine
     from distdbg.check.control import ControlGroup
-    from distdbg.runtime.debug_level import get_debug_level
+    from distdbg.check.levels import level_of
 
     try:
         control = ControlGroup(store, group, traits.reads_strides)
     except BaseException:
         engine.close()
         raise
-    return CheckedEngine(engine, control, traits, group.label, get_debug_level().value)
+    return CheckedEngine(engine, control, traits, group.label, level_of(group.world).value)

@@ -123,6 +123,13 @@ class CheckedEngine:
         """Check the ops from now on so closely: 0 OFF, 1 INFO, 2 DETAIL."""
         self._level = level
         self._control.set_level(level)
+        tell = getattr(self.engine, "set_level", None)  # younger than the other methods
+        if tell is not None:
+            tell(level)
+
+    def find_left(self) -> list[int]:
+        """Return the group ranks that have left the group."""
+        return self._control.find_left()
 
     def abort(self, reason: str) -> None:
         """Break the group: every op in flight on every rank ends with an error."""

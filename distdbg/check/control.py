@@ -32,9 +32,10 @@ from distdbg.errors import (
     PeerLost,
     format_ranks,
 )
-from distdbg.native import Message, NativeError, Op, Plan, View
+from distdbg.native import Form, Message, NativeError, Op, Plan, View
+from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
-from distdbg.runtime.backends.failures import call_site, to_public
+from distdbg.runtime.backends.failures import to_public
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.call import Call, Kind
@@ -55,6 +56,7 @@ GRACE_NS = 500_000_000
 #: In the first line of every difference that one rank finds alone and tells the others.
 DIFFERS = "differs between ranks: "
 
+_HEADER = Form(b"{}", "header", int(Kind.SEND), 0, 0)
 _GATE = compiling.step_tuple(Step(StepKind.GATE))
 _PLANS = 1024
 #: A function or a line in a description is cut here, so that a description has a longest length.
@@ -135,6 +137,15 @@ class ControlGroup:
             slot_nbytes=self._group.slot_nbytes,
             slots_nbytes=self._group.slot_nbytes,
         )
+        # Not the rank's record, where the ops of the backend are: here it only knows the lines that
+        # called the last ones, for messages.
+        self._recorder = make_recorder(
+            None, rank=group.ranks[self._rank], world_size=self._size, run="", ring_count=16
+        )
+        number = self._recorder.add_group(
+            group.group_name, self._name, "", "", self._size, self._rank, self._timeout_ns
+        )
+        self._group.set_recorder(self._recorder, number, lambda is_send, view: _HEADER)
         self._seqs = itertools.count(1)
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._died_ns: dict[int, int] = {}
@@ -211,6 +222,7 @@ class ControlGroup:
             self._compare(agreement.table, agreement.call, agreement.seq)
 
     def _arguments(self, call: Call, table: Table | None) -> tuple[Any, ...]:
+        self._adopt_comm()
         code = call.kind | (call.root + 1) << 16 | (0 if call.op is None else call.op.code << 8)
         plan = self._plan(call) if table is None else self._table_plan(call, table)
         return (
@@ -220,7 +232,6 @@ class ControlGroup:
             self.limit_ns(call),
             call,
             lambda call, inputs, outputs: plan,
-            lambda call, inputs, outputs: self._describe(call),
             -1,  # kept here, by more facts than native code sees
         )
 
@@ -253,15 +264,21 @@ class ControlGroup:
             [nbytes // itemsize for _, _, nbytes in out_cuts],
         )
 
-    def _describe(self, call: Call) -> bytes:
+    def _words(self, call: Call) -> bytes:
+        """What this rank says of its call when ranks differ; native code adds the line."""
         facts, sends, expects = self._facts(call)
         if "root" in facts:
             facts["root"] = self._names[call.root]
-        function = call.name or call.kind.label
-        comm_name = self._world.comm_name
-        if comm_name is not None:
-            function = f"{function} ({comm_name})"
-        return describe(facts, function[:_WORDS], call_site()[:_WORDS], sends, expects)
+        return describe(facts, call.name or call.kind.label, sends, expects)
+
+    def _adopt_comm(self) -> None:
+        recorder = self._world.recorder
+        if recorder is not None and recorder.comm != self._recorder.comm:
+            self._recorder.set_comm(recorder.comm)
+
+    def call_site(self) -> str:
+        """Return the line that called, outside of this package."""
+        return self._recorder.call_site()[-_WORDS:]
 
     def _plan(self, call: Call) -> Plan:
         key = key_of(call)
@@ -285,6 +302,8 @@ class ControlGroup:
             fingerprint(self._facts(call)[0]),
             self._size,
             self._topology.slot_nbytes,
+            self._words(call),
+            Form(b"{}", call.name or call.kind.label, int(call.kind), 0, 0),
             call.part is not None and call.part.place > 0,
         )
 
@@ -293,7 +312,8 @@ class ControlGroup:
     def _table(self, call: Call) -> Table | None:
         if call.kind is not Kind.ALL_TO_ALL or self._size == 1:
             return None
-        return Table(self._describe(call), self._size)
+        site = json.dumps(self.call_site()).encode()
+        return Table(self._words(call) + b', "call_site": ' + site + b"}", self._size)
 
     def _table_plan(self, call: Call, table: Table) -> Plan:
         row = table.row_nbytes
@@ -312,6 +332,8 @@ class ControlGroup:
             fingerprint(self._facts(call)[0]),
             self._size,
             self._topology.slot_nbytes,
+            self._words(call),
+            Form(b"{}", call.name or call.kind.label, int(call.kind), 0, 0),
             call.part is not None and call.part.place > 0,
         )
 
@@ -407,14 +429,13 @@ class ControlGroup:
 
     # ------------------------------------------------------------------------- point to point
 
-    def post(self, call: Call, view: View, peer: int, tag: int, is_async: bool) -> Message:
+    def post(self, call: Call, view: View, peer: int, tag: int) -> Message:
         """Start to send or receive a header beside a message of the backend.
 
         It has no deadline: a message may lie in the backend for as long as nobody receives it.
         """
-        start = self._group.send if call.kind is Kind.SEND else self._group.recv
         try:
-            return start(view, view.dtype, peer, tag, NO_DEADLINE, is_async)
+            return self._group.post(call.kind is Kind.SEND, view, peer, tag, NO_DEADLINE // 2)
         except NativeError as error:
             self._fail(call, 0, error, time.monotonic_ns())
 
@@ -438,6 +459,10 @@ class ControlGroup:
     def abort(self, reason: str) -> None:
         """Break the group: whoever waits in it, or comes to it, learns the reason."""
         self._group.abort(reason[:200])
+
+    def find_left(self) -> list[int]:
+        """Return the group ranks that have left the group."""
+        return [rank for rank, facts in enumerate(self._group.facts()) if facts[3]]
 
     def close(self) -> None:
         """Leave it; idempotent."""

@@ -25,9 +25,9 @@ import numpy as np
 
 from distdbg.check.array_facts import ArrayFacts
 from distdbg.check.control import DIFFERS, ControlGroup
+from distdbg.check.sites import shorten
 from distdbg.errors import DistError, MismatchError
 from distdbg.native import Message, View
-from distdbg.runtime.backends.failures import call_site
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.work import NO_DEADLINE
@@ -93,7 +93,7 @@ class Messages:
         header = Header()
         deadline_ns = time.monotonic_ns() + self._control.limit_ns(call)
         try:
-            message = self._control.post(call, header.view, call.peer, tag, False)
+            message = self._control.post(call, header.view, call.peer, tag)
             self._control.await_header(call, message, deadline_ns, True)
         except DistError as error:
             told = self._control.told_mismatch() or error
@@ -137,11 +137,11 @@ class Messages:
         return 0 if self._ignores_tags else call.tag
 
     def _announce(self, call: Call) -> None:
-        header = Header(json.dumps(_words(call)).encode())
+        header = Header(json.dumps(_words(call, self._control.call_site())).encode())
         with self._lock:
             if len(self._sent) >= _SWEEP_AT:
                 self._sent = [each for each in self._sent if each.message and not each.message.done]
-            header.message = self._control.post(call, header.view, call.peer, self._tag(call), True)
+            header.message = self._control.post(call, header.view, call.peer, self._tag(call))
             self._sent.append(header)
 
     def take(self, pending: ReceivePending, source: int) -> None:
@@ -169,7 +169,7 @@ class Messages:
     def expect(self, call: Call, source: int, tag: int) -> Header:
         """Post the receive of a header."""
         header = Header()
-        header.message = self._control.post(call, header.view, source, tag, True)
+        header.message = self._control.post(call, header.view, source, tag)
         return header
 
     def lose(self, tag: int) -> None:
@@ -178,7 +178,7 @@ class Messages:
 
     def compare(self, call: Call, source: int, header: Header) -> None:
         """Raise when what was sent is not what is expected."""
-        theirs, ours = header.facts(), _words(call)
+        theirs, ours = header.facts(), _words(call, self._control.call_site())
         aspects = ("dtype", "count", "device", *(("tag",) if self._ignores_tags else ()))
         if all(theirs[aspect] == ours[aspect] for aspect in aspects):
             return
@@ -186,6 +186,7 @@ class Messages:
         sender, receiver = names[source], names[self._control.rank]
         has_tag = self._ignores_tags and theirs["tag"] != ours["tag"]
         has_device = theirs["device"] != ours["device"]
+        sites = shorten([theirs["call_site"], ours["call_site"]])
         error = MismatchError(
             f"recv on group '{self._control.name}' {DIFFERS}"
             f"rank {sender} sent {_amount(theirs, has_tag, has_device)}, "
@@ -194,8 +195,8 @@ class Messages:
             group=self._control.name,
             ranks=[sender, receiver],
             details=[
-                f"rank {sender} called {theirs['function']} at {theirs['call_site']}",
-                f"rank {receiver} called {ours['function']} at {ours['call_site']}",
+                f"rank {sender} called {theirs['function']} at {sites[theirs['call_site']]}",
+                f"rank {receiver} called {ours['function']} at {sites[ours['call_site']]}",
                 "the message stays in the backend, so the group is unusable",
             ],
         )
@@ -260,7 +261,7 @@ class ReceivePending:
             self._messages.lose(self.tag)
 
 
-def _words(call: Call) -> dict[str, Any]:
+def _words(call: Call, site: str) -> dict[str, Any]:
     facts = ArrayFacts(call.inputs[0] if call.kind is Kind.SEND else call.outputs[0])
     count = 1
     for extent in facts.shape:
@@ -271,7 +272,7 @@ def _words(call: Call) -> dict[str, Any]:
         "device": facts.device[:_WORDS],
         "tag": call.tag,
         "function": (call.name or call.kind.label)[:_WORDS],
-        "call_site": call_site()[:_WORDS],
+        "call_site": site[-_WORDS:],
     }
 
 
