@@ -91,6 +91,7 @@ def find_all() -> list[tuple[str, str, list[int], int]]:
         x = torch.ones(2)
         dist.all_reduce(x)
         assert x.tolist() == [3.0, 3.0]
+    dist.destroy_process_group()
     return found
 
 
@@ -116,6 +117,7 @@ def receive_wrongly(what: str) -> str:
         error = caught(lambda: dist.recv(x, 0))
         assert not x.any()
     assert isinstance(error, MismatchError)
+    dist.destroy_process_group()
     return error.what
 
 
@@ -159,6 +161,7 @@ def run_legal() -> None:
             y = torch.zeros(2)
             assert dist.recv(y) == int(y[0])
     dist.barrier()
+    dist.destroy_process_group()
 
 
 def test_programs_that_trouble_other_checkers_pass(gloo_ranks: Callable[..., list[Any]]) -> None:
@@ -179,7 +182,9 @@ def lose_a_rank(when: str) -> float:
     assert isinstance(error, PeerLost), error
     assert error.peer == 1
     assert "SIGKILL" in str(error)
-    return time.monotonic() - started
+    took_s = time.monotonic() - started
+    dist.destroy_process_group()
+    return took_s
 
 
 @pytest.mark.parametrize("when", ["before", "inside"])

@@ -79,7 +79,9 @@ class TorchGloo:
         self.gloo.abort()
 
     def shutdown(self) -> None:
+        # Also let go of it: one that is left to the end of the interpreter takes the process down.
         self.gloo.shutdown()
+        del self.gloo
 
 
 def init() -> int:
