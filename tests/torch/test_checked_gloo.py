@@ -17,7 +17,7 @@ from distdbg.errors import DistError, MismatchError, OpTimeout, PeerLost
 from distdbg.testing.ranks import run_ranks
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.ranks]
+pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 
 
 @pytest.fixture
