@@ -15,11 +15,13 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from distdbg.check.absent import where_is
 from distdbg.check.array_facts import ArrayFacts, key_of
 from distdbg.check.explain import describe, explain_mismatch
 from distdbg.check.facts import fingerprint, signature
@@ -121,6 +123,8 @@ class ControlGroup:
         self._reads_strides = reads_strides
         self._members = group.members
         self._timeout_ns = int(group.timeout_s * 1e9)
+        #: What is known of a rank that does not come, for messages.
+        self._where = partial(where_is, group)
         cores = len(os.sched_getaffinity(0))
         self._group = connect(
             PrefixStore("control/", store),
@@ -454,6 +458,7 @@ class ControlGroup:
                 names=self._names,
                 waited_s=(time.monotonic_ns() - started_ns) / 1e9,
                 goes_on=not breaks,
+                where=self._where,
             ) from error
 
     def abort(self, reason: str) -> None:
@@ -481,6 +486,7 @@ class ControlGroup:
             names=self._names,
             waited_s=(time.monotonic_ns() - started_ns) / 1e9,
             goes_on=goes_on,
+            where=self._where,
         ) from error
 
 
