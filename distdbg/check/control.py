@@ -18,23 +18,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-import numpy.typing as npt
-
 from distdbg.check.absent import where_is
+from distdbg.check.agreement import Agreement
 from distdbg.check.array_facts import ArrayFacts, key_of
 from distdbg.check.explain import describe, explain_mismatch
 from distdbg.check.facts import fingerprint, signature
+from distdbg.check.table import MOST_WORDS, Table
 from distdbg.config import read_setting
 from distdbg.errors import (
     CollectiveError,
-    DistError,
     MismatchError,
     OpTimeout,
     PeerLost,
     format_ranks,
 )
-from distdbg.native import Form, Message, NativeError, Op, Plan, View
+from distdbg.native import Form, Message, NativeError, Plan, View
 from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.failures import to_public
@@ -61,54 +59,6 @@ DIFFERS = "differs between ranks: "
 _HEADER = Form(b"{}", "header", int(Kind.SEND), 0, 0)
 _GATE = compiling.step_tuple(Step(StepKind.GATE))
 _PLANS = 1024
-#: A function or a line in a description is cut here, so that a description has a longest length.
-_WORDS = 200
-_FACTS_NBYTES = 4096
-
-
-class Agreement:
-    """The ranks' agreement on one op, on its way."""
-
-    __slots__ = (
-        "_control",
-        "_error",
-        "_is_settled",
-        "call",
-        "handle",
-        "seq",
-        "started_ns",
-        "table",
-    )
-
-    def __init__(
-        self, control: ControlGroup, call: Call, seq: int, table: Table | None, started_ns: int
-    ) -> None:
-        self._control = control
-        self._error: DistError | None = None
-        self._is_settled = False
-        self.call = call
-        self.seq = seq
-        self.table = table
-        self.started_ns = started_ns
-        self.handle: Op | None = None
-
-    def done(self) -> bool:
-        """Whether it has ended, well or badly; never blocks."""
-        return self._is_settled or self.handle is None or self.handle.done
-
-    def wait(self, deadline_ns: int) -> None:
-        """Block until all agree; raise what is wrong. At the deadline OpTimeout; it goes on."""
-        if self._error is not None:
-            raise self._error
-        if self._is_settled:
-            return
-        try:
-            self._control.wait(self, deadline_ns)
-        except DistError as error:
-            if self.done():
-                self._error = error
-            raise
-        self._is_settled = True
 
 
 class ControlGroup:
@@ -282,7 +232,7 @@ class ControlGroup:
 
     def call_site(self) -> str:
         """Return the line that called, outside of this package."""
-        return self._recorder.call_site()[-_WORDS:]
+        return self._recorder.call_site()[-MOST_WORDS:]
 
     def _plan(self, call: Call) -> Plan:
         key = key_of(call)
@@ -317,7 +267,12 @@ class ControlGroup:
         if call.kind is not Kind.ALL_TO_ALL or self._size == 1:
             return None
         site = json.dumps(self.call_site()).encode()
-        return Table(self._words(call) + b', "call_site": ' + site + b"}", self._size)
+        # What is compared by its fingerprint need not travel.
+        facts, sends, expects = self._facts(call)
+        words = describe(
+            {"kind": facts["kind"]}, (call.name or call.kind.label)[:MOST_WORDS], sends, expects
+        )
+        return Table(words + b', "call_site": ' + site + b"}", self._size)
 
     def _table_plan(self, call: Call, table: Table) -> Plan:
         row = table.row_nbytes
@@ -491,33 +446,3 @@ class ControlGroup:
 
 
 _BROKEN = "the group is unusable; destroy it and create a new one"
-
-
-class Table:
-    """The descriptions of one exchange: this rank's, and room for those of all."""
-
-    __slots__ = ("_size", "all", "mine", "row_nbytes")
-
-    def __init__(self, description: bytes, size: int) -> None:
-        # As long on all ranks: two numbers for each rank, and the words.
-        self.row_nbytes = _FACTS_NBYTES + (2 * 21 * size + 63) // 64 * 64
-        self._size = size
-        self.mine: npt.NDArray[np.uint8] = np.zeros(self.row_nbytes, np.uint8)
-        self.mine[: len(description)] = np.frombuffer(description[: self.row_nbytes], np.uint8)
-        self.all: npt.NDArray[np.uint8] = np.zeros(self.row_nbytes * size, np.uint8)
-
-    def rows(self) -> list[bytes]:
-        """The description of each rank."""
-        row = self.row_nbytes
-        return [
-            self.all[r * row : (r + 1) * row].tobytes().rstrip(b"\0") for r in range(self._size)
-        ]
-
-    def fits(self) -> bool:
-        """Whether each rank sends to each other what that one expects."""
-        calls = [json.loads(text) for text in self.rows()]
-        return all(
-            calls[i]["sends"][j] == calls[j]["expects"][i]
-            for i in range(self._size)
-            for j in range(self._size)
-        )

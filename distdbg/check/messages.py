@@ -25,7 +25,7 @@ import numpy as np
 
 from distdbg.check.array_facts import ArrayFacts
 from distdbg.check.control import DIFFERS, ControlGroup
-from distdbg.check.sites import shorten
+from distdbg.check.sites import UNKNOWN, shorten
 from distdbg.errors import DistError, MismatchError
 from distdbg.native import Message, View
 from distdbg.runtime.call import Call, Kind
@@ -137,7 +137,11 @@ class Messages:
         return 0 if self._ignores_tags else call.tag
 
     def _announce(self, call: Call) -> None:
-        header = Header(json.dumps(_words(call, self._control.call_site())).encode())
+        words = _words(call, self._control.call_site())
+        text = json.dumps(words, ensure_ascii=False).encode(errors="replace")
+        if len(text) > _HEADER_NBYTES:  # names in characters that take many bytes
+            text = json.dumps(words | {"function": "send", "call_site": UNKNOWN}).encode()
+        header = Header(text)
         with self._lock:
             if len(self._sent) >= _SWEEP_AT:
                 self._sent = [each for each in self._sent if each.message and not each.message.done]

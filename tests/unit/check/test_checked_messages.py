@@ -224,3 +224,14 @@ def test_where_tags_are_ignored_they_are_compared() -> None:
             assert "with tag 2" in error.what
 
     run(rank_main, 2, "tagless")
+
+
+def test_names_in_any_script_fit_into_a_header() -> None:
+    # A function of 300 characters, each of them four bytes long.
+    name = "\U00020000" * 300
+    scope: dict[str, Any] = {"dist": dist, "np": np}
+    exec(
+        f"def {name}(rank):\n    dist.send(np.ones(1), 1) if rank == 0 else dist.recv(np.ones(1))",
+        scope,
+    )
+    run(scope[name], 2)

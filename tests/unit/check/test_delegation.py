@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distdbg.check.checked_engine import CheckedEngine, CheckedPending
+from distdbg.check.checked_engine import CheckedEngine
+from distdbg.check.checked_pending import CheckedPending
 from distdbg.check.messages import ReceivePending
 from distdbg.check.tracing import TracedPending, TracingEngine
 from distdbg.check.traits import Traits
