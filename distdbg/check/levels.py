@@ -58,7 +58,7 @@ def apply_level(group: ProcessGroup) -> None:
     """Tell a group's engine the level, and write its ops to the log or no longer."""
     engine = untraced(group.engine)
     level = level_of(group.world).value
-    engine.set_level(level)
+    engine.set_level(DebugLevel.OFF.value if config.read_setting("DISTDBG_UNWRAPPED") else level)
     if group.world.recorder is not None:
         group.world.recorder.set_level(level)
     group.engine = TracingEngine(engine, group) if logs.is_tracing() else engine

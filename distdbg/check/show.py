@@ -22,6 +22,8 @@ ASPECTS = (
     "counts",
     "input",
     "objects",
+    "device",
+    "order",
     "op",
     "root",
 )
@@ -57,6 +59,11 @@ def show_side(facts: Facts, differing: Sequence[str], others: Sequence[Facts]) -
         parts.append(show_array(facts, others))
     if "input" in differing:
         parts.append(f"input [{show_sizes(facts['input'])}]" if "input" in facts else "blocks")
+    if "device" in differing and "device" in facts:
+        parts.append(f"on {facts['device']}")
+    if "order" in differing:
+        order = facts.get("order")
+        parts.append("row-major" if order is None else f"memory order {order}")
     if "op" in differing:
         parts.append(f"op {facts.get('op', 'none')}")
     if "root" in differing:

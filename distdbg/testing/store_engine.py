@@ -82,6 +82,9 @@ class StorePending:
 class StoreEngine:
     """The ops of one group over its store."""
 
+    #: It compares what the ranks bring by itself.
+    distdbg_is_checked = True
+
     def __init__(
         self, store: Store, rank: int, size: int, timeout_s: float, group_name: str = ""
     ) -> None:

@@ -44,7 +44,7 @@ class ForeignEngine:
     """One group's engine over `backend`, an object of somebody else."""
 
     def __init__(self, backend: Foreign, rank: int, size: int, timeout_s: float) -> None:
-        self._backend = backend
+        self.backend = backend
         self._rank = rank
         self._size = size
         self._timeout_s = timeout_s
@@ -68,6 +68,10 @@ class ForeignEngine:
             raise self._failed(call, error) from error
         return ForeignPending(self, call, work)
 
+    def check(self, call: Call) -> None:
+        """Raise what is wrong with the call on this rank alone; asked before others are involved."""
+        check_arrays(call)
+
     def set_timeout(self, timeout_s: float) -> None:
         """Remember it; it is passed with each op."""
         self._timeout_s = timeout_s
@@ -78,7 +82,7 @@ class ForeignEngine:
     def abort(self, reason: str) -> None:
         """Ask the backend to abort, when it can."""
         if not self._is_ours("abort"):
-            self._backend.abort()
+            self.backend.abort()
 
     def close(self) -> None:
         """Ask the backend to shut down, when it can; once."""
@@ -86,11 +90,11 @@ class ForeignEngine:
             return
         self._is_closed = True
         if not self._is_ours("shutdown"):
-            self._backend.shutdown()
+            self.backend.shutdown()
 
     def _failed(self, call: Call, error: Exception) -> DistBackendError:
         return DistBackendError(
-            f"{call.kind.label} failed in backend {type(self._backend).__name__}: "
+            f"{call.kind.label} failed in backend {type(self.backend).__name__}: "
             f"{type(error).__name__}: {error}".splitlines()[0]
         )
 
@@ -98,16 +102,16 @@ class ForeignEngine:
         """Whether the backend lacks the method, or has only inherited our ProcessGroup's."""
         from distdbg.runtime.group import ProcessGroup
 
-        method = getattr(type(self._backend), name, None)
+        method = getattr(type(self.backend), name, None)
         if method is None:
-            return getattr(self._backend, name, None) is None
+            return getattr(self.backend, name, None) is None
         return any(method is vars(cls).get(name) for cls in (ProcessGroup, GroupMethods))
 
     def _method(self, *names: str) -> Callable[..., Foreign] | None:
         """Return the first of these methods that the backend has."""
         for name in names:
             if not self._is_ours(name):
-                method: Callable[..., Foreign] = getattr(self._backend, name)
+                method: Callable[..., Foreign] = getattr(self.backend, name)
                 return method
         return None
 
@@ -115,7 +119,7 @@ class ForeignEngine:
         method = self._method(*names)
         if method is None:
             raise DistBackendError(
-                f"backend {type(self._backend).__name__} has no method {names[0]!r}"
+                f"backend {type(self.backend).__name__} has no method {names[0]!r}"
             )
         return method
 

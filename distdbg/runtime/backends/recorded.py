@@ -82,6 +82,11 @@ class RecordedEngine:
         """Hand it on."""
         self.inner.set_level(level)
 
+    def find_left(self) -> list[int]:
+        """Return the group ranks that are known to have left the group."""
+        find = getattr(self.inner, "find_left", None)
+        return [] if find is None else list(find())
+
     def abort(self, reason: str) -> None:
         """Hand it on."""
         self.inner.abort(reason)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distdbg.errors import ConfigError, UsageError
@@ -252,7 +253,9 @@ def make_engine(
             lambda rank: where_is(group, rank),
         )
         return engine
-    return _make_foreign(plugin, group, store, pg_options)
+    from distdbg.check.beside import put_beside
+
+    return put_beside(partial(_make_foreign, plugin, group, store, pg_options), group, store)
 
 
 def _make_foreign(

@@ -1,0 +1,58 @@
+"""Agreement: the ranks' agreement on one op of a backend that is not ours, on its way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distdbg.check.table import Table
+from distdbg.errors import DistError
+from distdbg.native import Op
+from distdbg.runtime.call import Call
+
+if TYPE_CHECKING:
+    from distdbg.check.control import ControlGroup
+
+
+class Agreement:
+    """Can be waited for by several threads."""
+
+    __slots__ = (
+        "_control",
+        "_error",
+        "_is_settled",
+        "call",
+        "handle",
+        "seq",
+        "started_ns",
+        "table",
+    )
+
+    def __init__(
+        self, control: ControlGroup, call: Call, seq: int, table: Table | None, started_ns: int
+    ) -> None:
+        self._control = control
+        self._error: DistError | None = None
+        self._is_settled = False
+        self.call = call
+        self.seq = seq
+        self.table = table
+        self.started_ns = started_ns
+        self.handle: Op | None = None
+
+    def done(self) -> bool:
+        """Whether it has ended, well or badly; never blocks."""
+        return self._is_settled or self.handle is None or self.handle.done
+
+    def wait(self, deadline_ns: int) -> None:
+        """Block until all agree; raise what is wrong. At the deadline OpTimeout; it goes on."""
+        if self._error is not None:
+            raise self._error
+        if self._is_settled:
+            return
+        try:
+            self._control.wait(self, deadline_ns)
+        except DistError as error:
+            if self.done():
+                self._error = error
+            raise
+        self._is_settled = True

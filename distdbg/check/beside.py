@@ -1,0 +1,43 @@
+"""Puts our check beside the engine of a backend that is not ours, where that can be done.
+
+It cannot where the members share no memory (several hosts), and it is not wanted where the backend
+compares calls itself, or DISTDBG_UNWRAPPED says so. All members come to the same answer.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from distdbg.check.traits import Traits
+from distdbg.config import read_setting
+
+if TYPE_CHECKING:
+    from distdbg.runtime.engine import Engine
+    from distdbg.runtime.group import ProcessGroup
+    from distdbg.runtime.store import Store
+
+
+def put_beside(make: Callable[[], Engine], group: ProcessGroup, store: Store) -> Engine:
+    """Make the engine, and return it with the check around it, or as it is."""
+    engine = make()
+    traits = Traits.of(getattr(engine, "backend", engine))
+    if read_setting("DISTDBG_UNWRAPPED") or traits.is_checked or group.size() == 1:
+        return engine
+    if not all(life.is_near for life in group.members):
+        warnings.warn(
+            f"the ops of group {group.label!r} are not checked: its ranks share no memory",
+            stacklevel=2,
+        )
+        return engine
+    from distdbg.check.checked_engine import CheckedEngine
+    from distdbg.check.control import ControlGroup
+    from distdbg.check.levels import level_of
+
+    try:
+        control = ControlGroup(store, group, traits.reads_strides)
+    except BaseException:
+        engine.close()
+        raise
+    return CheckedEngine(engine, control, traits, group.label, level_of(group.world).value)

@@ -1,0 +1,350 @@
+"""CheckedEngine: the engine of a backend that is not ours, with our check beside it.
+
+    CheckedEngine.run(call)
+        ControlGroup   the ranks agree on the op through shared memory of our own
+        engine         the backend carries it out
+
+Levels
+    OFF     the op starts at once and nobody looks at the agreement. It is still on its way, so that
+            ranks may change the level at different ops and keep counting alike.
+    INFO    the op starts at once; a difference is raised where the op is waited for, or at the next
+            op. By then the backend has moved bytes for different ops on different ranks, so
+            it is aborted and the group cannot be used any more.
+    DETAIL  the op starts when all ranks have agreed, so a difference leaves no trace. Async ops are
+            started by a thread of the group, after their agreements and in order.
+
+Hanging backends. The caller never waits inside the backend: a thread does (hands.py), and the caller
+looks after the peers and the deadline. Only a backend that is bound to the caller's thread
+(traits.py) is called there; then another thread looks, and aborts it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+
+from distdbg.check.agreement import Agreement
+from distdbg.check.checked_pending import CheckedPending, Watch, as_started, is_usable_after
+from distdbg.check.control import ControlGroup
+from distdbg.check.hands import Hands
+from distdbg.check.lane import Lane
+from distdbg.check.messages import Messages
+from distdbg.check.traits import Traits
+from distdbg.errors import (
+    CollectiveError,
+    DistBackendError,
+    DistError,
+    MismatchError,
+    OpTimeout,
+    UsageError,
+)
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.work import NO_DEADLINE
+
+OFF, INFO, DETAIL = 0, 1, 2
+
+_SEND = Kind.SEND
+#: How long close() and abort() wait for a backend that was given up.
+_PATIENCE_S = 2.0
+#: How long after its connections have closed a process may take to count as ended.
+_ENDING_NS = 300_000_000
+#: Agreements that nobody has waited for are looked through when there are so many.
+_UNSETTLED = 64
+
+
+class CheckedEngine:
+    """Implements Engine around another one; see distdbg/runtime/engine.py."""
+
+    def __init__(
+        self, engine: Engine, control: ControlGroup, traits: Traits, name: str, level: int
+    ) -> None:
+        self.engine = engine
+        self._control = control
+        self._is_bound = traits.is_bound_to_thread
+        self._hands = Hands(name)
+        self._lane = Lane(name)
+        #: The order in which ops are agreed on is the order in which they start.
+        self._order = threading.Lock()
+        self._level = level
+        self._unsettled: list[Agreement] = []
+        #: Why the group cannot be used any more.
+        self._cause: DistError | None = None
+        self._is_closed = False
+        self._messages = Messages(self, control, traits.ignores_tags)
+        control.set_level(level)
+
+    # ------------------------------------------------------------------------------ Engine
+
+    def run(self, call: Call) -> int:
+        """Carry out `call`, blocking."""
+        self._begin(call)
+        if call.kind >= _SEND:
+            return self._messages.run(call)
+        if not self._lane.is_idle:
+            pending = self.submit(call)  # behind the asynchronous ones
+            pending.wait(NO_DEADLINE)
+            return pending.source_rank()
+        with self._order:
+            if self._level == DETAIL:
+                return self.carry_out(call, self._agree(call))
+            agreement = self._control.submit(call)
+            self._unsettled.append(agreement)
+            if self._level == OFF:
+                return self.engine.run(call)
+            source = self.carry_out(call, agreement.seq, agreement)
+        self.settle()
+        return source
+
+    def submit(self, call: Call) -> Pending:
+        """Start `call`, at DETAIL when all have agreed; returns at once."""
+        self._begin(call)
+        if call.kind >= _SEND:
+            return self._messages.submit(call)
+        with self._order:
+            if (self._level == DETAIL and not self._is_bound) or not self._lane.is_idle:
+                agreement = self._control.submit(call)
+                pending = CheckedPending(self, call, agreement, None)
+                self._lane.put(partial(self._start_later, pending))
+                return pending
+            agreement = self._control.submit(call)
+            self._unsettled.append(agreement)
+            return CheckedPending(self, call, agreement, self.start(call))
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Set the limit for ops that bring none of their own."""
+        self._control.set_timeout(timeout_s)
+        self.engine.set_timeout(timeout_s)
+
+    def set_level(self, level: int) -> None:
+        """Check the ops from now on so closely: 0 OFF, 1 INFO, 2 DETAIL."""
+        self._level = level
+        self._control.set_level(level)
+        tell = getattr(self.engine, "set_level", None)  # younger than the other methods
+        if tell is not None:
+            tell(level)
+
+    def find_left(self) -> list[int]:
+        """Return the group ranks that have left the group."""
+        return self._control.find_left()
+
+    def abort(self, reason: str) -> None:
+        """Break the group: every op in flight on every rank ends with an error."""
+        self._control.abort(reason)
+        self._abort_backend(reason)
+
+    def close(self) -> None:
+        """Let what is in flight end, shut the backend down, then leave the control group."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        patience_s = None if self._cause is None else _PATIENCE_S  # each op has a deadline
+        try:
+            self._lane.drain(patience_s)
+            self._await_agreements()
+            self._messages.drain()
+            started_ns = time.monotonic_ns()
+            if self._is_bound:
+                self.engine.close()
+            else:
+                self._hands.carry_out(self.engine.close, partial(self._watch_close, started_ns))
+        except DistError:
+            if self._cause is None:  # else it was told before, and nothing more can be done
+                raise
+        finally:
+            self._control.close()
+            self._lane.close(0.0 if self._cause is not None else _PATIENCE_S)
+            # Also those left behind: when the peers are gone they often come back, and a thread that
+            # comes back from C++ while Python ends takes the process down.
+            self._hands.close(_PATIENCE_S)
+            self._unsettled.clear()
+
+    def _await_agreements(self) -> None:
+        """The others need this rank's word on ops that it has done already; each has a deadline."""
+        for agreement in self._unsettled:
+            with suppress(DistError):  # they are told; here nothing comes after it
+                agreement.wait(NO_DEADLINE)
+
+    # ----------------------------------------------------------------------------- one op
+
+    def _begin(self, call: Call) -> None:
+        """Raise what is known to be wrong with the group or the call, before anything is sent."""
+        if self._cause is not None:
+            what = self._control.op_text(call, 0)
+            raise CollectiveError(
+                f"{what} cannot run: {self._cause.what}",
+                kind=call.kind.label,
+                details=["the group is unusable; destroy it and create a new one"],
+            ) from self._cause
+        check = getattr(self.engine, "check", None)
+        if check is not None:
+            check(call)
+        if len(self._unsettled) >= _UNSETTLED or (self._unsettled and self._level == INFO):
+            self.settle()
+
+    def settle(self) -> None:
+        """Raise the error of an agreement that failed after its op had returned."""
+        with self._order:
+            agreements = self._unsettled
+            self._unsettled = [each for each in agreements if not each.done()]
+        for agreement in agreements:
+            if agreement.done():
+                self._settle(agreement)
+
+    def _settle(self, agreement: Agreement) -> None:
+        try:
+            agreement.wait(NO_DEADLINE)
+        except MismatchError as error:
+            if self._level == OFF:
+                return
+            raise self._break(as_started(error)) from error.__cause__
+        except DistError as error:
+            if self._level == OFF:
+                return
+            raise self._break(error) from error.__cause__
+
+    def _agree(self, call: Call) -> int:
+        try:
+            return self._control.agree(call)
+        except MismatchError as error:
+            if not is_usable_after(error):
+                self._break(error)
+            raise
+        except UsageError:
+            raise
+        except DistError as error:
+            told = self._control.told_mismatch() or error
+            raise self._break(told) from error.__cause__
+
+    def carry_out(self, call: Call, seq: int, agreement: Agreement | None = None) -> int:
+        """Let the backend do the op, and wait for it, but not alone."""
+        watch = self.watcher(call, seq, agreement, time.monotonic_ns())
+        try:
+            if self._is_bound:
+                release = partial(self._abort_backend, "a peer is gone, or it is too late")
+                return self._hands.keep_watch(partial(self.engine.run, call), watch, release)
+            return self._hands.carry_out(partial(self.engine.run, call), watch)
+        except DistBackendError as error:
+            self._explain(error, watch)
+            raise
+        except DistError:
+            raise
+        except Exception as error:
+            self._explain(error, watch)
+            raise _failed(self.engine, call, error) from error
+
+    def start(self, call: Call) -> Pending:
+        """Give the op to the backend."""
+        try:
+            return self.engine.submit(call)
+        except DistError:
+            raise
+        except Exception as error:
+            raise _failed(self.engine, call, error) from error
+
+    def _start_later(self, pending: CheckedPending) -> None:
+        """On the lane."""
+        agreement = pending.agreement
+        assert agreement is not None  # what waits in the lane waits for it
+        try:
+            agreement.wait(NO_DEADLINE)
+        except DistError as error:
+            if not (isinstance(error, UsageError) or is_usable_after(error)):
+                self._break(error)
+            pending.fail(error)
+            return
+        try:
+            pending.go(self.start(pending.call))
+        except DistError as error:
+            pending.fail(error)
+
+    # ---------------------------------------------------------------------------- watching
+
+    def watcher(self, call: Call, seq: int, agreement: Agreement | None, started_ns: int) -> Watch:
+        """What to call again and again while the backend has the op."""
+        return Watch(self, self._control, call, seq, agreement, started_ns)
+
+    def pending(self, call: Call) -> Pending:
+        """Start a point to point op."""
+        return CheckedPending(self, call, None, self.start(call))
+
+    def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
+        """Wait for an op of the backend without end, but not alone."""
+        try:
+            if self._is_bound:
+                release = partial(self._abort_backend, "a peer is gone, or it is too late")
+                self._hands.keep_watch(partial(pending.wait, NO_DEADLINE), watch, release)
+            else:
+                self._hands.carry_out(partial(pending.wait, NO_DEADLINE), watch)
+        except DistBackendError as error:
+            self._explain(error, watch)
+            raise
+        except DistError:
+            raise
+        except Exception as error:
+            self._explain(error, watch)
+            raise _failed(self.engine, watch.call, error) from error
+
+    def _explain(self, error: Exception, watch: Watch) -> None:
+        """Raise a better error for this one of the backend, where there is one.
+
+        A backend often notices first that a peer is gone, and cannot tell which and why.
+        """
+        deadline_ns = time.monotonic_ns() + _ENDING_NS
+        while True:
+            try:
+                watch(grace_ns=0)
+            except DistError as better:
+                raise better from error
+            if not self._control.can_tell_death or time.monotonic_ns() > deadline_ns:
+                return
+            time.sleep(0.01)  # a process that is ended closes its connections a moment before
+
+    def on_trouble(self, error: DistError) -> DistError:
+        """Give the group up for this error."""
+        return self._break(error)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether agreements are looked at while their ops run."""
+        return self._level != OFF
+
+    @property
+    def level(self) -> int:
+        """OFF, INFO or DETAIL."""
+        return self._level
+
+    def _watch_close(self, started_ns: int) -> None:
+        waited_s = (time.monotonic_ns() - started_ns) / 1e9
+        if self._cause is not None and waited_s > _PATIENCE_S:
+            raise DistBackendError(
+                f"the backend did not shut down within {waited_s:.1f} s; it was given up"
+            )
+
+    def _break(self, error: DistError) -> DistError:
+        if self._cause is None:
+            self._cause = error
+            with suppress(DistError):
+                self._control.abort(error.what)
+            self._abort_backend(error.what)
+        return error
+
+    def _abort_backend(self, reason: str) -> None:
+        started_ns = time.monotonic_ns()
+
+        def watch() -> None:
+            if time.monotonic_ns() - started_ns > _PATIENCE_S * 1e9:
+                raise OpTimeout("abort did not return")
+
+        with suppress(Exception):  # the reason is told by whoever calls this
+            self._hands.carry_out(partial(self.engine.abort, reason), watch)
+
+
+def _failed(engine: Engine, call: Call, error: Exception) -> DistBackendError:
+    return DistBackendError(
+        f"{call.kind.label} failed in {type(engine).__name__}: {type(error).__name__}: {error}".splitlines()[
+            0
+        ]
+    )

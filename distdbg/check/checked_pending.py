@@ -1,0 +1,193 @@
+"""One op under the check: its agreement, then the backend's own handle, watched while it is waited for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from distdbg.check.agreement import Agreement
+from distdbg.check.control import GRACE_NS, ControlGroup
+from distdbg.check.hands import SLICE_S
+from distdbg.errors import (
+    CollectiveError,
+    DistError,
+    MismatchError,
+    OpTimeout,
+    PeerLost,
+)
+from distdbg.runtime.call import Call
+from distdbg.runtime.engine import Pending
+from distdbg.runtime.work import NO_DEADLINE
+
+if TYPE_CHECKING:
+    from distdbg.check.checked_engine import CheckedEngine
+
+#: An agreement in a broken group ends within this.
+_SOON_NS = 1_000_000_000
+
+
+class Watch:
+    """Looks after one op that the backend has: raises what must end the wait for it."""
+
+    __slots__ = ("_agreement", "_control", "_engine", "_seq", "_started_ns", "call")
+
+    def __init__(
+        self,
+        engine: CheckedEngine,
+        control: ControlGroup,
+        call: Call,
+        seq: int,
+        agreement: Agreement | None,
+        started_ns: int,
+    ) -> None:
+        self._engine = engine
+        self._control = control
+        self.call = call
+        self._seq = seq
+        self._agreement = agreement
+        self._started_ns = started_ns
+
+    def __call__(self, grace_ns: int = GRACE_NS) -> None:
+        if not self._engine.is_watching:
+            return
+        try:
+            agreement = self._agreement
+            if agreement is not None and agreement.done():
+                self._agreement = None
+                await_started(agreement, NO_DEADLINE)
+            try:
+                self._control.look(self.call, self._seq, self._started_ns, grace_ns)
+            except CollectiveError:
+                if agreement is not None:  # it knows better, and ends soon in a broken group
+                    with suppress(OpTimeout):
+                        await_started(agreement, time.monotonic_ns() + _SOON_NS)
+                raise
+        except DistError as error:
+            raise self._engine.on_trouble(error) from error.__cause__
+
+    def begin(self) -> None:
+        """Count the time of the op from now."""
+        self._started_ns = time.monotonic_ns()
+
+
+class CheckedPending:
+    """An op in flight: first its agreement, then the backend's own handle."""
+
+    __slots__ = ("_engine", "_error", "_foreign", "_has_started", "agreement", "call", "watch")
+
+    def __init__(
+        self,
+        engine: CheckedEngine,
+        call: Call,
+        agreement: Agreement | None,
+        foreign: Pending | None,
+    ) -> None:
+        self._engine = engine
+        self._error: DistError | None = None
+        self._foreign = foreign
+        self.call = call
+        self.agreement = agreement
+        seq = agreement.seq if agreement is not None else 0
+        self.watch = engine.watcher(
+            call, seq, agreement if foreign is not None else None, time.monotonic_ns()
+        )
+        self._has_started = threading.Event()
+        if foreign is not None:
+            self._has_started.set()
+
+    def go(self, foreign: Pending) -> None:
+        """All have agreed and the backend has the op now."""
+        self.watch.begin()
+        self._foreign = foreign
+        self._has_started.set()
+
+    def fail(self, error: DistError) -> None:
+        """The backend never gets the op."""
+        self._error = error
+        self._has_started.set()
+
+    def done(self) -> bool:
+        """Whether the op has ended, well or badly; never blocks."""
+        if not self._has_started.is_set():
+            return False
+        if self._error is not None or self._foreign is None or self._foreign.done():
+            return True
+        try:
+            self.watch()
+        except DistError as error:
+            self._error = error
+        return self._error is not None
+
+    def wait(self, deadline_ns: int) -> None:
+        """Block until the op has ended; raise its error. At the deadline: OpTimeout."""
+        if not self._has_started.is_set():
+            self._wait_start(deadline_ns)
+        if self._error is not None:
+            raise self._error
+        foreign = self._foreign
+        assert foreign is not None  # or there is an error
+        try:
+            if deadline_ns == NO_DEADLINE and self._engine.is_watching and not foreign.done():
+                self._engine.carry_out_wait(foreign, self.watch)
+            else:
+                foreign.wait(deadline_ns)
+        except DistError as error:
+            if deadline_ns == NO_DEADLINE or foreign.done():
+                self._error = error
+            raise
+        self._engine.settle()
+
+    def source_rank(self) -> int:
+        """The group rank a finished recv got its message from; -1 for other ops."""
+        return self._foreign.source_rank() if self._foreign is not None else -1
+
+    def _wait_start(self, deadline_ns: int) -> None:
+        """Until the lane has started the op, or knows why not."""
+        agreement = self.agreement
+        assert agreement is not None  # what waits in the lane waits for it
+        try:
+            agreement.wait(deadline_ns)
+        except DistError:
+            if not agreement.done():
+                raise  # only this wait has given up
+        self.watch.begin()
+        while not self._has_started.wait(SLICE_S):
+            if time.monotonic_ns() >= deadline_ns:
+                raise OpTimeout(
+                    f"{self.call.kind.label} did not start in time; it goes on",
+                    kind=self.call.kind.label,
+                    seq=agreement.seq,
+                )
+            if agreement.done():
+                try:
+                    self.watch()
+                except DistError as error:
+                    self._error = error
+                    return
+
+
+def is_usable_after(error: DistError) -> bool:
+    """Whether the group goes on after it: the ranks differ, and all are still there."""
+    return isinstance(error, MismatchError) and not isinstance(error, PeerLost)
+
+
+def await_started(agreement: Agreement, deadline_ns: int) -> None:
+    """Wait for the agreement on an op that the backend has already."""
+    try:
+        agreement.wait(deadline_ns)
+    except MismatchError as error:
+        raise as_started(error) from error.__cause__
+
+
+def as_started(error: MismatchError) -> MismatchError:
+    """A difference that was found when the backend had the op already."""
+    if is_usable_after(error):
+        error.details = [line for line in error.details if "still usable" not in line]
+        error.details.append(
+            "the op had been started (level INFO): outputs may hold anything, and the group is "
+            "unusable"
+        )
+        error.hint = error.hint or "DISTDBG_DEBUG=detail compares before an op is started"
+    return error

@@ -1,0 +1,287 @@
+"""Point to point ops of a backend that is not ours: a header beside each message.
+
+The sender posts a header to the same peer with the same tag, and waits for nothing. A receiver that
+waits for one rank takes the header first and compares; then the backend receives. All other receives
+start at once, and are compared when they have ended: from any source, because only then is it known whose
+message it was (so what such a receive matches is the backend's choice, as without us), and
+asynchronous ones, so that the backend knows of them in the order they were posted.
+
+Where a receive from any source is open beside others of its tag, nobody can tell which header belongs to
+which message: these are not compared, but one header is taken for each message all the same.
+
+The sender has gone on when a difference is found, and its message stays in the backend: so the receiver
+breaks the group, and the sender is told at its next op, or where it still waits.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distdbg.check.array_facts import ArrayFacts
+from distdbg.check.control import DIFFERS, ControlGroup
+from distdbg.check.sites import UNKNOWN, shorten
+from distdbg.errors import DistError, MismatchError
+from distdbg.native import Message, View
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.engine import Pending
+from distdbg.runtime.work import NO_DEADLINE
+
+if TYPE_CHECKING:
+    from distdbg.check.checked_engine import CheckedEngine
+
+_HEADER_NBYTES = 768
+_WORDS = 100
+#: A header is posted before its message, so it is there soon after it.
+_SOON_NS = 5_000_000_000
+#: How long close() waits for receivers to take the headers of what was sent.
+_LINGER_S = 5.0
+#: Sent headers are looked through when there are so many.
+_SWEEP_AT = 64
+
+
+class Header:
+    """What one side says about a message; `bytes` is what travels."""
+
+    __slots__ = ("memory", "message", "view")
+
+    def __init__(self, words: bytes | None = None) -> None:
+        self.memory = np.zeros(_HEADER_NBYTES, np.uint8)
+        if words is not None:
+            self.memory[: len(words)] = np.frombuffer(words, np.uint8)
+        self.view = View(self.memory, words is None)
+        self.message: Message | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """What the sender said."""
+        parsed: dict[str, Any] = json.loads(self.memory.tobytes().rstrip(b"\0"))
+        return parsed
+
+
+class Messages:
+    """The point to point ops of one group."""
+
+    def __init__(self, engine: CheckedEngine, control: ControlGroup, ignores_tags: bool) -> None:
+        self._engine = engine
+        self._control = control
+        self._ignores_tags = ignores_tags
+        #: Protects the rest.
+        self._lock = threading.Lock()
+        self._sent: list[Header] = []
+        #: Receives that have not been seen to end, by tag.
+        self._open: dict[int, weakref.WeakSet[ReceivePending]] = {}
+        #: Tags where a receive from any source was dropped, so headers cannot be told apart.
+        self._lost_tags: set[int] = set()
+
+    def run(self, call: Call) -> int:
+        """Carry out a blocking send or recv."""
+        if call.kind is Kind.SEND:
+            self._announce(call)
+            return self._engine.carry_out(call, 0)
+        tag = self._tag(call)
+        with self._lock:
+            is_alone = call.peer >= 0 and not self._open.get(tag) and tag not in self._lost_tags
+        if not is_alone or self._engine.level == 0:
+            pending = self.submit(call)
+            pending.wait(NO_DEADLINE)
+            return pending.source_rank()
+        header = Header()
+        deadline_ns = time.monotonic_ns() + self._control.limit_ns(call)
+        try:
+            message = self._control.post(call, header.view, call.peer, tag)
+            self._control.await_header(call, message, deadline_ns, True)
+        except DistError as error:
+            told = self._control.told_mismatch() or error
+            raise self._engine.on_trouble(told) from error.__cause__
+        self.compare(call, call.peer, header)
+        return self._engine.carry_out(call, 0)
+
+    def submit(self, call: Call) -> Pending:
+        """Start a send or recv."""
+        if call.kind is Kind.SEND:
+            self._announce(call)
+            return self._engine.pending(call)
+        tag = self._tag(call)
+        with self._lock:
+            pending = ReceivePending(self, call, tag)
+            others = self._open.setdefault(tag, weakref.WeakSet())
+            if others and (call.peer < 0 or any(other.call.peer < 0 for other in others)):
+                pending.is_certain = False
+                for other in others:
+                    other.is_certain = False
+            others.add(pending)
+            if call.peer >= 0 and tag not in self._lost_tags:
+                pending.expect(call.peer)
+        pending.inner = self._engine.pending(call)
+        return pending
+
+    def drain(self) -> None:
+        """Wait a little for receivers that have not taken the headers of what they are sent."""
+        deadline = time.monotonic() + _LINGER_S
+        for header in self._sent:
+            message = header.message
+            while message is not None and not message.done:
+                if time.monotonic() > deadline or self._control.is_broken:
+                    break
+                time.sleep(0.001)  # a native thread moves it
+        self._sent.clear()
+
+    # -------------------------------------------------------------------------------- headers
+
+    def _tag(self, call: Call) -> int:
+        return 0 if self._ignores_tags else call.tag
+
+    def _announce(self, call: Call) -> None:
+        words = _words(call, self._control.call_site())
+        text = json.dumps(words, ensure_ascii=False).encode(errors="replace")
+        if len(text) > _HEADER_NBYTES:  # names in characters that take many bytes
+            text = json.dumps(words | {"function": "send", "call_site": UNKNOWN}).encode()
+        header = Header(text)
+        with self._lock:
+            if len(self._sent) >= _SWEEP_AT:
+                self._sent = [each for each in self._sent if each.message and not each.message.done]
+            header.message = self._control.post(call, header.view, call.peer, self._tag(call))
+            self._sent.append(header)
+
+    def take(self, pending: ReceivePending, source: int) -> None:
+        """After a receive has ended: take its header, and compare where it is certain."""
+        with self._lock:
+            if pending.tag in self._lost_tags:
+                return
+            if pending.header is None:
+                pending.expect(source)
+            self._open[pending.tag].discard(pending)
+        header = pending.header
+        if header is None or header.message is None:
+            return
+        try:
+            self._control.await_header(
+                pending.call, header.message, time.monotonic_ns() + _SOON_NS, False
+            )
+        except DistError:
+            # The message itself has come, so nothing is wrong but our count.
+            self.lose(pending.tag)
+            return
+        if pending.is_certain and self._engine.level > 0:
+            self.compare(pending.call, source, header)
+
+    def expect(self, call: Call, source: int, tag: int) -> Header:
+        """Post the receive of a header."""
+        header = Header()
+        header.message = self._control.post(call, header.view, source, tag)
+        return header
+
+    def lose(self, tag: int) -> None:
+        """From now on headers of this tag cannot be told apart."""
+        self._lost_tags.add(tag)
+
+    def compare(self, call: Call, source: int, header: Header) -> None:
+        """Raise when what was sent is not what is expected."""
+        theirs, ours = header.facts(), _words(call, self._control.call_site())
+        aspects = ("dtype", "count", "device", *(("tag",) if self._ignores_tags else ()))
+        if all(theirs[aspect] == ours[aspect] for aspect in aspects):
+            return
+        names = self._control.names
+        sender, receiver = names[source], names[self._control.rank]
+        has_tag = self._ignores_tags and theirs["tag"] != ours["tag"]
+        has_device = theirs["device"] != ours["device"]
+        sites = shorten([theirs["call_site"], ours["call_site"]])
+        error = MismatchError(
+            f"recv on group '{self._control.name}' {DIFFERS}"
+            f"rank {sender} sent {_amount(theirs, has_tag, has_device)}, "
+            f"rank {receiver} expects {_amount(ours, has_tag, has_device)} (tag {call.tag})",
+            kind=call.kind.label,
+            group=self._control.name,
+            ranks=[sender, receiver],
+            details=[
+                f"rank {sender} called {theirs['function']} at {sites[theirs['call_site']]}",
+                f"rank {receiver} called {ours['function']} at {sites[ours['call_site']]}",
+                "the message stays in the backend, so the group is unusable",
+            ],
+        )
+        raise self._engine.on_trouble(error)
+
+
+class ReceivePending:
+    """A receive that the backend has, compared when it has ended."""
+
+    __slots__ = (
+        "__weakref__",
+        "_error",
+        "_is_taken",
+        "_messages",
+        "call",
+        "header",
+        "inner",
+        "is_certain",
+        "tag",
+    )
+
+    def __init__(self, messages: Messages, call: Call, tag: int) -> None:
+        self._messages = messages
+        self._error: DistError | None = None
+        self._is_taken = False
+        self.call = call
+        self.tag = tag
+        self.header: Header | None = None
+        self.inner: Pending | None = None
+        #: Whether the next header from its source is its own.
+        self.is_certain = True
+
+    def expect(self, source: int) -> None:
+        """Post the receive of the header."""
+        self.header = self._messages.expect(self.call, source, self.tag)
+
+    def done(self) -> bool:
+        """Whether the receive has ended."""
+        return self._error is not None or (self.inner is not None and self.inner.done())
+
+    def wait(self, deadline_ns: int) -> None:
+        """Wait for the backend, then compare."""
+        if self._error is not None:
+            raise self._error
+        assert self.inner is not None  # set before anybody has this object
+        self.inner.wait(deadline_ns)
+        if self._is_taken:
+            return
+        self._is_taken = True
+        try:
+            self._messages.take(self, self.inner.source_rank())
+        except DistError as error:
+            self._error = error
+            raise
+
+    def source_rank(self) -> int:
+        """Whose message it was."""
+        return -1 if self.inner is None else self.inner.source_rank()
+
+    def __del__(self) -> None:
+        if not self._is_taken and self.call.peer < 0:
+            self._messages.lose(self.tag)
+
+
+def _words(call: Call, site: str) -> dict[str, Any]:
+    facts = ArrayFacts(call.inputs[0] if call.kind is Kind.SEND else call.outputs[0])
+    count = 1
+    for extent in facts.shape:
+        count *= extent
+    return {
+        "dtype": facts.label[:_WORDS],
+        "count": count,
+        "device": facts.device[:_WORDS],
+        "tag": call.tag,
+        "function": (call.name or call.kind.label)[:_WORDS],
+        "call_site": site[-_WORDS:],
+    }
+
+
+def _amount(facts: dict[str, Any], has_tag: bool, has_device: bool) -> str:
+    text = f"{facts['count']} {facts['dtype']}"
+    if has_device:
+        text += f" on {facts['device']}"
+    return f"{text} with tag {facts['tag']}" if has_tag else text
