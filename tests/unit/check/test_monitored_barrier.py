@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import defaultdict
@@ -19,7 +20,7 @@ from distdbg.runtime.store.base import Value
 from distdbg.runtime.store.timeouts import Timeout
 from distdbg.testing.store_ranks import run_store_ranks
 
-SHORT = timedelta(seconds=0.1)
+SHORT = timedelta(seconds=0.3)
 
 
 class CountingStore(Store):
@@ -94,7 +95,9 @@ def test_every_rank_that_came_names_all_that_are_missing_and_only_them(
 ) -> None:
     def run(rank: int) -> str | None:
         if rank in missing:
+            all_are_done.wait()  # who leaves is not missing
             return None
+        all_came.wait()
         with pytest.raises(OpTimeout) as caught:
             dist.monitored_barrier(timeout=SHORT, wait_all_ranks=wait_all_ranks)
         error = caught.value
@@ -102,20 +105,28 @@ def test_every_rank_that_came_names_all_that_are_missing_and_only_them(
         assert error.missing == missing
         assert error.arrived == [rank for rank in range(size) if rank not in missing]
         assert error.seq == 1
-        assert error.waited_s >= 0.09
+        assert error.waited_s >= 0.29
+        all_are_done.wait()
         return str(error)
 
+    all_came = threading.Barrier(size - len(missing))
+    all_are_done = threading.Barrier(size)
     texts = set(run_store_ranks(run, size))
     assert len(texts - {None}) == 1  # the same on all
 
 
 def test_the_text() -> None:
     def run(rank: int) -> str:
-        return str(barrier_error()) if rank != 2 else ""
+        dist.barrier()
+        text = str(barrier_error()) if rank != 2 else ""
+        all_are_done.wait()
+        return text
 
-    first, *rest = run_store_ranks(run, 4)[0].splitlines()
+    all_are_done = threading.Barrier(4)
+    first, place, *rest = run_store_ranks(run, 4)[0].splitlines()
     assert first.startswith("monitored_barrier #1 on group 'world' waited 0.")
     assert first.endswith(" s for rank 2 of 0-3; 3 of 4 ranks arrived")
+    assert re.match(r"  rank 2: last op barrier #1 .* ended 0\.\d s ago", place)
     assert rest == [
         "  the group is still usable",
         "  hint: raise the limit with timeout= if the rank is only slow",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -256,3 +257,23 @@ def test_the_variable_limits_groups(monkeypatch: pytest.MonkeyPatch) -> None:
             dist.recv(ones())
 
     run_store_ranks(run, 1, is_initialized=False)
+
+
+def test_a_timeout_says_where_the_missing_rank_is() -> None:
+    def run(rank: int) -> list[str]:
+        other = dist.new_group([0, 1], group_desc="other")
+        dist.barrier()
+        if rank == 1:
+            dist.recv(ones(), 0, group=other)
+            return []
+        with pytest.raises(OpTimeout) as caught:
+            dist.all_reduce(ones(), timeout=0.2)
+        with pytest.raises(OpTimeout) as late:
+            dist.monitored_barrier(timeout=0.2)
+        dist.send(ones(), 1, group=other)
+        return [caught.value.details[0], late.value.details[0]]
+
+    line, barrier_line = run_store_ranks(run, 2, backend="gloo")[0]
+    place = r"in recv .* on group 'other' since 0\.\d s, test_timeouts\.py:\d+ \(.*run\)"
+    assert re.fullmatch("rank 1 last called op #1 on this group; " + place, line), line
+    assert re.fullmatch("rank 1: " + place, barrier_line), barrier_line
