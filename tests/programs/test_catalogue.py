@@ -14,7 +14,8 @@ from runner.pool import Result, run_programs
 from runner.score import score
 from runner.truth import Truth, all_programs, read_truth
 
-pytestmark = pytest.mark.ranks
+# All programs run in the set-up of the first test.
+pytestmark = [pytest.mark.ranks, pytest.mark.timeout(600)]
 
 TRUTHS = {truth.name: truth for truth in map(read_truth, all_programs())}
 
