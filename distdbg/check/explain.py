@@ -93,7 +93,7 @@ def explain_mismatch(
     details = _call_lines(sides)
     if "block" in differing:
         details += _block_lines(sides)
-    if "kind" in differing or "form" in differing:
+    if "kind" in differing or "form" in differing or _are_apart(sides):
         details += _previous_lines(sides)
     if not odd:
         details.append("no side has a majority: which one is wrong cannot be told from the calls")
@@ -163,6 +163,16 @@ def _block_lines(sides: Sequence[Side]) -> list[str]:
         f" ({show_contents(side.facts, [other.facts for other in sides if other is not side])})"
         for side in sides[:_MOST_SIDES]
     ]
+
+
+def _are_apart(sides: Sequence[Side]) -> bool:
+    """Whether no two sides share a call site: then the order may have slipped, with equal kinds too."""
+    seen: set[tuple[str, str]] = set()
+    for side in sides:
+        if not seen.isdisjoint(side.sites):
+            return False
+        seen.update(side.sites)
+    return True
 
 
 def _previous_lines(sides: Sequence[Side]) -> list[str]:

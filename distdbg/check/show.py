@@ -29,6 +29,7 @@ ASPECTS = (
 )
 _SIZES = ("shape", "counts")
 _HEAD = 8
+_LONGEST_CONTENT = 60
 
 
 def differing_aspects(all_facts: Sequence[Facts]) -> list[str]:
@@ -51,7 +52,7 @@ def show_side(facts: Facts, differing: Sequence[str], others: Sequence[Facts]) -
     if "kind" in differing or "form" in differing:
         parts.append(called(facts))
     if "block" in differing:
-        parts.append(show_block(facts))
+        parts.append(show_block(facts, others))
         return " ".join(parts)  # what this op of it is follows from that
     if "objects" in differing and "objects" in facts:
         parts.append(f"{facts['objects']} objects")
@@ -95,10 +96,18 @@ def show_sizes(sizes: Sequence[int], rivals: Sequence[Sequence[int]] = ()) -> st
     return f"{head},... {len(sizes)} in all{at}"
 
 
-def show_block(facts: Facts) -> str:
-    """'a block of 3', or 'no block'."""
+def show_block(facts: Facts, others: Sequence[Facts] = ()) -> str:
+    """'a block of 3', or 'no block'; with others of that length, where it first differs from them:
+    'all_reduce float32[4] op SUM (2 of a block of 3)'."""
     contents = facts.get("block")
-    return "no block" if contents is None else f"a block of {len(contents)}"
+    if contents is None:
+        return "no block"
+    rivals = [other.get("block") for other in others]
+    if not rivals or any(rival is None or len(rival) != len(contents) for rival in rivals):
+        return f"a block of {len(contents)}"
+    at = min(_first_difference(contents, rival) for rival in rivals if rival is not None)
+    content = contents[at] if len(contents[at]) <= _LONGEST_CONTENT else "an op"
+    return f"{content} ({at + 1} of a block of {len(contents)})"
 
 
 def show_contents(facts: Facts, others: Sequence[Facts]) -> str:

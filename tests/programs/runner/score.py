@@ -18,6 +18,9 @@ _AT_ONCE_S = 1.0
 #: From the deadline of an op to the error that it has passed, and until a lost rank is noticed.
 _SOON_S = 2.5
 
+#: Errors about what is in the arrays, when an option of the check looks at it.
+_ABOUT_ARRAYS = ("NonFiniteError", "BufferChangedError", "DivergedError")
+
 _CALLED = re.compile(r"^\s*ranks? ([\d,-]+).*? called .+? at (\S+):(\d+) ")
 
 Result = dict[str, Any]
@@ -73,6 +76,8 @@ def _score_rank(truth: Truth, rank: int, result: Result) -> list[str]:
         complaints += _score_timeout(truth, rank, report)
     elif end in ("PeerLost", "RankLeft"):
         complaints += _score_lost(truth, report)
+    elif end in _ABOUT_ARRAYS:
+        complaints += _score_arrays(truth, error)
     return complaints
 
 
@@ -110,6 +115,17 @@ def _score_mismatch(truth: Truth, rank: int, error: dict[str, Any]) -> list[str]
     elif not error["is_untouched"] and truth.env.get("DISTDBG_DEBUG") != "info":
         complaints.append("an output was written although the ranks differed")
     return complaints
+
+
+def _score_arrays(truth: Truth, error: dict[str, Any]) -> list[str]:
+    complaints = [
+        f"the first line does not say {word!r}: {error['first']}"
+        for word in truth.says
+        if word not in error["first"]
+    ]
+    if sorted(error["facts"]["ranks"]) != sorted(truth.names):
+        complaints.append(f"names ranks {error['facts']['ranks']}, not {sorted(truth.names)}")
+    return complaints + _score_places(truth, truth.names, error["text"])
 
 
 def _score_lines(truth: Truth, text: str) -> list[str]:

@@ -9,8 +9,8 @@ import distdbg as dist
 TRUTH = {
     "ranks": 3,
     "outcome": "silent",
-    "warns": ["all_reduce", "rank 1"],
-    "env": {"DISTDBG_CHECK_CALL_SITES": "1"},
+    "warns": ["op #1", "memory layouts", "rank 1"],
+    "env": {"DISTDBG_CHECK_ORDER": "1"},
 }
 
 

@@ -7,7 +7,7 @@ TRUTH = {
     "outcome": "MismatchError",
     "op": "broadcast",
     "odd": [1],
-    "says": ["#1", "int64[2]", "int64[3]"],
+    "says": ["#1", "2 objects on ranks 0,2", "3 objects on rank 1"],
 }
 
 

@@ -26,7 +26,7 @@ def backward(has_images):
 def main():
     dist.init_process_group("gloo")
     for gradient in backward(has_images=dist.get_rank() != 2):
-        dist.all_reduce(gradient)  # <- all, previous
+        dist.all_reduce(gradient)  # <- all
     dist.destroy_process_group()
 
 

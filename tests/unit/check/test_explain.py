@@ -114,6 +114,13 @@ def test_where_only_sizes_differ_the_op_before_is_left_out() -> None:
     assert "before it" not in str(error)
 
 
+def test_where_sizes_differ_at_lines_apart_the_order_may_have_slipped() -> None:
+    before = "all_reduce #41 at train.py:8 (step)"
+    one = words(previous=before)
+    error = explain(one, words(line=9, shape=[3], previous=before), one)
+    assert f"  before it, rank 1 called {before}" in str(error).splitlines()
+
+
 def test_an_object_form_is_called_by_its_name() -> None:
     sizes = {"dtype": "int64", "shape": [1]}
     error = explain(
@@ -135,6 +142,21 @@ def test_blocks_of_two_lengths_are_told_as_blocks() -> None:
     one, two = ["all_reduce float32[4]"] * 3, ["all_reduce float32[4]"] * 2
     error = explain(words(part=0, block=one), words(part=0, block=two), words(part=0, block=one))
     assert error.what.endswith("a block of 3 on ranks 0,2, a block of 2 on rank 1")
+
+
+def test_blocks_of_one_length_are_told_by_the_first_op_that_differs() -> None:
+    one = ["all_reduce float32[3]", "all_reduce float32[4]"]
+    two = ["all_reduce float32[3]", "all_reduce float32[6]"]
+    error = explain(*[words(part=0, block=block) for block in (one, two, one)])
+    assert error.what.endswith(
+        "all_reduce float32[4] (2 of a block of 2) on ranks 0,2, "
+        "all_reduce float32[6] (2 of a block of 2) on rank 1"
+    )
+
+
+def test_a_long_op_of_a_block_does_not_make_the_first_line_long() -> None:
+    blocks = [[f"all_gather float32 blocks of {n}," + "1," * 200] for n in (1, 2)]
+    assert len(explain(*[words(part=0, block=block) for block in blocks]).what) < 160
 
 
 def test_the_first_op_in_which_blocks_differ_is_shown() -> None:
