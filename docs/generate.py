@@ -1,4 +1,4 @@
-"""Writes the reference pages that are made from the source: env.md, errors.md and plans.md.
+"""Writes the reference pages that are made from the source; `PAGES` lists them.
 
 python docs/generate.py            write them
 python docs/generate.py --check    exit 1 and name those that are not current
@@ -15,6 +15,9 @@ from distdbg.runtime.call import Kind
 from distdbg.runtime.plan import Topology, make_plan
 from distdbg.runtime.plan.draw import draw
 from distdbg.runtime.plan.problem import uniform_problem
+
+sys.path.insert(0, str(Path(__file__).parent))
+from record_layout import layout_page
 
 REFERENCE = Path(__file__).parent / "reference"
 MADE = "<!-- Made by docs/generate.py from {source}; edit that, then run `make docs`. -->\n\n"
@@ -119,7 +122,17 @@ def plans_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-PAGES = {"env.md": env_page, "errors.md": errors_page, "plans.md": plans_page}
+def record_layout_page() -> str:
+    """The layout of a record."""
+    return MADE.format(source="distdbg/record/format.py") + layout_page()
+
+
+PAGES = {
+    "env.md": env_page,
+    "errors.md": errors_page,
+    "plans.md": plans_page,
+    "record-layout.md": record_layout_page,
+}
 
 
 def stale() -> list[str]:

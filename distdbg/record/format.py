@@ -106,7 +106,7 @@ STATE: Final = {
     "exit": Field(16, "Q"),  # PACKED Exit
     "exit_text": Field(24, "Q"),  # PACKED text number: the exception
     "exit_ns": Field(32, "Q"),
-    "lost_strings": Field(40, "Q"),  # how often there was no room for a ...
+    "lost_strings": Field(40, "Q"),  # how often there was no room for one
     "lost_sites": Field(48, "Q"),
     "lost_parked": Field(56, "Q"),
     "strings_nbytes": Field(64, "Q"),  # how much of the section is used

@@ -25,6 +25,8 @@ from distdbg.record.references import TRIES, has_check, is_text_whole
 from distdbg.record.source import Source
 
 CHECK_OFFSET: Final = OP["check"].offset
+#: No writer gets so far; larger numbers are damage.
+_MOST_NUMBER: Final = 2**63
 _FORM: Final = OP["form"].offset
 _TYPE: Final = OP["type"].offset
 _ENDED: Final = OP["ended"].offset
@@ -89,7 +91,7 @@ class _Ring:
 
     def _number_if_whole(self, index: int) -> int:
         number = self.numbers[index]
-        is_here = number and number % self.table.count == index
+        is_here = 0 < number < _MOST_NUMBER and number % self.table.count == index
         return number if is_here and is_op_whole(self.at(index), number) else 0
 
     def at(self, index: int) -> bytes:
@@ -106,6 +108,8 @@ class _Ring:
         index = number % self.table.count
         if index >= self.present:
             return Presence.DAMAGED
+        if number >= _MOST_NUMBER:
+            return Presence.ABSENT
         if self.whole[index] == number:
             return Presence.WHOLE
         if self.whole[index]:
@@ -166,7 +170,7 @@ def _add_parked(found: Found, source: Source, table: Table, ring: _Ring) -> None
     data = source.read(table.offset, table.count * table.entry_nbytes)
     numbers = _first_words(data, table.entry_nbytes)
     #: With an empty ring nothing is known of what can have been parked.
-    limit = ring.first if ring.last else 2**64
+    limit = ring.first if ring.last else _MOST_NUMBER - 1
     if len(numbers) < table.count:
         found.gaps.append(
             Gap(first=1, last=limit - 1, offset=source.nbytes, why="parked ops are cut off")
@@ -211,7 +215,7 @@ def find_entry(
     source: Source, tables: dict[Section, Table], number: int
 ) -> tuple[bytes, bytes] | None:
     """The entry of one number and, of a parked one, its form; by two reads at most."""
-    if number <= 0:
+    if not 0 < number < _MOST_NUMBER:
         return None
     table = tables[Section.RING]
     op = source.read(table.offset + number % table.count * table.entry_nbytes, OP_NBYTES)
@@ -239,7 +243,7 @@ def survey(source: Source, tables: dict[Section, Table]) -> tuple[int, list[int]
             is_unended = data[start + _TYPE] == EventType.OP and not any(
                 data[start + _ENDED : start + _ENDED + 8]
             )
-            if not number or not (number > last or is_unended):
+            if not 0 < number < _MOST_NUMBER or not (number > last or is_unended):
                 continue
             if is_op_whole(data[start : start + OP_NBYTES], number):
                 last = max(last, number)

@@ -11,7 +11,7 @@ SAVE = [("train.py", 91, "save"), ("train.py", 120, "main")]
 
 def build_short() -> RecordBuilder:
     """Each kind of entry once; the ring has room left."""
-    build = RecordBuilder(rank=12, world_size=16, wall_ns=1_764_000_000 * 10**9, ring_count=8)
+    build = RecordBuilder(rank=12, world_size=16, wall_ns=1_764_000_000 * 10**9, text_count=4)
     group = build.add_group("dp", ranks="0-15", size=16, rank=12, at_ns=500, stack=SAVE)
     span = build.begin_span("forward", at_ns=900)
     first = build.issue(

@@ -25,7 +25,7 @@ from distdbg.record.format import (
     Section,
     checksum,
 )
-from distdbg.record.reader import read_record
+from distdbg.record.reader import RecordFile, read_record
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.record_examples import build_short, build_wrapped
 
@@ -235,6 +235,30 @@ def test_sections_larger_than_the_file_cost_nothing(tmp_path: Path) -> None:
     path.write_bytes(huge)
     assert read_record(path).events == ()
     assert read_record(huge, salvage=True).events == ()
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64 - 1, 2**64 - 2, 2**48, 9 + 8])
+@pytest.mark.parametrize("section", [Section.RING, Section.PARKED])
+@pytest.mark.parametrize("salvage", [True, False])
+def test_a_forged_number_is_no_other_error(number: int, section: Section, salvage: bool) -> None:
+    builder = build_wrapped()
+    data = bytearray(builder.to_bytes())
+    index = number % 8 if section is Section.RING else 0
+    place = builder.offset_of(section, index)
+    put(data, place, "Q", number)
+    put(data, place + OP["check"].offset, "Q", checksum(bytes(data[place : place + 88])))
+    # The next place looks as if number + 1 had been cleared there.
+    place = builder.offset_of(Section.RING, (number + 1) % 8)
+    put(data, place, "Q", 0)
+    words = int.from_bytes(data[place : place + 88], "little") + number + 1
+    put(data, place + OP["check"].offset, "Q", words % (2**64 - 1))
+    record = read_record(bytes(data), salvage=salvage)
+    numbers = [event.number for event in record.events]
+    assert numbers == sorted(set(numbers))
+    with RecordFile(bytes(data)) as file:
+        file.survey()
+        file.event(number)
+        file.event(number + 1)
 
 
 def site_place(builder: RecordBuilder, index: int) -> int:
