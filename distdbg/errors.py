@@ -5,6 +5,7 @@
     |- ConfigError                   bad variable, flag or file                        exit 2
     |- CollectiveError               .kind .seq .group .ranks                          exit 3
     |  |- MismatchError              .sides: ranks called different things            exit 3
+    |  |  `- RankLeft(PeerLost)      a rank left, others still needed it               exit 3
     |  `- OpTimeout(TimeoutError)    .missing .arrived .waited_s                       exit 4
     |- DistNetworkError              connection refused, reset, not authenticated      exit 5
     |  `- PeerLost                   .peer .how                                        exit 5
@@ -189,6 +190,42 @@ class PeerLost(DistNetworkError):
         self.kind = kind
         self.seq = seq
         self.group = group
+
+
+class RankLeft(MismatchError, PeerLost):
+    """A rank returned, raised or destroyed the group while others waited for it in an op.
+
+    `peer` is that rank, `how` what it did. A rank that was killed is a PeerLost and no RankLeft.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        peer: int = -1,
+        how: str = "",
+        sides: Sequence[Mapping[str, Any]] = (),
+        kind: str = "",
+        seq: int = -1,
+        group: str = "",
+        ranks: Iterable[int] = (),
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            what,
+            sides=sides,
+            kind=kind,
+            seq=seq,
+            group=group,
+            ranks=ranks,
+            details=details,
+            hint=hint,
+        )
+        self.peer = peer
+        self.how = how
 
 
 class DistStoreError(DistError):
