@@ -6,7 +6,10 @@ A description carries the whole path, 'runs/a/train.py:88 (step)'; one file show
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
+from types import FrameType
 
 UNKNOWN = "an unknown line"
 
@@ -33,3 +36,17 @@ def _name(path: str, paths: Iterable[str]) -> str:
         if all(other[-count:] != parts[-count:] for other in others):
             return "/".join(parts[-count:])
     return path
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def call_site() -> str:
+    """Where the program called into this package: '/home/me/train.py:88 (step)'."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            return f"{code.co_filename}:{frame.f_lineno} ({code.co_name})"
+        frame = frame.f_back
+    return UNKNOWN

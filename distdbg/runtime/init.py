@@ -158,6 +158,7 @@ def destroy_world(world: World) -> None:
         world.groups.clear()
         world.group_count = 0
         world.local_counts.clear()
+        world.told.clear()
         end_recording(world)
         if watcher is not None:
             watcher.close()

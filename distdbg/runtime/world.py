@@ -44,6 +44,7 @@ class World:
         "ranks_here",
         "recorder",
         "run_folder",
+        "told",
         "watcher",
     )
 
@@ -66,6 +67,8 @@ class World:
         self.owns_store = False
         #: How many ranks share this host's cores.
         self.ranks_here = 1
+        #: The names of the groups that ranks made differently, as far as this rank was told.
+        self.told: set[str] = set()
         #: Says at the end of the process why this rank leaves its groups; while there are some.
         self.exit_note: ExitNote | None = None
         #: Completes futures in the background; made at first use.
