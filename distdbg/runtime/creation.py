@@ -12,6 +12,7 @@ from datetime import timedelta
 from distdbg import config
 from distdbg.check.levels import apply_level
 from distdbg.check.logs import get_logger
+from distdbg.check.membership import Creation
 from distdbg.errors import DistBackendError, DistNetworkError, PeerLost, UsageError, format_ranks
 from distdbg.runtime.backends.recorded import RecordedEngine
 from distdbg.runtime.backends.registry import BackendConfig, make_engine
@@ -49,6 +50,7 @@ def create_group(
     device_id: object = None,
     have_met: bool = False,
     members: Sequence[Life] = (),
+    creation: Creation | None = None,
 ) -> ProcessGroup:
     """Make the group on this member, register it, and return it.
 
@@ -67,7 +69,7 @@ def create_group(
     group.members = tuple(members)
     try:
         if not have_met:
-            meet(store, rank, ranks, timeout_s, name, lives)
+            meet(store, rank, ranks, timeout_s, name, lives, creation)
         if world.recorder is not None:
             group.record_number = world.recorder.add_group(
                 name, group.label, format_ranks(ranks, len(ranks)), group.name(),

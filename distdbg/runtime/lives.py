@@ -7,7 +7,7 @@ one another by keys of the store, and a key that a dead rank should have set nev
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: How often the members are looked at while a key is waited for.
 _SLICE_S = 0.3
+#: How often others are looked at that may wait for this rank.
+_LOOK_S = 0.1
 #: A process that is being ended closes its connections a moment before it counts as ended.
 _ENDING_S = 0.3
 #: A store may round a timeout down.
@@ -52,12 +54,19 @@ class Lives:
         self.identities = [life.identity for life in members]
         self._watched = [(i, life.watched) for i, life in enumerate(members) if life.watched]
 
-    def wait(self, store: Store, key: str, timeout_s: float) -> None:
-        """Wait for a key; raises PeerLost when a member has died, else the store's error."""
+    def wait(
+        self, store: Store, key: str, timeout_s: float, look: Callable[[], None] | None = None
+    ) -> None:
+        """Wait for a key; raises PeerLost when a member has died, else the store's error.
+
+        `look` is called now and then while nothing comes, and may raise.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             left_s = max(deadline - time.monotonic(), 0.001)
             slice_s = min(left_s, _SLICE_S) if self._watched else left_s
+            if look is not None:
+                slice_s = min(left_s, _LOOK_S)
             slice_end = time.monotonic() + slice_s
             try:
                 store.wait([key], timedelta(seconds=slice_s))
@@ -70,6 +79,8 @@ class Lives:
                 now = time.monotonic()
                 if now >= deadline - _EARLY_S or now < slice_end - _EARLY_S:
                     raise  # the time is over, or the store has another reason
+                if look is not None:
+                    look()
 
     def check(self) -> None:
         """Raise PeerLost when a member has died, or is just dying."""

@@ -2,7 +2,7 @@
 
     here/<group rank>   set by each member when it comes: who and where
     here                a counter; who makes it reach the size sets `all_here`
-    all_here            what everyone waits for
+    all_here            what everyone waits for; "differ" when ranks make different groups
 
 The keys stay: a group's store is its own, and a late rank finds the group complete.
 """
@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Sequence
 
+from distdbg.check.membership import DIFFER, Creation
 from distdbg.errors import DistStoreError, RendezvousError, format_ranks
 from distdbg.runtime.lives import Lives
 from distdbg.runtime.store import Store
@@ -25,14 +26,28 @@ def meet(
     timeout_s: float,
     group_name: str,
     lives: Lives,
+    creation: Creation | None = None,
 ) -> None:
-    """Return when all `ranks` (global) have called it; `rank` is this one's place among them."""
+    """Return when all `ranks` (global) have called it; `rank` is this one's place among them.
+
+    With a `creation`, MismatchError when ranks turn out to make different groups.
+    """
     size = len(ranks)
+    look = None
+    if creation is not None:
+        waiting = creation  # for the type checker: not None in the function below either
+
+        def look() -> None:
+            here = [store.check([f"here/{index}"]) for index in range(size)]
+            waiting.look([r for r, is_here in zip(ranks, here, strict=True) if not is_here])
+
     store.set(f"here/{rank}", f"{socket.gethostname()} pid {os.getpid()}")
     if store.add("here", 1) >= size:
-        store.set("all_here", "1")
+        store.compare_set("all_here", "", "1")
     try:
-        lives.wait(store, "all_here", timeout_s)
+        lives.wait(store, "all_here", timeout_s, look)
+        if creation is not None and store.get("all_here") == DIFFER:
+            raise creation.differ()
     except DistStoreError as error:
         joined = [r for index, r in enumerate(ranks) if store.check([f"here/{index}"])]
         missing = [r for r in ranks if r not in set(joined)]
@@ -47,6 +62,9 @@ def meet(
             details=_where(store, ranks, joined),
             hint="look at the output of the missing ranks; raise timeout= if they are only slow",
         ) from error
+    finally:
+        if creation is not None:
+            creation.done()
 
 
 def _where(store: Store, ranks: Sequence[int], joined: Sequence[int]) -> list[str]:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
 
+from distdbg.check.membership import Creation
+from distdbg.check.sites import call_site
 from distdbg.errors import UsageError
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
@@ -46,11 +48,14 @@ def new_group(
     if sort_ranks:
         members = sorted(members)
     name = _next_name(world, members, use_local_synchronization)
+    creation = _begin(world, default, members, name, "new_group")
+    if not use_local_synchronization:
+        creation.compare()
     if default.ranks[default.rank()] not in members:
         # Typed as a group, as in torch: programs hand it on to ops without asking what it is.
         return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
     return _create(
-        world, default, members, name, timeout, backend, pg_options, group_desc, device_id
+        world, default, members, name, timeout, backend, pg_options, group_desc, device_id, creation
     )
 
 
@@ -143,6 +148,7 @@ def split_group(
         pg_options,
         group_desc or f"{parent.group_desc}:split",
         None,
+        _begin(parent.world, parent, members, name, "split_group"),
     )
 
 
@@ -272,6 +278,7 @@ def _create(
     pg_options: object,
     group_desc: str | None,
     device_id: object,
+    creation: Creation | None = None,
 ) -> ProcessGroup:
     chosen = BackendConfig(Backend(backend)) if backend else BackendConfig(parent.backend_config)
     check_available(chosen)
@@ -290,7 +297,18 @@ def _create(
         pg_options=pg_options,
         device_id=device_id if device_id is not None else parent.bound_device_id,
         members=[parent.members[parent.ranks.index(r)] for r in members] if parent.members else (),
+        creation=creation,
     )
+
+
+def _begin(
+    world: World, parent: ProcessGroup, members: Sequence[int], name: str, function: str
+) -> Creation:
+    """Take part in the making of a group, which may turn out to be another group on other ranks."""
+    if world.membership is None:
+        raise UsageError("the process groups were destroyed")
+    me = parent.ranks[parent.rank()]
+    return Creation(world.membership.store, name, me, members, function, call_site(), world.told)
 
 
 def _next_name(world: World, members: Sequence[int], is_local: bool) -> str:

@@ -216,6 +216,10 @@ class CpuEngine:
         """Break the group on all its ranks."""
         self._group.abort(reason)
 
+    def leave_because(self, why: str, at_once: bool) -> None:
+        """Say why this rank is about to leave; `at_once`: ops in flight elsewhere end with RankLeft."""
+        self._group.leave_because(why, at_once)
+
     def __del__(self) -> None:
         # Collected with ops in flight: native code must let go of their arrays before those go.
         if not self._is_closed:
