@@ -21,9 +21,11 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "distdbg.check.log_levels": ("DebugLevel",),
     "distdbg.check.monitored_barrier": ("monitored_barrier",),
+    "distdbg.check.same": ("assert_same",),
     "distdbg.errors": (
-        "CollectiveError", "ConfigError", "DistBackendError", "DistError", "DistNetworkError",
-        "DistStoreError", "InternalError", "MismatchError", "OpTimeout", "PeerLost",
+        "BufferChangedError", "CollectiveError", "ConfigError", "DistBackendError", "DistError",
+        "DistNetworkError", "DistStoreError", "DivergedError", "InternalError", "MismatchError",
+        "NonFiniteError", "OpTimeout", "PeerLost",
         "QueueEmptyError", "RendezvousError", "UsageError",
     ),
     "distdbg.launch.spawn": ("spawn", "start_processes"),
