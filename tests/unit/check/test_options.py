@@ -48,7 +48,7 @@ def test_options_are_read_from_the_environment() -> None:
 
 def test_a_nonfinite_input_is_told_with_rank_amount_place_and_line() -> None:
     troubles = [(0, 0, 0, 0, 0, 8, 0), (5, 1, 3, 2, 4, 8, 0)]
-    error = explain(found("nonfinite", troubles, ["a.py:1 (f)", "/x/a.py:2 (f)"]), [4, 6])
+    error = explain(found("nonfinite", troubles, ["/x/a.py:1 (f)", "/x/a.py:2 (f)"]), [4, 6])
     assert isinstance(error, NonFiniteError)
     assert error.ranks == [6]
     assert (error.kind, error.seq, error.group) == ("all_reduce", 7, "dp")
