@@ -15,6 +15,12 @@ from distdbg.check.log_levels import (
 from distdbg.check.monitored_barrier import (
     monitored_barrier as monitored_barrier,
 )
+from distdbg.check.same import (
+    assert_same as assert_same,
+)
+from distdbg.errors import (
+    BufferChangedError as BufferChangedError,
+)
 from distdbg.errors import (
     CollectiveError as CollectiveError,
 )
@@ -34,10 +40,16 @@ from distdbg.errors import (
     DistStoreError as DistStoreError,
 )
 from distdbg.errors import (
+    DivergedError as DivergedError,
+)
+from distdbg.errors import (
     InternalError as InternalError,
 )
 from distdbg.errors import (
     MismatchError as MismatchError,
+)
+from distdbg.errors import (
+    NonFiniteError as NonFiniteError,
 )
 from distdbg.errors import (
     OpTimeout as OpTimeout,

@@ -8,6 +8,9 @@ levels.py           OFF, INFO, DETAIL, for all groups of a rank
 log_levels.py logs.py tracing.py    how loud the log is, whose line it is, each op as a line
 monitored_barrier.py tree.py        who does not come, told to all through the store
 absent.py           where the missing ranks are
+options.py          what a group checks beside the calls: non-finite inputs, checksums, buffers, order
+arrays.py suspicion.py    what the options find, in words
+same.py             assert_same
 
 A backend of somebody else is checked beside, by a control group of our own:
 beside.py traits.py             when that is done, and what a backend may say about itself

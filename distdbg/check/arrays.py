@@ -6,11 +6,12 @@ Native code brings one Trouble and the words of each rank (native/core/checks.hp
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
+from distdbg.check import sites
 from distdbg.errors import (
     BufferChangedError,
     CollectiveError,
@@ -29,7 +30,8 @@ _WRITTEN = "the outputs have been written; the group is still usable"
 _MOST_LINES = 8
 
 
-class Trouble(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Trouble:
     """One rank's part; counts and indexes are of elements."""
 
     flags: int
@@ -61,20 +63,25 @@ def explain_arrays(
 ) -> CollectiveError:
     """The error for all ranks. `op` is 'all_reduce #7 on group 'dp'', `names` the global ranks."""
     troubles = [Trouble(*facts) for facts in error.troubles]
-    sites = [call_site_of(text) or started_at for text in error.descriptions]
+    at = sites_of(error.descriptions, started_at)
     fields: dict[str, Any] = {"kind": kind, "seq": seq, "group": group}
     if error.fault == "nonfinite":
-        return _explain_nonfinite(troubles, sites, op, names, fields)
+        return _explain_nonfinite(troubles, at, op, names, fields)
     if error.fault == "changed":
-        return _explain_changed(troubles, sites, error.descriptions, op, names, fields)
-    return _explain_diverged(troubles, sites, op, names, fields)
+        return _explain_changed(troubles, at, error.descriptions, op, names, fields)
+    return _explain_diverged(troubles, at, op, names, fields)
 
 
-def call_site_of(description: bytes) -> str | None:
-    """'train.py:88 (step)' of a rank's own words; None where it sent none."""
+def sites_of(descriptions: Sequence[bytes], otherwise: str = sites.UNKNOWN) -> list[str]:
+    """'train.py:88 (step)' of each rank's own words; `otherwise` where it sent none."""
+    whole = [_site_of(text) or otherwise for text in descriptions]
+    short = sites.shorten(whole)
+    return [short[site] for site in whole]
+
+
+def _site_of(description: bytes) -> str | None:
     try:
-        words = json.loads(description)
-        return os.path.basename(str(words["call_site"]))
+        return str(json.loads(description)["call_site"])
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -84,15 +91,15 @@ def say_ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
 
 
-def say_where(sites: Sequence[str], names: Sequence[int], verb: str = "called") -> list[str]:
+def say_where(at: Sequence[str], names: Sequence[int], verb: str = "called") -> list[str]:
     """A line for each call site, with its ranks."""
-    at: dict[str, list[int]] = defaultdict(list)
-    for rank, site in zip(names, sites, strict=True):
-        at[site].append(rank)
-    return shorten([f"{say_ranks(ranks)} {verb} it at {site}" for site, ranks in at.items()])
+    sides: dict[str, list[int]] = defaultdict(list)
+    for rank, site in zip(names, at, strict=True):
+        sides[site].append(rank)
+    return few([f"{say_ranks(ranks)} {verb} it at {site}" for site, ranks in sides.items()])
 
 
-def shorten(lines: list[str]) -> list[str]:
+def few(lines: list[str]) -> list[str]:
     """The first few, and how many more there are."""
     if len(lines) <= _MOST_LINES:
         return lines
@@ -109,7 +116,7 @@ def odd_ranks(marks: Sequence[object], names: Sequence[int]) -> list[int]:
 
 def _explain_nonfinite(
     troubles: Sequence[Trouble],
-    sites: Sequence[str],
+    at: Sequence[str],
     op: str,
     names: Sequence[int],
     fields: dict[str, Any],
@@ -125,7 +132,7 @@ def _explain_nonfinite(
             place += f" (index {trouble.first} of block {trouble.array})"
         lines.append(
             f"rank {names[i]}: {trouble.bad_count} of {trouble.elements} elements, the first, {value}, "
-            f"at {place}; called at {sites[i]}"
+            f"at {place}; called at {at[i]}"
         )
     first = troubles[bad[0]]
     amount = (
@@ -136,7 +143,7 @@ def _explain_nonfinite(
     return NonFiniteError(
         f"{op} was given NaN or Inf by {say_ranks(ranks)}: {amount}",
         ranks=ranks,
-        details=[*shorten(lines), _INTACT],
+        details=[*few(lines), _INTACT],
         hint=f"look at what {say_ranks(ranks)} computed before that line",
         **fields,
     )
@@ -144,7 +151,7 @@ def _explain_nonfinite(
 
 def _explain_changed(
     troubles: Sequence[Trouble],
-    sites: Sequence[str],
+    at: Sequence[str],
     descriptions: Sequence[bytes],
     op: str,
     names: Sequence[int],
@@ -162,7 +169,7 @@ def _explain_changed(
     return BufferChangedError(
         f"{op}: {say_ranks(ranks)} changed an array that the op still owned",
         ranks=ranks,
-        details=[*say_where([sites[i] for i in bad], ranks, "started"), state],
+        details=[*say_where([at[i] for i in bad], ranks, "started"), state],
         hint="call wait() on the Work before writing to the array, or pass a copy",
         **fields,
     )
@@ -170,7 +177,7 @@ def _explain_changed(
 
 def _explain_diverged(
     troubles: Sequence[Trouble],
-    sites: Sequence[str],
+    at: Sequence[str],
     op: str,
     names: Sequence[int],
     fields: dict[str, Any],
@@ -184,11 +191,11 @@ def _explain_diverged(
     sides: dict[int, list[int]] = defaultdict(list)
     for rank, checksum in zip(names, checksums, strict=True):
         sides[checksum].append(rank)
-    lines = [f"checksum {checksum:016x} on {say_ranks(at)}" for checksum, at in sides.items()]
+    lines = [f"checksum {checksum:016x} on {say_ranks(ranks)}" for checksum, ranks in sides.items()]
     return DivergedError(
         what,
         ranks=ranks,
-        details=[*shorten(lines), *say_where(sites, names), _WRITTEN],
+        details=[*few(lines), *say_where(at, names), _WRITTEN],
         hint="dist.assert_same(array) names the first element that differs",
         **fields,
     )

@@ -6,20 +6,14 @@ only then the ranks exchange words, and the op is carried out all the same. Here
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
-from types import CodeType, FrameType
 
-import distdbg
-from distdbg.check.arrays import call_site_of, odd_ranks, say_ranks, shorten
+from distdbg.check.arrays import few, odd_ranks, say_ranks, sites_of
+from distdbg.check.logs import get_logger
 
-_PACKAGE = os.path.dirname(os.path.abspath(distdbg.__file__)) + os.sep
-_log = logging.getLogger("distdbg.check")
+_log = get_logger("check")
 
 #: verdict, seq, seq of the op that it crossed, then by rank: sites, whether not contiguous, words.
 Facts = tuple[str, int, int, list[int], list[bool], list[bytes]]
@@ -43,10 +37,7 @@ class Suspicion:
 def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> Suspicion:
     """Put one finding in words."""
     verdict, seq, other_seq, hashes, stand_ins, words = facts
-    sites = {
-        rank: call_site_of(text) or "an unknown line"
-        for rank, text in zip(names, words, strict=True)
-    }
+    sites = dict(zip(names, sites_of(words), strict=True))
     sides: dict[str, list[int]] = defaultdict(list)
     if verdict == "crossed":
         ranks = odd_ranks(hashes, names)
@@ -68,7 +59,7 @@ def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> Susp
         end = "the shapes are alike, so the op was carried out, element by element as they are indexed"
         other_seq = 0
     return Suspicion(
-        text="\n  ".join([first, *shorten(lines), end]),
+        text="\n  ".join([first, *few(lines), end]),
         group=group,
         seq=seq,
         other_seq=other_seq,
@@ -77,29 +68,6 @@ def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> Susp
     )
 
 
-def warn(suspicion: Suspicion) -> None:
-    """Log it, once per suspicion and rank."""
-    _log.warning("%s", suspicion.text)
-
-
-_hashes: dict[tuple[CodeType, int], int] = {}
-
-
-def site_hash() -> int:
-    """Hash of the user's line that issues an op, the same on every host; 0 when there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
-            key = (code, frame.f_lineno)
-            known = _hashes.get(key)
-            if known is None:
-                name = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}:{code.co_qualname}"
-                digest = blake2b(name.encode(), digest_size=8).digest()
-                # Code that is made as the program runs must not fill the memory.
-                if len(_hashes) >= 1 << 16:
-                    _hashes.clear()
-                known = _hashes[key] = int.from_bytes(digest, "little") or 1
-            return known
-        frame = frame.f_back
-    return 0
+def warn(suspicion: Suspicion, rank: int) -> None:
+    """Log it on one rank."""
+    _log.warning("%s", suspicion.text, rank=rank)

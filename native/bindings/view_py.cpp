@@ -59,6 +59,14 @@ void bind_view(nb::module_& module) {
             return hash_bytes(view.data() + offset, nbytes, seed);
           },
           nb::arg("offset"), nb::arg("nbytes"), nb::arg("seed") = 0, "64 bits of a range of bytes.")
+      .def(
+          "read",
+          [](const View& view, std::uint64_t offset, std::uint64_t nbytes) {
+            if (offset > view.nbytes() || nbytes > view.nbytes() - offset)
+              throw nb::value_error("the range leaves the array");
+            return nb::bytes(reinterpret_cast<const char*>(view.data() + offset), nbytes);
+          },
+          nb::arg("offset"), nb::arg("nbytes"), "A copy of a range of bytes.")
       .def_rw("is_stand_in", &View::is_stand_in)
       .def_prop_ro("address",
                    [](const View& view) { return reinterpret_cast<std::uintptr_t>(view.data()); })

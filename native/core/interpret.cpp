@@ -43,13 +43,12 @@ const std::byte* Group::peer_bytes(const Running& op, const Step& step, std::uin
                                    std::uint64_t offset, std::uint64_t nbytes, std::byte* scratch) {
   if (step.src_space == Space::slot)
     return segment_.payload(peer, gate_) + step.src_offset + offset;
-  if (peer == rank_) return op.own(step.src_space, step.src_block) + step.src_offset + offset;
   const Block block = peer_block(op, peer, step.src_space, step.src_block);
   const std::uint64_t at = step.src_offset + offset;
   if (at > block.nbytes || nbytes > block.nbytes - at)
     throw Error(Fault::system, "a peer's block is smaller than the plan reads", 0,
                 static_cast<int>(peer));
-  if (is_local_[peer] && op.is_agreed)
+  if (peer == rank_ || (is_local_[peer] && op.is_agreed))
     return reinterpret_cast<const std::byte*>(block.address) + at;
   read_peer(peer, block.address + at, scratch, nbytes, op.is_agreed);
   return scratch;

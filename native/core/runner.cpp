@@ -65,7 +65,8 @@ bool Runner::is_to_be_written(const Entry& entry) const {
          std::ranges::any_of(queue_, [&](const Entry& other) { return touches(other.outputs); });
 }
 
-void Runner::carry_out(Entry& entry) {
+// Returns an error that only this rank knows of, when the op has ended well for all.
+std::exception_ptr Runner::carry_out(Entry& entry) {
   Describe describe{[](void* words) { return static_cast<CallWords*>(words)->make(); },
                     &entry.words, entry.site, entry.flags};
   if (group_.checks(check_buffers)) {
@@ -74,9 +75,9 @@ void Runner::carry_out(Entry& entry) {
   }
   group_.run(*entry.plan, describe, entry.inputs, entry.outputs,
              Wait{entry.op->deadline_ns, nullptr}, true, entry.recorded);
-  if (!entry.guard.has_changed_since_start(entry.inputs, entry.outputs)) return;
-  // Too late for the others: only this rank knows.
-  throw group_.own_error(Fault::changed, Trouble{has_changed_buffer}, entry.words.make());
+  if (!entry.guard.has_changed_since_start(entry.inputs, entry.outputs)) return nullptr;
+  return std::make_exception_ptr(
+      group_.own_error(Fault::changed, Trouble{has_changed_buffer}, entry.words.make()));
 }
 
 void Runner::work() {
@@ -97,7 +98,7 @@ void Runner::work() {
         group_.skip(entry.recorded);
         std::rethrow_exception(block_error_);
       }
-      carry_out(entry);
+      error = carry_out(entry);
     } catch (...) {
       error = block_error_ = std::current_exception();
     }

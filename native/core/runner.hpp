@@ -47,7 +47,7 @@ class Runner {
     BufferGuard guard;
   };
   bool is_to_be_written(const Entry& entry) const;
-  void carry_out(Entry& entry);
+  std::exception_ptr carry_out(Entry& entry);
   void work();
   template <class Ready>
   void wait_for(const Wait& wait, Ready&& ready);

@@ -224,8 +224,12 @@ void notice_changed_buffers(Group& group) {
   const auto plan = std::make_shared<Plan>(all_reduce(group.rank(), group.size(), 960, true));
   std::vector<float> first = ones(240);
   std::vector<float> second = ones(240);
+  static const std::string facts = "{\"facts\": 0";
+  CallWords words;
+  words.facts = &facts;
   const auto submit = [&](std::vector<float>& x) {
-    return runner.submit(plan, "words", {region_of(x)}, {region_of(x)}, in_seconds(20).deadline_ns);
+    return runner.submit(plan, words, unrecorded, {region_of(x)}, {region_of(x)},
+                         in_seconds(20).deadline_ns);
   };
   // The first op holds the second back until all ranks have submitted and changed theirs.
   std::vector<OpPointer> ops;

@@ -18,8 +18,8 @@ from distdbg.check.explain import describe
 from distdbg.check.facts import fingerprint, signature
 from distdbg.check.logs import get_logger
 from distdbg.check.options import BUFFERS, HAVE_EQUAL_OUTPUTS, ORDER
-from distdbg.check.sites import call_site
-from distdbg.check.suspicion import Suspicion, explain_suspicion, site_hash, warn
+from distdbg.check.sites import call_site, site_hash
+from distdbg.check.suspicion import Suspicion, explain_suspicion, warn
 from distdbg.config import read_setting
 from distdbg.errors import DistError
 from distdbg.native import Form, Message, NativeError, Op, Plan, Recorder, View
@@ -344,7 +344,7 @@ class CpuEngine:
         """Warn of ops that ranks may have issued in different orders; the ops were carried out."""
         for facts in self._group.take_suspicions():
             suspicion = explain_suspicion(facts, group=self._name, names=self._names)
-            warn(suspicion)
+            warn(suspicion, self._names[self._rank])
             if self.on_suspicion is not None:
                 self.on_suspicion(suspicion)
 

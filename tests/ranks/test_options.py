@@ -1,0 +1,554 @@
+"""The options of the check among ranks: wrong programs are told, right ones left alone.
+
+Ranks are threads where the program needs no process of its own: their groups are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.check import options
+from distdbg.errors import BufferChangedError, DivergedError, MismatchError, NonFiniteError
+from distdbg.runtime.backends import cpu
+from distdbg.runtime.backends.cpu import CpuEngine
+from distdbg.runtime.call import Call
+
+Ranks = Callable[..., list[Any]]
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """checked(NONFINITE=1) sets DISTDBG_CHECK_NONFINITE for the groups made from then on."""
+
+    def turn_on(every: int = 0, **names: int) -> None:
+        for name, value in names.items():
+            monkeypatch.setenv(f"DISTDBG_CHECK_{name}", str(value))
+        monkeypatch.setenv("DISTDBG_CHECKSUM_EVERY", str(every))
+
+    return turn_on
+
+
+def run(program: Callable[[int], Any], size: int = 2) -> list[Any]:
+    return dist.run_threads(lambda: program(dist.get_rank()), size, timeout_s=30.0)
+
+
+# ------------------------------------------------------------------------------- non-finite
+
+
+def refuse_a_nan() -> list[Any]:
+    dist.init_process_group()
+    rank = dist.get_rank()
+    x = np.ones(1000, np.float32)
+    if rank == 1:
+        x[17] = np.inf
+    with pytest.raises(NonFiniteError) as caught:
+        dist.all_reduce(x)
+    assert x[0] == 1.0
+    y = np.ones(4, np.float16)
+    dist.all_reduce(y)
+    return [caught.value.ranks, str(caught.value), y.tolist()]
+
+
+def test_inf_in_one_input_is_an_error_on_all_ranks(ranks: Ranks) -> None:
+    results = ranks(refuse_a_nan, 3, env={"DISTDBG_CHECK_NONFINITE": "1"})
+    assert all(result == results[0] for result in results)
+    odd, text, after = results[0]
+    assert odd == [1]
+    assert after == [3.0] * 4
+    assert text.splitlines()[0] == (
+        "all_reduce #1 on group 'world' was given NaN or Inf by rank 1: 1 of 1000 elements"
+    )
+    assert "the first, Inf, at index 17; called at test_options.py:" in text
+
+
+def test_what_is_no_input_may_be_nan(checked: Callable[..., None]) -> None:
+    checked(NONFINITE=1)
+
+    def program(rank: int) -> None:
+        nothing = np.full(4, np.nan)
+        x = nothing.copy() if rank == 0 else np.ones(4)
+        dist.broadcast(x, src=1)
+        assert x.tolist() == [1.0] * 4
+        gathered = [nothing.copy() for _ in range(2)]
+        dist.all_gather(gathered, np.ones(4))
+        out = nothing.copy()
+        dist.reduce_scatter(out, [np.ones(4)] * 2)
+        dist.all_to_all_single(nothing.copy(), np.ones(4))
+        dist.scatter(out, [np.ones(4)] * 2 if rank == 0 else None, src=0)
+        dist.recv(nothing, src=0) if rank == 1 else dist.send(np.ones(4), dst=1)
+        objects: list[Any] = [None] * 2
+        dist.all_gather_object(objects, float("nan"))
+        dist.all_reduce(np.full(3, -1))
+
+    run(program)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_bad_block_is_found_in_every_collective(
+    checked: Callable[..., None], is_async: bool
+) -> None:
+    checked(NONFINITE=1)
+
+    def program(rank: int) -> None:
+        good = np.ones(4)
+        bad = np.array([1, 1, np.nan, 1]) if rank == 1 else good
+
+        def refused(*arguments: Any, op: Callable[..., Any], **more: Any) -> None:
+            def call() -> None:
+                work = op(*arguments, async_op=is_async, **more)
+                if work is not None:
+                    work.wait()
+
+            with pytest.raises(NonFiniteError) as caught:
+                call()
+            assert caught.value.ranks == [1]
+
+        refused(bad, op=dist.all_reduce)
+        refused(bad, op=dist.broadcast, src=1)
+        refused(bad, op=dist.reduce, dst=0)
+        refused([np.zeros(4), np.zeros(4)], bad, op=dist.all_gather)
+        refused(np.zeros(4), [good, bad], op=dist.reduce_scatter)
+        refused(np.zeros(4), bad, op=dist.all_to_all_single)
+        sent = [np.zeros(4), np.zeros(4)] if rank == 0 else None
+        refused(bad, sent, op=dist.gather, dst=0)
+        dist.barrier()
+        assert good.tolist() == [1.0] * 4
+
+    run(program)
+
+
+def test_a_send_of_nan_is_refused_before_it_is_sent(checked: Callable[..., None]) -> None:
+    checked(NONFINITE=1)
+
+    def program(rank: int) -> None:
+        x = np.ones(3)
+        if rank == 0:
+            bad = np.array([1.0, np.nan, 2.0])
+            for send in (dist.send, dist.isend):
+                with pytest.raises(NonFiniteError, match=r"rank 0: 1 of 3 elements") as caught:
+                    send(bad, dst=1)
+                assert caught.value.ranks == [0]
+            dist.send(np.full(3, 7.0), dst=1)
+        else:
+            dist.recv(x, src=0)
+            assert x.tolist() == [7.0] * 3
+
+    run(program)
+
+
+def test_options_are_of_level_detail(checked: Callable[..., None]) -> None:
+    checked(NONFINITE=1)
+
+    def program(rank: int) -> None:
+        bad = np.full(3, np.nan)
+        dist.set_debug_level(dist.DebugLevel.INFO)
+        dist.all_reduce(bad)
+        dist.set_debug_level(dist.DebugLevel.DETAIL)
+        with pytest.raises(NonFiniteError):
+            dist.all_reduce(bad)
+
+    run(program)
+
+
+def test_a_subgroup_has_the_options_and_names_global_ranks(checked: Callable[..., None]) -> None:
+    checked(NONFINITE=1)
+
+    def program(rank: int) -> None:
+        group = dist.new_group([1, 2])
+        if rank == 0:
+            return
+        x = np.array([np.nan if rank == 2 else 1.0])
+        with pytest.raises(NonFiniteError) as caught:
+            dist.all_reduce(x, group=group)
+        assert caught.value.ranks == [2]
+
+    run(program, 3)
+
+
+# --------------------------------------------------------------------------------- checksums
+
+
+def equal_outputs(rank: int) -> list[float]:
+    dist.barrier()
+    x = np.ones(100)
+    dist.all_reduce(x)
+    work = dist.all_reduce(x, async_op=True)
+    assert work is not None
+    work.wait()
+    dist.broadcast(x, src=1)
+    dist.all_gather([np.zeros(100) for _ in range(3)], x)
+    mine = np.full(3, rank)
+    dist.reduce_scatter_tensor(np.zeros(1, np.int64), mine)
+    return [float(x[0])]
+
+
+def test_equal_outputs_are_left_alone(checked: Callable[..., None]) -> None:
+    checked(every=1)
+    assert run(equal_outputs, 3) == [[9.0]] * 3
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_outputs_that_differ_are_told_on_every_nth_op(
+    checked: Callable[..., None], monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    checked(every=2)
+    make = CpuEngine._make_plan
+
+    def make_wrong(self: CpuEngine, call: Any, *views: Any) -> Any:
+        # Stands for a rank whose arithmetic is broken: it takes the largest and says that it adds.
+        if self._rank == 2 and call.op is not None:
+            call = Call(call.kind, call.inputs, call.outputs, dist.ReduceOp.MAX)
+        return make(self, call, *views)
+
+    monkeypatch.setattr(cpu, "fingerprint", lambda facts: 1)
+    monkeypatch.setattr(CpuEngine, "_make_plan", make_wrong)
+
+    def program(rank: int) -> list[Any]:
+        told = []
+        for _ in range(4):
+            x = np.ones(50, np.float32)
+            try:
+                work = dist.all_reduce(x, async_op=is_async)
+                if work is not None:
+                    work.wait()
+                told.append(None)
+            except DivergedError as error:
+                told.append([error.ranks, "the outputs have been written" in str(error)])
+        return told
+
+    assert run(program, 3) == [[None, [[2], True], None, [[2], True]]] * 3
+
+
+# ------------------------------------------------------------------------------ assert_same
+
+
+def test_what_is_the_same_is_left_alone() -> None:
+    def program(rank: int) -> None:
+        dist.assert_same(np.arange(10.0))
+        dist.assert_same({"a": [np.ones(3), 5], "b": {"c": np.zeros((2, 2), np.int8)}, "d": None})
+        dist.assert_same([])
+        dist.assert_same(np.arange(12).reshape(3, 4).T)
+
+    run(program, 3)
+
+
+def differing(x: Callable[[int], Any], size: int = 3, **more: Any) -> DivergedError:
+    def program(rank: int) -> DivergedError:
+        with pytest.raises(DivergedError) as caught:
+            dist.assert_same(x(rank), **more)
+        dist.barrier()
+        return caught.value
+
+    errors = run(program, size)
+    assert len({str(error) for error in errors}) == 1
+    return errors[0]
+
+
+@pytest.mark.parametrize("count", [5, 1023, 200_000])
+def test_the_first_element_that_differs_is_named_with_its_values(count: int) -> None:
+    def model(rank: int) -> dict[str, Any]:
+        weight = np.zeros(count, np.float32)
+        if rank == 1:
+            weight[count - 2 :] = 7
+        return {"bias": np.ones(3), "weight": weight, "z": np.full(2, rank)}
+
+    error = differing(model, what="model")
+    assert (error.key, error.index, error.ranks) == ("weight", count - 2, [1])
+    assert error.values == ["0.0", "7.0", "0.0"]
+    assert str(error) == (
+        f"assert_same on group 'world': model 'weight' from element {count - 2} on differs "
+        "on rank 1 from the other ranks'\n"
+        "  0.0 on ranks 0,2\n"
+        "  7.0 on rank 1\n"
+        "  the group is still usable"
+    )
+
+
+def test_other_names_shapes_dtypes_and_values_are_told() -> None:
+    error = differing(lambda rank: {"a": 1} if rank else {"b": 1})
+    assert (error.key, error.ranks, error.values) == ("b", [0], ["int", "nothing", "nothing"])
+    error = differing(lambda rank: np.ones(3 + rank // 2))
+    assert (error.key, error.ranks) == ("", [2])
+    assert error.values == ["float64[3]", "float64[3]", "float64[4]"]
+    error = differing(lambda rank: [np.ones(3), np.ones(3, np.float32 if rank else np.int32)])
+    assert (error.key, error.ranks) == ("[1]", [0])
+    error = differing(lambda rank: {"step": 40 + rank}, size=2)
+    assert (error.key, error.ranks, error.values) == ("step", [0, 1], ["40", "41"])
+    error = differing(lambda rank: {"a": 1, "b": 2} if rank else {"b": 2, "a": 1})
+    assert "differs on rank 0" in error.what
+    assert "in its order" in error.what
+
+
+def test_assert_same_takes_what_has_a_state_dict_and_a_group() -> None:
+    class Model:
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"layer.weight": np.array([1.0, self.value])}
+
+    def program(rank: int) -> None:
+        pair = dist.new_group([0, 2])
+        if rank == 1:
+            return
+        dist.assert_same(Model(3.0), group=pair)
+        with pytest.raises(DivergedError) as caught:
+            dist.assert_same(Model(rank), group=pair)
+        assert (caught.value.key, caught.value.index) == ("layer.weight", 1)
+        assert caught.value.ranks == [0, 2]
+
+    run(program, 3)
+
+
+# ------------------------------------------------------------------------------------ buffers
+
+
+def in_flight(rank: int, x: np.ndarray[Any, Any]) -> dist.Work:
+    """An all_reduce of x that cannot start before `start` has been called by rank 0."""
+    works = [dist.all_reduce(np.ones(1), async_op=True), dist.all_reduce(x, async_op=True)]
+    assert works[1] is not None
+    return works[1]
+
+
+def test_an_array_that_changes_before_its_op_starts_is_told_on_all_ranks(
+    checked: Callable[..., None],
+) -> None:
+    checked(BUFFERS=1)
+
+    def program(rank: int) -> None:
+        x = np.ones(100)
+        if rank == 0:
+            dist.recv(
+                np.zeros(1), src=1
+            )  # so that rank 1 has changed its array before anything starts
+        work = in_flight(rank, x)
+        if rank == 1:
+            x[5] = 3.0
+            dist.send(np.zeros(1), dst=0)
+        with pytest.raises(BufferChangedError) as caught:
+            work.wait()
+        assert caught.value.ranks == [1]
+        assert "rank 1 started it at test_options.py:" in str(caught.value)
+        assert "(in_flight)" in str(caught.value)
+        assert x.tolist()[:5] == [1.0] * 5
+        dist.all_reduce(x)
+
+    run(program)
+
+
+def test_an_input_that_changes_during_its_op_is_told_where_it_changed(
+    checked: Callable[..., None],
+) -> None:
+    checked(BUFFERS=1)
+
+    def program(rank: int) -> str:
+        mine = np.full(1000, float(rank))
+        gathered = np.zeros(2000)
+        if rank == 0:
+            work = dist.all_gather_into_tensor(gathered, mine, async_op=True)
+            assert work is not None
+            world = dist.group.WORLD
+            assert world is not None
+            native = world.engine._group  # type: ignore[attr-defined]
+            while native.facts()[0][1] < 2:  # until the op waits in its gate; the first was join's
+                pass
+            mine[7] = 99.0
+            dist.send(np.zeros(1), dst=1)
+            with pytest.raises(BufferChangedError) as caught:
+                work.wait()
+            assert caught.value.ranks == [0]
+            return str(caught.value)
+        dist.recv(np.zeros(1), src=0)
+        dist.all_gather_into_tensor(gathered, mine)
+        return ""
+
+    assert "it was seen after the op" in run(program)[0]
+
+
+def test_a_message_that_changes_before_it_is_taken_is_told(checked: Callable[..., None]) -> None:
+    checked(BUFFERS=1)
+
+    def program(rank: int) -> None:
+        x = np.ones(10)
+        if rank == 1:
+            dist.barrier()
+            dist.recv(x, src=0)
+            dist.recv(x, src=0)
+            return
+        works = [dist.isend(x, dst=1), dist.isend(np.ones(10), dst=1)]
+        x[3] = 2.0
+        dist.barrier()
+        assert all(work is not None for work in works)
+        with pytest.raises(BufferChangedError, match=r"isend|send on group") as caught:
+            works[0].wait()
+        assert caught.value.ranks == [0]
+        assert "rank 0 started it at test_options.py:" in str(caught.value)
+        works[1].wait()
+
+    run(program)
+
+
+def test_arrays_in_legal_use_are_left_alone(checked: Callable[..., None]) -> None:
+    checked(BUFFERS=1)
+
+    def program(rank: int) -> None:
+        x = np.ones(1000)
+        works = [dist.all_reduce(x, async_op=True) for _ in range(5)]
+        works.append(dist.broadcast(x, src=0, async_op=True))
+        gathered = np.zeros(2000)
+        works.append(dist.all_gather_into_tensor(gathered, x, async_op=True))
+        for work in works:
+            assert work is not None
+            work.wait()
+        assert gathered.tolist() == [32.0] * 2000
+        x[:] = 5
+        work = dist.isend(x, dst=1) if rank == 0 else dist.irecv(x, src=0)
+        assert work is not None
+        work.wait(timedelta(seconds=20))
+
+    run(program)
+
+
+# -------------------------------------------------------------------------------- call sites
+
+
+def swap(rank: int) -> float:
+    x, y = np.ones(3), np.full(3, 10.0)
+
+    def first() -> None:
+        dist.all_reduce(x)
+
+    def second() -> None:
+        dist.all_reduce(y)
+
+    for _ in range(3):
+        for reduce in (first, second) if rank != 1 else (second, first):
+            reduce()
+    return float(x[0])
+
+
+def test_two_swapped_ops_are_a_warning_on_every_rank_once(
+    checked: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    checked(ORDER=1)
+    with caplog.at_level(logging.WARNING, logger="distdbg.check"):
+        run(swap, 3)
+    texts = [record.getMessage() for record in caplog.records if record.name == "distdbg.check"]
+    assert len(texts) == 3
+    for text in texts:
+        assert "op #2 and op #1 on group 'world' look swapped between ranks" in text
+        assert "(swap.<locals>.first)" in text
+        assert "(swap.<locals>.second)" in text
+        assert "rank 1 came from" in text
+        assert "ranks 0,2 came from" in text
+    assert {text[:8] for text in texts} == {"[rank 0]", "[rank 1]", "[rank 2]"}
+
+
+def test_an_engine_hands_out_its_suspicions(checked: Callable[..., None]) -> None:
+    checked(ORDER=1)
+
+    def program(rank: int) -> list[Any]:
+        found: list[Any] = []
+        world = dist.group.WORLD
+        assert world is not None
+        world.engine.on_suspicion = found.append  # type: ignore[attr-defined]
+        x = np.ones(4)
+        work = dist.all_reduce(np.ones((2, 3)) if rank else np.ones((3, 2)).T, async_op=True)
+        assert work is not None
+        work.wait()
+        if rank == 0:
+            dist.all_reduce(x)
+            dist.barrier()
+            dist.all_reduce(x)
+        else:
+            for _ in range(1):
+                dist.all_reduce(x)
+            dist.barrier()
+            dist.all_reduce(x)
+        return found
+
+    for found in run(program):
+        assert [each.seq for each in found] == [1]
+        assert "different memory layouts" in found[0].text
+
+
+def test_branches_of_their_own_are_no_suspicion(
+    checked: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    checked(ORDER=1)
+
+    def program(rank: int) -> None:
+        x = np.ones(3)
+        for _ in range(30):
+            if rank == 0:
+                dist.broadcast(x, src=0)
+                dist.all_reduce(x)
+            else:
+                dist.broadcast(x, src=0)
+                dist.all_reduce(x)
+            dist.all_reduce(x)
+
+    with caplog.at_level(logging.WARNING, logger="distdbg.check"):
+        run(program, 3)
+    assert [record for record in caplog.records if record.name == "distdbg.check"] == []
+
+
+# ------------------------------------------------------------------------------------ levels
+
+
+def test_at_off_nothing_is_compared_and_one_rank_at_detail_is_enough() -> None:
+    def program(rank: int) -> None:
+        x = np.ones(10)
+        dist.set_debug_level(dist.DebugLevel.OFF)
+        dist.all_reduce(x if rank == 0 else np.ones((2, 5)))
+        assert x[0] in (1.0, 2.0)
+        for level in (dist.DebugLevel.INFO, dist.DebugLevel.DETAIL):
+            if rank == 1:
+                dist.set_debug_level(level)
+            before = x.copy()
+            with pytest.raises(MismatchError):
+                dist.all_reduce(x if rank == 0 else np.ones((2, 5)))
+            assert (x == before).all()
+        dist.all_reduce(x)
+
+    run(program)
+
+
+def go_on_wrongly(seed: int) -> str:
+    dist.init_process_group(timeout=timedelta(seconds=2))
+    dist.set_debug_level(dist.DebugLevel.OFF)
+    rank = dist.get_rank()
+    random = np.random.default_rng(seed * 10 + rank)
+    try:
+        for _ in range(30):
+            x = np.ones(int(random.integers(1, 400_000)))
+            match int(random.integers(0, 4)):
+                case 0:
+                    dist.all_reduce(x)
+                case 1:
+                    dist.broadcast(x, src=int(random.integers(0, 2)))
+                case 2:
+                    dist.all_gather([np.zeros_like(x) for _ in range(2)], x)
+                case _:
+                    half = x[: len(x) // 2 * 2]
+                    dist.all_to_all_single(np.zeros_like(half), half)
+    except dist.DistError as error:
+        return type(error).__name__
+    return "done"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_wrong_programs_at_off_crash_nothing(ranks: Ranks, seed: int) -> None:
+    # They may end in any way but a crash: with wrong data, or with an error of ours.
+    assert all(ranks(go_on_wrongly, 2, seed=seed))
+
+
+def test_the_bits_are_those_of_native_code() -> None:
+    assert (options.NONFINITE, options.BUFFERS, options.ORDER) == (1, 2, 4)
