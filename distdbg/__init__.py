@@ -24,7 +24,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "distdbg.errors": (
         "CollectiveError", "ConfigError", "DistBackendError", "DistError", "DistNetworkError",
         "DistStoreError", "InternalError", "MismatchError", "OpTimeout", "PeerLost",
-        "QueueEmptyError", "RendezvousError", "UsageError",
+        "QueueEmptyError", "RankLeft", "RendezvousError", "UsageError",
     ),
     "distdbg.launch.spawn": ("spawn", "start_processes"),
     "distdbg.launch.threads": ("run_threads",),

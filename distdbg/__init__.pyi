@@ -49,6 +49,9 @@ from distdbg.errors import (
     QueueEmptyError as QueueEmptyError,
 )
 from distdbg.errors import (
+    RankLeft as RankLeft,
+)
+from distdbg.errors import (
     RendezvousError as RendezvousError,
 )
 from distdbg.errors import (

@@ -5,6 +5,7 @@
     |- ConfigError                   bad variable, flag or file                        exit 2
     |- CollectiveError               .kind .seq .group .ranks                          exit 3
     |  |- MismatchError              .sides: ranks called different things            exit 3
+    |  |  `- RankLeft(PeerLost)      a rank left, others still needed it               exit 3
     |  |- NonFiniteError             NaN or Inf in the input of .ranks                exit 3
     |  |- BufferChangedError         an array changed while an op owned it            exit 3
     |  |- DivergedError              .key .index .values: meant to be equal, is not   exit 3
@@ -230,6 +231,42 @@ class PeerLost(DistNetworkError):
         self.kind = kind
         self.seq = seq
         self.group = group
+
+
+class RankLeft(MismatchError, PeerLost):
+    """A rank returned, raised or destroyed the group while others waited for it in an op.
+
+    `peer` is that rank, `how` what it did. A rank that was killed is a PeerLost and no RankLeft.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        peer: int = -1,
+        how: str = "",
+        sides: Sequence[Mapping[str, Any]] = (),
+        kind: str = "",
+        seq: int = -1,
+        group: str = "",
+        ranks: Iterable[int] = (),
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            what,
+            sides=sides,
+            kind=kind,
+            seq=seq,
+            group=group,
+            ranks=ranks,
+            details=details,
+            hint=hint,
+        )
+        self.peer = peer
+        self.how = how
 
 
 class DistStoreError(DistError):

@@ -4,9 +4,9 @@ Pure functions of plain facts. Ranks are the numbers that users know (global ran
 `names`. The text is the same on every rank, up to the line about "this rank", and bounded, whatever
 the ranks called and however many they are.
 
-A description is JSON: `facts` (check/facts.py), `function` and `call_site` (with its whole path),
-`sends` and `expects` of an all_to_all, and `previous`, the op before on this group with its call site,
-or null where that is not known.
+A description is JSON: `facts` (check/facts.py) and `function`, `sends` and `expects` of an all_to_all;
+and what the record knows: `call_site` and `previous`, the op before on this group ('barrier #41 at
+/home/me/train.py:80 (step)'), both with whole paths, and `comm`, a name of the user's own.
 """
 
 from __future__ import annotations
@@ -123,19 +123,27 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 def _sides(calls: Sequence[dict[str, Any]], names: Sequence[int]) -> list[Side]:
     """Who called what, the largest side first."""
-    short = shorten({call["call_site"] for call in calls})
+    befores = [_before(call) for call in calls]
+    short = shorten({call["call_site"] for call in calls} | {site for _, site in befores})
     sides: dict[str, Side] = {}
-    for rank, call in zip(names, calls, strict=True):
+    for rank, call, (op, op_site) in zip(names, calls, befores, strict=True):
         key = json.dumps(call["facts"], sort_keys=True)
         side = sides.setdefault(key, Side(call["facts"]))
         side.ranks.append(rank)
-        site = short[call["call_site"]]
-        if len(site) > _LONGEST_SITE:
-            site = "..." + site[3 - _LONGEST_SITE :]
-        side.sites[call["function"], site].append(rank)
-        if call.get("previous"):
-            side.previous[str(call["previous"])].append(rank)
+        side.sites[call["function"], _bounded(short[call["call_site"]])].append(rank)
+        if op:
+            side.previous[f"{op} at {_bounded(short[op_site])}" if op_site else op].append(rank)
     return sorted(sides.values(), key=lambda side: (-len(side.ranks), side.ranks))
+
+
+def _before(call: Mapping[str, Any]) -> tuple[str, str]:
+    """The op before a call and its call site, both empty where they are not known."""
+    op, _, site = str(call.get("previous") or "").partition(" at ")
+    return op, site
+
+
+def _bounded(site: str) -> str:
+    return site if len(site) <= _LONGEST_SITE else "..." + site[3 - _LONGEST_SITE :]
 
 
 def _odd_ranks(sides: Sequence[Side]) -> list[int]:

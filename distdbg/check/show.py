@@ -47,7 +47,9 @@ def show_side(facts: Facts, differing: Sequence[str], others: Sequence[Facts]) -
     """What one side has where it differs: 'float32[1024]', 'broadcast', 'op MAX root 1'."""
     parts = []
     if "kind" in differing or "form" in differing:
-        parts.append(called(facts))
+        # The rest follows from that; the array may help to find the call.
+        is_array = "dtype" in facts and "kind" in differing
+        return f"{called(facts)} {show_array(facts)}" if is_array else called(facts)
     if "block" in differing:
         parts.append(show_block(facts))
         return " ".join(parts)  # what this op of it is follows from that

@@ -96,12 +96,14 @@ def run_child(
 
 
 def _record(error: Exception) -> None:
-    """Write into the rank's record how it ended, if it has begun one."""
+    """Write into the rank's record how it ended, if it has begun one, and tell its groups."""
     if "distdbg.runtime.recording" in sys.modules:
+        from distdbg.runtime.departure import leave_because, raised
         from distdbg.runtime.recording import end_recording
         from distdbg.runtime.world import current
 
         end_recording(current(), error)
+        leave_because(current(), raised(error))
 
 
 def _watch_parent() -> None:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from distdbg.errors import DistError, DistStoreError, OpTimeout, UsageError, format_ranks
 from distdbg.runtime import world as worlds
+from distdbg.runtime.departure import RETURNED, leave_because, raised
 from distdbg.runtime.init import destroy_process_group, init_process_group, is_initialized
 from distdbg.runtime.recording import end_recording
 from distdbg.runtime.store import HashStore
@@ -117,9 +118,11 @@ class _Run:
                 with self._changed:
                     self._failures.append((rank, error))
                     self._changed.notify_all()
+                leave_because(self._worlds[rank], raised(error), at_once=True)
                 self._abort(f"rank {rank} raised {type(error).__name__}")
                 self._leave()
                 return
+            leave_because(self._worlds[rank], RETURNED)
             self._leave()
         with self._changed:
             self._results[rank] = result

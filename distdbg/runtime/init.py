@@ -15,6 +15,7 @@ from distdbg.check.logs import get_logger
 from distdbg.errors import DistError, UsageError
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
+from distdbg.runtime.departure import ExitNote
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.recording import end_recording, start_recording
@@ -112,6 +113,7 @@ def init_process_group(
         _leave(membership, is_own=store is None)
         raise
     world.membership = membership
+    world.exit_note = ExitNote(world)
     world.owns_store = store is None
     world.group_count = 1
 
@@ -149,6 +151,9 @@ def destroy_world(world: World) -> None:
     finally:
         watcher, world.watcher = world.watcher, None
         membership, world.membership = world.membership, None
+        note, world.exit_note = world.exit_note, None
+        if note is not None:
+            note.cancel()
         world.default = None
         world.groups.clear()
         world.group_count = 0

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from distdbg.check.log_levels import DebugLevel
     from distdbg.native import Form, Recorder
+    from distdbg.runtime.departure import ExitNote
     from distdbg.runtime.group import ProcessGroup
     from distdbg.runtime.rendezvous import Membership
     from distdbg.runtime.watcher import Watcher
@@ -29,8 +30,10 @@ class World:
     """All groups of one rank. Only init.py and subgroups.py change it."""
 
     __slots__ = (
+        "__weakref__",
         "debug_level",
         "default",
+        "exit_note",
         "group_count",
         "groups",
         "is_level_chosen",
@@ -63,6 +66,8 @@ class World:
         self.owns_store = False
         #: How many ranks share this host's cores.
         self.ranks_here = 1
+        #: Says at the end of the process why this rank leaves its groups; while there are some.
+        self.exit_note: ExitNote | None = None
         #: Completes futures in the background; made at first use.
         self.watcher: Watcher | None = None
         #: The writer of this rank's record; None before init_process_group, or when measuring.

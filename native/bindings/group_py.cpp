@@ -18,6 +18,7 @@
 #include "group.hpp"
 #include "p2p.hpp"
 #include "record_py.hpp"
+#include "regions.hpp"
 #include "runner.hpp"
 #include "view.hpp"
 
@@ -75,41 +76,6 @@ CompiledPlan compile(const std::vector<StepTuple>& steps, const std::vector<CutT
   compiled.plan = std::move(plan);
   return compiled;
 }
-
-// Views of a call as regions: on the stack for the usual few, so that the hot path allocates nothing.
-class Regions {
- public:
-  Regions(nb::handle views, const std::vector<Cut>& cuts, std::uint32_t needed) {
-    const std::size_t count = nb::len(views);
-    if (count < needed) throw Error(Fault::usage, "fewer arrays than the plan needs");
-    Region* into = few_.data();
-    if (count > few_.size()) {
-      many_.resize(count);
-      into = many_.data();
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto& view = nb::cast<const View&>(views[i]);
-      into[i] = {view.data(), view.nbytes()};
-      is_stand_in_ |= !view.finish.is_none();
-    }
-    regions_ = {into, count};
-    for (const Cut& cut : cuts) {
-      const std::uint64_t nbytes = regions_[cut.view].nbytes;
-      if (cut.offset > nbytes || cut.nbytes > nbytes - cut.offset)
-        throw Error(Fault::usage, "an array is smaller than its plan");
-    }
-  }
-  Regions(const Regions&) = delete;
-  std::span<const Region> span() const { return regions_; }
-  bool is_stand_in() const { return is_stand_in_; }
-  std::vector<Region> copy() const { return {regions_.begin(), regions_.end()}; }
-
- private:
-  std::array<Region, 4> few_{};
-  std::vector<Region> many_;
-  bool is_stand_in_ = false;
-  std::span<Region> regions_;
-};
 
 // A call as the bindings see it. The handles are borrowed from the caller's frame.
 struct CallHandles {
@@ -539,6 +505,17 @@ void bind_group(nb::module_& module) {
       .def_prop_ro("options", [](const GroupHandle& self) { return self.parts()->group.options(); })
       .def_prop_ro("level", [](const GroupHandle& self) { return self.parts()->group.level(); })
       .def("cause", &GroupHandle::cause)
+      .def("how_left",
+           [](const GroupHandle& self, std::uint32_t rank) {
+             const Group& group = self.parts()->group;
+             if (rank >= group.size()) throw Error(Fault::usage, "no such rank");
+             return group.how_left(rank);
+           })
+      .def("leave_because",
+           [](const GroupHandle& self, const std::string& why, bool at_once) {
+             Group& group = self.parts()->group;
+             at_once ? group.depart(why) : group.set_why(why);
+           })
       .def("abort",
            [](const GroupHandle& self, const std::string& text) {
              Group& group = self.parts()->group;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 
 namespace distdbg {
 
@@ -213,6 +214,40 @@ void Group::check_usable() const {
   if (is_broken()) throw_cause(false);
   if (segment_.rank(rank_).left.load(std::memory_order_relaxed) != 0)
     throw Error(Fault::usage, "this rank has left the group");
+}
+
+void Group::set_why(const std::string& text) {
+  char* why = segment_.rank(rank_).why;
+  if (why[0] != '\0') return;
+  std::size_t length = std::min(text.size(), sizeof(RankState::why) - 1);
+  // Not in the middle of a character of UTF-8.
+  if (length < text.size())
+    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
+  std::memcpy(why, text.data(), length);
+}
+
+void Group::depart(const std::string& text) {
+  set_why(text);
+  break_group(Fault::peer_lost, static_cast<int>(rank_), how_left(rank_));
+  leave();
+}
+
+std::string Group::how_left(std::uint32_t r) const {
+  std::string why(segment_.rank(r).why);
+  const bool is_process = r < watched_.size() && r != rank_ && !is_local_[r];
+  // A group that was destroyed leaves its process alive. The end of a process has a reason of its own;
+  // without one nobody asked for it (os._exit, a signal).
+  if (why.empty() && segment_.rank(r).left.load(std::memory_order_acquire) != 0)
+    return "left (destroyed the group)";
+  const std::string end = is_process ? watched_[r].how() : std::string();
+  constexpr std::string_view exited = "exited (code ";
+  const bool has_code = end.starts_with(exited);
+  if (why.empty() || (!end.empty() && !has_code && end != "is gone")) return end;
+  if (has_code) {
+    const std::string code = end.substr(exited.size(), end.size() - exited.size() - 1);
+    why = why == "returned" && code != "0" ? "exit code " + code : why + ", exit code " + code;
+  }
+  return "left (" + why + ")";
 }
 
 void Group::leave() {

@@ -97,6 +97,12 @@ class Group {
   }
   // Marks this rank as gone; whoever waits for it learns at once.
   void leave();
+  // Says in words why it will leave; the first words stay.
+  void set_why(const std::string& text);
+  // Leaves for that reason and breaks the group, also for those that did not wait for this rank yet.
+  void depart(const std::string& text);
+  // How rank `r` left, in words that tell a departure ("left (...)") from a death.
+  std::string how_left(std::uint32_t r) const;
 
   // At any time, from any thread; see checks.hpp.
   void set_level(std::uint32_t level) { level_.store(level, std::memory_order_relaxed); }
@@ -228,7 +234,7 @@ void Group::check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNe
     if (state.left.load(std::memory_order_acquire) != 0) {
       // It may have done its part in between.
       if (!is_needed(r)) continue;
-      break_group(Fault::peer_lost, static_cast<int>(r), "left the group");
+      break_group(Fault::peer_lost, static_cast<int>(r), how_left(r));
       throw_cause(true);
     }
   }
@@ -237,7 +243,7 @@ void Group::check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNe
   for (std::uint32_t r = 0; r < size_; ++r) {
     if (r == rank_ || r >= watched_.size() || !is_needed(r) || !watched_[r].is_dead()) continue;
     if (!is_needed(r)) continue;
-    break_group(Fault::peer_lost, static_cast<int>(r), watched_[r].how());
+    break_group(Fault::peer_lost, static_cast<int>(r), how_left(r));
     throw_cause(true);
   }
 }

@@ -4,12 +4,12 @@
 // nothing is left. Rank 0 of the group creates it; the others open /proc/<pid>/fd/<fd> of rank 0.
 //
 //   offset 0            Header           identity, the gate, the cause when broken
-//   header_nbytes       RankState[size]  one cache line pair per rank
+//   header_nbytes       RankState[size]  three cache lines per rank
 //   slots_offset        slot[size][2]    SlotHeader, Block in[size], Block out[size], payload
 //   channels_offset     channel[size][size]  bytes from rank i to rank j (channel.hpp)
 //
-// Example, 2 ranks, 64 KiB slots and channels: header 0, ranks 448, slots 704, each half
-// 64 + 2*2*16 + 65536 = 65664 bytes, so channels begin at 704 + 4*65664 = 263360.
+// Example, 2 ranks, 64 KiB slots and channels: header 0, ranks 448, slots 832, each half
+// 64 + 2*2*16 + 65536 = 65664 bytes, so channels begin at 832 + 4*65664 = 263488.
 // Pages that nobody touches cost nothing, so the many channels of large groups are free until used.
 #pragma once
 
@@ -67,6 +67,9 @@ struct RankState {
   // Rung by peers that wrote to one of our channels while `bell_sleepers` was not 0.
   alignas(line_nbytes) std::atomic<std::uint32_t> bell;
   std::atomic<std::uint32_t> bell_sleepers;
+  // Why the rank leaves, in words, NUL-terminated: "raised ValueError: no data". Empty: it has not said.
+  // Written before `left`, or before its process ends; read after either.
+  alignas(line_nbytes) char why[64];
 };
 
 // One block of a rank's input or output, as the rank itself addresses it.
@@ -92,7 +95,7 @@ struct SlotHeader {
 };
 
 static_assert(sizeof(Header) == 448 && alignof(Header) == line_nbytes);
-static_assert(sizeof(RankState) == 128);
+static_assert(sizeof(RankState) == 192);
 static_assert(sizeof(SlotHeader) == line_nbytes);
 static_assert(sizeof(Block) == 16);
 static_assert(std::is_standard_layout_v<Header> && std::is_standard_layout_v<RankState>);

@@ -144,7 +144,9 @@ def test_a_death_is_noticed_in_every_form_of_op(ranks: Callable[..., list[Any]],
 
 def test_a_rank_that_destroys_its_group_is_named_at_once(ranks: Callable[..., list[Any]]) -> None:
     results = ranks(one_leaves, 3)
-    assert [results[rank] for rank in (0, 2)] == [{"peer": VICTIM, "how": "left the group"}] * 2
+    assert [results[rank] for rank in (0, 2)] == [
+        {"peer": VICTIM, "how": "left (destroyed the group)"}
+    ] * 2
 
 
 def test_ctrl_c_ends_a_wait_and_tells_the_others(ranks: Callable[..., list[Any]]) -> None:

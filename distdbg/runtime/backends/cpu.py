@@ -216,6 +216,10 @@ class CpuEngine:
         """Break the group on all its ranks."""
         self._group.abort(reason)
 
+    def leave_because(self, why: str, at_once: bool) -> None:
+        """Say why this rank is about to leave; `at_once`: ops in flight elsewhere end with RankLeft."""
+        self._group.leave_because(why, at_once)
+
     def __del__(self) -> None:
         # Collected with ops in flight: native code must let go of their arrays before those go.
         if not self._is_closed:
@@ -224,6 +228,10 @@ class CpuEngine:
     def find_left(self) -> list[int]:
         """Return the group ranks that have left the group."""
         return [rank for rank, facts in enumerate(self._group.facts()) if facts[3]]
+
+    def how_left(self, rank: int) -> str:
+        """Return how a rank that has left, or whose process has ended, came to that."""
+        return self._group.how_left(rank)
 
     def close(self) -> None:
         """Let what is in flight end (each op has a deadline), then leave."""

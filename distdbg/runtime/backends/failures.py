@@ -17,6 +17,7 @@ from distdbg.errors import (
     MismatchError,
     OpTimeout,
     PeerLost,
+    RankLeft,
     UsageError,
     format_ranks,
 )
@@ -88,6 +89,8 @@ def to_public(
             return _timeout(facts, gate, op, waited_s, names, fields, goes_on, where)
         case "peer_lost":
             how = str(error)
+            if how.startswith("left ("):
+                return _rank_left(op, peer, how, error.peer, group, fields, where)
             text = f"rank {peer} {how}; this rank needed it in {op}"
             return PeerLost(text, peer=peer, how=how, details=[_BROKEN], **fields)
         case "broken":
@@ -103,6 +106,36 @@ def to_public(
         case "system":
             return DistBackendError(f"{op} failed: {error}", details=[_BROKEN])
     return InternalError(f"{op} failed: {error.fault}: {error}")
+
+
+def _rank_left(
+    op: str,
+    peer: int,
+    how: str,
+    index: int,
+    group: Group,
+    fields: dict[str, Any],
+    where: Where,
+) -> RankLeft:
+    last = group.facts()[index][2]
+    place = where(index)
+    tail = "" if place is None else f"; {place}"
+    return RankLeft(
+        f"{op} cannot complete: rank {peer} {how}",
+        peer=peer,
+        how=how,
+        ranks=[peer],
+        details=[
+            (
+                f"rank {peer} last called op #{last} on this group{tail}"
+                if last
+                else f"rank {peer} has called nothing on this group{tail}"
+            ),
+            _BROKEN,
+        ],
+        hint="all ranks of a group must call the same ops: look at what let that rank stop before",
+        **fields,
+    )
 
 
 def _timeout(

@@ -1,0 +1,62 @@
+"""Why a rank leaves: said before it does, so that those who still wait for it are told.
+
+A process that ends by itself says "returned" or what it raised; one that is killed, or calls
+os._exit, says nothing. So the others can tell a program that stops early from a death.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from distdbg.errors import DistError
+from distdbg.native import NativeError
+
+if TYPE_CHECKING:
+    from distdbg.runtime.world import World
+
+RETURNED = "returned"
+
+
+class ExitNote:
+    """Says at the end of the process why the ranks of a World leave; forgotten with `cancel`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = weakref.ref(world)
+        atexit.register(self.write)
+
+    def cancel(self) -> None:
+        """There are no groups any more."""
+        atexit.unregister(self.write)
+
+    def write(self) -> None:
+        """What atexit calls: after the traceback of an uncaught exception was printed."""
+        world = self._world()
+        if world is None:
+            return
+        # Of an uncaught exception; at a prompt it may be an old one.
+        error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+        leave_because(world, RETURNED if error is None else raised(error))
+
+
+def raised(error: BaseException) -> str:
+    """'raised ValueError: no data'."""
+    first_line = str(error).partition("\n")[0]
+    name = type(error).__name__
+    return f"raised {name}: {first_line}" if first_line else f"raised {name}"
+
+
+def leave_because(world: World, why: str, at_once: bool = False) -> None:
+    """Say on all groups why this rank is about to leave them, or leave them at once."""
+    for group in list(world.groups.values()):
+        engine: object = group.engine
+        while engine is not None:  # there may be others around the one that can tell
+            tell = getattr(engine, "leave_because", None)
+            if tell is not None:
+                with suppress(DistError, NativeError):  # closed already, or inherited by a fork
+                    tell(why, at_once)
+                break
+            engine = getattr(engine, "inner", None)
