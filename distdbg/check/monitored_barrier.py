@@ -24,6 +24,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol, runtime_checkable
 
 from distdbg.check.absent import recorded, where_are
 from distdbg.check.logs import get_logger
@@ -34,6 +35,7 @@ from distdbg.errors import (
     DistStoreError,
     OpTimeout,
     PeerLost,
+    RankLeft,
     format_ranks,
 )
 from distdbg.runtime.group import Group, ProcessGroup, resolve
@@ -96,6 +98,13 @@ def run_monitored_barrier(group: ProcessGroup, timeout_s: float | None, arity: i
     public = attempt.error(verdict)
     _log.info("%s", public.what, rank=group.ranks[group.rank()])
     raise public
+
+
+@runtime_checkable
+class _KnowsWhoLeft(Protocol):
+    def find_left(self) -> list[int]: ...
+
+    def how_left(self, rank: int) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,11 +207,14 @@ class _Attempt:
         group = self._group
         while True:
             # Before the look at processes: who leaves properly may end a moment later.
-            for rank in _find_left(group):
-                return self._gone(rank, "left the group")
+            engine = _find_engine(group)
+            if engine is not None:
+                for rank in engine.find_left():
+                    return self._gone(rank, engine.how_left(rank))
             for rank, life in enumerate(group.members):
                 if life.watched is not None and life.watched.is_dead():
-                    return self._gone(rank, life.watched.how())
+                    how = life.watched.how() if engine is None else engine.how_left(rank)
+                    return self._gone(rank, how)
             if time.monotonic() >= deadline:
                 return None
             time.sleep(0.01)  # nothing tells of the moment at which a process has ended
@@ -213,6 +225,17 @@ class _Attempt:
         op = f"monitored_barrier #{self._seq} on group '{group.label}'"
         if verdict.gone >= 0:
             peer = group.ranks[verdict.gone]
+            if verdict.how.startswith("left"):
+                return RankLeft(
+                    f"{op} cannot complete: rank {peer} {verdict.how}",
+                    peer=peer,
+                    how=verdict.how,
+                    ranks=[peer],
+                    kind="monitored_barrier",
+                    seq=self._seq,
+                    group=group.label,
+                    details=verdict.lines,
+                )
             return PeerLost(
                 f"rank {peer} {verdict.how}; this rank needed it in {op}",
                 peer=peer,
@@ -336,15 +359,12 @@ class _Attempt:
         )
 
 
-def _find_left(group: ProcessGroup) -> list[int]:
-    """Ask whichever engine knows: there may be others around it."""
+def _find_engine(group: ProcessGroup) -> _KnowsWhoLeft | None:
+    """Return the engine that knows who left, if there is one: there may be others around it."""
     engine: object = group.engine
-    while engine is not None:
-        find = getattr(engine, "find_left", None)
-        if find is not None:
-            return list(find())
+    while engine is not None and not isinstance(engine, _KnowsWhoLeft):
         engine = getattr(engine, "inner", None)
-    return []
+    return engine
 
 
 def _key(seq: int, what: str, rank: int | None = None) -> str:

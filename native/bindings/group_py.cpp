@@ -506,6 +506,12 @@ void bind_group(nb::module_& module) {
       .def_prop_ro("options", [](const GroupHandle& self) { return self.parts()->group.options(); })
       .def_prop_ro("level", [](const GroupHandle& self) { return self.parts()->group.level(); })
       .def("cause", &GroupHandle::cause)
+      .def("how_left",
+           [](const GroupHandle& self, std::uint32_t rank) {
+             const Group& group = self.parts()->group;
+             if (rank >= group.size()) throw Error(Fault::usage, "no such rank");
+             return group.how_left(rank);
+           })
       .def("leave_because",
            [](const GroupHandle& self, const std::string& why, bool at_once) {
              Group& group = self.parts()->group;

@@ -15,7 +15,7 @@ import pytest
 
 import distdbg as dist
 from distdbg.check.monitored_barrier import run_monitored_barrier
-from distdbg.errors import OpTimeout, PeerLost
+from distdbg.errors import OpTimeout, PeerLost, RankLeft
 
 LONG = timedelta(seconds=60)
 
@@ -78,7 +78,8 @@ def one_goes(how: str) -> dict[str, Any] | None:
         if how == "killed":
             faulthandler.disable()  # this death is meant
             os.kill(os.getpid(), signal.SIGKILL)
-        dist.destroy_process_group()
+        if how == "left":
+            dist.destroy_process_group()
         return None
     started = time.monotonic()
     with pytest.raises(PeerLost) as caught:
@@ -89,12 +90,14 @@ def one_goes(how: str) -> dict[str, Any] | None:
         "what": error.what,
         "peer": error.peer,
         "kind": error.kind,
+        "is_left": isinstance(error, RankLeft),
         "took_s": time.monotonic() - started,
     }
 
 
 @pytest.mark.parametrize(
-    ("how", "text"), [("killed", "died (signal 9, SIGKILL)"), ("left", "left the group")]
+    ("how", "text"),
+    [("killed", "died (signal 9, SIGKILL)"), ("left", "left ("), ("returned", "left (returned")],
 )
 def test_a_rank_that_is_gone_ends_the_barrier_at_once(
     ranks: Callable[..., Any], how: str, text: str
@@ -106,6 +109,7 @@ def test_a_rank_that_is_gone_ends_the_barrier_at_once(
     assert "monitored_barrier #2 on group 'world'" in rest[0]["what"]
     for f in rest:
         assert (f["peer"], f["kind"]) == (2, "monitored_barrier")
+        assert f["is_left"] is (how != "killed")
         assert f["took_s"] < 2
 
 

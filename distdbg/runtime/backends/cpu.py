@@ -229,6 +229,10 @@ class CpuEngine:
         """Return the group ranks that have left the group."""
         return [rank for rank, facts in enumerate(self._group.facts()) if facts[3]]
 
+    def how_left(self, rank: int) -> str:
+        """Return how a rank that has left, or whose process has ended, came to that."""
+        return self._group.how_left(rank)
+
     def close(self) -> None:
         """Let what is in flight end (each op has a deadline), then leave."""
         if self._is_closed:
