@@ -64,6 +64,9 @@ from distdbg.errors import (
     RankLeft as RankLeft,
 )
 from distdbg.errors import (
+    RecordError as RecordError,
+)
+from distdbg.errors import (
     RendezvousError as RendezvousError,
 )
 from distdbg.errors import (
