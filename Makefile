@@ -16,7 +16,7 @@ export PIP_NO_INPUT := 1
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check format format-check lint types docs native-check sanitize bench dist clean
+.PHONY: help build demo test check format format-check lint types docs native-check sanitize fuzz bench dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -85,6 +85,10 @@ native-check: $(STAMPS)/group-build
 
 sanitize: native-check ## native/tests under ASan+UBSan, and under TSan
 	@sh scripts/sanitize.sh $(VENV) thread
+
+fuzz: $(BUILT) ## Mutate records and read them (ARGS=--seconds=600); by atheris where it installs
+	@$(PIP) --group fuzz || echo "atheris cannot be installed for this Python"
+	$(PY) tests/fuzz/fuzz_record.py $(ARGS)
 
 bench: $(BUILT) $(PEERS) ## Times beside torch gloo, Open MPI and MPICH
 	$(PY) -m benchmarks $(ARGS)
