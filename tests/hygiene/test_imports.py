@@ -66,6 +66,11 @@ def test_an_observer_needs_neither_the_extension_nor_arrays() -> None:
         assert not loaded_of(loaded, HEAVY | NATIVE | {"distdbg.runtime", "distdbg.torch_bridge"})
 
 
+def test_reading_a_record_needs_neither_the_extension_nor_arrays() -> None:
+    loaded = modules_after("from distdbg.record import folders, reader, whereabouts")
+    assert not loaded_of(loaded, HEAVY | NATIVE | OBSERVER_LIBRARIES | {"distdbg.runtime"})
+
+
 OBSERVERS = {f"distdbg.{name}" for name in ("diagnose", "render", "export", "tui", "agent")}
 
 
