@@ -455,7 +455,10 @@ void bind_group(nb::module_& module) {
       .def_prop_ro("nbytes", [](const Message& m) { return m.region.nbytes; })
       .def_prop_ro("dtype", [](const Message& m) { return m.dtype; })
       .def_prop_ro("peer_nbytes", [](const Message& m) { return m.peer_nbytes; })
-      .def_prop_ro("peer_dtype", [](const Message& m) { return m.peer_dtype; });
+      .def_prop_ro("peer_dtype", [](const Message& m) { return m.peer_dtype; })
+      .def_prop_ro("words", &Message::words)
+      .def_prop_ro("peer_words", [](const Message& m) { return m.peer_words; })
+      .def_prop_ro("seen", [](const Message& m) { return m.seen; });
 
   nb::class_<Watched>(module, "Watched", "Whether a process still lives, and how it ended.")
       .def(nb::init<std::int32_t, std::uint64_t>())

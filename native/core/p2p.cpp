@@ -31,9 +31,24 @@ MessagePointer start(Region region, int dtype, int peer, std::int64_t tag, std::
   return message;
 }
 
+// Words that the other side waits for: they come at once, unless it is gone or has given up.
+constexpr std::int64_t words_limit_ns = 100 * ns_per_ms;
+// The end of a path says more than its beginning, and the smallest channel must have room for it.
+constexpr std::size_t words_nbytes = 480;
+
+std::exception_ptr differ(std::uint32_t peer) {
+  return std::make_exception_ptr(
+      Error(Fault::mismatch, "send and recv differ", 0, static_cast<int>(peer)));
+}
+
 constexpr std::uint64_t padded(std::uint64_t nbytes) { return (nbytes + 7) / 8 * 8; }
 
 }  // namespace
+
+std::string Message::words() const {
+  std::string text = recorder != nullptr && site != 0 ? recorder->site_words(site) : std::string();
+  return text.size() <= words_nbytes ? text : text.substr(text.size() - words_nbytes);
+}
 
 PointToPoint::PointToPoint(Group& group) : group_(group), peers_(group.size()) {
   Segment& segment = group_.segment();
@@ -171,6 +186,7 @@ void PointToPoint::record(Message& message, std::uint64_t& count, const MessageC
   facts.site = call.site;
   facts.peer = message.peer;
   facts.flags = static_cast<std::uint8_t>(flag_message | (message.is_async ? flag_async : 0));
+  message.site = call.site;
   message.recorder = group_.recorder();
   message.recorded = message.recorder->begin(facts, *call.form);
   message.number = message.recorded.number;
@@ -204,6 +220,7 @@ bool PointToPoint::progress() {
     moved |= receive(r);
     moved |= flush(r);
   }
+  if (disputes_ != 0) end_disputes();
   return moved;
 }
 
@@ -255,6 +272,7 @@ bool PointToPoint::receive(std::uint32_t peer) {
       case FrameType::offer: on_offer(peer, frame); break;
       case FrameType::answer: on_answer(peer, frame); break;
       case FrameType::data: on_data(peer, frame); break;
+      case FrameType::words: on_words(peer, frame); break;
     }
     in.consume(sizeof(Frame) + padded(frame.payload_nbytes));
     moved = true;
@@ -290,13 +308,78 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
   switch (frame.status) {
     case Status::taken: complete(message); break;
     case Status::push: peers_[peer].streams.emplace_back(frame.id, message); break;
-    case Status::mismatch:
+    case Status::mismatch: {
       message->peer_nbytes = frame.nbytes;
       message->peer_dtype = frame.dtype;
-      complete(message, std::make_exception_ptr(Error(Fault::mismatch, "send and recv differ", 0,
-                                                      static_cast<int>(peer))));
+      message->peer_words.resize(frame.payload_nbytes);
+      peers_[peer].in.peek(sizeof(Frame), message->peer_words.data(), frame.payload_nbytes);
+      const std::string words = message->words();
+      Frame reply{};
+      reply.type = FrameType::words;
+      reply.id = frame.id;
+      reply.payload_nbytes = static_cast<std::uint32_t>(words.size());
+      post(peer, reply, words.data());
+      complete(message, differ(peer));
       break;
+    }
   }
+}
+
+void PointToPoint::on_words(std::uint32_t peer, const Frame& frame) {
+  auto& disputed = peers_[peer].disputed;
+  const auto found = disputed.find(frame.id);
+  if (found == disputed.end()) return;
+  const MessagePointer recv = found->second.first;
+  disputed.erase(found);
+  --disputes_;
+  recv->peer_words.resize(frame.payload_nbytes);
+  peers_[peer].in.peek(sizeof(Frame), recv->peer_words.data(), frame.payload_nbytes);
+  complete(recv, differ(peer));
+}
+
+void PointToPoint::end_disputes() {
+  const std::int64_t now = now_ns();
+  for (std::uint32_t r = 0; r < group_.size(); ++r)
+    std::erase_if(peers_[r].disputed, [&](const auto& entry) {
+      const auto& [recv, until] = entry.second;
+      if (now < until) return false;
+      --disputes_;
+      complete(recv, differ(r));
+      return true;
+    });
+}
+
+// A recv has met a send of something else: tells the sender, and waits for its words.
+void PointToPoint::dispute(const MessagePointer& recv, std::uint32_t peer, const Frame& offer) {
+  recv->peer_nbytes = offer.nbytes;
+  recv->peer_dtype = offer.dtype;
+  if (peer == group_.rank()) return complete(recv, differ(peer));
+  const std::string words = recv->words();
+  Frame answer{};
+  answer.type = FrameType::answer;
+  answer.id = offer.id;
+  answer.status = Status::mismatch;
+  answer.nbytes = recv->region.nbytes;
+  answer.dtype = recv->dtype;
+  answer.payload_nbytes = static_cast<std::uint32_t>(words.size());
+  peers_[peer].disputed.emplace(offer.id, std::pair(recv, now_ns() + words_limit_ns));
+  ++disputes_;
+  post(peer, answer, words.data());
+}
+
+// What a recv that waits in vain was offered instead: "tag 3 from rank 0 (8 bytes)", in group ranks.
+std::string PointToPoint::offers_of(const Message& recv) const {
+  std::string text;
+  int count = 0;
+  for (std::uint32_t r = 0; r < group_.size(); ++r) {
+    if (recv.peer != any_source && recv.peer != static_cast<int>(r)) continue;
+    for (const Offer& offer : peers_[r].unexpected) {
+      if (++count > 4) return text + " ...";
+      text += (text.empty() ? "" : " ") + std::to_string(r) + ":" +
+              std::to_string(offer.frame.tag) + ":" + std::to_string(offer.frame.nbytes);
+    }
+  }
+  return text;
 }
 
 void PointToPoint::on_data(std::uint32_t peer, const Frame& frame) {
@@ -326,17 +409,7 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
   const bool is_compared = std::max<std::uint64_t>(offer.level, group_.level()) > level_off;
   const bool dtypes_differ =
       is_compared && offer.dtype >= 0 && recv->dtype >= 0 && offer.dtype != recv->dtype;
-  if (offer.nbytes != recv->region.nbytes || dtypes_differ) {
-    answer.status = Status::mismatch;
-    answer.nbytes = recv->region.nbytes;
-    answer.dtype = recv->dtype;
-    recv->peer_nbytes = offer.nbytes;
-    recv->peer_dtype = offer.dtype;
-    if (!is_self) post(peer, answer, nullptr);
-    complete(recv, std::make_exception_ptr(
-                       Error(Fault::mismatch, "send and recv differ", 0, static_cast<int>(peer))));
-    return;
-  }
+  if (offer.nbytes != recv->region.nbytes || dtypes_differ) return dispute(recv, peer, offer);
   if (is_self || offer.payload_nbytes == offer.nbytes) {
     if (offer.nbytes > 0) std::memcpy(recv->region.data, payload, offer.nbytes);
   } else if (group_.shares_memory_with(peer) ||
@@ -389,6 +462,8 @@ void PointToPoint::forget(const MessagePointer& message) {
   for (Peer& p : peers_) {
     std::erase_if(p.sends, [&](const auto& entry) { return entry.second == message; });
     std::erase_if(p.receiving, [&](const auto& entry) { return entry.second == message; });
+    disputes_ -=
+        std::erase_if(p.disputed, [&](const auto& entry) { return entry.second.first == message; });
     std::erase_if(p.streams, [&](const auto& entry) { return entry.second == message; });
   }
 }

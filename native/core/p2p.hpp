@@ -11,8 +11,9 @@
 //   OFFER   sender -> receiver: id, nbytes, dtype, tag, address; payload: the data when it is short;
 //           status push when the sender waits in the op and could push at once
 //   ANSWER  receiver -> sender: id and status: taken, push (send the data as frames), or mismatch
-//           (then nbytes and dtype are what the receiver wanted)
+//           (then nbytes and dtype are what the receiver wanted; payload: where it was called)
 //   DATA    sender -> receiver: id and the next bytes, after an answer "push"
+//   WORDS   sender -> receiver: id; payload: where the send was called, after an answer "mismatch"
 //
 // Example: a send of 8 bytes with tag 3 is one OFFER of 64 + 8 bytes and one ANSWER of 64.
 //
@@ -26,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -47,6 +49,12 @@ struct Message : Op {
   Region region{};
   std::uint64_t moved = 0;  // bytes of a staged transfer so far
   BufferGuard guard;        // of an asynchronous send
+  std::uint32_t site = 0;   // where it was called, for the recorder
+  std::string peer_words;   // after a mismatch: where the other side was called; may stay empty
+  std::string seen;         // after a timeout: what the other side offers instead
+
+  // Where it was called, as the other side shall show it.
+  std::string words() const;
 };
 
 // What the record says of a send or recv; without a form it is not recorded.
@@ -77,7 +85,7 @@ class PointToPoint {
   bool is_idle();
 
  private:
-  enum class FrameType : std::uint32_t { offer, answer, data };
+  enum class FrameType : std::uint32_t { offer, answer, data, words };
   enum class Status : std::uint32_t { taken, push, mismatch };
   struct Frame {
     FrameType type;
@@ -108,6 +116,9 @@ class PointToPoint {
     std::deque<Offer> unexpected;
     std::map<std::uint64_t, MessagePointer> sends;      // by id, offered and not yet answered
     std::map<std::uint64_t, MessagePointer> receiving;  // by the sender's id, staged
+    // Recvs that got something else, by the sender's id, until it has said where it was called, or until
+    // that time.
+    std::map<std::uint64_t, std::pair<MessagePointer, std::int64_t>> disputed;
   };
 
   void record(Message& message, std::uint64_t& count, const MessageCall& call);
@@ -118,6 +129,10 @@ class PointToPoint {
   void on_offer(std::uint32_t peer, const Frame& frame);
   void on_answer(std::uint32_t peer, const Frame& frame);
   void on_data(std::uint32_t peer, const Frame& frame);
+  void on_words(std::uint32_t peer, const Frame& frame);
+  void dispute(const MessagePointer& recv, std::uint32_t peer, const Frame& offer);
+  void end_disputes();
+  std::string offers_of(const Message& recv) const;
   void deliver(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
                const std::byte* payload);
   void complete(const MessagePointer& message, std::exception_ptr error = nullptr);
@@ -135,6 +150,7 @@ class PointToPoint {
   std::vector<Peer> peers_;
   std::list<MessagePointer> posted_;  // recvs without a message, in order
   std::uint64_t received_from_any_ = 0;
+  std::size_t disputes_ = 0;  // of all peers
   std::uint64_t next_id_ = 0;
   std::uint64_t arrivals_ = 0;
   std::uint64_t inline_nbytes_;

@@ -78,6 +78,7 @@ void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool br
         error.fault() == Fault::timeout || error.fault() == Fault::interrupted;
     // Another thread may have carried it through in the meantime.
     if (message->done() && error.fault() == Fault::timeout) return message->rethrow();
+    if (error.fault() == Fault::timeout) message->seen = offers_of(*message);
     if (error.fault() == Fault::timeout && breaks)
       group_.break_group(Fault::timeout, -1, "timed out in a send or recv");
     if (breaks || !is_ours_alone) {

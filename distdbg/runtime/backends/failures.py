@@ -8,7 +8,7 @@ from typing import Any
 from distdbg.check.absent import SHOWN
 from distdbg.check.arrays import explain_arrays
 from distdbg.check.explain import explain_mismatch
-from distdbg.check.sites import call_site
+from distdbg.check.sites import UNKNOWN, call_site, shorten
 from distdbg.errors import (
     CollectiveError,
     DistBackendError,
@@ -82,7 +82,8 @@ def to_public(
                 error.descriptions, group=name, seq=seq, names=names, this_rank=names[rank]
             )
         case "timeout" if is_message:
-            return _message_timeout(call, op, waited_s, names, rank, fields, goes_on, where)
+            seen = "" if message is None else message.seen
+            return _message_timeout(call, op, waited_s, names, rank, fields, goes_on, where, seen)
         case "timeout":
             facts = group.facts()
             gate = facts[rank][1] if goes_on else error.gate
@@ -189,10 +190,21 @@ def _message_timeout(
     fields: dict[str, Any],
     goes_on: bool,
     where: Where,
+    seen: str,
 ) -> OpTimeout:
     missing = [] if call.peer < 0 else [names[call.peer]]
     place = where(call.peer) if call.peer >= 0 else None
     details = [] if place is None else [f"rank {missing[0]}: {place}"]
+    for offer in seen.split():
+        source, _, rest = offer.partition(":")
+        tag, _, nbytes = rest.partition(":")
+        if not nbytes:
+            details.append("and more")
+            break
+        details.append(
+            f"rank {names[int(source)]} sends tag {tag} ({nbytes} bytes), "
+            f"rank {names[rank]} waits for tag {call.tag}"
+        )
     whom = f"rank {missing[0]}" if missing else "any rank"
     verb = "receive" if call.kind is Kind.SEND else "send"
     return OpTimeout(
@@ -215,13 +227,35 @@ def _message_mismatch(
     theirs = _amount(message.peer_dtype, message.peer_nbytes)
     source, target = (me, peer) if is_send else (peer, me)
     sent, wanted = (ours, theirs) if is_send else (theirs, ours)
+    sites = (message.words, message.peer_words)
+    sites = sites if is_send else sites[::-1]
+    short = shorten(site or UNKNOWN for site in sites)
+    details = [
+        f"rank {rank} called {function} at {short[site or UNKNOWN]}"
+        for rank, function, site in zip((source, target), ("send", "recv"), sites, strict=True)
+    ]
     return MismatchError(
         f"{op} differs between ranks: rank {source} sent {sent}, "
         f"rank {target} expects {wanted} (tag {call.tag})",
         kind=call.kind.label,
         group=group,
         ranks=[source, target],
-        details=[_INTACT],
+        sides=[
+            {
+                "ranks": [rank],
+                "what": what,
+                "facts": {"kind": function, "tag": call.tag},
+                "sites": [
+                    {"function": function, "call_site": short[site or UNKNOWN], "ranks": [rank]}
+                ],
+                "previous": [],
+            }
+            for rank, what, function, site in zip(
+                (source, target), (sent, wanted), ("send", "recv"), sites, strict=True
+            )
+        ],
+        details=[*details, _INTACT],
+        hint="both sides must give arrays of one dtype and as many elements",
     )
 
 
