@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from hashlib import blake2b
-from types import CodeType, FrameType
+from types import FrameType
 
 UNKNOWN = "an unknown line"
 
@@ -46,37 +45,10 @@ def call_site() -> str:
 
     For slow paths; ops take theirs from the record, in native code.
     """
-    frame = _user_frame()
-    if frame is None:
-        return UNKNOWN
-    code = frame.f_code
-    return f"{code.co_filename}:{frame.f_lineno} ({code.co_qualname})"
-
-
-_MOST_HASHES = 1 << 16
-_hashes: dict[tuple[CodeType, int], int] = {}
-
-
-def site_hash() -> int:
-    """64 bits of that line, the same on every host whatever its folders; 0 when there is none."""
-    frame = _user_frame()
-    if frame is None:
-        return 0
-    key = (frame.f_code, frame.f_lineno)
-    known = _hashes.get(key)
-    if known is None:
-        code, line = key
-        words = f"{os.path.basename(code.co_filename)}:{line}:{code.co_qualname}"
-        digest = blake2b(words.encode(), digest_size=8).digest()
-        # Code that is made as the program runs must not fill the memory.
-        if len(_hashes) >= _MOST_HASHES:
-            _hashes.clear()
-        known = _hashes[key] = int.from_bytes(digest, "little") or 1
-    return known
-
-
-def _user_frame() -> FrameType | None:
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            return f"{code.co_filename}:{frame.f_lineno} ({code.co_qualname})"
         frame = frame.f_back
-    return frame
+    return UNKNOWN

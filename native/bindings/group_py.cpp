@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "bindings.hpp"
 #include "call_words.hpp"
 #include "group.hpp"
+#include "hash.hpp"
 #include "p2p.hpp"
 #include "record_py.hpp"
 #include "regions.hpp"
@@ -195,7 +197,7 @@ class GroupHandle {
     CallWords words;
     RecordedOp recorded = begin(*p, plan, started_ns_, 0, words);
     Describe known = describe(words);
-    if (p->group.checks(check_order)) look_at_call(handles, known);
+    if (p->group.checks(check_order)) look_at_call(handles, words, known);
     const auto left_to_do = [&] {
       return (out.is_stand_in() ? finish_stand_ins : 0) |
              (p->group.options() != 0 && p->group.has_suspicions() ? tell_suspicions : 0);
@@ -236,7 +238,7 @@ class GroupHandle {
     CallWords words;
     const RecordedOp recorded = begin(*p, plan, started_ns, flag_async, words);
     Describe known;
-    if (p->group.checks(check_order)) look_at_call(handles, known);
+    if (p->group.checks(check_order)) look_at_call(handles, words, known);
     const ReleaseGil release;
     return p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns,
                             known.site, known.flags);
@@ -312,8 +314,6 @@ class GroupHandle {
     return all;
   }
 
-  // `maker()` gives a hash of the user's line that issues an op; asked where groups compare those.
-  void set_site_maker(nb::object maker) { site_maker_ = std::move(maker); }
   void set_level(std::uint32_t level) const { parts()->group.set_level(level); }
 
   // verdict, seq, seq of the op it crossed, then by rank: sites, whether not contiguous, words.
@@ -352,9 +352,17 @@ class GroupHandle {
   static constexpr int tell_suspicions = 2;
 
  private:
-  void look_at_call(const CallHandles& handles, Describe& known) const {
-    if (site_maker_.is_valid() && !site_maker_.is_none())
-      known.site = nb::cast<std::uint64_t>(site_maker_());
+  // Where call sites are compared: this one as every host and process would number it.
+  void look_at_call(const CallHandles& handles, const CallWords& words, Describe& known) {
+    if (words.site != 0) {
+      std::uint64_t& hash = site_hashes_[words.site];
+      if (hash == 0) {
+        const std::string text = words.recorder->site_words(words.site);
+        const std::size_t name = text.rfind('/') + 1;  // 0 without folders
+        hash = std::max<std::uint64_t>(1, hash_bytes(text.data() + name, text.size() - name));
+      }
+      known.site = hash;
+    }
     for (const nb::handle& views : {handles.inputs, handles.outputs})
       for (const nb::handle view : views)
         if (nb::cast<const View&>(view).is_stand_in) known.flags |= has_stand_in;
@@ -419,7 +427,7 @@ class GroupHandle {
   std::vector<std::uint64_t> key_;
   std::unordered_map<std::string, std::shared_ptr<Form>, StringHash, std::equal_to<>> forms_;
   Plans plans_;
-  nb::object site_maker_;
+  std::unordered_map<std::uint32_t, std::uint64_t> site_hashes_;
   std::int64_t started_ns_ = 0;  // of the last blocking op
   MessagePointer last_message_;  // that failed while blocking
   std::uint32_t generation_ = fork_generation();
@@ -504,7 +512,6 @@ void bind_group(nb::module_& module) {
       .def("is_message_done", &GroupHandle::is_message_done)
       .def("facts", &GroupHandle::facts)
       .def("set_level", &GroupHandle::set_level)
-      .def("set_site_maker", &GroupHandle::set_site_maker, nb::arg("maker").none())
       .def("take_suspicions", &GroupHandle::take_suspicions)
       .def_prop_ro("options", [](const GroupHandle& self) { return self.parts()->group.options(); })
       .def_prop_ro("level", [](const GroupHandle& self) { return self.parts()->group.level(); })

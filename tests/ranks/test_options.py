@@ -6,6 +6,7 @@ Ranks are threads where the program needs no process of its own: their groups ar
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -310,6 +311,18 @@ def test_assert_same_takes_what_has_a_state_dict_and_a_group() -> None:
 # ------------------------------------------------------------------------------------ buffers
 
 
+def wait_in_a_gate() -> None:
+    """Return when rank 0's first op waits in its gate; the gate before was passed in join."""
+    world = dist.group.WORLD
+    assert world is not None
+    engine = world.engine
+    assert isinstance(engine, CpuEngine)
+    deadline = time.monotonic() + 20.0
+    while engine._group.facts()[0][1] < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)  # polled: nothing tells of it
+
+
 def in_flight(rank: int, x: np.ndarray[Any, Any]) -> dist.Work:
     """An all_reduce of x that cannot start before `start` has been called by rank 0."""
     works = [dist.all_reduce(np.ones(1), async_op=True), dist.all_reduce(x, async_op=True)]
@@ -354,11 +367,7 @@ def test_an_input_that_changes_during_its_op_is_told_where_it_changed(
         if rank == 0:
             work = dist.all_gather_into_tensor(gathered, mine, async_op=True)
             assert work is not None
-            world = dist.group.WORLD
-            assert world is not None
-            native = world.engine._group  # type: ignore[attr-defined]
-            while native.facts()[0][1] < 2:  # until the op waits in its gate; the first was join's
-                pass
+            wait_in_a_gate()
             mine[7] = 99.0
             dist.send(np.zeros(1), dst=1)
             with pytest.raises(BufferChangedError) as caught:
@@ -370,6 +379,32 @@ def test_an_input_that_changes_during_its_op_is_told_where_it_changed(
         return ""
 
     assert "it was seen after the op" in run(program)[0]
+
+
+def test_what_one_rank_alone_notices_does_not_end_its_block(checked: Callable[..., None]) -> None:
+    checked(BUFFERS=1)
+
+    def program(rank: int) -> float:
+        mine, gathered, x = np.ones(1000), np.zeros(2000), np.ones(4)
+        if rank == 1:
+            dist.recv(np.zeros(1), src=0)
+        with dist._coalescing_manager(async_ops=True) as block:
+            dist.all_gather_into_tensor(gathered, mine)
+            dist.all_gather_into_tensor(gathered, mine)
+        after = dist.all_reduce(x, async_op=True)
+        assert after is not None
+        if rank == 0:
+            wait_in_a_gate()
+            mine[7] = 99.0
+            dist.send(np.zeros(1), dst=1)
+            with pytest.raises(BufferChangedError):
+                block.wait()
+        else:
+            block.wait()
+        after.wait()
+        return float(x[0])
+
+    assert run(program) == [2.0, 2.0]
 
 
 def test_a_message_that_changes_before_it_is_taken_is_told(checked: Callable[..., None]) -> None:

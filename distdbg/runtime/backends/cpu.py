@@ -18,7 +18,7 @@ from distdbg.check.explain import describe
 from distdbg.check.facts import fingerprint, signature
 from distdbg.check.logs import get_logger
 from distdbg.check.options import BUFFERS, HAVE_EQUAL_OUTPUTS, ORDER
-from distdbg.check.sites import call_site, site_hash
+from distdbg.check.sites import call_site
 from distdbg.check.suspicion import Suspicion, explain_suspicion, warn
 from distdbg.config import read_setting
 from distdbg.errors import DistError
@@ -116,8 +116,6 @@ class CpuEngine:
         self.on_suspicion: Callable[[Suspicion], None] | None = None
         options = self._group.options
         self.compares_order = bool(options & ORDER)
-        if self.compares_order:
-            self._group.set_site_maker(site_hash)
         self._guards_buffers = bool(options & BUFFERS)
         self._is_closed = False
 
