@@ -246,8 +246,16 @@ void Recorder::keep_form(Form& form) {
 
 void Recorder::park(const OpEntry& entry) {
   auto* const parked = section<ParkedEntry>(SectionId::parked);
-  ParkedEntry& into = parked[next_parked_++ % count(SectionId::parked)];
-  if (into.op.number != 0 && into.op.ended == 0) ++state().lost_parked;
+  const auto is_in_flight = [](const ParkedEntry& e) {
+    return e.op.number != 0 && e.op.ended == 0;
+  };
+  const std::uint32_t total = count(SectionId::parked);
+  std::uint32_t place = next_parked_ % total;  // the oldest gives way when all are in flight
+  for (std::uint32_t tries = 1; tries < total && is_in_flight(parked[place]); ++tries)
+    place = (place + 1) % total;
+  ParkedEntry& into = parked[place];
+  if (is_in_flight(into)) ++state().lost_parked;
+  next_parked_ = place + 1;
   invalidate(into.op.number);
   const FormEntry& form =
       section<FormEntry>(SectionId::forms)[entry.form % count(SectionId::forms)];

@@ -193,7 +193,7 @@ class Recorder {
   std::vector<Group> groups_;
   std::unordered_map<std::string, std::uint32_t> strings_;
   std::map<SiteKey, std::uint32_t> sites_;
-  std::uint64_t next_parked_ = 0;
+  std::uint32_t next_parked_ = 0;
   std::uint32_t next_counter_ = 0;
   std::uint32_t ring_mask_;  // the ring's count is a power of two
   OpEntry* ring_;

@@ -31,6 +31,11 @@ void write_text(char* into, std::size_t room, const std::string& text) {
   std::memcpy(into, text.data(), std::min(text.size(), room - 1));  // the rest is 0 already
 }
 
+// A power of two; no more than keeps the file within what a reader takes (MOST_RECORD_NBYTES).
+std::uint32_t to_ring_count(std::uint32_t wanted) {
+  return std::bit_ceil(std::clamp(wanted, 16U, 1U << 18));
+}
+
 std::array<RecordSection, section_count> lay_out(std::uint32_t ring_count) {
   std::array<RecordSection, section_count> sections{};
   std::uint64_t offset = sizeof(RecordHeader) + sizeof(RecordState);
@@ -77,8 +82,7 @@ bool Recorder::is_forked() const { return generation_ != fork_generation(); }
 
 std::shared_ptr<Recorder> Recorder::create(const std::string& path, const RecordFacts& facts,
                                            std::uint32_t ring_count) {
-  ring_count = std::bit_ceil(std::max(ring_count, 16U));
-  const auto sections = lay_out(ring_count);
+  const auto sections = lay_out(to_ring_count(ring_count));
   const std::size_t nbytes = end_of(sections);
   // Made beside its place and renamed when it is whole: a reader never sees half a header.
   const std::string draft = path + ".new." + std::to_string(::getpid());
@@ -107,7 +111,7 @@ std::shared_ptr<Recorder> Recorder::create(const std::string& path, const Record
 }
 
 std::shared_ptr<Recorder> Recorder::in_memory(const RecordFacts& facts, std::uint32_t ring_count) {
-  const auto sections = lay_out(std::bit_ceil(std::max(ring_count, 16U)));
+  const auto sections = lay_out(to_ring_count(ring_count));
   const std::size_t nbytes = end_of(sections);
   void* base = ::mmap(nullptr, nbytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -12,7 +12,7 @@ import pytest
 import distdbg as dist
 from distdbg.errors import OpTimeout
 from distdbg.native import NativeError
-from distdbg.runtime.backends.cpu import CpuPending
+from distdbg.runtime.backends.pending import CpuPending
 from distdbg.runtime.call import Call, Kind
 from distdbg.testing.store_ranks import run_store_ranks
 
@@ -22,7 +22,7 @@ class EndsAsTheWaitGivesUp:
 
     def __init__(self) -> None:
         self.handle = SimpleNamespace(done=False)
-        self._group = self
+        self.group = self
         self.compares_order = False
 
     def wait_op(self, op: Any, deadline_ns: int) -> None:
@@ -30,7 +30,7 @@ class EndsAsTheWaitGivesUp:
             op.done = True  # the other ranks came right after the deadline was noticed
             raise NativeError("timeout")
 
-    def _fail(self, *facts: object) -> NoReturn:
+    def fail(self, *facts: object) -> NoReturn:
         raise OpTimeout("all_reduce #1 waited 0.0 s")
 
 
@@ -73,3 +73,24 @@ def test_a_wait_that_gives_up_names_the_missing_rank_and_the_op_goes_on() -> Non
         assert receiving.wait()
 
     run_store_ranks(run, 2, backend="gloo")
+
+
+class EndsWhileTheWordsAreFound(EndsAsTheWaitGivesUp):
+    """Its op ends after the wait has given up, before the error of the wait is raised."""
+
+    def wait_op(self, op: Any, deadline_ns: int) -> None:
+        if not op.done:
+            raise NativeError("timeout")
+
+    def fail(self, *facts: object) -> NoReturn:
+        self.handle.done = True
+        super().fail(*facts)
+
+
+def test_the_error_of_a_wait_does_not_become_that_of_the_op() -> None:
+    engine: Any = EndsWhileTheWordsAreFound()
+    pending = CpuPending(engine, Call(Kind.ALL_REDUCE, (), ()), engine.handle, (), 0)
+    with pytest.raises(OpTimeout):
+        pending.wait(0)
+    assert pending.done()
+    pending.wait(0)  # it ended well

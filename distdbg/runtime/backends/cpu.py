@@ -10,32 +10,28 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from distdbg.check.explain import describe
-from distdbg.check.facts import fingerprint, signature
 from distdbg.check.logs import get_logger
-from distdbg.check.options import BUFFERS, HAVE_EQUAL_OUTPUTS, ORDER
+from distdbg.check.options import BUFFERS, ORDER
 from distdbg.check.sites import call_site
 from distdbg.check.suspicion import Suspicion, explain_suspicion, warn
 from distdbg.config import read_setting
 from distdbg.errors import DistError
-from distdbg.native import Form, Message, NativeError, Op, Plan, Recorder, View
-from distdbg.record.forms import write_form
+from distdbg.native import Message, NativeError, Op, Recorder, View
 from distdbg.record.writing import write_error
-from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.failures import Where, to_public
+from distdbg.runtime.backends.pending import NO_DEADLINE, CpuPending, finish
+from distdbg.runtime.backends.planner import Planner, message_form
 from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.problem import SLOTS_NBYTES
-from distdbg.runtime.reduce_op import check_reduce
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -43,7 +39,6 @@ if TYPE_CHECKING:
 _log = get_logger("runtime")
 
 _monotonic_ns = time.monotonic_ns
-_NO_DEADLINE = 2**63 - 1
 
 # On the hot path a global name costs less than an attribute of the enum.
 _ALL_REDUCE = Kind.ALL_REDUCE
@@ -88,7 +83,7 @@ class CpuEngine:
         self._names = list(global_ranks)
         self._timeout_ns = _to_ns(timeout_s)
         cores = len(os.sched_getaffinity(0))
-        self._group = connect(
+        self.group = connect(
             store,
             rank=rank,
             size=size,
@@ -99,22 +94,22 @@ class CpuEngine:
             lives=Lives(group_name, global_ranks, members),
         )
         if recorder is not None:
-            self._group.set_recorder(recorder, record_group, _message_form)
-        slot_nbytes = self._group.slot_nbytes
-        self._topology = Topology(
-            single_copy=self._group.single_copy,
+            self.group.set_recorder(recorder, record_group, message_form)
+        slot_nbytes = self.group.slot_nbytes
+        topology = Topology(
+            single_copy=self.group.single_copy,
             slot_nbytes=slot_nbytes,
             slots_nbytes=min(SLOTS_NBYTES, slot_nbytes // _ROUND_NBYTES * slot_nbytes),
         )
         self._in_flight: list[CpuPending] = []
         self._sweep_at = 1
         # Bound once: making a bound method costs as much as a look-up in a large table.
-        self._native_run = self._group.run
-        self._native_transfer = self._group.transfer
-        self._plan_maker = self._make_plan
+        self._native_run = self.group.run
+        self._native_transfer = self.group.transfer
+        self._plan_maker = Planner(rank, size, self._names, topology).make
         #: Called with each suspicion, after it was logged.
         self.on_suspicion: Callable[[Suspicion], None] | None = None
-        options = self._group.options
+        options = self.group.options
         self.compares_order = bool(options & ORDER)
         self._guards_buffers = bool(options & BUFFERS)
         self._is_closed = False
@@ -122,7 +117,7 @@ class CpuEngine:
     @property
     def single_copy(self) -> bool:
         """Whether ranks read each other's memory directly."""
-        return self._topology.single_copy
+        return self.group.single_copy
 
     # ------------------------------------------------------------------------ Engine
 
@@ -158,9 +153,9 @@ class CpuEngine:
                 call.extra,
             )
         except NativeError as error:
-            self._fail(call, error, self._group.started_ns)
+            self.fail(call, error, self.group.started_ns)
         if left_to_do:
-            _finish(out_views)
+            finish(out_views)
             self.tell_suspicions()
         return -1
 
@@ -175,12 +170,12 @@ class CpuEngine:
             if call.kind >= _SEND:
                 is_send = call.kind is _SEND
                 view = as_input(call.inputs[0]) if is_send else as_output(call.outputs[0])
-                handle = self._group.post(is_send, view, call.peer, call.tag, limit_ns)
+                handle = self.group.post(is_send, view, call.peer, call.tag, limit_ns)
                 views = [view]
             else:
                 inputs, outputs = self._views(call)
                 views = [*inputs, *outputs]
-                handle = self._group.submit(
+                handle = self.group.submit(
                     call.kind | (op.code << 8 if op is not None else 0) | (call.root + 1) << 16,
                     inputs,
                     outputs,
@@ -190,7 +185,7 @@ class CpuEngine:
                     call.extra,
                 )
         except NativeError as error:
-            self._fail(call, error, started_ns)
+            self.fail(call, error, started_ns)
         pending = CpuPending(self, call, handle, views, started_ns)
         if self._guards_buffers:
             pending.started_at = call_site()
@@ -208,28 +203,28 @@ class CpuEngine:
 
     def set_level(self, level: int) -> None:
         """Hand it to native code, which publishes it with each op."""
-        self._group.set_level(level)
+        self.group.set_level(level)
 
     def abort(self, reason: str) -> None:
         """Break the group on all its ranks."""
-        self._group.abort(reason)
+        self.group.abort(reason)
 
     def leave_because(self, why: str, at_once: bool) -> None:
         """Say why this rank is about to leave; `at_once`: ops in flight elsewhere end with RankLeft."""
-        self._group.leave_because(why, at_once)
+        self.group.leave_because(why, at_once)
 
     def __del__(self) -> None:
         # Collected with ops in flight: native code must let go of their arrays before those go.
         if not self._is_closed:
-            self._group.close()
+            self.group.close()
 
     def find_left(self) -> list[int]:
         """Return the group ranks that have left the group."""
-        return [rank for rank, facts in enumerate(self._group.facts()) if facts[3]]
+        return [rank for rank, facts in enumerate(self.group.facts()) if facts[3]]
 
     def how_left(self, rank: int) -> str:
         """Return how a rank that has left, or whose process has ended, came to that."""
-        return self._group.how_left(rank)
+        return self.group.how_left(rank)
 
     def close(self) -> None:
         """Let what is in flight end (each op has a deadline), then leave."""
@@ -239,9 +234,9 @@ class CpuEngine:
         try:
             for pending in self._in_flight:
                 with suppress(DistError):  # whoever waits for that Work is told
-                    pending.wait(_NO_DEADLINE)
+                    pending.wait(NO_DEADLINE)
         finally:
-            self._group.close()
+            self.group.close()
             self._in_flight.clear()
             self._recorder = None  # its file closes with the last group
 
@@ -261,90 +256,9 @@ class CpuEngine:
             tuple([as_output(x) for x in call.outputs]),
         )
 
-    def _make_plan(self, call: Call, inputs: Sequence[View], outputs: Sequence[View]) -> Plan:
-        views = [*inputs, *outputs]
-        dtype = views[0].dtype if views else -1
-        if call.op is not None and dtype >= 0:
-            check_reduce(call.op, Dtype(dtype))
-        in_cuts, out_cuts = self._cuts(call, inputs, outputs)
-        facts = signature(call, inputs, outputs, in_cuts, out_cuts)
-        plan = compiling.plan_for(
-            call, dtype, in_cuts, out_cuts, self._rank, self._size, self._topology
-        )
-        return Plan(
-            [compiling.step_tuple(step) for step in plan.steps],
-            in_cuts,
-            out_cuts,
-            call.op.code if call.op is not None else 0,
-            dtype if dtype >= 0 else int(Dtype.uint8),
-            fingerprint(facts),
-            self._size,
-            self._topology.slot_nbytes,
-            self._words(call, inputs, facts, in_cuts, out_cuts),
-            self._form(call, inputs, outputs, facts),
-            call.part is not None and call.part.place > 0,
-            call.kind is not _BROADCAST or call.root == self._rank,
-            call.kind in HAVE_EQUAL_OUTPUTS,
-        )
-
-    def _cuts(
-        self, call: Call, inputs: Sequence[View], outputs: Sequence[View]
-    ) -> tuple[list[compiling.Cut], list[compiling.Cut]]:
-        return (
-            compiling.cut_blocks(
-                inputs, call.input_splits, self._size, compiling.is_input_cut(call.kind)
-            ),
-            compiling.cut_blocks(
-                outputs, call.output_splits, self._size, compiling.is_output_cut(call.kind)
-            ),
-        )
-
-    def _words(
-        self,
-        call: Call,
-        inputs: Sequence[View],
-        facts: Mapping[str, Any],
-        in_cuts: Sequence[compiling.Cut],
-        out_cuts: Sequence[compiling.Cut],
-    ) -> bytes:
-        """What this rank says of its call when ranks differ."""
-        if "root" in facts:
-            facts = {**facts, "root": self._names[call.root]}
-        sends = expects = None
-        if call.kind is Kind.ALL_TO_ALL:
-            itemsize = Dtype(inputs[0].dtype).itemsize if inputs and inputs[0].dtype >= 0 else 1
-            sends = [nbytes // itemsize for _, _, nbytes in in_cuts]
-            expects = [nbytes // itemsize for _, _, nbytes in out_cuts]
-        return describe(facts, call.name or call.kind.label, sends, expects)
-
-    def _form(
-        self,
-        call: Call,
-        inputs: Sequence[View],
-        outputs: Sequence[View],
-        facts: dict[str, Any],
-    ) -> Form:
-        """What the record says of all calls like this one."""
-        name = call.name or call.kind.label
-        nbytes = max(sum(view.nbytes for view in inputs), sum(view.nbytes for view in outputs))
-        text = write_form(
-            name=name,
-            kind=call.kind.label,
-            dtype=facts.get("dtype", ""),
-            device="cpu",
-            op=facts.get("op", ""),
-            root=self._names[call.root] if call.root >= 0 else None,
-            inputs=[view.shape for view in inputs],
-            outputs=[view.shape for view in outputs],
-            input_splits=call.input_splits,
-            output_splits=call.output_splits,
-            nbytes=nbytes,
-        )
-        return Form(text, name, int(call.kind), nbytes, fingerprint(facts))
-
     def tell_suspicions(self) -> None:
         """Warn of ops that ranks may have issued in different orders; the ops were carried out."""
-        for facts in self._group.take_suspicions():
+        for facts in self.group.take_suspicions():
             suspicion = explain_suspicion(facts, group=self._name, names=self._names)
             warn(suspicion, self._names[self._rank])
             if self.on_suspicion is not None:
@@ -359,14 +273,14 @@ class CpuEngine:
         try:
             source = self._native_transfer(is_send, view, call.peer, call.tag, limit_ns)
         except NativeError as error:
-            self._fail(call, error, self._group.started_ns, self._group.last_message)
+            self.fail(call, error, self.group.started_ns, self.group.last_message)
         if view.finish is not None and not is_send:
             view.finish()
         return source
 
     # ------------------------------------------------------------------------ errors
 
-    def _fail(
+    def fail(
         self,
         call: Call,
         error: NativeError,
@@ -378,7 +292,7 @@ class CpuEngine:
         public = to_public(
             error,
             call,
-            group=self._group,
+            group=self.group,
             name=self._name,
             rank=self._rank,
             names=self._names,
@@ -396,117 +310,5 @@ class CpuEngine:
         raise public from error
 
 
-class CpuPending:
-    """An op in flight; see Pending in distdbg/runtime/engine.py."""
-
-    __slots__ = (
-        "_call",
-        "_engine",
-        "_error",
-        "_is_finished",
-        "_started_ns",
-        "_views",
-        "handle",
-        "started_at",
-    )
-
-    def __init__(
-        self,
-        engine: CpuEngine,
-        call: Call,
-        handle: Op | Message,
-        views: Sequence[View],
-        started_ns: int,
-    ) -> None:
-        self._engine = engine
-        self._call = call
-        self.handle = handle
-        self._views = views
-        self._started_ns = started_ns
-        self._is_finished = False
-        self._error: DistError | None = None
-        #: The user's line, where it is asked for.
-        self.started_at: str | None = None
-
-    def done(self) -> bool:
-        """Whether the op has ended; what it brought is then in the user's arrays."""
-        handle = self.handle
-        if not handle.done:
-            # A message moves on when somebody looks.
-            group = self._engine._group
-            if not (isinstance(handle, Message) and group.is_message_done(handle)):
-                return False
-        if not self._is_finished:
-            with suppress(DistError):  # kept, and raised by wait()
-                self.wait(_NO_DEADLINE)
-        return True
-
-    def has_settled(self) -> bool:
-        """Whether the op has ended and nothing more is needed from its group."""
-        return self.handle.done and self.done()
-
-    def wait(self, deadline_ns: int) -> None:
-        """Block until the op has ended and raise its error; at the deadline, OpTimeout."""
-        if self._error is not None:
-            raise self._error
-        if self._is_finished:
-            return
-        engine, call = self._engine, self._call
-        message = self.handle if isinstance(self.handle, Message) else None
-        try:
-            try:
-                self._await(deadline_ns)
-            except NativeError:
-                if not self.handle.done:
-                    raise
-                self._await(deadline_ns)  # it ended as the wait gave up: its own outcome counts
-        except NativeError as error:
-            try:
-                goes_on = not self.handle.done
-                engine._fail(call, error, self._started_ns, message, goes_on, self.started_at)
-            except DistError as public:
-                if self.handle.done:
-                    self._error = public
-                raise
-        self._is_finished = True
-        _finish(self._views)
-        self._views = ()
-        if engine.compares_order:
-            engine.tell_suspicions()
-
-    def _await(self, deadline_ns: int) -> None:
-        group, handle = self._engine._group, self.handle
-        if isinstance(handle, Message):
-            group.wait_message(handle, deadline_ns, False)
-        else:
-            group.wait_op(handle, deadline_ns)
-
-    def source_rank(self) -> int:
-        """The group rank a finished recv got its message from."""
-        return self.handle.source if isinstance(self.handle, Message) else -1
-
-
-def _message_form(is_send: bool, view: View) -> Form:
-    """The form of a send or recv of such an array. A function, so that no cycle is made."""
-    kind = Kind.SEND if is_send else Kind.RECV
-    text = write_form(
-        name=kind.label,
-        kind=kind.label,
-        dtype=Dtype(view.dtype).label if view.dtype >= 0 else "bytes",
-        device="cpu",
-        inputs=[view.shape] if is_send else (),
-        outputs=() if is_send else [view.shape],
-        nbytes=view.nbytes,
-    )
-    return Form(text, kind.label, int(kind), view.nbytes, 0)
-
-
-def _finish(views: Sequence[View]) -> None:
-    """Carry results from stand-ins back to the arrays they stand in for."""
-    for view in views:
-        if view.finish is not None:
-            view.finish()
-
-
 def _to_ns(seconds: float) -> int:
-    return min(int(seconds * 1e9), _NO_DEADLINE // 2)
+    return min(int(seconds * 1e9), NO_DEADLINE // 2)

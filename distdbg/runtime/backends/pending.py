@@ -1,0 +1,114 @@
+"""CpuPending: an op of the CPU engine that was started and not yet waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from distdbg.errors import DistError
+from distdbg.native import Message, NativeError, Op, View
+from distdbg.runtime.call import Call
+
+if TYPE_CHECKING:
+    from distdbg.runtime.backends.cpu import CpuEngine
+
+NO_DEADLINE = 2**63 - 1
+
+
+class CpuPending:
+    """An op in flight; see Pending in distdbg/runtime/engine.py."""
+
+    __slots__ = (
+        "_call",
+        "_engine",
+        "_error",
+        "_is_finished",
+        "_started_ns",
+        "_views",
+        "handle",
+        "started_at",
+    )
+
+    def __init__(
+        self,
+        engine: CpuEngine,
+        call: Call,
+        handle: Op | Message,
+        views: Sequence[View],
+        started_ns: int,
+    ) -> None:
+        self._engine = engine
+        self._call = call
+        self.handle = handle
+        self._views = views
+        self._started_ns = started_ns
+        self._is_finished = False
+        self._error: DistError | None = None
+        #: The user's line, where it is asked for.
+        self.started_at: str | None = None
+
+    def done(self) -> bool:
+        """Whether the op has ended; what it brought is then in the user's arrays."""
+        handle = self.handle
+        if not handle.done:
+            # A message moves on when somebody looks.
+            group = self._engine.group
+            if not (isinstance(handle, Message) and group.is_message_done(handle)):
+                return False
+        if not self._is_finished:
+            with suppress(DistError):  # kept, and raised by wait()
+                self.wait(NO_DEADLINE)
+        return True
+
+    def has_settled(self) -> bool:
+        """Whether the op has ended and nothing more is needed from its group."""
+        return self.handle.done and self.done()
+
+    def wait(self, deadline_ns: int) -> None:
+        """Block until the op has ended and raise its error; at the deadline, OpTimeout."""
+        if self._error is not None:
+            raise self._error
+        if self._is_finished:
+            return
+        engine, call = self._engine, self._call
+        message = self.handle if isinstance(self.handle, Message) else None
+        try:
+            try:
+                self._await(deadline_ns)
+            except NativeError:
+                if not self.handle.done:
+                    raise
+                self._await(deadline_ns)  # it ended as the wait gave up: its own outcome counts
+        except NativeError as error:
+            # Asked once: it may end while the words are found, and then has an outcome of its own.
+            goes_on = not self.handle.done
+            try:
+                engine.fail(call, error, self._started_ns, message, goes_on, self.started_at)
+            except DistError as public:
+                if not goes_on:
+                    self._error = public
+                raise
+        self._is_finished = True
+        finish(self._views)
+        self._views = ()
+        if engine.compares_order:
+            engine.tell_suspicions()
+
+    def _await(self, deadline_ns: int) -> None:
+        group, handle = self._engine.group, self.handle
+        if isinstance(handle, Message):
+            group.wait_message(handle, deadline_ns, False)
+        else:
+            group.wait_op(handle, deadline_ns)
+
+    def source_rank(self) -> int:
+        """The group rank a finished recv got its message from."""
+        return self.handle.source if isinstance(self.handle, Message) else -1
+
+
+def finish(views: Sequence[View]) -> None:
+    """Carry results from stand-ins back to the arrays they stand in for."""
+    for view in views:
+        if view.finish is not None:
+            view.finish()
