@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from distdbg import config
 from distdbg.check.logs import get_logger
+from distdbg.errors import DistNetworkError
 from distdbg.native import NativeError, Recorder
 from distdbg.record import folders
 from distdbg.record.format import Exit
@@ -39,7 +40,11 @@ def start_recording(
     if rank == 0:
         store.set(_RUN_KEY, folders.new_run_name())
     else:
-        lives.wait(store, _RUN_KEY, timeout_s)
+        try:
+            lives.wait(store, _RUN_KEY, timeout_s)
+        except DistNetworkError:
+            lives.check()  # the rank that died may have served the store
+            raise
     run = store.get(_RUN_KEY).decode()
     ring_count = config.read_int("DISTDBG_RECORD_OPS")
     path, why = folders.place_record(run, rank)

@@ -17,8 +17,9 @@ import pytest
 import distdbg as dist
 from distdbg.check import options
 from distdbg.errors import BufferChangedError, DivergedError, MismatchError, NonFiniteError
-from distdbg.runtime.backends import cpu
+from distdbg.runtime.backends import planner
 from distdbg.runtime.backends.cpu import CpuEngine
+from distdbg.runtime.backends.planner import Planner
 from distdbg.runtime.call import Call
 
 Ranks = Callable[..., list[Any]]
@@ -200,16 +201,16 @@ def test_outputs_that_differ_are_told_on_every_nth_op(
     checked: Callable[..., None], monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
     checked(every=2)
-    make = CpuEngine._make_plan
+    make = Planner.make
 
-    def make_wrong(self: CpuEngine, call: Any, *views: Any) -> Any:
+    def make_wrong(self: Planner, call: Any, *views: Any) -> Any:
         # Stands for a rank whose arithmetic is broken: it takes the largest and says that it adds.
-        if self._rank == 2 and call.op is not None:
+        if self.rank == 2 and call.op is not None:
             call = Call(call.kind, call.inputs, call.outputs, dist.ReduceOp.MAX)
         return make(self, call, *views)
 
-    monkeypatch.setattr(cpu, "fingerprint", lambda facts: 1)
-    monkeypatch.setattr(CpuEngine, "_make_plan", make_wrong)
+    monkeypatch.setattr(planner, "fingerprint", lambda facts: 1)
+    monkeypatch.setattr(Planner, "make", make_wrong)
 
     def program(rank: int) -> list[Any]:
         told = []
@@ -318,7 +319,7 @@ def wait_in_a_gate() -> None:
     engine = world.engine
     assert isinstance(engine, CpuEngine)
     deadline = time.monotonic() + 20.0
-    while engine._group.facts()[0][1] < 2:
+    while engine.group.facts()[0][1] < 2:
         assert time.monotonic() < deadline
         time.sleep(0.001)  # polled: nothing tells of it
 

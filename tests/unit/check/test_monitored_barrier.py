@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections import defaultdict
@@ -127,8 +126,7 @@ def test_the_text() -> None:
     assert first.startswith("monitored_barrier #1 on group 'world' waited 0.")
     assert first.endswith(" s for rank 2 of 0-3; 3 of 4 ranks arrived")
     assert re.match(r"  rank 2: last op barrier #1 .* ended 0\.\d s ago", place)
-    assert re.fullmatch(r"  rank 2: left its groups \d+\.\d s ago", rest[0])
-    assert rest[1:] == [
+    assert rest == [
         "  the group is still usable",
         "  hint: raise the limit with timeout= if the rank is only slow",
     ]
