@@ -24,7 +24,6 @@ _WAITING = {
     "both sides of a message, in its mismatch and in its timeout": """
         halo_exchange_width message_dtype message_shape tag
     """,
-    "the line of assert_same": "diverged_replicas",
 }
 NOT_YET = {
     f"wrong/{name}": f"waits for: {what}"
