@@ -1,6 +1,4 @@
-"""Rank 1 makes the two groups in the other order: what is the first pair to the others is the
-second to it.
-"""
+"""Rank 1 makes the two groups in the other order: its pair meets what is a trio to the others."""
 
 from datetime import timedelta
 
@@ -13,7 +11,7 @@ TRUTH = {
     "outcome": "MismatchError",
     "op": "new_group",
     "odd": [1],
-    "says": ["new_group #1", "group 0-1 on ranks 0,2", "group 1-2 on rank 1"],
+    "says": ["new_group #1", "group 0-2 on ranks 0,2", "group 0-1 on rank 1"],
 }
 
 
@@ -21,15 +19,14 @@ def main():
     dist.init_process_group("gloo", timeout=timedelta(seconds=3))
     rank = dist.get_rank()
     if rank == 1:
-        right = dist.new_group([1, 2])  # <- odd
-        left = dist.new_group([0, 1])
+        pair = dist.new_group([0, 1])  # <- odd
+        trio = dist.new_group([0, 1, 2])
     else:
-        left = dist.new_group([0, 1])  # <- others
-        right = dist.new_group([1, 2])
+        trio = dist.new_group([0, 1, 2])  # <- others
+        pair = dist.new_group([0, 1])
+    dist.all_reduce(np.ones(3), group=trio)
     if rank < 2:
-        dist.all_reduce(np.ones(2), group=left)
-    if rank > 0:
-        dist.all_reduce(np.ones(3), group=right)
+        dist.all_reduce(np.ones(2), group=pair)
     dist.destroy_process_group()
 
 
