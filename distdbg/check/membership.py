@@ -37,7 +37,8 @@ from distdbg.runtime.store import PrefixStore, Store
 #: What all_here holds where members differ.
 DIFFER = b"differ"
 #: How long ranks that learn of a difference collect what the others make.
-_SETTLE_S = 0.3
+#: Longer than a rank that waits for another group takes to look (runtime/lives.py).
+_SETTLE_S = 1.0
 _MOST_SIDES = 4
 
 Words = Mapping[str, Any]

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from distdbg.check.arrays import few, odd_ranks, say_ranks
+from distdbg.check.arrays import few, odd_ranks, say_ranks, say_where
+from distdbg.check.sites import call_site, shorten
 from distdbg.errors import DivergedError, UsageError
 from distdbg.runtime.buffers import as_input
 from distdbg.runtime.collectives import all_gather_into_tensor
@@ -211,6 +212,8 @@ def _error(
     sides: dict[str, list[int]] = {}
     for rank, value in zip(pg.ranks, values, strict=False):
         sides.setdefault(value, []).append(rank)
+    sites = _gather(pg, call_site())  # all ranks come here, or none
+    short = shorten(set(sites))
     return DivergedError(
         f"assert_same on group '{pg.label}': {subject} differs {whose}",
         key=key,
@@ -221,6 +224,7 @@ def _error(
         ranks=odd,
         details=[
             *few([f"{value} on {say_ranks(ranks)}" for value, ranks in sides.items()]),
+            *say_where([short[site] for site in sites], pg.ranks),
             "the group is still usable",
         ],
     )

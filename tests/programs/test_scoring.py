@@ -130,11 +130,15 @@ def test_the_lost_rank_must_be_named_soon() -> None:
         "first": "rank 1 was killed",
         "facts": {"peer": 1, "kind": "all_gather"},
     }
-    lost = {"hung": False, "exit_code": 1, "report": {"error": error, "took_s": 9.0}}
+    lost = {
+        "hung": False,
+        "exit_code": 1,
+        "report": {"error": error, "took_s": 9.0, "raised_s": 20.0},
+    }
     killed = {"hung": False, "exit_code": -9, "report": None}
     found = "\n".join(score(LEFT, [lost, lost, killed]))
     assert "names rank 1, not [2]" in found
-    assert "took 9.0 s" in found
+    assert "rank 0 noticed 9.0 s too late" in found
     assert describe_end(killed) == "SIGKILL"
 
 

@@ -264,13 +264,15 @@ def test_the_first_element_that_differs_is_named_with_its_values(count: int) -> 
     error = differing(model, what="model")
     assert (error.key, error.index, error.ranks) == ("weight", count - 2, [1])
     assert error.values == ["0.0", "7.0", "0.0"]
-    assert str(error) == (
+    lines = str(error).splitlines()
+    assert lines[:3] == [
         f"assert_same on group 'world': model 'weight' from element {count - 2} on differs "
-        "on rank 1 from the other ranks'\n"
-        "  0.0 on ranks 0,2\n"
-        "  7.0 on rank 1\n"
-        "  the group is still usable"
-    )
+        "on rank 1 from the other ranks'",
+        "  0.0 on ranks 0,2",
+        "  7.0 on rank 1",
+    ]
+    assert lines[3].startswith("  ranks 0-2 called it at test_options.py:")
+    assert lines[4:] == ["  the group is still usable"]
 
 
 def test_other_names_shapes_dtypes_and_values_are_told() -> None:

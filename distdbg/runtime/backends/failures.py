@@ -64,7 +64,7 @@ def to_public(
     peer = names[error.peer] if 0 <= error.peer < len(names) else -1
     match error.fault:
         case "mismatch" if message is not None:
-            return _message_mismatch(call, message, op, name, names[rank], names)
+            return _message_mismatch(call, message, name, names[rank], names)
         case "mismatch" if not error.descriptions:
             return MismatchError(
                 f"{op} cannot run: rank {peer} {error}",
@@ -219,7 +219,7 @@ def _message_timeout(
 
 
 def _message_mismatch(
-    call: Call, message: Message, op: str, group: str, me: int, names: Sequence[int]
+    call: Call, message: Message, group: str, me: int, names: Sequence[int]
 ) -> MismatchError:
     is_send = call.kind is Kind.SEND
     peer = names[call.peer if call.peer >= 0 else message.source]
@@ -235,7 +235,7 @@ def _message_mismatch(
         for rank, function, site in zip((source, target), ("send", "recv"), sites, strict=True)
     ]
     return MismatchError(
-        f"{op} differs between ranks: rank {source} sent {sent}, "
+        f"message on group '{group}' differs between ranks: rank {source} sent {sent}, "
         f"rank {target} expects {wanted} (tag {call.tag})",
         kind=call.kind.label,
         group=group,

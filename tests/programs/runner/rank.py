@@ -72,7 +72,8 @@ def run(subject: str, order: dict[str, Any], rank: int) -> None:
             time.sleep(_AFTER_TIMEOUT_S)
         raise
     finally:
-        report["took_s"] = time.monotonic() - started
+        report["ended_s"] = time.monotonic()
+        report["took_s"] = report["ended_s"] - started
         report["op_count"] = len(watch.ops)
         # Whole or not at all, should the rank be killed here.
         partial = folder / f"rank{rank}.partial"

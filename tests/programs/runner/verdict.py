@@ -23,7 +23,7 @@ class Verdict(StrEnum):
     HANG = "hang"
     SILENT = "silent"
     WRONG_RESULT = "wrong result"
-    FALSE_ALARM = "false alarm"
+    FALSE_ALARM = "error"
     WRONG_BLAME = "wrong blame"
     VAGUE = "vague"
     NO_LINES = "no lines"
@@ -41,7 +41,7 @@ ABOUT = {
     Verdict.HANG: "ranks that had to be killed",
     Verdict.CRASH: "ranks that ended by SIGABRT or SIGSEGV",
     Verdict.FINE: "a right program, undisturbed",
-    Verdict.FALSE_ALARM: "an error in a right program",
+    Verdict.FALSE_ALARM: "an error in a right program: a false alarm, or not supported",
     Verdict.WRONG_RESULT: "a right program that computed something else",
 }
 

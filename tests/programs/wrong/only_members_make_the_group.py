@@ -11,14 +11,15 @@ import distdbg as dist
 TRUTH = {
     "ranks": 3,
     "outcome": "MismatchError",
+    "op": "new_group",
     "odd": [2],
-    "names": [2],
     "says": ["new_group", "0-1", "0-2"],
 }
 
 
 def main():
     dist.init_process_group("gloo", timeout=timedelta(seconds=3))
+    dist.barrier()
     if dist.get_rank() < 2:
         dist.new_group([0, 1])  # <- others
     everybody = dist.new_group([0, 1, 2])  # <- odd

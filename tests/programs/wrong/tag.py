@@ -10,7 +10,7 @@ TRUTH = {
     "ranks": 2,
     "outcome": "OpTimeout",
     "missing": {0: [1], 1: [0]},
-    "says": ["tag 5", "tag 6"],
+    "says": ["tag 5"],
 }
 
 

@@ -9,8 +9,8 @@ import distdbg as dist
 TRUTH = {
     "ranks": 3,
     "outcome": "MismatchError",
+    "op": "new_group",
     "odd": [2],
-    "names": [2],
     "says": ["new_group", "0-2", "1-2"],
 }
 
