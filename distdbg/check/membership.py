@@ -5,12 +5,14 @@ of the others, members or not, in the store of group n:
 
     first          what the first rank that came makes, set once; whoever differs from it raises
     odd            what the first rank that differed from that makes, set once
-    words/<rank>   what one rank makes, and where; set by ranks that differ and by those that learn of it
+    words/<rank>   what one rank makes, and where; set first of all, so that a rank that has gone on is
+                   heard as well
     report         the words of all ranks that came in time, set once: what everybody raises
+    heard          how many have read it
     all_here       what members wait for (runtime/meeting.py), set once: "differ" ends that wait as
                    well, but not after all members have come, since some of them went on then
 
-So agreeing costs one question to the store, nobody waits for ranks that are not members, and all
+So agreeing costs two questions to the store, nobody waits for ranks that are not members, and all
 that wait learn of a difference at once. A rank that has gone on (it was no member, or all members of its
 group agreed) is told late, if it comes to wait for another group: then it raises the same error there,
 since a rank that differed may not come any more. It is not told in its other ops: those are right. If
@@ -36,9 +38,12 @@ from distdbg.runtime.store import PrefixStore, Store
 
 #: What all_here holds where members differ.
 DIFFER = b"differ"
-#: How long ranks that learn of a difference collect what the others make.
-#: Longer than a rank that waits for another group takes to look (runtime/lives.py).
-_SETTLE_S = 1.0
+#: How long ranks that learn of a difference wait for those that have not come yet.
+_SETTLE_S = 0.3
+#: How long one that has read the report stays for those that have not: it may be the rank that serves the
+#: store, and the error its end.
+_STAY_S = 0.5
+_SLICE_S = 0.01
 _MOST_SIDES = 4
 
 Words = Mapping[str, Any]
@@ -76,6 +81,7 @@ class Creation:
     def compare(self) -> None:
         """Raise MismatchError when another rank makes another group as its n-th."""
         mine = json.dumps(self.words)
+        self._store.set(f"words/{self._me}", mine)
         first = json.loads(self._store.compare_set("first", "", mine))
         if first["ranks"] != self.words["ranks"]:
             self._store.compare_set("odd", "", mine)
@@ -84,7 +90,6 @@ class Creation:
     def differ(self) -> MismatchError:
         """Tell the others, collect what they make, and return the error."""
         self._told.add(self.name)
-        self._store.set(f"words/{self._me}", json.dumps(self.words))
         self._store.compare_set("all_here", "", DIFFER)
         self._root.set("differ", self.name)
         return explain_groups(self._collect(self._store, [self.words]), self._me)
@@ -105,8 +110,16 @@ class Creation:
                 # One report for all, so that all say the same.
                 mine = json.dumps(list(known.values()))
                 report: list[Words] = json.loads(store.compare_set("report", "", mine))
+                self._stay(store, len(report))
                 return report
-            time.sleep(0.01)
+            time.sleep(_SLICE_S)
+
+    def _stay(self, store: Store, readers: int) -> None:
+        deadline = time.monotonic() + _STAY_S
+        heard = store.add("heard", 1)
+        while heard < readers and time.monotonic() < deadline:
+            time.sleep(_SLICE_S)
+            heard = store.add("heard", 0)
 
     def look(self, missing: Sequence[int]) -> None:
         """Called now and then while members are waited for: raise when they wait for this rank."""

@@ -89,21 +89,19 @@ def run_child(
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent raises it
-        _record(error)
+        _leave(error)
         reports.send_bytes(Report.from_exception(error).to_json())
         reports.close()
         sys.exit(1)
 
 
-def _record(error: Exception) -> None:
-    """Write into the rank's record how it ended, if it has begun one, and tell its groups."""
-    if "distdbg.runtime.recording" in sys.modules:
-        from distdbg.runtime.departure import leave_because, raised
-        from distdbg.runtime.recording import end_recording
+def _leave(error: Exception) -> None:
+    """Tell this rank's groups and its record what it raised; a child need not be a rank."""
+    if "distdbg.runtime.departure" in sys.modules:
+        from distdbg.runtime.departure import leave
         from distdbg.runtime.world import current
 
-        end_recording(current(), error)
-        leave_because(current(), raised(error))
+        leave(current(), error)
 
 
 def _watch_parent() -> None:

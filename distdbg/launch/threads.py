@@ -16,9 +16,8 @@ from typing import TypeVar
 
 from distdbg.errors import DistError, DistStoreError, OpTimeout, UsageError, format_ranks
 from distdbg.runtime import world as worlds
-from distdbg.runtime.departure import RETURNED, leave_because, raised
+from distdbg.runtime.departure import leave
 from distdbg.runtime.init import destroy_process_group, init_process_group, is_initialized
-from distdbg.runtime.recording import end_recording
 from distdbg.runtime.store import HashStore
 
 Result = TypeVar("Result")
@@ -114,15 +113,14 @@ class _Run:
                 init_process_group(store=self._store, rank=rank, world_size=self._world_size)
                 result = self._fn(*self._args)
             except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
-                end_recording(self._worlds[rank], error)
                 with self._changed:
                     self._failures.append((rank, error))
                     self._changed.notify_all()
-                leave_because(self._worlds[rank], raised(error), at_once=True)
+                leave(self._worlds[rank], error, at_once=True)
                 self._abort(f"rank {rank} raised {type(error).__name__}")
                 self._leave()
                 return
-            leave_because(self._worlds[rank], RETURNED)
+            leave(self._worlds[rank])
             self._leave()
         with self._changed:
             self._results[rank] = result

@@ -1,4 +1,4 @@
-"""Why a rank leaves: said before it does, so that those who still wait for it are told.
+"""Why a rank leaves: said before it does, to those who still wait for it and to its record.
 
 A process that ends by itself says "returned" or what it raised; one that is killed, or calls
 os._exit, says nothing. So the others can tell a program that stops early from a death.
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError
 from distdbg.native import NativeError
+from distdbg.record.format import Exit
+from distdbg.runtime.recording import end_recording
 
 if TYPE_CHECKING:
     from distdbg.runtime.world import World
@@ -39,7 +41,7 @@ class ExitNote:
             return
         # Of an uncaught exception; at a prompt it may be an old one.
         error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
-        leave_because(world, RETURNED if error is None else raised(error))
+        leave(world, error)
 
 
 def raised(error: BaseException) -> str:
@@ -49,8 +51,13 @@ def raised(error: BaseException) -> str:
     return f"raised {name}: {first_line}" if first_line else f"raised {name}"
 
 
-def leave_because(world: World, why: str, at_once: bool = False) -> None:
-    """Say on all groups why this rank is about to leave them, or leave them at once."""
+def leave(world: World, error: BaseException | None = None, at_once: bool = False) -> None:
+    """Say on all groups, and in the record, that this rank returned, or what it raised.
+
+    `at_once`: it leaves the groups now, so ops in flight on other ranks end.
+    """
+    end_recording(world, Exit.RETURNED if error is None else Exit.RAISED, error)
+    why = RETURNED if error is None else raised(error)
     for group in list(world.groups.values()):
         engine: object = group.engine
         while engine is not None:  # there may be others around the one that can tell

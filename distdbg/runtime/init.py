@@ -13,6 +13,7 @@ from typing import Any
 from distdbg.check.levels import prepare
 from distdbg.check.logs import get_logger
 from distdbg.errors import DistError, UsageError
+from distdbg.record.format import Exit
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.departure import ExitNote
@@ -159,7 +160,7 @@ def destroy_world(world: World) -> None:
         world.group_count = 0
         world.local_counts.clear()
         world.told.clear()
-        end_recording(world)
+        end_recording(world, Exit.LEFT)
         if watcher is not None:
             watcher.close()
         if membership is not None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from distdbg.errors import DistStoreError, PeerLost
+from distdbg.errors import DistStoreError, PeerLost, RankLeft
 from distdbg.native import Watched
 from distdbg.runtime.rendezvous.process import Process
 
@@ -96,7 +96,9 @@ class Lives:
     def lost(self, index: int, how: str) -> PeerLost:
         """Return the error for the member with this group rank."""
         peer = self._ranks[index]
-        return PeerLost(
+        # Who ended by itself did not call what the others call: a mismatch as well.
+        kind = RankLeft if how.startswith("exited") else PeerLost
+        return kind(
             f"rank {peer} {how}; this rank needed it to make group '{self._group_name}'",
             peer=peer,
             how=how,

@@ -6,11 +6,6 @@ then in memory, where its own messages still find what they need, and one warnin
 
 from __future__ import annotations
 
-import atexit
-import sys
-import weakref
-from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from distdbg import config
@@ -64,56 +59,16 @@ def start_recording(
     world.recorder = recorder
     world.run_folder = None if path is None else path.parent
     world.mark_forms.clear()
-    _watch_exit(recorder)
 
 
-def end_recording(world: World, error: BaseException | None = None) -> None:
-    """End the record with the rank's groups, or say what it raised before that."""
+def end_recording(world: World, how: Exit, error: BaseException | None = None) -> None:
+    """Write how far the rank has come; what comes after an exception is a consequence of it."""
     recorder = world.recorder
     if recorder is None:
         return
     if not recorder.has_raised:
-        write_exit(recorder, Exit.LEFT if error is None else Exit.RAISED, error)
-    if error is None:
+        write_exit(recorder, how, error)
+    if how is Exit.LEFT:
         world.recorder = None
         world.run_folder = None
         world.mark_forms.clear()
-
-
-# --------------------------------------------------------------------------- how a program ends
-
-#: The records of this process's ranks; its end is written into each.
-_open: weakref.WeakSet[Recorder] = weakref.WeakSet()
-_is_watching = False
-
-ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
-
-
-def _watch_exit(recorder: Recorder) -> None:
-    global _is_watching
-    _open.add(recorder)
-    if not _is_watching:
-        _is_watching = True
-        atexit.register(_on_exit)
-        sys.excepthook = _with_record(sys.excepthook)
-
-
-def _with_record(before: ExceptHook) -> ExceptHook:
-    def hook(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> object:
-        if not hasattr(sys, "ps1"):  # a prompt goes on after an exception
-            _end_all(Exit.RAISED, error)
-        return before(kind, error, trace)
-
-    return hook
-
-
-def _on_exit() -> None:
-    _end_all(Exit.RETURNED)
-
-
-def _end_all(how: Exit, error: BaseException | None = None) -> None:
-    for recorder in list(_open):
-        if not recorder.has_raised:
-            write_exit(recorder, how, error)

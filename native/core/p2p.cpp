@@ -375,8 +375,12 @@ std::string PointToPoint::offers_of(const Message& recv) const {
     if (recv.peer != any_source && recv.peer != static_cast<int>(r)) continue;
     for (const Offer& offer : peers_[r].unexpected) {
       if (++count > 4) return text + " ...";
-      text += (text.empty() ? "" : " ") + std::to_string(r) + ":" +
-              std::to_string(offer.frame.tag) + ":" + std::to_string(offer.frame.nbytes);
+      if (!text.empty()) text += ' ';
+      text += std::to_string(r);
+      text += ':';
+      text += std::to_string(offer.frame.tag);
+      text += ':';
+      text += std::to_string(offer.frame.nbytes);
     }
   }
   return text;
