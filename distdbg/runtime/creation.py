@@ -13,7 +13,7 @@ from distdbg import config
 from distdbg.check.levels import apply_level
 from distdbg.check.logs import get_logger
 from distdbg.check.membership import Creation
-from distdbg.errors import DistBackendError, DistNetworkError, PeerLost, UsageError, format_ranks
+from distdbg.errors import UsageError, format_ranks
 from distdbg.runtime.backends.recorded import RecordedEngine
 from distdbg.runtime.backends.registry import BackendConfig, make_engine
 from distdbg.runtime.group import ProcessGroup
@@ -67,7 +67,7 @@ def create_group(
     group.backend_config = str(backend)
     group.bound_device_id = device_id
     group.members = tuple(members)
-    try:
+    with lives.blamed():
         if not have_met:
             meet(store, rank, ranks, timeout_s, name, lives, creation)
         if world.recorder is not None:
@@ -79,11 +79,6 @@ def create_group(
         if world.recorder is not None and not getattr(engine, "records_itself", False):
             engine = RecordedEngine(engine, world.recorder, group.record_number, ranks)
         group.engine = engine
-    except PeerLost:
-        raise
-    except (DistNetworkError, DistBackendError):
-        lives.check()  # the rank that died may have served the store, or the memory
-        raise
     world.groups[name] = group
     apply_level(group)
     _log.info(

@@ -7,11 +7,12 @@ one another by keys of the store, and a key that a dead rank should have set nev
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from distdbg.errors import DistStoreError, PeerLost, RankLeft
+from distdbg.errors import DistBackendError, DistNetworkError, DistStoreError, PeerLost, RankLeft
 from distdbg.native import Watched
 from distdbg.runtime.rendezvous.process import Process
 
@@ -92,6 +93,17 @@ class Lives:
             if not self._watched or time.monotonic() >= deadline:
                 return
             time.sleep(0.01)
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Turn the failure of a store or of memory into PeerLost, where the rank it was on has died."""
+        try:
+            yield
+        except PeerLost:
+            raise
+        except (DistNetworkError, DistBackendError):
+            self.check()
+            raise
 
     def lost(self, index: int, how: str) -> PeerLost:
         """Return the error for the member with this group rank."""

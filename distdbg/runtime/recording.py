@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from distdbg import config
 from distdbg.check.logs import get_logger
-from distdbg.errors import DistNetworkError
 from distdbg.native import NativeError, Recorder
 from distdbg.record import folders
 from distdbg.record.format import Exit
@@ -32,14 +31,11 @@ def start_recording(
     """Begin this rank's record; all ranks of the store take the name of the run from rank 0."""
     if config.read_setting("DISTDBG_UNWRAPPED"):
         return
-    try:
+    with lives.blamed():
         if rank == 0:
             store.set(_RUN_KEY, folders.new_run_name())
         lives.wait(store, _RUN_KEY, timeout_s)
         run = store.get(_RUN_KEY).decode()
-    except DistNetworkError:
-        lives.check()  # the rank that died may have served the store
-        raise
     ring_count = config.read_int("DISTDBG_RECORD_OPS")
     path, why = folders.place_record(run, rank)
     recorder: Recorder | None = None

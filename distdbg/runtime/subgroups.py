@@ -19,6 +19,7 @@ from distdbg.runtime.backends.registry import Backend, BackendConfig, check_avai
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup, resolve
 from distdbg.runtime.init import destroy_process_group
+from distdbg.runtime.lives import Lives
 from distdbg.runtime.objects import broadcast_object_list
 from distdbg.runtime.store import PrefixStore, Store
 from distdbg.runtime.world import World, current
@@ -50,7 +51,8 @@ def new_group(
     name = _next_name(world, members, use_local_synchronization)
     creation = _begin(world, default, members, name, "new_group")
     if not use_local_synchronization:
-        creation.compare()
+        with Lives(name, default.ranks, default.members).blamed():
+            creation.compare()
     if default.ranks[default.rank()] not in members:
         # Typed as a group, as in torch: programs hand it on to ops without asking what it is.
         return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
