@@ -90,8 +90,9 @@ fuzz: $(BUILT) ## Mutate records and read them (ARGS=--seconds=600); by atheris 
 	@$(PIP) --group fuzz || echo "atheris cannot be installed for this Python"
 	$(PY) tests/fuzz/fuzz_record.py $(ARGS)
 
-bench: $(BUILT) $(PEERS) ## Times beside torch gloo, Open MPI and MPICH
+bench: $(BUILT) $(PEERS) ## Times beside torch gloo, Open MPI and MPICH; what record and check cost
 	$(PY) -m benchmarks $(ARGS)
+	$(PY) -m benchmarks.overhead
 
 dist: $(STAMPS)/group-dist $(STAMPS)/group-test ## Wheel and sdist, tested outside the checkout
 	sh scripts/dist.sh $(VENV)

@@ -1,6 +1,7 @@
 """Measurements of distdbg beside other libraries on the same machine, in the same run.
 
-python -m benchmarks            the whole table (what `make bench` runs)
+python -m benchmarks            times of all ops (`make bench` runs this and the next)
+python -m benchmarks.overhead   what the record and the check cost, beside torch's DETAIL
 python -m benchmarks.small      the small path alone: 8 B all_reduce, barrier, send_recv
 python -m benchmarks.scale      how the cost of an op grows with the number of ranks
 python -m benchmarks.store      set+get per second of TCPStore beside torch's
@@ -14,4 +15,5 @@ launch.py     how the ranks of each library are started and always ended
 peers.py      which libraries are installed, in which versions and with which settings
 machine.py    facts about the machine that a number needs beside it
 table.py      results to text; targets met or missed
+overhead/     what the record and the check cost
 """
