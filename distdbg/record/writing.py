@@ -11,6 +11,7 @@ import socket
 import sys
 from pathlib import Path
 
+from distdbg import __version__
 from distdbg.errors import CollectiveError, DistError, PeerLost
 from distdbg.native import Recorder
 from distdbg.record.format import EventType, Exit
@@ -29,7 +30,7 @@ def make_recorder(
         world_size,
         socket.gethostname(),
         _boot_id(),
-        _own_version(),
+        __version__,
         platform.python_version(),
         run,
         _argv_text(sys.argv),
@@ -101,15 +102,6 @@ def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        return ""
-
-
-def _own_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("distdbg")
-    except PackageNotFoundError:
         return ""
 
 
