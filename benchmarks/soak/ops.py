@@ -219,11 +219,9 @@ def coalescing_manager(step: Step) -> Started:
     """Ops of one kind, and of one reduce op: so SUM, by a type that has no other here."""
     step.dtype = "complex64"
     start, count = step.draw.choice(_COALESCED), 1 + step.draw.below(3)
-    checks = []
     is_async, step.is_async = step.is_async, False
     with dist._coalescing_manager(group=step.group, async_ops=is_async) as block:
-        for _ in range(count):
-            checks.append(start(step)[1])
+        checks = [start(step)[1] for _ in range(count)]
 
     def check() -> None:
         for each in checks:

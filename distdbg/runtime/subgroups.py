@@ -50,7 +50,7 @@ def new_group(
     name = _next_name(world, members, use_local_synchronization)
     creation = _begin(world, default, members, name, "new_group")
     if not use_local_synchronization:
-        creation.compare()
+        creation.compare(default.ranks)
     if default.ranks[default.rank()] not in members:
         # Typed as a group, as in torch: programs hand it on to ops without asking what it is.
         return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
