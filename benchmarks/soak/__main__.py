@@ -37,6 +37,8 @@ def main(argv: Sequence[str]) -> int:
     print(f"{reports[0]['ops']:,} ops of {len(kinds)} kinds on {chosen.ranks} ranks and")
     print(f"{reports[0]['groups_made']:,} groups in {time.monotonic() - began:.0f} s")
     print("rank 0 held   ", ", ".join(f"{name} {value:,}" for name, value in first.items()))
+    for rank, report in enumerate(reports):
+        print(f"rank {rank}, own memory in KiB on the way: {' '.join(map(str, report['way']))}")
     print("at the end    ", ", ".join(f"{name} {value:,}" for name, value in last.items()))
     print("\n".join(faults) if faults else "nothing was found, and nothing grew")
     return 1 if faults else 0

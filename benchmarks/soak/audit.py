@@ -40,7 +40,7 @@ def take_stock() -> Holdings:
     assert world.membership is not None
     keys = world.membership.store.num_keys()
     held = take_holdings()
-    sizes = _memory_kib()
+    sizes = memory_kib()
     dist.barrier()
     return Holdings(
         store_keys=keys,
@@ -53,7 +53,8 @@ def take_stock() -> Holdings:
     )
 
 
-def _memory_kib() -> dict[str, int]:
+def memory_kib() -> dict[str, int]:
+    """The process's memory: all of it, and what is its own."""
     lines = Path("/proc/self/status").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines)
     return {name: int(fields[name].split()[0]) for name in ("VmRSS", "RssAnon")}

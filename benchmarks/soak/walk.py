@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import distdbg as dist
-from benchmarks.soak.audit import complaints, read_own_record, take_stock
+from benchmarks.soak.audit import complaints, memory_kib, read_own_record, take_stock
 from benchmarks.soak.draw import DTYPES, Draw, Step
 from benchmarks.soak.messages import MESSAGES, OBJECTS
 from benchmarks.soak.ops import COLLECTIVES, Started
@@ -25,6 +25,8 @@ _CHANGES_LEVEL: Final = 400
 _HAS_MARK: Final = 20
 #: All ranks meet, so that the tags of messages from any source are used again in peace.
 _MEET: Final = 10_000
+#: How often the memory is looked at on the way, to see how it grew if it did.
+_LOOKS: Final = 10
 
 Check = Callable[[], None]
 
@@ -36,7 +38,10 @@ def soak(op_count: int, seed: int, early: int) -> dict[str, Any]:
     began = time.monotonic()
     walk.go(early)
     first = walk.stop()
-    walk.go(op_count)
+    way = []
+    for part in range(1, _LOOKS + 1):
+        walk.go(early + (op_count - early) * part // _LOOKS)
+        way.append(memory_kib()["RssAnon"])
     last = walk.stop()
     report = {
         "ops": walk.ops,
@@ -44,6 +49,7 @@ def soak(op_count: int, seed: int, early: int) -> dict[str, Any]:
         "kinds": dict(walk.kinds),
         "groups_made": walk.pool.made,
         "first": first.as_json(),
+        "way": way,
         "last": last.as_json(),
         "complaints": complaints(read_own_record()),
     }
