@@ -26,7 +26,7 @@ _HAS_MARK: Final = 20
 #: All ranks meet, so that the tags of messages from any source are used again in peace.
 _MEET: Final = 10_000
 #: How often the memory is looked at on the way, to see how it grew if it did.
-_LOOKS: Final = 10
+_LOOKS: Final = 200
 
 Check = Callable[[], None]
 
@@ -81,6 +81,7 @@ class Walk:
         self._wait_for(self._under_way)
         self._under_way = []
         self.pool.destroy_all()
+        dist.monitored_barrier()  # its last keys stay until the next one: the same at every look
         return take_stock()
 
     def _step(self) -> None:
