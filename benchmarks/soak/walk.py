@@ -81,7 +81,10 @@ class Walk:
         self._wait_for(self._under_way)
         self._under_way = []
         self.pool.destroy_all()
-        dist.monitored_barrier()  # its last keys stay until the next one: the same at every look
+        for _ in range(
+            2
+        ):  # the keys of the last one and a half stay until the next: then always alike
+            dist.monitored_barrier()
         return take_stock()
 
     def _step(self) -> None:

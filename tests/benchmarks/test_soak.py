@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.soak.__main__ import find_growth, find_memory_growth, run
 
-
 #: Plans and forms are still being made on so short a way; 1 KiB lost with each op would be seen.
 _MOST_GROWTH_KIB = 8192
 
