@@ -4,6 +4,7 @@ Every rank counts the groups that all create together, so the n-th creation of o
 of the others, members or not, in the store of group n:
 
     first          what the first rank that came makes, set once; whoever differs from it raises
+    compared       a counter: of the ranks that make the same as the first one
     odd            what the first rank that differed from that makes, set once
     words/<rank>   what one rank makes, and where; set first of all, so that a rank that has gone on is
                    heard as well
@@ -12,7 +13,8 @@ of the others, members or not, in the store of group n:
     all_here       what members wait for (runtime/meeting.py), set once: "differ" ends that wait as
                    well, but not after all members have come, since some of them went on then
 
-So agreeing costs two questions to the store, nobody waits for ranks that are not members, and all
+When all ranks have compared, the last removes what they compared. So agreeing costs three questions to the
+store, nobody waits for ranks that are not members, and all
 that wait learn of a difference at once. A rank that has gone on (it was no member, or all members of its
 group agreed) is told late, if it comes to wait for another group: then it raises the same error there,
 since a rank that differed may not come any more. It is not told in its other ops: those are right. If
@@ -78,25 +80,31 @@ class Creation:
         self._circle: tuple[int, ...] = ()
         self._has_told = False
 
-    def compare(self) -> None:
-        """Raise MismatchError when another rank makes another group as its n-th."""
+    def compare(self, everybody: Sequence[int]) -> None:
+        """Raise MismatchError when another of all ranks makes another group as its n-th."""
         mine = json.dumps(self.words)
         self._store.set(f"words/{self._me}", mine)
         first = json.loads(self._store.compare_set("first", "", mine))
         if first["ranks"] != self.words["ranks"]:
             self._store.compare_set("odd", "", mine)
             raise self.differ()
+        # Nobody asks again: a rank that differs would not have counted.
+        if self._store.add("compared", 1) == len(everybody):
+            for key in ("first", "compared", *(f"words/{rank}" for rank in everybody)):
+                self._store.delete_key(key)
 
     def differ(self) -> MismatchError:
         """Tell the others, collect what they make, and return the error."""
         self._told.add(self.name)
+        self._store.set(f"words/{self._me}", json.dumps(self.words))  # removed, if all had compared
         self._store.compare_set("all_here", "", DIFFER)
         self._root.set("differ", self.name)
         return explain_groups(self._collect(self._store, [self.words]), self._me)
 
     def _collect(self, store: Store, own: Sequence[Words]) -> list[Words]:
         """What each rank makes that has come, the first one's words and this rank's `own` included."""
-        found = store.multi_get(["first", "odd"] if store.check(["odd"]) else ["first"])
+        # All may have compared, and the group been given up for an earlier one: then `first` is gone.
+        found = store.multi_get([key for key in ("first", "odd") if store.check([key])])
         known = {words["rank"]: words for words in (*map(json.loads, found), *own)}
         deadline = time.monotonic() + _SETTLE_S
         while True:

@@ -75,6 +75,8 @@ class State:
     lost_strings: int
     lost_sites: int
     lost_parked: int
+    #: Errors and findings that were ever written, also those whose words are gone.
+    text_count: int
     level: int
 
 

@@ -76,6 +76,7 @@ class RecordFile:
             lost_strings=values["lost_strings"],
             lost_sites=values["lost_sites"],
             lost_parked=values["lost_parked"],
+            text_count=values["last_text"],
             level=values["level"],
         )
 

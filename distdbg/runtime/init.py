@@ -19,6 +19,7 @@ from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.departure import ExitNote
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
 from distdbg.runtime.lives import Life, Lives
+from distdbg.runtime.meeting import part
 from distdbg.runtime.recording import end_recording, start_recording
 from distdbg.runtime.rendezvous import Membership, join
 from distdbg.runtime.store import Store, TCPStore
@@ -137,6 +138,7 @@ def destroy_process_group(group: Group = None) -> None:
         )
     del world.groups[group.group_name]
     _leave_group(group)
+    part(group.get_group_store(), group.size())
 
 
 def destroy_world(world: World) -> None:

@@ -4,7 +4,11 @@
     here                a counter; who makes it reach the size sets `all_here`
     all_here            what everyone waits for; "differ" when ranks make different groups
 
-The keys stay: a group's store is its own, and a late rank finds the group complete.
+    left                a counter: of the members that have destroyed the group since
+
+The keys stay while any member is in the group: it is its own store, and a late rank finds the group
+complete. The last that leaves takes them all away; else a program that makes groups in a loop would fill
+the store.
 """
 
 from __future__ import annotations
@@ -12,9 +16,16 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 
 from distdbg.check.membership import DIFFER, Creation
-from distdbg.errors import DistStoreError, RendezvousError, format_ranks
+from distdbg.errors import (
+    DistNetworkError,
+    DistStoreError,
+    RendezvousError,
+    UsageError,
+    format_ranks,
+)
 from distdbg.runtime.lives import Lives
 from distdbg.runtime.store import Store
 
@@ -65,6 +76,15 @@ def meet(
     finally:
         if creation is not None:
             creation.done()
+
+
+def part(store: Store, size: int) -> None:
+    """Say that this member has left; the last of them removes all keys of the group."""
+    # The rank that serves the store may be gone; a store of another library may list no keys.
+    with suppress(DistStoreError, DistNetworkError, UsageError):
+        if store.add("left", 1) == size:
+            for key in store.list_keys():
+                store.delete_key(key)
 
 
 def _where(store: Store, ranks: Sequence[int], joined: Sequence[int]) -> list[str]:

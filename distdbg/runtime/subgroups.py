@@ -52,7 +52,7 @@ def new_group(
     creation = _begin(world, default, members, name, "new_group")
     if not use_local_synchronization:
         with Lives(name, default.ranks, default.members).blamed():
-            creation.compare()
+            creation.compare(default.ranks)
     if default.ranks[default.rank()] not in members:
         # Typed as a group, as in torch: programs hand it on to ops without asking what it is.
         return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)

@@ -135,3 +135,33 @@ def test_a_forked_child_is_refused_and_harms_nobody(ranks: Callable[..., list[An
 @pytest.mark.slow
 def test_arrays_of_more_than_2_gib(ranks: Callable[..., list[Any]]) -> None:
     assert ranks(reduce_more_than_2_gib, 2, timeout=120.0) == [[2, 2, 5]] * 2
+
+
+def make_and_destroy_groups() -> list[str]:
+    dist.init_process_group()
+    me = dist.get_rank()
+    store = dist.group.WORLD.get_group_store().underlying_store
+    dist.barrier()
+    before = set(store.list_keys())
+    dist.barrier()
+    for _ in range(3):
+        # Some without this rank: each has to be taken away by its own members.
+        made = [dist.new_group([2, 0]), dist.new_group([1]), *dist.new_subgroups(1)[1]]
+        made.append(dist.split_group(dist.group.WORLD, [[0, 1]]))
+        if me < 2:
+            made.append(dist.new_group([1, 0], use_local_synchronization=True))
+        for group in made:
+            if isinstance(group, dist.ProcessGroup):
+                dist.monitored_barrier(group)
+                dist.destroy_process_group(group)
+    dist.barrier()
+    left = sorted(set(store.list_keys()) - before)
+    dist.barrier()
+    dist.destroy_process_group()
+    return left
+
+
+def test_groups_that_were_destroyed_leave_no_keys_in_the_store(
+    ranks: Callable[..., list[Any]],
+) -> None:
+    assert ranks(make_and_destroy_groups, 3) == [[], [], []]

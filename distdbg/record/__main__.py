@@ -1,0 +1,101 @@
+"""Prints records: python -m distdbg.record [PATH] [--ops N] [--json]
+
+PATH is a record, or the folder of a run; without it, the latest run of this user. A record of a rank
+that runs is shown as it is at this moment; the rank is not asked and does not wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from distdbg.errors import RecordError
+from distdbg.record.folders import LATEST, SUFFIX, is_live, user_folder
+from distdbg.record.plain import to_plain
+from distdbg.record.reader import read_record
+from distdbg.record.text import printable, render
+from distdbg.record.whereabouts import Clock, read_boot_id
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print; exit code 7 when any of the files cannot be read."""
+    parser = argparse.ArgumentParser(
+        prog="python -m distdbg.record",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("path", nargs="?", type=Path, metavar="PATH")
+    parser.add_argument(
+        "--ops", type=_count, default=20, metavar="N", help="how many events to show (20)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    chosen = parser.parse_args(argv)
+    try:
+        paths = find_records(chosen.path)
+    except RecordError as error:
+        return _fail(error)
+    code = 0
+    documents = []
+    is_first = True
+    for path in paths:
+        try:
+            record = read_record(path, salvage=True)
+        except RecordError as error:
+            code = _fail(error)
+            continue
+        live = is_live(path)
+        if chosen.json:
+            documents.append(to_plain(record, is_live=live, most_events=chosen.ops))
+            continue
+        clock = Clock(record.header, time.monotonic_ns(), read_boot_id())
+        lines = render(record, clock, is_live=live, most_events=chosen.ops)
+        sys.stdout.write(("" if is_first else "\n") + "\n".join(lines) + "\n")
+        is_first = False
+    if chosen.json:
+        sys.stdout.write(json.dumps({"records": documents}, indent=1) + "\n")
+    return code
+
+
+def find_records(path: Path | None) -> list[Path]:
+    """The records that a command line means."""
+    if path is None:
+        path = user_folder() / LATEST
+        if not path.exists():
+            raise RecordError(f"{path} is not there: this user has no run", path=str(path))
+    if not path.is_dir():
+        return [path]
+    try:
+        found = sorted(path.glob(f"*{SUFFIX}"))
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}", path=str(path)) from error
+    if not found:
+        raise RecordError(f"{path} holds no records (*{SUFFIX})", path=str(path))
+    return found
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return count
+
+
+def _fail(error: RecordError) -> int:
+    sys.stderr.write(printable(f"RecordError: {error.what}") + "\n")
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    try:
+        exit_code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; Python must not complain at its end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        exit_code = 0
+    sys.exit(exit_code)

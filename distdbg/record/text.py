@@ -1,0 +1,267 @@
+"""A record as text for people. Pure: from what a reader gives to lines; clock and liveness are arguments.
+
+Files may come from anywhere, so nothing of them reaches a terminal but printable characters.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+
+from distdbg.record.entries import (
+    KIND_LABELS,
+    Counter,
+    Event,
+    Finding,
+    Frame,
+    Group,
+    Mark,
+    Op,
+    Record,
+    SpanBegin,
+    SpanEnd,
+)
+from distdbg.record.format import Exit
+from distdbg.record.whereabouts import Clock
+
+_LEVELS = ("off", "info", "detail")
+
+
+def render(record: Record, clock: Clock, *, is_live: bool, most_events: int) -> list[str]:
+    """Return the lines for one record; `most_events` of its events, the last ones."""
+    lines = [
+        *_head(record),
+        f"  {_describe_end(record, clock, is_live=is_live)}",
+        *_groups(record),
+        *_in_flight(record, clock),
+        *_events(record, most_events),
+        *_findings(record),
+        *(f"  not readable: {gap.why} (events {gap.first}-{gap.last})" for gap in record.gaps),
+    ]
+    return [printable(line) for line in lines]
+
+
+def printable(line: str) -> str:
+    """Escape what a terminal might obey."""
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def format_duration(nanoseconds: int) -> str:
+    """'250 ns', '1.02 us', '33.6 ms', '3.1 s'."""
+    if nanoseconds < 1_000:
+        return f"{nanoseconds} ns"
+    for limit, unit in ((10**6, "us"), (10**9, "ms")):
+        if nanoseconds < limit:
+            value = nanoseconds / (limit / 1_000)
+            return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
+    return f"{nanoseconds / 1e9:.1f} s"
+
+
+def format_nbytes(nbytes: int) -> str:
+    """'8 B', '4.0 KiB', '1.5 MiB'."""
+    if nbytes < 1024:
+        return f"{nbytes} B"
+    value = float(nbytes)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} TiB"
+
+
+def quantile_ns(buckets: Iterable[int], share: float) -> int | None:
+    """What that share of all values lies below, by their powers of two; None without values.
+
+    The last bucket is open: what lies in it has no such limit, and the bucket's beginning is given.
+    """
+    counts = list(buckets)
+    wanted = sum(counts) * share
+    if not wanted:
+        return None
+    reached = 0
+    for index, count in enumerate(counts[:-1]):
+        reached += count
+        if reached >= wanted:
+            return 1 << (index + 1)
+    return 1 << (len(counts) - 1)
+
+
+# ---------------------------------------------------------------------------------------- sections
+
+
+def _head(record: Record) -> Iterator[str]:
+    header = record.header
+    began = _wall(header.wall_ns)
+    level = record.state.level
+    yield (
+        f"rank {header.rank} of {header.world_size} on {header.host or 'an unnamed host'}, "
+        f"pid {header.pid}, began {began}"
+    )
+    yield f"  {record.path}, run {header.run}"
+    yield f"  command: {' '.join(header.argv)}"
+    yield (
+        f"  distdbg {header.distdbg_version or 'of an unknown version'}, "
+        f"Python {header.python_version}, level {_LEVELS[level] if level < 3 else level}"
+    )
+
+
+def _wall(wall_ns: int) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(wall_ns // 10**9))
+    except (OSError, OverflowError, ValueError):
+        return "at an unknown time"
+
+
+def _describe_end(record: Record, clock: Clock, *, is_live: bool) -> str:
+    state = record.state
+    if state.exit is None:
+        seen = clock.ago(state.heartbeat_ns)
+        if is_live:
+            return f"runs; last seen in an op {seen}"
+        return f"ended without a word (killed, or crashed), or runs elsewhere; last seen {seen}"
+    when = clock.ago(state.exit_ns)
+    if state.exit is Exit.RAISED:
+        return f"raised {_show_words(state.exit_text) or 'an exception'}, {when}"
+    if state.exit is Exit.LEFT:
+        return f"left its groups {when}" + ("; the process runs" if is_live else "")
+    return f"its program returned {when}"
+
+
+def _groups(record: Record) -> Iterator[str]:
+    for group in record.groups:
+        yield f"group {_label(group)}: ranks {group.ranks}, here {group.rank}, {group.backend}"
+        progress = record.progress.get(group.number)
+        if progress is not None:
+            state = f"{progress.issued_seq} collectives issued, {progress.ended_seq} ended"
+            if progress.closed_ns is not None:
+                state += ", destroyed"
+            if progress.broken is not None:
+                state += f", broken: {_show_words(progress.broken) or 'the words are gone'}"
+            yield f"  {state}"
+        for counter in record.counters:
+            if counter.group == group.number:
+                yield f"  {_describe_counter(counter)}"
+
+
+def _label(group: Group) -> str:
+    return f"'{group.desc or group.name}'"
+
+
+def _describe_counter(counter: Counter) -> str:
+    known = counter.kind < len(KIND_LABELS)
+    kind = KIND_LABELS[counter.kind] if known else f"kind {counter.kind}"
+    parts = [f"{kind}: {counter.ended} ended"]
+    if counter.failed:
+        parts.append(f"{counter.failed} failed")
+    parts.append(format_nbytes(counter.nbytes))
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        limit_ns = quantile_ns(counter.duration_buckets, share)
+        if limit_ns is not None:
+            parts.append(f"{name} < {format_duration(limit_ns)}")
+    parts.append(f"longest {format_duration(counter.longest_ns)}")
+    if counter.duration_ns:
+        waited = counter.wait_ns / counter.duration_ns
+        parts.append(f"waited {format_duration(counter.wait_ns)} ({min(waited, 1):.0%})")
+    return ", ".join(parts)
+
+
+def _in_flight(record: Record, clock: Clock) -> Iterator[str]:
+    ops = [op for op in record.ops if op.ended_ns is None]
+    if not ops:
+        return
+    yield "in flight"
+    for op in sorted(ops, key=lambda op: op.number):
+        yield f"  {_describe_op(op)} {clock.since(op.issued_ns)}"
+        yield from (f"    {frame}" for frame in op.stack)
+
+
+def _events(record: Record, most_events: int) -> Iterator[str]:
+    events = sorted(record.events, key=lambda event: event.number)
+    shown = events[-most_events:] if most_events else []
+    if not shown:
+        return
+    yield f"last {len(shown)} of {record.state.last_number} events, seconds after the beginning"
+    began = record.header.monotonic_ns
+    for event in shown:
+        yield f"  {(event.issued_ns - began) / 1e9:+.6f} {_describe_event(event)}"
+
+
+def _describe_event(event: Event) -> str:
+    at = f" at {_short(event.site)}" if event.site else ""
+    match event:
+        case Op():
+            took = ""
+            if event.ended_ns is not None:
+                took = f" {format_duration(event.ended_ns - event.issued_ns)}"
+            return f"{_describe_op(event)} {event.status_label.replace('_', ' ')}{took}{at}"
+        case Mark():
+            value = "" if event.value is None else f" {event.value:g}"
+            return f"mark {event.name}{value}{at}"
+        case SpanBegin():
+            return f"span {event.name} begins{at}"
+        case SpanEnd():
+            return f"span of event {event.begin} ends"
+        case Finding():
+            return f"finding: {_show_words(event.text).splitlines()[0]}"
+        case _:
+            return "an event"
+
+
+def _describe_op(op: Op) -> str:
+    words = [f"{op.name} #{op.seq}"]
+    if op.group is not None:
+        words.append(f"on group {_label(op.group)}")
+    if op.is_message:
+        peer = "any" if op.peer is None else op.peer
+        words.append(f"with group rank {peer}, tag {op.tag}")
+    form = op.form
+    if form is not None and form.dtype:
+        shapes = [*form.inputs.items, *form.outputs.items][:1]
+        shape = f"[{','.join(map(str, shapes[0]))}]" if shapes else ""
+        words.append(f"{form.dtype}{shape}")
+    if op.is_async:
+        words.append("async")
+    if op.comm:
+        words.append(f"({op.comm})")
+    return " ".join(words)
+
+
+def _short(frame: Frame) -> str:
+    return str(frame._replace(file=frame.file.rsplit("/", 1)[-1]))
+
+
+def _findings(record: Record) -> Iterator[str]:
+    texts: dict[str, str] = {}  # an op's error and the finding about it have the same words
+    for event in record.events:
+        words = event.error if isinstance(event, Op) else None
+        words = event.text if isinstance(event, Finding) else words
+        if words:
+            texts.setdefault(words, _show_words(words, has_details=True))
+    if texts:
+        yield "errors and findings"
+    for text in texts.values():
+        yield from (f"  {line}" for line in text.splitlines())
+
+
+def _show_words(text: str | None, *, has_details: bool = False) -> str:
+    """The words of an error, which are JSON in a record."""
+    if not text:
+        return "(the words are gone)" if has_details or text is None else ""
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(facts, dict):
+        return text
+    kind, what = facts.get("type"), facts.get("what")
+    first = f"{kind}: {what}" if kind else str(what or text)
+    where = facts.get("where")
+    if where:
+        first += f", at {where}"
+    details = facts.get("details")
+    if not has_details or not isinstance(details, list):
+        return first
+    return "\n".join([first, *(f"  {line}" for line in details)])
