@@ -6,7 +6,7 @@
               latest -> 20261121-...      the newest
 
 Each rank finds its place alone, so that it works on any number of hosts and in any order. A writer
-holds a shared lock on its record for as long as its process lives; nothing that is locked is removed or
+holds a lock on its record for as long as its process lives; nothing that is locked is removed or
 replaced. What cannot be done gives the words for one warning: the job runs on, unrecorded.
 """
 
@@ -85,7 +85,8 @@ def is_live(record: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Shared: another rank may be asking the same.
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
     else:

@@ -126,6 +126,7 @@ std::uint32_t CallSites::here(int skip) {
 }
 
 std::uint32_t CallSites::intern(PyObject* top, std::uint64_t key) {
+  if (recorder_.is_forked()) return 0;
   const FrameApi& api = frame_api();
   if (stacks_.size() >= most_stacks) forget();
   struct Place {
@@ -187,9 +188,12 @@ void bind_record(nb::module_& module) {
 
   nb::class_<ForeignOp>(module, "RecordedOp", "An op in flight in a backend that is not ours.")
       .def_prop_ro("number", [](const ForeignOp& self) { return self.number; })
-      .def("started", [](ForeignOp& self) { self.handle->recorder->started(self.op); })
+      .def("started",
+           [](ForeignOp& self) {
+             if (Recorder* const writer = self.handle->writer()) writer->started(self.op);
+           })
       .def("ended", [](ForeignOp& self, std::uint32_t status, int source) {
-        self.handle->recorder->ended(self.op, status, source);
+        if (Recorder* const writer = self.handle->writer()) writer->ended(self.op, status, source);
       });
 
   nb::class_<RecorderHandle>(module, "Recorder", "The writer of a rank's record.",
@@ -220,14 +224,19 @@ void bind_record(nb::module_& module) {
            [](RecorderHandle& self, const std::string& name, const std::string& desc,
               const std::string& ranks, const std::string& backend, int size, int rank,
               std::int64_t timeout_ns) {
-             return self.recorder->add_group(
+             Recorder* const writer = self.writer();
+             if (writer == nullptr) return std::uint64_t{0};
+             return writer->add_group(
                  {name, desc, ranks, backend, size, rank, timeout_ns, self.sites->here(0)});
            })
       .def("close_group",
-           [](RecorderHandle& self, std::uint64_t group) { self.recorder->close_group(group); })
+           [](RecorderHandle& self, std::uint64_t group) {
+             if (Recorder* const writer = self.writer()) writer->close_group(group);
+           })
       .def("begin",
            [](const std::shared_ptr<RecorderHandle>& self, std::uint64_t group, Form& form,
               std::uint64_t seq, std::int64_t value, int peer, int flags) {
+             if (self->writer() == nullptr) return ForeignOp{self, {}, 0};
              OpFacts facts;
              facts.group = group;
              facts.seq = seq;
@@ -244,7 +253,7 @@ void bind_record(nb::module_& module) {
           "note",
           [](RecorderHandle& self, int type, std::uint64_t group, std::uint64_t seq,
              std::int64_t value, Form* form, std::uint64_t text) {
-            if (self.recorder->is_forked()) return std::uint64_t{0};
+            if (self.writer() == nullptr) return std::uint64_t{0};
             OpFacts facts;
             facts.group = group;
             facts.seq = seq;
@@ -257,25 +266,32 @@ void bind_record(nb::module_& module) {
           nb::arg("form").none(), nb::arg("text"))
       .def("add_text",
            [](RecorderHandle& self, const nb::bytes& text) {
-             if (self.recorder->is_forked()) return std::uint64_t{0};
+             if (self.writer() == nullptr) return std::uint64_t{0};
              return self.recorder->add_text({text.c_str(), text.size()});
            })
-      .def("set_error", [](RecorderHandle& self, std::uint64_t number,
-                           std::uint64_t text) { self.recorder->set_error(number, text); })
-      .def("set_broken", [](RecorderHandle& self, std::uint64_t group,
-                            std::uint64_t text) { self.recorder->set_broken(group, text); })
+      .def("set_error",
+           [](RecorderHandle& self, std::uint64_t number, std::uint64_t text) {
+             if (Recorder* const writer = self.writer()) writer->set_error(number, text);
+           })
+      .def("set_broken",
+           [](RecorderHandle& self, std::uint64_t group, std::uint64_t text) {
+             if (Recorder* const writer = self.writer()) writer->set_broken(group, text);
+           })
       .def("set_exit",
            [](RecorderHandle& self, std::uint64_t how, std::uint64_t text) {
-             if (!self.recorder->is_forked()) self.recorder->set_exit(how, text);
+             if (Recorder* const writer = self.writer()) writer->set_exit(how, text);
              self.has_raised |= how == 3;
            })
       .def_ro("has_raised", &RecorderHandle::has_raised)
       .def("set_level",
            [](RecorderHandle& self, int level) {
-             self.recorder->set_level(static_cast<std::uint8_t>(level));
+             if (Recorder* const writer = self.writer())
+               writer->set_level(static_cast<std::uint8_t>(level));
            })
       .def("set_comm",
-           [](RecorderHandle& self, const std::string& name) { self.recorder->set_comm(name); })
+           [](RecorderHandle& self, const std::string& name) {
+             if (Recorder* const writer = self.writer()) writer->set_comm(name);
+           })
       .def_prop_ro("comm",
                    [](const RecorderHandle& self) {
                      return std::string(self.recorder->string(self.recorder->comm()));

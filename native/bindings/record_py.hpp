@@ -47,6 +47,10 @@ class RecorderHandle {
   RecorderHandle(std::shared_ptr<Recorder> writer)
       : recorder(std::move(writer)), sites(std::make_unique<CallSites>(*recorder)) {}
 
+  // Null in a forked child: the record is its parent's, and its lock may be held by a thread that did
+  // not come along.
+  Recorder* writer() const { return recorder->is_forked() ? nullptr : recorder.get(); }
+
   const std::shared_ptr<Recorder> recorder;
   const std::unique_ptr<CallSites> sites;
   bool has_raised = false;  // said so by set_exit: what comes later is a consequence

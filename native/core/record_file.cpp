@@ -55,6 +55,12 @@ std::array<RecordSection, section_count> lay_out(std::uint32_t ring_count) {
   return sections;
 }
 
+// Says that the writer lives, for as long as any process holds the file. Who asks takes a shared lock
+// for a moment, so that two who ask do not take each other for a writer; one may be at it right now.
+void hold(int fd) {
+  for (int tries = 0; tries < 100 && ::flock(fd, LOCK_EX | LOCK_NB) != 0; ++tries) ::usleep(1000);
+}
+
 std::size_t end_of(const std::array<RecordSection, section_count>& sections) {
   const RecordSection& last = sections.back();
   return last.offset + std::size_t{last.count} * last.entry_nbytes;
@@ -94,8 +100,7 @@ std::shared_ptr<Recorder> Recorder::create(const std::string& path, const Record
     throw Error(Fault::system, std::string(what) + ": " + std::strerror(number), number);
   };
   if (fd < 0) throw Error(Fault::system, std::strerror(errno), errno);
-  // Says that the writer lives, for as long as any process holds the file.
-  ::flock(fd, LOCK_SH | LOCK_NB);
+  hold(fd);
   // All blocks now: a full disk must be an error here, not a SIGBUS at some op.
   if (const int error = ::posix_fallocate(fd, 0, static_cast<off_t>(nbytes)); error != 0)
     give_up(error, "reserving the space");

@@ -19,7 +19,7 @@ from distdbg.check.options import BUFFERS, ORDER
 from distdbg.check.sites import call_site
 from distdbg.check.suspicion import Suspicion, explain_suspicion, warn
 from distdbg.config import read_setting
-from distdbg.errors import DistError
+from distdbg.errors import DistError, UsageError
 from distdbg.native import Message, NativeError, Op, Recorder, View
 from distdbg.record.writing import write_error
 from distdbg.runtime.backends.failures import Where, to_public
@@ -203,11 +203,20 @@ class CpuEngine:
 
     def set_level(self, level: int) -> None:
         """Hand it to native code, which publishes it with each op."""
-        self.group.set_level(level)
+        try:
+            self.group.set_level(level)
+        except NativeError as error:
+            raise self._refusal(error) from None
 
     def abort(self, reason: str) -> None:
         """Break the group on all its ranks."""
-        self.group.abort(reason)
+        try:
+            self.group.abort(reason)
+        except NativeError as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: NativeError) -> UsageError:
+        return UsageError(f"group '{self._name}': {error}")
 
     def leave_because(self, why: str, at_once: bool) -> None:
         """Say why this rank is about to leave; `at_once`: ops in flight elsewhere end with RankLeft."""

@@ -49,7 +49,7 @@ def fill(folder: Path, nbytes: int = 1 << 16, rank: int = 0) -> Path:
 
 def hold(record: Path) -> int:
     fd = os.open(record, os.O_RDONLY)
-    fcntl.flock(fd, fcntl.LOCK_SH)
+    fcntl.flock(fd, fcntl.LOCK_EX)
     return fd
 
 
@@ -207,6 +207,14 @@ def test_many_pruners_at_once_remove_each_run_and_fail_never(tmp_path: Path) -> 
 
 def test_pruning_nothing_is_no_error(tmp_path: Path) -> None:
     assert prune_runs(tmp_path / "nothing", 0, wall_ns=NOON) == []
+
+
+def test_ranks_that_ask_at_once_do_not_take_each_other_for_a_writer(tmp_path: Path) -> None:
+    record = fill(tmp_path)
+    asking = os.open(record, os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)  # as is_live does for a moment
+    assert not folders.is_live(record)
+    os.close(asking)
 
 
 @pytest.mark.parametrize("kind", ["nothing", "folder", "pipe"])
