@@ -293,3 +293,18 @@ def test_the_header_and_the_state_say_who_wrote_and_how_it_ended(recorded: Recor
         assert record.state.exit is Exit.LEFT
         assert record.state.level == 2
         assert record.progress[1].closed_ns is not None
+
+
+def test_an_editable_install_has_call_sites_of_the_program_too(
+    recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # There the package's first folder is that of the extension, and its sources are in the second.
+    monkeypatch.setattr(dist, "__path__", [str(tmp_path / "site-packages"), *dist.__path__])
+
+    def program() -> None:
+        dist.all_reduce(ones(1))
+
+    [record] = recorded(program, 1)
+    [op] = record.ops
+    assert op.site is not None
+    assert op.site.file == __file__
