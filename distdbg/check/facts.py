@@ -31,7 +31,7 @@ from hashlib import blake2b
 from typing import Any
 
 from distdbg.runtime.backends.compile import Cut, ViewLike
-from distdbg.runtime.call import Call, Form, Kind
+from distdbg.runtime.call import Call, Kind, Variant
 from distdbg.runtime.dtypes import Dtype
 
 
@@ -43,10 +43,10 @@ def signature(
     out_cuts: Sequence[Cut],
 ) -> dict[str, Any]:
     """What all ranks must agree on, by the names that errors use."""
-    kind, form = call.kind, call.form
+    kind, variant = call.kind, call.variant
     facts: dict[str, Any] = {"kind": kind.label}
-    if form is not Form.PLAIN and form is not Form.PREMUL_SUM:
-        facts["form"] = form.label
+    if variant is not Variant.PLAIN and variant is not Variant.PREMUL_SUM:
+        facts["form"] = variant.label
     if call.part is not None:
         facts["part"] = call.part.place
         facts["block"] = list(call.part.contents)
@@ -57,7 +57,7 @@ def signature(
     itemsize = Dtype(dtype).itemsize if dtype >= 0 else 1
     facts["dtype"] = Dtype(dtype).label if dtype >= 0 else "bytes"
     if call.op is not None:
-        facts["op"] = "PREMUL_SUM" if form is Form.PREMUL_SUM else call.op.op.name
+        facts["op"] = "PREMUL_SUM" if variant is Variant.PREMUL_SUM else call.op.op.name
     if call.root >= 0:
         facts["root"] = call.root
     if kind is Kind.ALL_GATHER:
@@ -69,7 +69,9 @@ def signature(
             facts["input"] = list(inputs[0].shape)
     elif kind is Kind.SCATTER:
         facts["shape"] = _shape(outputs[0])
-    elif kind is Kind.BROADCAST and form is Form.BROADCAST_OBJECT_LIST and dtype == Dtype.int64:
+    elif (
+        kind is Kind.BROADCAST and variant is Variant.BROADCAST_OBJECT_LIST and dtype == Dtype.int64
+    ):
         # The sizes of the objects, one number for each: what is alike is how many there are.
         del facts["dtype"]
         facts["objects"] = views[0].shape[0]

@@ -38,6 +38,8 @@ from distdbg.errors import (
     RankLeft,
     format_ranks,
 )
+from distdbg.record.format import Aside
+from distdbg.runtime.aside import aside
 from distdbg.runtime.group import Group, ProcessGroup, resolve
 from distdbg.runtime.options import Timeout, seconds_or_none
 
@@ -68,7 +70,8 @@ def monitored_barrier(
     """
     pg = resolve(group, "monitored_barrier")
     if pg is not None:
-        run_monitored_barrier(pg, seconds_or_none(timeout))
+        with aside(pg, Aside.MONITORED_BARRIER, pg.monitored_seq + 1):
+            run_monitored_barrier(pg, seconds_or_none(timeout))
 
 
 def run_monitored_barrier(group: ProcessGroup, timeout_s: float | None, arity: int = ARITY) -> None:

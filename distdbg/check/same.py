@@ -19,6 +19,7 @@ import numpy as np
 from distdbg.check.arrays import few, odd_ranks, say_ranks, say_where
 from distdbg.check.sites import call_site, shorten
 from distdbg.errors import DivergedError, UsageError
+from distdbg.record.writing import write_error
 from distdbg.runtime.buffers import as_input
 from distdbg.runtime.collectives import all_gather_into_tensor
 from distdbg.runtime.dtypes import Dtype
@@ -64,7 +65,10 @@ def assert_same(x: Any, group: Group = None, what: str | None = None) -> None:
     for name, leaf in leaves.items():
         mine.update(f"{name}\0{leaf.form}\0{leaf.hash:016x}\n".encode())
     if len(set(_gather_words(pg, mine.digest()))) > 1:
-        raise _find(pg, leaves, what)
+        error = _find(pg, leaves, what)
+        if pg.world.recorder is not None:
+            write_error(pg.world.recorder, pg.record_number, 0, error)
+        raise error
 
 
 def _gather_words(pg: ProcessGroup, digest: bytes) -> list[int]:

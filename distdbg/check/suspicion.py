@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from distdbg.check.arrays import few, odd_ranks, say_ranks, sites_of
 from distdbg.check.logs import get_logger
+from distdbg.native import Recorder
+from distdbg.record.writing import write_finding
 
 _log = get_logger("check")
 
@@ -71,3 +73,17 @@ def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> Susp
 def warn(suspicion: Suspicion, rank: int) -> None:
     """Log it on one rank."""
     _log.warning("%s", suspicion.text, rank=rank)
+
+
+def record_suspicion(recorder: Recorder, group: int, suspicion: Suspicion) -> None:
+    """Write it into the record of one rank; `group` is the group's number there."""
+    what, *details = suspicion.text.split("\n  ")
+    facts: dict[str, object] = {
+        "type": "Suspicion",
+        "what": what,
+        "seq": suspicion.seq,
+        "group": suspicion.group,
+        "ranks": suspicion.ranks[:64],
+        "details": details,
+    }
+    write_finding(recorder, group, suspicion.seq, facts)

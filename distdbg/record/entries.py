@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from distdbg.record.format import Exit, Status
+from distdbg.record.format import Aside, Exit, Status
 from distdbg.record.forms import Form
 
 #: By the number of the kind, for an op whose form was overwritten; as distdbg.runtime.call.Kind.
@@ -156,6 +156,8 @@ class Op(Event):
     tag: int
     is_async: bool
     is_message: bool
+    #: Not counted among the collectives of its group: new_group, monitored_barrier.
+    is_aside: bool
     level: int
     fingerprint: int
     comm: str
@@ -172,6 +174,8 @@ class Op(Event):
     def kind_label(self) -> str:
         if 0 <= self.kind < len(KIND_LABELS):
             return KIND_LABELS[self.kind]
+        if self.kind in set(Aside):
+            return Aside(self.kind).label
         return self.form.kind if self.form else f"kind {self.kind}"
 
     @property
@@ -209,6 +213,8 @@ class SpanBegin(Event):
 class SpanEnd(Event):
     """The program left a span."""
 
+    name: str | None
+    #: The number of its SpanBegin.
     begin: int
 
 

@@ -211,6 +211,19 @@ class Flag(IntEnum):
 
     ASYNC = 1
     MESSAGE = 2
+    ASIDE = 4  # not counted among the collectives of its group; seq is a number of its own
+
+
+class Aside(IntEnum):
+    """Kinds that no engine knows: calls beside the data plane in which a rank may wait."""
+
+    NEW_GROUP = 14  # also split_group; group: the one that it is made from
+    MONITORED_BARRIER = 15
+
+    @property
+    def label(self) -> str:
+        """The spelling in messages and records: 'new_group'."""
+        return self.name.lower()
 
 
 class Status(IntEnum):

@@ -59,8 +59,6 @@ class Parsing:
         stack: tuple[Frame, ...] = self._get(references.stack, site, _NO_STACK)
         if type_code != EventType.OP:
             common = {"number": number, "issued_ns": issued_ns, "thread": thread, "stack": stack}
-            if type_code == EventType.SPAN_END:
-                return SpanEnd(**common, begin=value)
             if type_code == EventType.FINDING:
                 group = self._get(references.group, group_number, None)
                 words = self._get(references.text, text, None)
@@ -69,6 +67,8 @@ class Parsing:
             name = form.name if form else None
             if type_code == EventType.MARK:
                 return Mark(**common, name=name, value=_to_float(value))
+            if type_code == EventType.SPAN_END:
+                return SpanEnd(**common, name=name, begin=value)
             return SpanBegin(**common, name=name) if type_code == EventType.SPAN_BEGIN else None
         outcome = self._packed(outcome)
         started = self._packed(started)
@@ -92,6 +92,7 @@ class Parsing:
             tag=value,
             is_async=bool(flags & Flag.ASYNC),
             is_message=bool(flags & Flag.MESSAGE),
+            is_aside=bool(flags & Flag.ASIDE),
             level=level,
             fingerprint=fingerprint,
             comm=self._get(references.string, comm, ""),

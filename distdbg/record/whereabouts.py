@@ -144,7 +144,10 @@ def _read_exit_text(text: str) -> tuple[str, str]:
 
 
 def _name(op: Op) -> str:
-    peer = f" with group rank {op.peer}" if op.is_message and op.peer is not None else ""
+    peer = ""
+    if op.is_message:
+        whom = "any rank" if op.peer is None else f"group rank {op.peer}"
+        peer = f" {'to' if op.kind_label == 'send' else 'from'} {whom} (tag {op.tag})"
     group = f" on group '{op.group.desc or op.group.name}'" if op.group else ""
     return f"{op.name} #{op.seq}{peer}{group}"
 

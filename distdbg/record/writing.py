@@ -12,9 +12,30 @@ import sys
 from pathlib import Path
 
 from distdbg import __version__
-from distdbg.errors import CollectiveError, DistError, PeerLost
+from distdbg.errors import (
+    CollectiveError,
+    DistError,
+    DistNetworkError,
+    DistStoreError,
+    MismatchError,
+    OpTimeout,
+    PeerLost,
+    UsageError,
+)
 from distdbg.native import Recorder
-from distdbg.record.format import EventType, Exit
+from distdbg.record.format import EventType, Exit, Status
+
+#: How an op ended that raised; the first that fits.
+_STATUS: tuple[tuple[type[BaseException], Status], ...] = (
+    (OpTimeout, Status.TIMEOUT),
+    (PeerLost, Status.PEER_LOST),
+    (MismatchError, Status.MISMATCH),
+    (UsageError, Status.USAGE),
+    (DistNetworkError, Status.NETWORK),
+    (DistStoreError, Status.STORE),
+    (CollectiveError, Status.BROKEN),
+    (KeyboardInterrupt, Status.INTERRUPTED),
+)
 
 #: How long an argument of the command line may be in the record.
 _MOST_ARGUMENT = 200
@@ -36,6 +57,17 @@ def make_recorder(
         _argv_text(sys.argv),
         ring_count,
     )
+
+
+def status_of(error: BaseException) -> Status:
+    """How an op ended that raised `error`."""
+    return next((s for kind, s in _STATUS if isinstance(error, kind)), Status.FAILED)
+
+
+def write_finding(recorder: Recorder, group: int, seq: int, facts: dict[str, object]) -> None:
+    """Add what a check found that is no error of an op."""
+    text = recorder.add_text(bounded_json(facts))
+    recorder.note(int(EventType.FINDING), group, seq, 0, None, text)
 
 
 def write_error(
@@ -64,6 +96,8 @@ def error_text(error: DistError) -> bytes:
         facts["ranks"] = list(ranks)[:64]
     if isinstance(error, PeerLost):
         facts |= {"ranks": [error.peer], "how": error.how}
+    if error.hint:
+        facts["hint"] = error.hint
     return bounded_json(facts | {"details": list(error.details)})
 
 

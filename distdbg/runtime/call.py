@@ -51,7 +51,7 @@ class Kind(IntEnum):
         return self.name.lower()
 
 
-class Form(IntEnum):
+class Variant(IntEnum):
     """Functions whose arrays mean something else than those of other functions of their kind.
 
     Ranks that differ in it called different things, though the arrays may fit. The other names of
@@ -80,11 +80,11 @@ class Part(NamedTuple):
     contents: tuple[str, ...]
 
 
-#: The bits of Call.extra: the Form, then whether the op goes on with the block of the op before it,
+#: The bits of Call.extra: the Variant, then whether the op goes on with the block of the op before it,
 #: then a number for the block's contents and the place in them, of this rank's own choice.
-FORM_BITS = 7
-GOES_ON = 1 << FORM_BITS
-PLACE_SHIFT = FORM_BITS + 1
+VARIANT_BITS = 7
+GOES_ON = 1 << VARIANT_BITS
+PLACE_SHIFT = VARIANT_BITS + 1
 
 ANY_SOURCE = -1
 
@@ -143,10 +143,10 @@ class Call:
         self.part: Part | None = None
 
     @property
-    def form(self) -> Form:
+    def variant(self) -> Variant:
         """Which of the functions of this kind that do not mix."""
         extra = self.extra if self.extra >= 0 else ~self.extra
-        return Form(extra & ((1 << FORM_BITS) - 1))
+        return Variant(extra & ((1 << VARIANT_BITS) - 1))
 
     def add_extra(self, bits: int) -> None:
         """Set further bits of `extra`."""

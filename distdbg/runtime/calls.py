@@ -32,7 +32,7 @@ from distdbg.runtime.arguments import (
     show,
 )
 from distdbg.runtime.buffers import as_input, as_output, copy_of, overlaps
-from distdbg.runtime.call import Call, Form, Kind
+from distdbg.runtime.call import Call, Kind, Variant
 from distdbg.runtime.reduce_op import ReduceOp
 
 
@@ -319,5 +319,5 @@ def barrier(timeout_s: float | None = None) -> Call:
 def _marked(call: Call, op: ReduceOp) -> Call:
     """Say that `op` was PREMUL_SUM, where SUM is left of it: factors may differ, the op may not."""
     if call.op is not op:
-        call.add_extra(Form.PREMUL_SUM)
+        call.add_extra(Variant.PREMUL_SUM)
     return call

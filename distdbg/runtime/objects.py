@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from distdbg.errors import UsageError
 from distdbg.runtime import calls
-from distdbg.runtime.call import Call, Form
+from distdbg.runtime.call import Call, Variant
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
 from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.p2p import P2POp, batch_isend_irecv, irecv, isend
@@ -35,12 +35,12 @@ def all_gather_object(
     deadline = _deadline_after(timeout)
     _check_length("all_gather_object", "object_list", object_list, pg.size())
     data = _to_bytes(obj)
-    sizes = _gather_sizes(pg, data, Form.ALL_GATHER_OBJECT, deadline)
+    sizes = _gather_sizes(pg, data, Variant.ALL_GATHER_OBJECT, deadline)
     widest = int(sizes.max())
     gathered = np.empty((pg.size(), widest), np.uint8)
     padded = _padded(data, widest)
     call = calls.all_gather_single(pg.size(), pg.rank(), gathered, padded, None, "")
-    _run(pg, call, Form.ALL_GATHER_OBJECT, deadline)
+    _run(pg, call, Variant.ALL_GATHER_OBJECT, deadline)
     object_list[:] = [_from_bytes(gathered[r, : sizes[r]]) for r in range(pg.size())]
 
 
@@ -63,13 +63,13 @@ def gather_object(
     elif object_gather_list:
         raise UsageError("gather_object: object_gather_list was given, but this is not the root")
     data = _to_bytes(obj)
-    sizes = _gather_sizes(pg, data, Form.GATHER_OBJECT, deadline)
+    sizes = _gather_sizes(pg, data, Variant.GATHER_OBJECT, deadline)
     widest = int(sizes.max())
     blocks: list[Bytes] | None = None
     if pg.rank() == root:
         blocks = list(np.empty((pg.size(), widest), np.uint8))
     call = calls.gather(pg.size(), pg.rank(), _padded(data, widest), blocks, root)
-    _run(pg, call, Form.GATHER_OBJECT, deadline)
+    _run(pg, call, Variant.GATHER_OBJECT, deadline)
     if blocks is not None and object_gather_list is not None:
         object_gather_list[:] = [_from_bytes(b[:n]) for b, n in zip(blocks, sizes, strict=True)]
 
@@ -92,9 +92,9 @@ def broadcast_object_list(
     is_root = pg.rank() == root
     parts = [_to_bytes(item) for item in object_list] if is_root else []
     sizes = _sizes(parts) if is_root else np.empty(len(object_list), np.int64)
-    _run(pg, calls.broadcast(pg.size(), sizes, root), Form.BROADCAST_OBJECT_LIST, deadline)
+    _run(pg, calls.broadcast(pg.size(), sizes, root), Variant.BROADCAST_OBJECT_LIST, deadline)
     data = np.concatenate(parts) if is_root else np.empty(int(sizes.sum()), np.uint8)
-    _run(pg, calls.broadcast(pg.size(), data, root), Form.BROADCAST_OBJECT_LIST, deadline)
+    _run(pg, calls.broadcast(pg.size(), data, root), Variant.BROADCAST_OBJECT_LIST, deadline)
     if not is_root:
         object_list[:] = _cut(data, sizes)
 
@@ -123,11 +123,11 @@ def scatter_object_list(
         )
         parts = [_to_bytes(item) for item in scatter_object_input_list or ()]
         widths = _sizes(parts)
-    _run(pg, calls.broadcast(size, widths, root), Form.SCATTER_OBJECT_LIST, deadline)
+    _run(pg, calls.broadcast(size, widths, root), Variant.SCATTER_OBJECT_LIST, deadline)
     widest = int(widths.max())
     mine = np.empty(widest, np.uint8)
     blocks = [_padded(part, widest) for part in parts] if rank == root else None
-    _run(pg, calls.scatter(size, rank, mine, blocks, root), Form.SCATTER_OBJECT_LIST, deadline)
+    _run(pg, calls.scatter(size, rank, mine, blocks, root), Variant.SCATTER_OBJECT_LIST, deadline)
     scatter_object_output_list[0] = _from_bytes(mine[: widths[rank]])
 
 
@@ -201,14 +201,14 @@ def _receive(
     return source if source >= 0 else peer
 
 
-def _gather_sizes(pg: ProcessGroup, data: Bytes, form: Form, deadline: float | None) -> Sizes:
+def _gather_sizes(pg: ProcessGroup, data: Bytes, form: Variant, deadline: float | None) -> Sizes:
     sizes = np.empty(pg.size(), np.int64)
     call = calls.all_gather_single(pg.size(), pg.rank(), sizes, _sizes([data]), None, "")
     _run(pg, call, form, deadline)
     return sizes
 
 
-def _run(pg: ProcessGroup, call: Call, form: Form, deadline: float | None) -> None:
+def _run(pg: ProcessGroup, call: Call, form: Variant, deadline: float | None) -> None:
     """Run one of the ops that a function is made of, under the function's name."""
     call.name = form.label
     call.add_extra(form)

@@ -15,6 +15,8 @@ from typing import Any, cast
 from distdbg.check.membership import Creation
 from distdbg.check.sites import call_site
 from distdbg.errors import UsageError
+from distdbg.record.format import Aside
+from distdbg.runtime.aside import aside
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup, resolve
@@ -50,15 +52,17 @@ def new_group(
         members = sorted(members)
     name = _next_name(world, members, use_local_synchronization)
     creation = _begin(world, default, members, name, "new_group")
-    if not use_local_synchronization:
-        with Lives(name, default.ranks, default.members).blamed():
-            creation.compare(default.ranks)
-    if default.ranks[default.rank()] not in members:
-        # Typed as a group, as in torch: programs hand it on to ops without asking what it is.
-        return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
-    return _create(
-        world, default, members, name, timeout, backend, pg_options, group_desc, device_id, creation
-    )
+    with _recorded(world, default, "new_group"):
+        if not use_local_synchronization:
+            with Lives(name, default.ranks, default.members).blamed():
+                creation.compare(default.ranks)
+        if default.ranks[default.rank()] not in members:
+            # Typed as a group, as in torch: programs hand it on to ops without asking what it is.
+            return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
+        return _create(
+            world, default, members, name, timeout, backend, pg_options, group_desc, device_id,
+            creation,
+        )  # fmt: skip
 
 
 def new_subgroups(
@@ -140,18 +144,19 @@ def split_group(
         return None
     members = [parent.ranks[rank] for rank in mine]
     name = _next_name(parent.world, members, is_local=True)
-    return _create(
-        parent.world,
-        parent,
-        members,
-        name,
-        timeout,
-        backend,
-        pg_options,
-        group_desc or f"{parent.group_desc}:split",
-        None,
-        _begin(parent.world, parent, members, name, "split_group"),
-    )
+    with _recorded(parent.world, parent, "split_group"):
+        return _create(
+            parent.world,
+            parent,
+            members,
+            name,
+            timeout,
+            backend,
+            pg_options,
+            group_desc or f"{parent.group_desc}:split",
+            None,
+            _begin(parent.world, parent, members, name, "split_group"),
+        )
 
 
 def shrink_group(
@@ -311,6 +316,12 @@ def _begin(
         raise UsageError("the process groups were destroyed")
     me = parent.ranks[parent.rank()]
     return Creation(world.membership.store, name, me, members, function, call_site(), world.told)
+
+
+def _recorded(world: World, parent: ProcessGroup, function: str) -> aside:
+    """The making of a group as an op of its parent; its seq counts the groups that this rank made."""
+    made = world.group_count - 1 + sum(world.local_counts.values())
+    return aside(parent, Aside.NEW_GROUP, made, function)
 
 
 def _next_name(world: World, members: Sequence[int], is_local: bool) -> str:

@@ -84,9 +84,10 @@ std::string text_of(PyObject* object, const char* attribute) {
 }  // namespace
 
 CallSites::CallSites(Recorder& recorder) : recorder_(recorder) {
-  const nb::object package = nb::module_::import_("distdbg");
-  const nb::object path = package.attr("__path__")[nb::int_(0)];
-  package_ = nb::cast<std::string>(nb::str(path)) + "/";
+  // Not __path__: of an editable install its first folder is that of the extension, without sources.
+  const nb::object file = nb::module_::import_("distdbg").attr("__file__");
+  const std::string path = nb::cast<std::string>(nb::str(file));
+  package_ = path.substr(0, path.rfind('/') + 1);
 }
 
 CallSites::~CallSites() { forget(); }

@@ -317,7 +317,7 @@ RecordedOp Recorder::begin(const OpFacts& facts, Form& form, PreviousOp* previou
   RecordedOp op;
   op.number = write(EventType::op, facts, form.kind, &form, 0);
   op.seq = facts.seq;
-  op.is_message = (facts.flags & flag_message) != 0;
+  op.is_counted = (facts.flags & (flag_message | flag_aside)) == 0;
   op.group = facts.group;
   op.nbytes = form.nbytes;
   op.issued_ns = facts.issued_ns;
@@ -326,7 +326,7 @@ RecordedOp Recorder::begin(const OpFacts& facts, Form& form, PreviousOp* previou
   if (Group* group = find_group(facts.group)) {
     GroupEntry& entry = group_entry(facts.group);
     entry.current = op.number;
-    if (!op.is_message) {
+    if (op.is_counted) {
       entry.issued_seq = facts.seq;
       if (previous != nullptr) *previous = group->last;
       if (form.name_reference == 0) form.name_reference = intern_locked(form.name);
@@ -357,7 +357,7 @@ void Recorder::ended(RecordedOp& op, std::uint32_t status, int source) {
   }
   Group* group = find_group(op.group);
   if (group == nullptr) return;
-  if (!op.is_message) ++group_entry(op.group).ended_seq;
+  if (op.is_counted) ++group_entry(op.group).ended_seq;
   CounterEntry* counter = counter_of(*group, op.kind);
   if (counter == nullptr) return;
   ++counter->ended;

@@ -79,7 +79,7 @@ struct RecordedOp {
   std::int64_t issued_ns = 0;
   std::int64_t started_ns = 0;
   std::uint8_t kind = 0;
-  bool is_message = false;
+  bool is_counted = false;  // among the collectives of its group
 };
 
 // The op that a group issued before another one, for words about a mismatch. `name` is a string of the

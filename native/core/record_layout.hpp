@@ -140,6 +140,7 @@ enum class EventType : std::uint8_t { op = 1, mark = 2, span_begin = 3, span_end
 
 constexpr std::uint8_t flag_async = 1;
 constexpr std::uint8_t flag_message = 2;
+constexpr std::uint8_t flag_aside = 4;
 
 struct OpEntry {
   std::uint64_t number;

@@ -89,6 +89,7 @@ def test_constants_are_the_same() -> None:
     assert numbers["bucket_count"] == format.BUCKET_COUNT
     assert numbers["flag_async"] == Flag.ASYNC
     assert numbers["flag_message"] == Flag.MESSAGE
+    assert numbers["flag_aside"] == Flag.ASIDE
 
 
 def test_enums_are_the_same() -> None:

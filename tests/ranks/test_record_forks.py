@@ -75,7 +75,7 @@ def child(act: str) -> str:
         os.write(writing, outcome)
         os.close(writing)
         if act in ("exit", "raise"):
-            sys.stderr = open(os.devnull, "w")
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until it exits
             with suppress(BaseException):
                 import atexit
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from distdbg.check.logs import get_logger
 from distdbg.check.options import BUFFERS, ORDER
 from distdbg.check.sites import call_site
-from distdbg.check.suspicion import Suspicion, explain_suspicion, warn
+from distdbg.check.suspicion import Suspicion, explain_suspicion, record_suspicion, warn
 from distdbg.config import read_setting
 from distdbg.errors import DistError, UsageError
 from distdbg.native import Message, NativeError, Op, Recorder, View
@@ -270,6 +270,8 @@ class CpuEngine:
         for facts in self.group.take_suspicions():
             suspicion = explain_suspicion(facts, group=self._name, names=self._names)
             warn(suspicion, self._names[self._rank])
+            if self._recorder is not None:
+                record_suspicion(self._recorder, self._record_group, suspicion)
             if self.on_suspicion is not None:
                 self.on_suspicion(suspicion)
 

@@ -111,6 +111,7 @@ class Planner:
             input_splits=call.input_splits,
             output_splits=call.output_splits,
             nbytes=nbytes,
+            part=None if call.part is None else (call.part.place, len(call.part.contents)),
         )
         return Form(text, name, int(call.kind), nbytes, fingerprint(facts))
 

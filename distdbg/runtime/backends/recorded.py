@@ -9,34 +9,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.errors import (
-    CollectiveError,
-    DistError,
-    DistNetworkError,
-    DistStoreError,
-    MismatchError,
-    OpTimeout,
-    PeerLost,
-    UsageError,
-)
+from distdbg.errors import DistError
 from distdbg.native import Form, RecordedOp, Recorder
 from distdbg.record.format import Flag, Status
 from distdbg.record.forms import write_form
-from distdbg.record.writing import write_error
+from distdbg.record.writing import status_of, write_error
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Engine, Pending
-
-#: The first that fits.
-_STATUS: tuple[tuple[type[BaseException], Status], ...] = (
-    (OpTimeout, Status.TIMEOUT),
-    (PeerLost, Status.PEER_LOST),
-    (MismatchError, Status.MISMATCH),
-    (UsageError, Status.USAGE),
-    (DistNetworkError, Status.NETWORK),
-    (DistStoreError, Status.STORE),
-    (CollectiveError, Status.BROKEN),
-    (KeyboardInterrupt, Status.INTERRUPTED),
-)
 
 _MOST_FORMS = 1024
 
@@ -97,9 +76,8 @@ class RecordedEngine:
 
     def end(self, op: RecordedOp, error: BaseException) -> None:
         """Record that the op failed, and with what."""
-        status = next((s for kind, s in _STATUS if isinstance(error, kind)), Status.FAILED)
         number = op.number
-        op.ended(int(status), -1)
+        op.ended(int(status_of(error)), -1)
         if isinstance(error, DistError):
             write_error(self._recorder, self._group, number, error)
 
@@ -120,7 +98,8 @@ class RecordedEngine:
         dtype, device = _describe([*call.inputs, *call.outputs])
         op = "" if call.op is None else call.op.op.name
         splits = (tuple(call.input_splits or ()), tuple(call.output_splits or ()))
-        key = (call.kind, call.name, op, call.root, inputs, outputs, dtype, device, splits)
+        part = None if call.part is None else (call.part.place, len(call.part.contents))
+        key = (call.kind, call.name, op, call.root, inputs, outputs, dtype, device, splits, part)
         form = self._forms.get(key)
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
@@ -139,6 +118,7 @@ class RecordedEngine:
                 input_splits=call.input_splits,
                 output_splits=call.output_splits,
                 nbytes=nbytes,
+                part=part,
             )
             form = self._forms[key] = Form(text, name, int(call.kind), nbytes, 0)
         return form

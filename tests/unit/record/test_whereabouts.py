@@ -52,7 +52,7 @@ def test_an_op_that_failed_says_how() -> None:
     number = build.issue("recv", at_ns=95 * SECOND, peer=2)
     build.end(number, after_ns=SECOND, status=Status.PEER_LOST)
     assert words(build) == (
-        "last op recv #1 with group rank 2 on group 'dp' failed (peer lost) 4.0 s ago"
+        "last op recv #1 from group rank 2 (tag 0) on group 'dp' failed (peer lost) 4.0 s ago"
     )
 
 
