@@ -203,7 +203,7 @@ def _describe_event(event: Event) -> str:
         case SpanBegin():
             return f"span {event.name} begins{at}"
         case SpanEnd():
-            return f"span of event {event.begin} ends"
+            return f"span {event.name or f'of event {event.begin}'} ends"
         case Finding():
             return f"finding: {_show_words(event.text).splitlines()[0]}"
         case _:
