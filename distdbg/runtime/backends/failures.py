@@ -98,9 +98,9 @@ def to_public(
         case "broken":
             cause = group.cause()
             by = f"rank {peer}" if peer >= 0 else "a rank"
-            # A message has no number; the cause has that of the op before.
-            in_op = cause is not None and cause[3] and not cause[4].endswith("send or recv")
-            at = f" in op #{cause[3]}" if in_op else ""
+            at = ""  # a message has no number; the cause has that of the op before
+            if cause is not None and cause[3] and not cause[4].endswith("send or recv"):
+                at = f" in op #{cause[3]}"
             return CollectiveError(
                 f"{op} cannot run: {by} {error}{at}",
                 ranks=[peer] if peer >= 0 else [],
