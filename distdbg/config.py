@@ -6,6 +6,7 @@ environment first. A bad value raises ConfigError naming the variable, the value
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -187,7 +188,10 @@ def _parse(variable: Variable, name: str, text: str) -> Value:
         if variable.kind == "int":
             return int(text)
         if variable.kind == "float":
-            return float(text)
+            number = float(text)
+            if math.isfinite(number):
+                return number
+            raise ValueError(text)
     except ValueError:
         raise _bad(name, text, "a number") from None
     return text

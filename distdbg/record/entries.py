@@ -36,7 +36,7 @@ class Frame(NamedTuple):
     function: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line} ({self.function})"
+        return f"{self.file or '?'}:{self.line} ({self.function})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ Ops are written by native code as they run; nothing here is on their path.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import socket
 import sys
@@ -46,7 +47,7 @@ def make_recorder(
 ) -> Recorder:
     """Make the record at `path`; None: in memory, for messages only. OSError when it cannot be."""
     return Recorder.create(
-        None if path is None else str(path),
+        None if path is None else os.fsencode(path),
         rank,
         world_size,
         socket.gethostname(),

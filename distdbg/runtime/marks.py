@@ -78,9 +78,9 @@ def _bits(name: str, value: float | None) -> int:
     """The number as the record holds it: the bits of a float64, NaN for none."""
     try:
         number = float("nan") if value is None else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UsageError(
-            f"mark {name!r}: the value must be a number, not {type(value).__name__}"
+            f"mark {name!r}: the value must be a number that fits a float, not {type(value).__name__}"
         ) from None
     bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
     return bits

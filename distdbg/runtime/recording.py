@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from distdbg import config
 from distdbg.check.logs import get_logger
+from distdbg.errors import ConfigError
 from distdbg.native import NativeError, Recorder
 from distdbg.record import folders
 from distdbg.record.format import Exit
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _log = get_logger("record")
 
 _RUN_KEY = "run"
+#: More would make files that no reader takes; native code rounds the number.
+_MOST_OPS = 1 << 18
 
 
 def start_recording(
@@ -37,6 +40,11 @@ def start_recording(
         lives.wait(store, _RUN_KEY, timeout_s)
         run = store.get(_RUN_KEY).decode()
     ring_count = config.read_int("DISTDBG_RECORD_OPS")
+    if ring_count < 0:
+        raise ConfigError(
+            f"the variable DISTDBG_RECORD_OPS='{ring_count}' is not valid; expected 0 or more"
+        )
+    ring_count = min(ring_count, _MOST_OPS)
     path, why = folders.place_record(run, rank)
     recorder: Recorder | None = None
     if path is not None:

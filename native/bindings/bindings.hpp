@@ -6,6 +6,8 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
+#include <string>
+
 #include "clock.hpp"
 
 namespace distdbg {
@@ -31,6 +33,15 @@ class ReleaseGil {
  private:
   PyThreadState* state_;
 };
+
+// The text as UTF-8. Python strings may hold half of a surrogate pair (a file name in another encoding);
+// it is written as \udc80, because words for a person are no reason to fail.
+inline std::string to_utf8(const nb::str& text) {
+  const nb::object bytes =
+      nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
+  if (!bytes.is_valid()) throw nb::python_error();
+  return {PyBytes_AS_STRING(bytes.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
+}
 
 void bind_errors(nb::module_& module);
 void bind_reduce(nb::module_& module);

@@ -416,14 +416,14 @@ void bind_group(nb::module_& module) {
              return group.how_left(rank);
            })
       .def("leave_because",
-           [](const GroupHandle& self, const std::string& why, bool at_once) {
+           [](const GroupHandle& self, const nb::str& why, bool at_once) {
              Group& group = self.parts()->group;
-             at_once ? group.depart(why) : group.set_why(why);
+             at_once ? group.depart(to_utf8(why)) : group.set_why(to_utf8(why));
            })
       .def("abort",
-           [](const GroupHandle& self, const std::string& text) {
+           [](const GroupHandle& self, const nb::str& text) {
              Group& group = self.parts()->group;
-             group.break_group(Fault::broken, static_cast<int>(group.rank()), text);
+             group.break_group(Fault::broken, static_cast<int>(group.rank()), to_utf8(text));
            })
       .def("close", &GroupHandle::close)
       .def_prop_ro("fd", [](const GroupHandle& self) { return self.parts()->group.segment().fd(); })

@@ -160,11 +160,11 @@ std::uint32_t CallSites::intern(PyObject* top, std::uint64_t key) {
 
 namespace {
 
-Form make_form(const nb::bytes& text, const std::string& name, int kind, std::uint64_t nbytes,
+Form make_form(const nb::bytes& text, const nb::str& name, int kind, std::uint64_t nbytes,
                std::uint64_t fingerprint) {
   Form form;
   form.text.assign(text.c_str(), text.size());
-  form.name = name;
+  form.name = to_utf8(name);
   form.kind = static_cast<std::uint8_t>(kind);
   form.nbytes = nbytes;
   form.fingerprint = fingerprint;
@@ -182,7 +182,7 @@ struct ForeignOp {
 
 void bind_record(nb::module_& module) {
   nb::class_<Form>(module, "Form", "What calls of one shape have in common, in a record.")
-      .def("__init__", [](Form* self, const nb::bytes& text, const std::string& name, int kind,
+      .def("__init__", [](Form* self, const nb::bytes& text, const nb::str& name, int kind,
                           std::uint64_t nbytes, std::uint64_t fingerprint) {
         new (self) Form(make_form(text, name, kind, nbytes, fingerprint));
       });
@@ -201,34 +201,35 @@ void bind_record(nb::module_& module) {
                              nb::is_weak_referenceable())
       .def_static(
           "create",
-          [](const std::optional<std::string>& path, int rank, int world_size,
+          [](const std::optional<nb::bytes>& path, int rank, int world_size,
              const std::string& host, const std::string& boot_id,
              const std::string& distdbg_version, const std::string& python_version,
              const std::string& run, const std::string& argv, std::uint32_t ring_count) {
             const RecordFacts facts{rank,           world_size, host, boot_id, distdbg_version,
                                     python_version, run,        argv};
-            return std::make_shared<RecorderHandle>(path
-                                                        ? Recorder::create(*path, facts, ring_count)
-                                                        : Recorder::in_memory(facts, ring_count));
+            return std::make_shared<RecorderHandle>(
+                path ? Recorder::create({path->c_str(), path->size()}, facts, ring_count)
+                     : Recorder::in_memory(facts, ring_count));
           },
           nb::arg("path").none(), nb::arg("rank"), nb::arg("world_size"), nb::arg("host"),
           nb::arg("boot_id"), nb::arg("distdbg_version"), nb::arg("python_version"), nb::arg("run"),
           nb::arg("argv"), nb::arg("ring_count"))
       .def_prop_ro("path",
-                   [](const RecorderHandle& self) -> std::optional<std::string> {
+                   [](const RecorderHandle& self) -> std::optional<nb::bytes> {
                      const std::string& path = self.recorder->path();
-                     return path.empty() ? std::nullopt : std::optional(path);
+                     if (path.empty()) return std::nullopt;
+                     return nb::bytes(path.data(), path.size());
                    })
       .def_prop_ro("is_forked",
                    [](const RecorderHandle& self) { return self.recorder->is_forked(); })
       .def("add_group",
-           [](RecorderHandle& self, const std::string& name, const std::string& desc,
+           [](RecorderHandle& self, const nb::str& name, const nb::str& desc,
               const std::string& ranks, const std::string& backend, int size, int rank,
               std::int64_t timeout_ns) {
              Recorder* const writer = self.writer();
              if (writer == nullptr) return std::uint64_t{0};
-             return writer->add_group(
-                 {name, desc, ranks, backend, size, rank, timeout_ns, self.sites->here(0)});
+             return writer->add_group({to_utf8(name), to_utf8(desc), ranks, backend, size, rank,
+                                       timeout_ns, self.sites->here(0)});
            })
       .def("close_group",
            [](RecorderHandle& self, std::uint64_t group) {
@@ -290,8 +291,8 @@ void bind_record(nb::module_& module) {
                writer->set_level(static_cast<std::uint8_t>(level));
            })
       .def("set_comm",
-           [](RecorderHandle& self, const std::string& name) {
-             if (Recorder* const writer = self.writer()) writer->set_comm(name);
+           [](RecorderHandle& self, const nb::str& name) {
+             if (Recorder* const writer = self.writer()) writer->set_comm(to_utf8(name));
            })
       .def_prop_ro("comm",
                    [](const RecorderHandle& self) {

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "utf8.hpp"
+
 namespace distdbg {
 
 namespace {
@@ -183,9 +185,9 @@ void Group::break_group(Fault fault, int culprit, const std::string& text) {
   cause.noticed_by = static_cast<std::int32_t>(rank_);
   // Also called by threads that do not hold `mutex_`, which protects seq_.
   cause.seq = segment_.rank(rank_).seq.load(std::memory_order_acquire);
-  const std::size_t length = std::min(text.size(), sizeof cause.text - 1);
-  std::memcpy(cause.text, text.data(), length);
-  cause.text[length] = '\0';
+  const std::string_view words = whole_characters(text, sizeof cause.text - 1);
+  std::memcpy(cause.text, words.data(), words.size());
+  cause.text[words.size()] = '\0';
   cause.state.store(2, std::memory_order_release);
   futex_wake_all(segment_.header().epoch);
   for (std::uint32_t r = 0; r < size_; ++r) {
@@ -219,11 +221,8 @@ void Group::check_usable() const {
 void Group::set_why(const std::string& text) {
   char* why = segment_.rank(rank_).why;
   if (why[0] != '\0') return;
-  std::size_t length = std::min(text.size(), sizeof(RankState::why) - 1);
-  // Not in the middle of a character of UTF-8.
-  if (length < text.size())
-    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
-  std::memcpy(why, text.data(), length);
+  const std::string_view words = whole_characters(text, sizeof(RankState::why) - 1);
+  std::memcpy(why, words.data(), words.size());
 }
 
 void Group::depart(const std::string& text) {

@@ -190,7 +190,11 @@ void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<co
     error.seq = seq_;
     error.gate = gate_ + 1;
     // Where words were exchanged all ranks stand at the same gate again; else they do not.
-    if (!error.descriptions) break_group(error.fault(), static_cast<int>(rank_), error.what());
+    if (error.fault() == Fault::usage)  // this rank has left the group meanwhile
+      break_group(Fault::broken, static_cast<int>(rank_),
+                  "closed the group while ops were in flight");
+    else if (!error.descriptions)
+      break_group(error.fault(), static_cast<int>(rank_), error.what());
     throw;
   } catch (const std::exception& error) {
     break_group(Fault::system, static_cast<int>(rank_), error.what());

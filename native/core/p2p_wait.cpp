@@ -29,7 +29,12 @@ void PointToPoint::watch(const Message& message, const Wait& wait,
       if (other != group_.rank() && !has_left(other)) return false;
     return true;
   };
-  group_.check_wait(wait, next_death_check_ns, is_needed);
+  if (wait.is_interrupted()) {
+    group_.break_group(Fault::interrupted, static_cast<int>(group_.rank()),
+                       "was interrupted in a send or recv");
+    throw Error(Fault::interrupted, "interrupted");
+  }
+  group_.check_wait(Wait{wait.deadline_ns, nullptr}, next_death_check_ns, is_needed);
 }
 
 // Until the bell rings; `is_done` (may be null) is looked at after this rank is known to sleep.

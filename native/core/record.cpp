@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "utf8.hpp"
+
 namespace distdbg {
 
 namespace {
@@ -66,7 +68,7 @@ std::uint32_t Recorder::intern(std::string_view text) {
 }
 
 std::uint32_t Recorder::intern_locked(std::string_view text) {
-  if (text.size() > most_string_nbytes) text = text.substr(0, most_string_nbytes);
+  text = whole_characters(text, most_string_nbytes);
   std::string key(text);
   if (const auto found = strings_.find(key); found != strings_.end()) return found->second;
   const std::uint64_t offset = state().strings_nbytes;
@@ -120,7 +122,8 @@ std::uint32_t Recorder::add_site(std::uint32_t file, std::uint32_t function, std
 std::string Recorder::site_words(std::uint32_t site) const {
   if (site == 0) return {};
   const SiteEntry& entry = section<SiteEntry>(SectionId::sites)[site];
-  return std::string(string(entry.file)) + ":" + std::to_string(entry.line) + " (" +
+  const std::string_view file = string(entry.file);
+  return std::string(file.empty() ? "?" : file) + ":" + std::to_string(entry.line) + " (" +
          std::string(string(entry.function)) + ")";
 }
 

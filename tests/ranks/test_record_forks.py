@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Callable
@@ -77,8 +78,6 @@ def child(act: str) -> str:
         if act in ("exit", "raise"):
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until it exits
             with suppress(BaseException):
-                import atexit
-
                 atexit._run_exitfuncs()
         os._exit(0)
     os.close(writing)

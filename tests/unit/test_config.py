@@ -39,6 +39,8 @@ def test_another_tools_variable_counts_when_ours_is_not_set() -> None:
     [
         ("DISTDBG_DEBUG", "loud", "off, info, detail"),
         ("DISTDBG_TIMEOUT_S", "soon", "a number"),
+        ("DISTDBG_TIMEOUT_S", "nan", "a number"),
+        ("DISTDBG_TIMEOUT_S", "inf", "a number"),
         ("DISTDBG_SINGLE_COPY", "maybe", "1 or 0"),
     ],
 )

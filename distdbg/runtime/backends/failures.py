@@ -58,7 +58,8 @@ def to_public(
     is_message = call.kind >= Kind.SEND
     seq = -1 if is_message else error.seq or group.seq
     # A group that was broken before has given the op no number.
-    number = "" if is_message or (error.fault == "broken" and not error.seq) else f" #{seq}"
+    is_refused = error.fault in ("broken", "peer_lost") and not error.seq
+    number = "" if is_message or is_refused else f" #{seq}"
     op = f"{call.name or call.kind.label}{number} on group '{name}'"
     fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq, "group": name}
     peer = names[error.peer] if 0 <= error.peer < len(names) else -1
@@ -97,7 +98,9 @@ def to_public(
         case "broken":
             cause = group.cause()
             by = f"rank {peer}" if peer >= 0 else "a rank"
-            at = f" in op #{cause[3]}" if cause is not None and cause[3] else ""
+            at = ""  # a message has no number; the cause has that of the op before
+            if cause is not None and cause[3] and not cause[4].endswith("send or recv"):
+                at = f" in op #{cause[3]}"
             return CollectiveError(
                 f"{op} cannot run: {by} {error}{at}",
                 ranks=[peer] if peer >= 0 else [],
