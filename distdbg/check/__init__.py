@@ -11,10 +11,6 @@ absent.py           where the missing ranks are
 options.py          what a group checks beside the calls: non-finite inputs, checksums, buffers, order
 arrays.py suspicion.py    what the options find, in words
 same.py             assert_same
-
-A backend of somebody else is checked beside, by a control group of our own:
-beside.py traits.py             when that is done, and what a backend may say about itself
-checked_engine.py checked_pending.py lane.py hands.py   ops after their agreements, watched
-control.py agreement.py table.py array_facts.py   the ranks agree, on arrays they cannot look into
-messages.py                     point to point, by a header beside each message
+membership.py       who makes which group, in which order
+foreign/            all this for a backend that is not ours
 """

@@ -253,7 +253,7 @@ def make_engine(
             lambda rank: where_is(group, rank),
         )
         return engine
-    from distdbg.check.beside import put_beside
+    from distdbg.check.foreign.beside import put_beside
 
     return put_beside(partial(_make_foreign, plugin, group, store, pg_options), group, store)
 

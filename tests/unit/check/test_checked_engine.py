@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.check.checked_engine import DETAIL, INFO, OFF, CheckedEngine
+from distdbg.check.foreign.checked_engine import DETAIL, INFO, OFF, CheckedEngine
 from distdbg.errors import (
     CollectiveError,
     DistBackendError,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.check.checked_engine import OFF, CheckedEngine
+from distdbg.check.foreign.checked_engine import OFF, CheckedEngine
 from distdbg.errors import CollectiveError, DistError, MismatchError, OpTimeout, PeerLost
 from distdbg.testing.store_ranks import run_store_ranks
 

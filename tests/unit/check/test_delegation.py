@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distdbg.check.checked_engine import CheckedEngine
-from distdbg.check.checked_pending import CheckedPending
-from distdbg.check.messages import ReceivePending
+from distdbg.check.foreign.checked_engine import CheckedEngine
+from distdbg.check.foreign.checked_pending import CheckedPending
+from distdbg.check.foreign.messages import ReceivePending
+from distdbg.check.foreign.traits import Traits
 from distdbg.check.tracing import TracedPending, TracingEngine
-from distdbg.check.traits import Traits
 from distdbg.runtime.backends.foreign import ForeignEngine, ForeignPending
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.call import Call, Kind

@@ -19,11 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distdbg.check.absent import where_is
-from distdbg.check.agreement import Agreement
-from distdbg.check.array_facts import ArrayFacts, key_of
 from distdbg.check.explain import describe, explain_mismatch
 from distdbg.check.facts import fingerprint, signature
-from distdbg.check.table import MOST_WORDS, Table
+from distdbg.check.foreign.agreement import Agreement
+from distdbg.check.foreign.array_facts import ArrayFacts, key_of
+from distdbg.check.foreign.table import MOST_WORDS, Table
 from distdbg.config import read_setting
 from distdbg.errors import (
     CollectiveError,

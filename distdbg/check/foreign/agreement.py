@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distdbg.check.table import Table
+from distdbg.check.foreign.table import Table
 from distdbg.errors import DistError
 from distdbg.native import Op
 from distdbg.runtime.call import Call
 
 if TYPE_CHECKING:
-    from distdbg.check.control import ControlGroup
+    from distdbg.check.foreign.control import ControlGroup
 
 
 class Agreement:

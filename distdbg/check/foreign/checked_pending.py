@@ -7,9 +7,9 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from distdbg.check.agreement import Agreement
-from distdbg.check.control import GRACE_NS, ControlGroup
-from distdbg.check.hands import SLICE_S
+from distdbg.check.foreign.agreement import Agreement
+from distdbg.check.foreign.control import GRACE_NS, ControlGroup
+from distdbg.check.foreign.hands import SLICE_S
 from distdbg.errors import (
     CollectiveError,
     DistError,
@@ -22,7 +22,7 @@ from distdbg.runtime.engine import Pending
 from distdbg.runtime.work import NO_DEADLINE
 
 if TYPE_CHECKING:
-    from distdbg.check.checked_engine import CheckedEngine
+    from distdbg.check.foreign.checked_engine import CheckedEngine
 
 #: An agreement in a broken group ends within this.
 _SOON_NS = 1_000_000_000

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distdbg.check.array_facts import ArrayFacts
-from distdbg.check.control import DIFFERS, ControlGroup
+from distdbg.check.foreign.array_facts import ArrayFacts
+from distdbg.check.foreign.control import DIFFERS, ControlGroup
 from distdbg.check.sites import UNKNOWN, shorten
 from distdbg.errors import DistError, MismatchError
 from distdbg.native import Message, View
@@ -33,7 +33,7 @@ from distdbg.runtime.engine import Pending
 from distdbg.runtime.work import NO_DEADLINE
 
 if TYPE_CHECKING:
-    from distdbg.check.checked_engine import CheckedEngine
+    from distdbg.check.foreign.checked_engine import CheckedEngine
 
 _HEADER_NBYTES = 768
 _WORDS = 100

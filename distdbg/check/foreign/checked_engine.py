@@ -25,13 +25,13 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from distdbg.check.agreement import Agreement
-from distdbg.check.checked_pending import CheckedPending, Watch, as_started, is_usable_after
-from distdbg.check.control import ControlGroup
-from distdbg.check.hands import Hands
-from distdbg.check.lane import Lane
-from distdbg.check.messages import Messages
-from distdbg.check.traits import Traits
+from distdbg.check.foreign.agreement import Agreement
+from distdbg.check.foreign.checked_pending import CheckedPending, Watch, as_started, is_usable_after
+from distdbg.check.foreign.control import ControlGroup
+from distdbg.check.foreign.hands import Hands
+from distdbg.check.foreign.lane import Lane
+from distdbg.check.foreign.messages import Messages
+from distdbg.check.foreign.traits import Traits
 from distdbg.errors import (
     CollectiveError,
     DistBackendError,

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from distdbg.check.traits import Traits
+from distdbg.check.foreign.traits import Traits
 from distdbg.config import read_setting
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ def put_beside(make: Callable[[], Engine], group: ProcessGroup, store: Store) ->
             stacklevel=2,
         )
         return engine
-    from distdbg.check.checked_engine import CheckedEngine
-    from distdbg.check.control import ControlGroup
+    from distdbg.check.foreign.checked_engine import CheckedEngine
+    from distdbg.check.foreign.control import ControlGroup
     from distdbg.check.levels import level_of
 
     try:
