@@ -108,7 +108,9 @@ def test_enums_are_the_same() -> None:
 
 def test_the_words_of_a_native_record_are_packed_and_checked_alike(tmp_path: Path) -> None:
     path = tmp_path / "rank00003.ddr"
-    recorder = Recorder.create(os.fsencode(path), 3, 4, "n14", "boot", "1.2", "3.12", "run", '["a"]', 16)
+    recorder = Recorder.create(
+        os.fsencode(path), 3, 4, "n14", "boot", "1.2", "3.12", "run", '["a"]', 16
+    )
     text = recorder.add_text(b"nobody")
     recorder.set_exit(3, text)
     data = path.read_bytes()
