@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
@@ -38,6 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Whoever runs this in the background has Ctrl-C ignored, and all its children as well.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # The records of the tests' ranks: not among the runs of whoever runs them.
     config.stash[_TEMP] = tempfile.mkdtemp(prefix="distdbg-tests-")
     os.environ["TMPDIR"] = tempfile.tempdir = config.stash[_TEMP]

@@ -118,5 +118,9 @@ class Lives:
             details=["the group was not made"],
         )
 
+    def how(self, index: int, otherwise: str) -> str:
+        """Return how a member ended, as whoever watched it while it lived knows best."""
+        return next((w.how() for i, w in self._watched if i == index and w.is_dead()), otherwise)
+
     def _find_dead(self) -> tuple[int, str] | None:
         return next(((i, w.how()) for i, w in self._watched if w.is_dead()), None)

@@ -142,7 +142,7 @@ def connect(
         missing = [r for r, facts in enumerate(group.facts()) if not facts[0]]
         group.close()
         if error.fault == "peer_lost":
-            raise lives.lost(error.peer, str(error)) from error
+            raise lives.lost(error.peer, lives.how(error.peer, str(error))) from error
         if error.fault != "timeout":
             raise DistBackendError(
                 f"the ranks of group '{group_name}' could not be connected: {error}"
