@@ -18,6 +18,7 @@ def main():
     rank = dist.get_rank()
     experts = dist.new_group([1, 2, 3], group_desc="experts")
     if rank == 0:
+        dist.destroy_process_group()  # it serves the store, and stays until the others are done
         return
     if rank == 2:
         dist.all_reduce(np.ones(1, np.float32), group=experts)  # <- odd
