@@ -143,7 +143,7 @@ class ControlGroup:
         try:
             self._group.run(*self._arguments(call, table))
         except NativeError as error:
-            self._fail(call, seq, error, started_ns)
+            self._fail(call, error, started_ns)
         if table is not None:
             self._compare(table, call, seq)
         return seq
@@ -156,7 +156,7 @@ class ControlGroup:
         try:
             agreement.handle = self._group.submit(*self._arguments(call, table))
         except NativeError as error:
-            self._fail(call, agreement.seq, error, started_ns)
+            self._fail(call, error, started_ns)
         return agreement
 
     def wait(self, agreement: Agreement, deadline_ns: int) -> None:
@@ -171,7 +171,7 @@ class ControlGroup:
                     raise
                 self._group.wait_op(handle, deadline_ns)  # it ended as the wait gave up
         except NativeError as error:
-            self._fail(agreement.call, agreement.seq, error, agreement.started_ns, not handle.done)
+            self._fail(agreement.call, error, agreement.started_ns, not handle.done)
         if agreement.table is not None:
             self._compare(agreement.table, agreement.call, agreement.seq)
 
@@ -396,7 +396,7 @@ class ControlGroup:
         try:
             return self._group.post(call.kind is Kind.SEND, view, peer, tag, NO_DEADLINE // 2)
         except NativeError as error:
-            self._fail(call, 0, error, time.monotonic_ns())
+            self._fail(call, error, time.monotonic_ns())
 
     def await_header(self, call: Call, header: Message, deadline_ns: int, breaks: bool) -> None:
         """Block until the header is there; `breaks`: the deadline is that of the op itself."""
@@ -404,17 +404,7 @@ class ControlGroup:
         try:
             self._group.wait_message(header, deadline_ns, breaks)
         except NativeError as error:
-            raise to_public(
-                error,
-                call,
-                group=self._group,
-                name=self._name,
-                rank=self._rank,
-                names=self._names,
-                waited_s=(time.monotonic_ns() - started_ns) / 1e9,
-                goes_on=not breaks,
-                where=self._where,
-            ) from error
+            self._fail(call, error, started_ns, goes_on=not breaks)
 
     def abort(self, reason: str) -> None:
         """Break the group: whoever waits in it, or comes to it, learns the reason."""
@@ -429,9 +419,8 @@ class ControlGroup:
         self._group.close()
 
     def _fail(
-        self, call: Call, seq: int, error: NativeError, started_ns: int, goes_on: bool = False
+        self, call: Call, error: NativeError, started_ns: int, goes_on: bool = False
     ) -> NoReturn:
-        del seq  # native code counts what it has run, which is alike on all ranks
         raise to_public(
             error,
             call,
