@@ -24,9 +24,9 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "distdbg.check.same": ("assert_same",),
     "distdbg.errors": (
         "BufferChangedError", "CollectiveError", "ConfigError", "DistBackendError", "DistError",
-        "DistNetworkError", "DistStoreError", "DivergedError", "InternalError", "MismatchError",
-        "NonFiniteError", "OpTimeout", "PeerLost", "QueueEmptyError", "RankLeft",
-        "RecordError", "RendezvousError", "UsageError",
+        "DistNetworkError", "DistStoreError", "DivergedError", "InternalError", "JobAborted",
+        "MismatchError", "NonFiniteError", "OpTimeout", "PeerLost", "QueueEmptyError", "RankLeft",
+        "RecordError", "RendezvousClosedError", "RendezvousError", "UsageError",
     ),
     "distdbg.launch.spawn": ("spawn", "start_processes"),
     "distdbg.launch.threads": ("run_threads",),

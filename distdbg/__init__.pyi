@@ -46,6 +46,9 @@ from distdbg.errors import (
     InternalError as InternalError,
 )
 from distdbg.errors import (
+    JobAborted as JobAborted,
+)
+from distdbg.errors import (
     MismatchError as MismatchError,
 )
 from distdbg.errors import (
@@ -65,6 +68,9 @@ from distdbg.errors import (
 )
 from distdbg.errors import (
     RecordError as RecordError,
+)
+from distdbg.errors import (
+    RendezvousClosedError as RendezvousClosedError,
 )
 from distdbg.errors import (
     RendezvousError as RendezvousError,

@@ -37,6 +37,18 @@ class Variable:
 
 VARIABLES: tuple[Variable, ...] = (
     Variable(
+        "DISTDBG_ABORT_ON",
+        "str",
+        "dead,mismatch,deadlock",
+        "Which proven verdicts may abort the job, separated by commas; none: the agent only reports.",
+    ),
+    Variable(
+        "DISTDBG_AGENT",
+        "bool",
+        True,
+        "Whether the first rank of each host, or the launcher, starts the agent of the host.",
+    ),
+    Variable(
         "DISTDBG_CHECKSUM_EVERY",
         "int",
         0,
@@ -69,6 +81,19 @@ VARIABLES: tuple[Variable, ...] = (
         aliases=("TORCH_DISTRIBUTED_DEBUG",),
     ),
     Variable(
+        "DISTDBG_ERROR_FILE",
+        "str",
+        None,
+        "Where a rank writes what ended it, as JSON; set by the launcher.",
+        aliases=("TORCHELASTIC_ERROR_FILE",),
+    ),
+    Variable(
+        "DISTDBG_HOST",
+        "str",
+        None,
+        "What this host is called in records and messages; the system's own name when not set.",
+    ),
+    Variable(
         "DISTDBG_LOG_LEVEL",
         "str",
         None,
@@ -81,6 +106,12 @@ VARIABLES: tuple[Variable, ...] = (
         "int",
         4096,
         "How many ops the record of a rank keeps; rounded up to a power of two.",
+    ),
+    Variable(
+        "DISTDBG_RUN",
+        "str",
+        None,
+        "The name of this run; made by rank 0 when no launcher has set it.",
     ),
     Variable(
         "DISTDBG_RUNS_NBYTES",

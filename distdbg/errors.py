@@ -9,12 +9,14 @@
     |  |- NonFiniteError             NaN or Inf in the input of .ranks                exit 3
     |  |- BufferChangedError         an array changed while an op owned it            exit 3
     |  |- DivergedError              .key .index .values: meant to be equal, is not   exit 3
+    |  |- JobAborted                 .verdict .by: the agent or a person ended the job  exit 9
     |  `- OpTimeout(TimeoutError)    .missing .arrived .waited_s                       exit 4
     |- DistNetworkError              connection refused, reset, not authenticated      exit 5
     |  `- PeerLost                   .peer .how                                        exit 5
     |- DistStoreError                .keys .waited_s: timeout, unknown key, gone       exit 6
     |  `- QueueEmptyError            queue_pop(block=False) found nothing
     |- RendezvousError               .joined .expected .missing                        exit 6
+    |  `- RendezvousClosedError       the job is over for all its launchers            exit 6
     |- DistBackendError              another library said no                           exit 8
     |- RecordError                   .path .offset: no record, other version, damaged  exit 7
     `- InternalError                 our bug                                           exit 70
@@ -177,6 +179,35 @@ class DivergedError(CollectiveError):
         self.values = list(values)
 
 
+class JobAborted(CollectiveError):
+    """Somebody ended the job: the agent with a proven verdict, or a person.
+
+    `verdict` is the kind of finding ("dead rank", "deadlock", "stopped"), `by` who wrote it; `ranks`
+    are those to blame.
+    """
+
+    exit_code = 9
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        verdict: str = "",
+        by: str = "",
+        kind: str = "",
+        seq: int = -1,
+        group: str = "",
+        ranks: Iterable[int] = (),
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            what, kind=kind, seq=seq, group=group, ranks=ranks, details=details, hint=hint
+        )
+        self.verdict = verdict
+        self.by = by
+
+
 class OpTimeout(CollectiveError, TimeoutError):
     """An op did not finish by its deadline."""
 
@@ -311,6 +342,10 @@ class RendezvousError(DistError):
         self.joined = list(joined)
         self.missing = list(missing)
         self.expected = expected
+
+
+class RendezvousClosedError(RendezvousError):
+    """The job is over for all its launchers; a new one does not join it."""
 
 
 class DistBackendError(DistError):

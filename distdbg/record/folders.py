@@ -4,20 +4,25 @@
     else  <tempdir>/distdbg-<uid>/        private to the user
               20261121-130501-1f09ac/     one folder per run, oldest first by name
               latest -> 20261121-...      the newest
+              .agents/                    the sockets of the agents that run
 
-Each rank finds its place alone, so that it works on any number of hosts and in any order. A writer
-holds a lock on its record for as long as its process lives; nothing that is locked is removed or
-replaced. What cannot be done gives the words for one warning: the job runs on, unrecorded.
+Records lie in the run's folder; a launcher, which may start the ranks more than once, gives each start
+a folder of its own there: attempt_0, attempt_1. Each rank finds its place alone, so that it works on
+any number of hosts and in any order. A writer holds a lock on its record for as long as its process
+lives; nothing that is locked is removed or replaced. What cannot be done gives the words for one
+warning: the job runs on, unrecorded.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +33,9 @@ from distdbg.record.reader import RecordFile
 
 LATEST: Final = "latest"
 SUFFIX: Final = ".ddr"
+AGENTS: Final = ".agents"
+LOGS: Final = "logs"
+_ATTEMPT: Final = "attempt_"
 _STARTING_NS: Final = 3_600 * 10**9
 
 
@@ -47,6 +55,68 @@ def user_folder(tempdir: str | None = None) -> Path:
     return Path(tempdir or tempfile.gettempdir()) / f"distdbg-{os.getuid()}"
 
 
+def attempt_folder(run_folder: Path, number: int) -> Path:
+    """Where a launcher puts the records of its start number `number`, from 0."""
+    return run_folder / f"{_ATTEMPT}{number}"
+
+
+def attempts(run_folder: Path) -> list[Path]:
+    """The folders with the records of a run, in the order of time: its own, or one per start."""
+    numbered = []
+    try:
+        with os.scandir(run_folder) as found:
+            for entry in found:
+                number = entry.name.removeprefix(_ATTEMPT)
+                if number != entry.name and number.isdecimal() and entry.is_dir():
+                    numbered.append((int(number), run_folder / entry.name))
+    except OSError:
+        return []
+    return [path for _, path in sorted(numbered)] or [run_folder]
+
+
+def make_run_folder(
+    run: str, environ: Mapping[str, str] | None = None, *, tempdir: str | None = None
+) -> Path:
+    """Make the folder of a run before any rank is there: DISTDBG_RUN_DIR, or one of the user's own.
+
+    What is left of a former run in DISTDBG_RUN_DIR is removed. OSError when it cannot be made, or when
+    that run is not over.
+    """
+    run_dir = config.read_setting("DISTDBG_RUN_DIR", environ)
+    if run_dir is not None:
+        folder = Path(str(run_dir)).absolute()
+        why = _take_over(folder, run)
+        if why:
+            raise FileExistsError(17, why, str(folder))
+        for at in attempts(folder):  # of a former run; theirs are not live, as was just seen
+            if at != folder:
+                shutil.rmtree(at, ignore_errors=True)
+        return folder
+    parent = user_folder(tempdir)
+    folder = parent / run
+    _make_private(parent)
+    is_first = _make_folder(folder)
+    _point_latest(parent, run)
+    if is_first:
+        most_nbytes = config.read_int("DISTDBG_RUNS_NBYTES", environ)
+        prune_runs(parent, most_nbytes, wall_ns=time.time_ns(), keep=[run])
+    return folder
+
+
+def agents_folder(tempdir: str | None = None) -> Path:
+    """Where the agents of this user have their sockets; made, and private."""
+    parent = user_folder(tempdir)
+    _make_private(parent)
+    _make_private(parent / AGENTS)
+    return parent / AGENTS
+
+
+def list_runs(tempdir: str | None = None) -> list[Path]:
+    """The folders of this user's runs, the oldest first; not those that DISTDBG_RUN_DIR put elsewhere."""
+    parent = user_folder(tempdir)
+    return [parent / name for name in _list_runs(parent)]
+
+
 def place_record(
     run: str, rank: int, environ: Mapping[str, str] | None = None, *, tempdir: str | None = None
 ) -> tuple[Path | None, str]:
@@ -63,14 +133,7 @@ def place_record(
             if why:
                 return None, why
         else:
-            parent = user_folder(tempdir)
-            folder = parent / run
-            _make_private(parent)
-            is_first = _make_folder(folder)
-            _point_latest(parent, run)
-            if is_first:
-                most_nbytes = config.read_int("DISTDBG_RUNS_NBYTES", environ)
-                prune_runs(parent, most_nbytes, wall_ns=time.time_ns(), keep=[run])
+            folder = make_run_folder(run, environ, tempdir=tempdir)
         if not os.access(folder, os.W_OK | os.X_OK):
             return None, f"{folder}: not writable"
     except OSError as error:
@@ -208,7 +271,7 @@ def _read_latest(parent: Path) -> str:
 def _records(folder: Path) -> list[Path]:
     """Also those that are being made and have not got their name yet."""
     try:
-        return sorted(folder.glob(f"rank*{SUFFIX}*"))
+        return sorted(path for at in attempts(folder) for path in at.glob(f"rank*{SUFFIX}*"))
     except OSError:
         return []
 
@@ -222,13 +285,11 @@ def _is_old(folder: Path, wall_ns: int) -> bool:
 
 def _nbytes_of(folder: Path) -> int:
     total = 0
-    try:
-        with os.scandir(folder) as found:
-            for entry in found:
-                # Blocks, not length: what a file takes from the disk.
-                total += entry.stat(follow_symlinks=False).st_blocks * 512
-    except OSError:
-        pass  # another pruner was here first
+    for at, _, names in os.walk(folder):
+        for name in names:
+            # Blocks, not length: what a file takes from the disk.
+            with suppress(OSError):  # another pruner was here first
+                total += os.lstat(os.path.join(at, name)).st_blocks * 512
     return total
 
 
@@ -239,6 +300,8 @@ def _remove_run(folder: Path) -> bool:
             for entry in found:
                 if not entry.is_dir(follow_symlinks=False):
                     (folder / entry.name).unlink(missing_ok=True)
+                elif entry.name == LOGS or entry.name.startswith(_ATTEMPT):
+                    shutil.rmtree(entry.path, ignore_errors=True)
         folder.rmdir()
     except FileNotFoundError:
         return True

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import socket
 import sys
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from distdbg.errors import (
 )
 from distdbg.native import Recorder
 from distdbg.record.format import EventType, Exit, Status
+from distdbg.record.host import host_name
 
 #: How an op ended that raised; the first that fits.
 _STATUS: tuple[tuple[type[BaseException], Status], ...] = (
@@ -50,7 +50,7 @@ def make_recorder(
         None if path is None else os.fsencode(path),
         rank,
         world_size,
-        socket.gethostname(),
+        host_name(),
         _boot_id(),
         __version__,
         platform.python_version(),

@@ -36,7 +36,7 @@ def start_recording(
         return
     with lives.blamed():
         if rank == 0:
-            store.set(_RUN_KEY, folders.new_run_name())
+            store.set(_RUN_KEY, str(config.read_setting("DISTDBG_RUN") or folders.new_run_name()))
         lives.wait(store, _RUN_KEY, timeout_s)
         run = store.get(_RUN_KEY).decode()
     ring_count = config.read_int("DISTDBG_RECORD_OPS")

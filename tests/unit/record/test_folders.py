@@ -225,3 +225,27 @@ def test_only_a_locked_file_is_live(tmp_path: Path, kind: str) -> None:
     elif kind == "pipe":
         os.mkfifo(path)
     assert not folders.is_live(path)
+
+
+def test_the_starts_of_a_launcher_and_its_logs_go_with_their_run(tmp_path: Path) -> None:
+    run, newest = make(tmp_path), make(tmp_path, 1)
+    for number in (0, 1):
+        at = folders.attempt_folder(run, number)
+        at.mkdir()
+        fill(at)
+    (run / folders.LOGS / "attempt_0" / "0").mkdir(parents=True)
+    assert prune_runs(run.parent, 0, wall_ns=NOON) == [run.name]
+    assert not run.exists()
+    assert newest.exists()
+
+
+def test_attempts_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    assert folders.attempts(tmp_path) == [tmp_path]
+    for number in (10, 2, 0):
+        folders.attempt_folder(tmp_path, number).mkdir()
+    (tmp_path / "attempt_x").mkdir()
+    assert [path.name for path in folders.attempts(tmp_path)] == [
+        "attempt_0",
+        "attempt_2",
+        "attempt_10",
+    ]

@@ -1,0 +1,1 @@
+"""The command `distdbg`: a table of commands, one file each. stdout is data, stderr is talk."""

@@ -1,0 +1,7 @@
+"""What goes down: one small page per run and host that every wait of every rank looks at.
+
+    layout      the bytes, as native/core/control.hpp has them
+    page        making, reading and writing the page
+
+The page is written by observers (the agent, the commands) and read by ranks; nothing comes back on it.
+"""

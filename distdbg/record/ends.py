@@ -1,0 +1,118 @@
+"""How ranks ended: `ends-<host>.jsonl` in the run folder, one line per rank that is gone.
+
+A record says how far its rank came; it cannot say that the kernel killed it. Whoever saw the end
+writes it here: the launcher, who is told by the kernel, or the agent, who looks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, Self
+
+Cause = Literal["exited", "signal", "oom", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnd:
+    """One rank that is gone. Times are monotonic, of its host."""
+
+    rank: int
+    pid: int
+    host: str
+    ended_ns: int
+    wall_ns: int
+    cause: Cause
+    exit_code: int | None = None
+    """Of a process that exited; None: by a signal, or nobody knows."""
+    signal: int | None = None
+    """Also of one that was killed for memory."""
+    core_dumped: bool = False
+    user_s: float | None = None
+    system_s: float | None = None
+    max_rss_nbytes: int | None = None
+    by: Literal["launcher", "agent"] = "launcher"
+    was_asked: bool = False
+    """Whether the launcher ended it, because of another rank or because it was told to."""
+
+    @property
+    def is_failure(self) -> bool:
+        return self.cause != "exited" or self.exit_code != 0
+
+    @property
+    def how(self) -> str:
+        """'exited with code 3', 'was killed by SIGSEGV (core dumped)', 'was killed for memory ...'."""
+        core = " (core dumped)" if self.core_dumped else ""
+        if self.cause == "oom":
+            used = self.max_rss_nbytes
+            size = f"; it had used {used / 2**20:.0f} MiB" if used else ""
+            return f"was killed for memory (SIGKILL by the kernel{size})"
+        if self.signal is not None:
+            return f"was killed by {signal_name(self.signal)}{core}"
+        if self.exit_code is not None:
+            return f"exited with code {self.exit_code}"
+        return "is gone, and the system does not tell how"
+
+    @property
+    def shell_code(self) -> int:
+        """What a shell would call it: 128 + n for signals."""
+        if self.signal is not None:
+            return 128 + self.signal
+        return 1 if self.exit_code is None else self.exit_code
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """ValueError for what is none."""
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError("not an object")
+        known = {field.name for field in fields(cls)}
+        facts: dict[str, Any] = {name: value for name, value in found.items() if name in known}
+        try:
+            return cls(**facts)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+
+
+def signal_name(number: int) -> str:
+    """'SIGKILL'; 'signal 40' for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def ends_name(host: str) -> str:
+    """The file of a host in the run folder."""
+    return f"ends-{host}.jsonl"
+
+
+def write_end(folder: Path, end: RankEnd) -> None:
+    """Append one line. OSError when it cannot be."""
+    path = folder / ends_name(end.host)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, end.to_json().encode() + b"\n")  # one write: lines of two writers do not mix
+    finally:
+        os.close(fd)
+
+
+def read_ends(folder: Path) -> Iterator[RankEnd]:
+    """The ends that all hosts wrote; what is no such line is passed over."""
+    for path in sorted(folder.glob("ends-*.jsonl")):
+        try:
+            lines = path.read_bytes().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            try:
+                yield RankEnd.from_json(line)
+            except ValueError:
+                continue
