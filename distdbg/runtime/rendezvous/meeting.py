@@ -1,6 +1,6 @@
 """Decide who this rank is and where the ranks meet, from arguments, URL and environment. Pure.
 
-Three places to meet: a TCPStore at a known address, a file that all ranks can lock (FileStore), or
+Three places to meet: a TCPStore at a known address, where rank 0 or the launcher serves it, a file that all ranks can lock (FileStore), or
 a spot on this host: rank 0 opens a TCPStore on any free port and publishes the address in a private
 file. The spot needs no port to be agreed on before, so it is taken whenever all ranks are on one
 host and nobody named an address.
@@ -18,20 +18,23 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from distdbg.errors import ConfigError, UsageError
 from distdbg.runtime.rendezvous.detect import LAUNCHER_NAMES, Place, detect, read_count
 
+#: The scheme of a store that is there before the ranks are, and stays until they are gone.
+_LAUNCHER = "launcher"
 #: Derived ports lie below the range from which systems hand out ports by themselves.
 _PORTS = range(20_000, 32_000)
 
 
 @dataclass(frozen=True, slots=True)
 class AtAddress:
-    """Rank 0 listens at host:port, which every rank knows."""
+    """Rank 0, or the launcher, listens at host:port, which every rank knows."""
 
     host: str
     port: int
+    by_launcher: bool = False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"tcp://{host}:{self.port}"
+        return f"{_LAUNCHER if self.by_launcher else 'tcp'}://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,9 @@ def _where_env(
     port = environ.get("MASTER_PORT", "").strip()
     # The port that torchrun names is often taken by its own store, which speaks another protocol.
     is_port_taken = environ.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true"
-    if named_where and not (address and port):
+    # MASTER_ADDR and MASTER_PORT may be for another library in the same ranks.
+    is_for_us = named_where.startswith(f"{_LAUNCHER}://")
+    if named_where and (is_for_us or not (address and port)):
         return _where(_parse(named_where)[0], named_where)
     if address and port and not is_port_taken:
         return AtAddress(address, _read_port("MASTER_PORT", port))
@@ -238,16 +243,16 @@ def _parse(url: str) -> tuple[SplitResult, dict[str, int]]:
 
 
 def _where(parts: SplitResult, url: str) -> Where:
-    if parts.scheme == "tcp":
+    if parts.scheme in ("tcp", _LAUNCHER):
         try:
             host, port = parts.hostname, parts.port
         except ValueError:
             host, port = None, None
         if not host or port is None:
             raise UsageError(
-                f"{url!r} does not name a host and a port", hint="write tcp://n01:29500"
+                f"{url!r} does not name a host and a port", hint=f"write {parts.scheme}://n01:29500"
             )
-        return AtAddress(host, port)
+        return AtAddress(host, port, by_launcher=parts.scheme == _LAUNCHER)
     if parts.scheme in ("file", "local"):
         path = unquote(parts.path)
         if parts.netloc:

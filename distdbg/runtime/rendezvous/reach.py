@@ -54,7 +54,7 @@ def reach(meeting: Meeting, deadline_ns: int, me: Process) -> Reached:
 def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reached:
     from distdbg.runtime.store import TCPStore
 
-    is_host = meeting.rank == 0
+    is_host = meeting.rank == 0 and not where.by_launcher
     started_ns = time.monotonic_ns()
     try:
         store = TCPStore(
@@ -161,6 +161,14 @@ def _not_reached(meeting: Meeting, started_ns: int, trouble: str) -> RendezvousE
     place = meeting.place
     first_host = place.hosts[0] if place is not None and place.hosts else None
     match meeting.where:
+        case AtAddress(host=host, by_launcher=True):
+            return RendezvousError(
+                f"rank {meeting.rank} did not reach the store of its launcher at {meeting.where} "
+                f"within {waited_s:.1f} s",
+                expected=meeting.world_size,
+                details=details,
+                hint=f"does the launcher on {host} still run, and does this host reach that one",
+            )
         case AtAddress(host=host):
             details.append(f"rank 0 is expected on host {first_host or host}")
         case _:

@@ -191,3 +191,9 @@ def test_a_url_that_says_nothing_is_refused(url: str, message: str) -> None:
 def test_a_url_without_rank_and_size_asks_for_both() -> None:
     with pytest.raises(UsageError, match="needs rank and world_size"):
         plan({}, "tcp://n01:29500")
+
+
+def test_the_store_of_a_launcher_is_preferred_to_the_address_for_other_libraries() -> None:
+    environ = PLAIN | {"DISTDBG_STORE": "launcher://n01:41000"}
+    assert plan(environ).where == AtAddress("n01", 41000, by_launcher=True)
+    assert str(plan(environ).where) == "launcher://n01:41000"
