@@ -1,9 +1,9 @@
 """Decide who this rank is and where the ranks meet, from arguments, URL and environment. Pure.
 
-Three places to meet: a TCPStore at a known address, where rank 0 or the launcher serves it, a file that all ranks can lock (FileStore), or
-a spot on this host: rank 0 opens a TCPStore on any free port and publishes the address in a private
-file. The spot needs no port to be agreed on before, so it is taken whenever all ranks are on one
-host and nobody named an address.
+Three places to meet: a TCPStore at a known address, where rank 0 or the launcher serves it, a file that
+all ranks can lock (FileStore), or a spot on this host: rank 0 opens a TCPStore on any free port and
+publishes the address in a private file. The spot needs no port to be agreed on before, so it is taken
+whenever all ranks are on one host and nobody named an address.
 """
 
 from __future__ import annotations
