@@ -1,4 +1,9 @@
-"""Starting ranks: as processes (`spawn`) or as threads (`threads`).
+"""Starting ranks: by a launcher (`run`), as processes (`spawn`) or as threads (`threads`).
+
+    start           a command line to a running job
+    flags           the flags of `distdbg run`;  options: what they come to
+    std endpoint nproc numa   values of single flags;  machine: what they ask of the host
+    environment     what one rank is started with;  run_path: for --run-path
 
     spawn           torch.multiprocessing's spawn and start_processes
     child           what a spawned process executes; failures: how its end is reported

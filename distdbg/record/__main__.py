@@ -22,11 +22,11 @@ from distdbg.record.text import printable, render
 from distdbg.record.whereabouts import Clock, read_boot_id
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str], *, prog: str = "python -m distdbg.record") -> int:
     """Print; exit code 7 when any of the files cannot be read."""
     parser = argparse.ArgumentParser(
-        prog="python -m distdbg.record",
-        description=__doc__,
+        prog=prog,
+        description=(__doc__ or "").replace("python -m distdbg.record", prog),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("path", nargs="?", type=Path, metavar="PATH")

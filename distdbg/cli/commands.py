@@ -1,0 +1,34 @@
+"""The table of commands. A command's module has `main(argv) -> int` and is imported when it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One word after `distdbg`."""
+
+    name: str
+    about: str
+    module: str
+    arguments: str = ""
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        "run",
+        "start, watch, restart and clean up the ranks of a job",
+        "distdbg.cli.run",
+        "[flags] SCRIPT [ARGUMENTS]",
+    ),
+    Command("ps", "the jobs that run, and what each of their ranks does", "distdbg.cli.ps"),
+    Command("stacks", "where each rank of a running job is, by its stacks", "distdbg.cli.stacks"),
+    Command("stop", "end a running job", "distdbg.cli.stop"),
+    Command(
+        "record",
+        "print what the ranks of a run have recorded",
+        "distdbg.cli.record",
+        "[PATH] [--ops N] [--json]",
+    ),
+)

@@ -1,0 +1,61 @@
+"""`distdbg COMMAND`: looks the command up in the table and runs it.
+
+--help and --version need the table alone, so they import nothing else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from distdbg import __version__
+from distdbg.cli.commands import COMMANDS
+from distdbg.command import run_command
+from distdbg.errors import UsageError
+
+_MODULES = {command.name: command.module for command in COMMANDS}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line, without the program's name; return the exit code."""
+    given = sys.argv[1:] if argv is None else list(argv)
+    return run_command(lambda: _dispatch(given))
+
+
+def help_text() -> str:
+    """Return what --help prints."""
+    width = max(len(name) for name in _MODULES)
+    lines = [
+        "usage: distdbg COMMAND [...]",
+        "",
+        "Runs distributed programs, and says what is wrong with them.",
+        "",
+        "commands:",
+        *(f"  {command.name:{width}}  {command.about}" for command in COMMANDS),
+        "",
+        "distdbg COMMAND --help tells more; distdbg --version prints the version.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv:
+        sys.stderr.write(help_text())
+        return UsageError.exit_code
+    name, *rest = argv
+    if name in ("-h", "--help", "help"):
+        sys.stdout.write(help_text())
+        return 0
+    if name in ("-V", "--version"):
+        sys.stdout.write(f"distdbg {__version__}\n")
+        return 0
+    if name not in _MODULES:
+        near = difflib.get_close_matches(name, _MODULES, 1)
+        raise UsageError(
+            f"distdbg: unknown command {name!r}",
+            hint=f"did you mean {near[0]}?" if near else f"there are {', '.join(_MODULES)}",
+        )
+    code: int = import_module(_MODULES[name]).main(rest)
+    return code

@@ -1,0 +1,49 @@
+"""How a command of distdbg ends: errors become text on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+from distdbg.errors import DistError, InternalError
+
+#: 128 + the number of SIGINT, as a shell says it.
+_INTERRUPTED = 130
+
+
+def run_command(command: Callable[[], int]) -> int:
+    """Return what `command` returns, or the exit code of the error that it raises."""
+    try:
+        try:
+            code = command()
+        except SystemExit as left:  # argparse leaves so after --help
+            code = _code_of(left)
+        sys.stdout.flush()
+    except DistError as error:
+        _say(f"{type(error).__name__}: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; Python must not complain at its end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception:  # noqa: BLE001 - the last one who can say anything
+        _say(f"{traceback.format_exc()}this is a bug of distdbg; the lines above say where")
+        return InternalError.exit_code
+    return code
+
+
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError):  # nobody may be listening
+        sys.stderr.write(text + "\n")
+
+
+def _code_of(left: SystemExit) -> int:
+    if left.code is None or isinstance(left.code, int):
+        return left.code or 0
+    _say(str(left.code))
+    return 1

@@ -1,0 +1,426 @@
+"""What the flags of `distdbg run` come to: checked, with numbers for words, and torchrun's rules applied.
+
+Pure: environment and host are arguments. Rules that are torchrun's:
+
+    --standalone                       c10d on a free port of this host; other --rdzv flags are ignored
+    static, one host, no endpoint      the same, so that two jobs on one host do not collide
+    static, several hosts              --rdzv-endpoint, else --master-addr:--master-port (29500)
+    c10d                               --rdzv-endpoint, its port 29400; --node-rank is ignored
+    other backends                     whatever is registered under that name is asked, later
+
+With one host, a port that is named is for the ranks: their launcher needs nobody to know its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import math
+import signal
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distdbg import config
+from distdbg.errors import UsageError
+from distdbg.launch.endpoint import parse_endpoint
+from distdbg.launch.nproc import count_ranks
+from distdbg.launch.numa import NumaBinding
+from distdbg.launch.std import Std, parse_std
+
+STATIC = "static"
+C10D = "c10d"
+_STATIC_PORT = 29500
+_C10D_PORT = 29400
+_LOCAL = "localhost"
+_EVENT_HANDLERS = ("null", "console")
+_SHUTDOWN_TIMEOUT_S = 30
+
+
+class ScriptForm(enum.Enum):
+    """What the script is."""
+
+    PYTHON = "a file that Python runs"
+    MODULE = "a module, as for python -m"
+    PROGRAM = "a program, run as it is"
+    RUN_PATH = "a file for runpy.run_path"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What has to be known about the host."""
+
+    cpus: int
+    """How many may be used here."""
+    gpus: int
+    """How many are visible."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """One `distdbg run`."""
+
+    script: str
+    script_args: tuple[str, ...] = ()
+    form: ScriptForm = ScriptForm.PYTHON
+    passes_local_rank: bool = False
+    """Whether each script gets --local-rank=N, as torch.distributed.launch does."""
+
+    min_nodes: int = 1
+    max_nodes: int = 1
+    nproc: int = 1
+    role: str = "default"
+
+    rdzv_backend: str = C10D
+    rdzv_endpoint: str = f"{_LOCAL}:0"
+    """As given; what it means is up to the backend."""
+    rdzv_host: str = _LOCAL
+    rdzv_port: int = 0
+    """The endpoint of static and c10d, read; port 0: any free one."""
+    rdzv_id: str = "none"
+    rdzv_conf: Mapping[str, str] = field(default_factory=dict)
+    standalone: bool = True
+    """This launcher is alone, and nobody can join it."""
+    node_rank: int = 0
+    local_addr: str | None = None
+    master_addr: str | None = None
+    """What the ranks get as MASTER_ADDR; None: the address of the host of rank 0."""
+    master_port: int | None = None
+    """What the ranks get as MASTER_PORT; None: a free port on the host of rank 0."""
+
+    max_restarts: int = 0
+    monitor_interval_s: float = 0.1
+    shutdown_timeout_s: int = _SHUTDOWN_TIMEOUT_S
+    signals_to_handle: tuple[signal.Signals, ...] = (
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+    )
+    start_method: str = "spawn"
+    event_log_handler: str = "null"
+
+    log_dir: Path | None = None
+    logs_specs: str | None = None
+    redirects: tuple[Std, ...] = (Std.NONE,)
+    """By local rank."""
+    tee: tuple[Std, ...] = (Std.NONE,)
+    """By local rank; what is teed is redirected as well."""
+    local_ranks_filter: frozenset[int] | None = None
+    """Whose output is shown; None: all."""
+    duplicate_stdout_filters: tuple[str, ...] = ()
+    duplicate_stderr_filters: tuple[str, ...] = ()
+    log_line_prefix_template: str | None = None
+    """TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE: ${role_name}, ${local_rank}, ${rank}."""
+
+    numa_binding: NumaBinding | None = None
+    virtual_local_rank: bool = False
+
+    run_dir: Path | None = None
+    agent: bool = True
+    agent_listen: tuple[str, int] | None = None
+
+    notes: tuple[str, ...] = ()
+    """Lines for stderr: what was decided or ignored without being asked."""
+
+
+def read_options(
+    flags: argparse.Namespace, environ: Mapping[str, str], machine: Machine
+) -> RunOptions:
+    """Check what `flags.parse` returned; UsageError names the first flag that does not fit."""
+    min_nodes, max_nodes = _read_nnodes(flags.nnodes)
+    nproc = count_ranks(flags.nproc_per_node, cpus=machine.cpus, gpus=machine.gpus)
+    meeting = _read_meeting(flags, min_nodes, max_nodes)
+    return RunOptions(
+        script=flags.training_script,
+        script_args=tuple(flags.training_script_args),
+        form=_read_form(flags),
+        passes_local_rank=not flags.use_env,
+        min_nodes=min_nodes,
+        max_nodes=1 if meeting.standalone else max_nodes,
+        nproc=nproc,
+        role=flags.role,
+        rdzv_backend=meeting.backend,
+        rdzv_endpoint=meeting.endpoint,
+        rdzv_host=meeting.host,
+        rdzv_port=meeting.port,
+        rdzv_id=meeting.id,
+        rdzv_conf=_read_conf(flags.rdzv_conf),
+        standalone=meeting.standalone,
+        node_rank=flags.node_rank if meeting.backend == STATIC else 0,
+        local_addr=flags.local_addr,
+        master_addr=meeting.master_addr,
+        master_port=meeting.master_port,
+        max_restarts=_at_least("--max-restarts", flags.max_restarts, 0),
+        monitor_interval_s=_read_interval(flags.monitor_interval),
+        shutdown_timeout_s=_read_shutdown_timeout(flags.shutdown_timeout, environ),
+        signals_to_handle=_read_signals(flags.signals_to_handle),
+        start_method=flags.start_method,
+        event_log_handler=_one_of("--event-log-handler", flags.event_log_handler, _EVENT_HANDLERS),
+        log_dir=None if flags.log_dir is None else Path(flags.log_dir),
+        logs_specs=_read_logs_specs(flags.logs_specs),
+        redirects=parse_std("--redirects", flags.redirects, nproc),
+        tee=parse_std("--tee", flags.tee, nproc),
+        local_ranks_filter=_read_filter(flags.local_ranks_filter),
+        duplicate_stdout_filters=tuple(flags.duplicate_stdout_filters),
+        duplicate_stderr_filters=tuple(flags.duplicate_stderr_filters),
+        log_line_prefix_template=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or None,
+        numa_binding=None if flags.numa_binding is None else NumaBinding(flags.numa_binding),
+        virtual_local_rank=_read_virtual(flags.virtual_local_rank, environ, nproc),
+        run_dir=None if flags.run_dir is None else Path(flags.run_dir),
+        agent=not flags.no_agent and bool(config.read_setting("DISTDBG_AGENT", environ)),
+        agent_listen=_read_listen(flags.agent_listen),
+        notes=(*meeting.notes, *_omp_notes(environ, nproc)),
+    )
+
+
+# --------------------------------------------------------------------------------------- meeting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meeting:
+    backend: str
+    endpoint: str
+    host: str = ""
+    port: int = 0
+    id: str
+    standalone: bool = False
+    master_addr: str | None = None
+    master_port: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def _read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> _Meeting:
+    backend, endpoint = flags.rdzv_backend.strip(), flags.rdzv_endpoint.strip()
+    if flags.standalone:
+        if min_nodes > 1:
+            raise UsageError(
+                f"--standalone is for one host, but --nnodes={flags.nnodes} wants at least "
+                f"{min_nodes}",
+                hint="leave out --standalone, and say with --rdzv-endpoint where the hosts meet",
+            )
+        return _stand_alone(str(uuid.uuid4()))
+    if not backend:
+        raise UsageError(
+            "--rdzv-backend='' is not valid; expected static, c10d or a registered one"
+        )
+    if backend != STATIC:
+        return _meet_elsewhere(flags, backend, endpoint)
+    if min_nodes != max_nodes:
+        raise UsageError(
+            f"--nnodes={flags.nnodes} may change, but --rdzv-backend=static has a fixed set of hosts",
+            hint="use --rdzv-backend=c10d, or give one number",
+        )
+    if not 0 <= flags.node_rank < max_nodes:
+        raise UsageError(
+            f"--node-rank={flags.node_rank} is not one of the {max_nodes} hosts of "
+            f"--nnodes={flags.nnodes}; expected 0 to {max_nodes - 1}"
+        )
+    if flags.master_port is not None and not 0 <= flags.master_port <= 65535:
+        raise UsageError(f"--master-port={flags.master_port}: expected a number from 0 to 65535")
+    if endpoint:
+        host, port = parse_endpoint("--rdzv-endpoint", endpoint)
+        if port is None:
+            raise UsageError(
+                f"--rdzv-endpoint={endpoint!r} has no port, and static needs one",
+                hint="HOST:PORT, the same on all hosts",
+            )
+    else:
+        host = parse_endpoint("--master-addr", flags.master_addr)[0]
+        port = flags.master_port
+    if max_nodes == 1:
+        if port is None:
+            return _stand_alone(str(uuid.uuid4()))
+        # Nobody else has to find this launcher, so the port is left to the ranks.
+        return _stand_alone(flags.rdzv_id, host, port)
+    port = port or _STATIC_PORT
+    return _Meeting(
+        backend=STATIC,
+        endpoint=endpoint or _join(host, port),
+        host=host,
+        port=port,
+        id=flags.rdzv_id,
+        master_addr=host,
+    )
+
+
+def _stand_alone(name: str, host: str | None = None, port: int | None = None) -> _Meeting:
+    return _Meeting(
+        backend=C10D,
+        endpoint=f"{_LOCAL}:0",
+        host=_LOCAL,
+        id=name,
+        standalone=True,
+        master_addr=host,
+        master_port=port or None,
+    )
+
+
+def _meet_elsewhere(flags: argparse.Namespace, backend: str, endpoint: str) -> _Meeting:
+    host, port = _LOCAL, _C10D_PORT
+    if backend == C10D and endpoint:
+        host, given = parse_endpoint("--rdzv-endpoint", endpoint, _C10D_PORT)
+        port = _C10D_PORT if given is None else given
+    notes = []
+    if flags.node_rank != 0:
+        notes.append(
+            f"--node-rank={flags.node_rank} is ignored: only --rdzv-backend=static uses it"
+        )
+    if flags.master_port is not None or flags.master_addr != "127.0.0.1":
+        notes.append(
+            "--master-addr and --master-port are ignored: only --rdzv-backend=static uses them"
+        )
+    return _Meeting(
+        backend=backend,
+        endpoint=endpoint or (_join(host, port) if backend == C10D else ""),
+        host=host,
+        port=port,
+        id=flags.rdzv_id,
+        notes=tuple(notes),
+    )
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# --------------------------------------------------------------------------------- single values
+
+
+def _read_nnodes(text: str) -> tuple[int, int]:
+    parts = text.split(":")
+    try:
+        numbers = [int(part) for part in parts]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise UsageError(f"--nnodes={text!r} is not valid; expected a number or MIN:MAX")
+    low, high = numbers[0], numbers[-1]
+    if low < 1:
+        raise UsageError(f"--nnodes={text}: at least one host is needed")
+    if low > high:
+        raise UsageError(f"--nnodes={text}: the least, {low}, is more than the most, {high}")
+    return low, high
+
+
+def _read_form(flags: argparse.Namespace) -> ScriptForm:
+    if flags.run_path:
+        return ScriptForm.RUN_PATH
+    if flags.no_python and flags.module:
+        raise UsageError(
+            "--no-python and --module exclude each other: a module is run by Python",
+            hint="leave one of them out",
+        )
+    if flags.no_python:
+        if not flags.use_env:
+            raise UsageError(
+                "--no-python needs --use-env as well: a program gets no --local-rank",
+                hint="add --use-env, or use `distdbg run`",
+            )
+        return ScriptForm.PROGRAM
+    return ScriptForm.MODULE if flags.module else ScriptForm.PYTHON
+
+
+def _read_conf(text: str) -> dict[str, str]:
+    conf = {}
+    for item in filter(None, text.strip().split(",")):
+        key, _, value = (part.strip() for part in item.partition("="))
+        if not key or not value:
+            raise UsageError(
+                f"--rdzv-conf={text!r}: {item!r} is not valid; expected KEY=VALUE,KEY=VALUE"
+            )
+        conf[key] = value
+    return conf
+
+
+def _at_least(flag: str, number: int, least: int) -> int:
+    if number < least:
+        raise UsageError(f"{flag}={number} is less than {least}")
+    return number
+
+
+def _one_of(flag: str, text: str, choices: tuple[str, ...]) -> str:
+    if text not in choices:
+        raise UsageError(f"{flag}={text!r} is unknown; expected one of {', '.join(choices)}")
+    return text
+
+
+def _read_interval(interval_s: float) -> float:
+    if not (math.isfinite(interval_s) and interval_s > 0):
+        raise UsageError(f"--monitor-interval={interval_s}: expected seconds, more than 0")
+    return interval_s
+
+
+def _read_shutdown_timeout(given: int | None, environ: Mapping[str, str]) -> int:
+    if given is not None:
+        return _at_least("--shutdown-timeout", given, 0)
+    name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+    text = environ.get(name, "").strip()
+    if not text:
+        return _SHUTDOWN_TIMEOUT_S
+    if not text.isdecimal():
+        raise UsageError(f"the variable {name}={text!r} is not valid; expected seconds")
+    return int(text)
+
+
+def _read_signals(text: str) -> tuple[signal.Signals, ...]:
+    found = []
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            found.append(signal.Signals[name.upper()])
+        except KeyError:
+            raise UsageError(
+                f"--signals-to-handle={text!r}: {name!r} is no signal; expected names as SIGUSR1"
+            ) from None
+        if found[-1] in (signal.SIGKILL, signal.SIGSTOP):
+            raise UsageError(f"--signals-to-handle={text!r}: nothing can handle {name.upper()}")
+    return tuple(dict.fromkeys(found))
+
+
+def _read_logs_specs(name: str | None) -> str | None:
+    if name not in (None, "default"):
+        raise UsageError(
+            f"--logs-specs={name!r} is unknown; only default is here",
+            details=[
+                "classes in the group torchrun.logs_specs are made for torchrun's own launcher"
+            ],
+            hint="--log-dir, --redirects, --tee and --local-ranks-filter say where output goes",
+        )
+    return name
+
+
+def _read_filter(text: str) -> frozenset[int] | None:
+    if not text.strip():
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(f"--local-ranks-filter={text!r} is not valid; expected local ranks: 0,1,2")
+    return frozenset(map(int, parts))
+
+
+def _read_virtual(is_wanted: bool, environ: Mapping[str, str], nproc: int) -> bool:
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if is_wanted and visible is not None and len(visible.split(",")) < nproc:
+        raise UsageError(
+            f"--virtual-local-rank: {nproc} ranks want a GPU each, but "
+            f"CUDA_VISIBLE_DEVICES={visible} has {len(visible.split(','))}"
+        )
+    return is_wanted
+
+
+def _read_listen(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    host, port = parse_endpoint("--agent-listen", text)
+    if port is None:
+        raise UsageError(f"--agent-listen={text!r} has no port; expected HOST:PORT")
+    return host, port
+
+
+def _omp_notes(environ: Mapping[str, str], nproc: int) -> tuple[str, ...]:
+    if nproc == 1 or "OMP_NUM_THREADS" in environ:
+        return ()
+    return (
+        "OMP_NUM_THREADS is 1 in each rank, so that they do not crowd each other out; set it for more",
+    )
