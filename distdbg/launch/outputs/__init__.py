@@ -1,0 +1,12 @@
+"""What ranks print: into files, onto the console, or both; never mixed within a line.
+
+    choices     which stream of which rank goes where, and what its lines begin with. Pure
+    lines       bytes of one stream to whole lines. Pure
+    folders     the log folders on disk
+    sinks       where lines go: the console, a file of selected lines
+    tail        follows one log file into one sink
+    outputs     all of it for one launcher, with its thread
+
+A stream that is teed is written by its rank to a file, and read there. So a console that nobody reads
+never makes a rank wait, and what a rank printed before it died is there however it died.
+"""

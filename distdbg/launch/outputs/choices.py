@@ -1,0 +1,65 @@
+"""Which stream of which rank goes where, and what its lines begin with. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from string import Template
+
+from distdbg.launch.std import Std
+
+
+class Place(StrEnum):
+    """Where a rank writes one of its streams."""
+
+    INHERITED = "inherited"
+    """Straight to the launcher's own."""
+    FILE = "file"
+    NOWHERE = "nowhere"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputChoices:
+    """What the command line says about outputs. Tuples go by local rank; beyond their end: NONE."""
+
+    redirects: tuple[Std, ...] = ()
+    tee: tuple[Std, ...] = ()
+    local_ranks: frozenset[int] = field(default_factory=frozenset)
+    """The only ones that reach the console; empty: all."""
+    stdout_filters: tuple[str, ...] = ()
+    """Teed lines that contain one of them go into a file of their own as well."""
+    stderr_filters: tuple[str, ...] = ()
+    role: str = "default"
+    prefix_template: str | None = None
+    """With ${role_name}, ${local_rank}, ${rank}; other names stay as they are."""
+
+    def place(self, local_rank: int, stream: Std) -> Place:
+        """Where that rank writes that stream."""
+        if stream & (_of(self.redirects, local_rank) | _of(self.tee, local_rank)):
+            return Place.FILE
+        if self.is_shown(local_rank):
+            return Place.INHERITED
+        # What it says on stderr is wanted when it fails, although nobody wants to watch it.
+        return Place.FILE if stream is Std.ERR else Place.NOWHERE
+
+    def is_teed(self, local_rank: int, stream: Std) -> bool:
+        """Whether that stream goes to the console line by line."""
+        return bool(stream & _of(self.tee, local_rank)) and self.is_shown(local_rank)
+
+    def is_shown(self, local_rank: int) -> bool:
+        return not self.local_ranks or local_rank in self.local_ranks
+
+    def filters(self, stream: Std) -> tuple[str, ...]:
+        return self.stdout_filters if stream is Std.OUT else self.stderr_filters
+
+    def prefix(self, local_rank: int, rank: int) -> str:
+        """What each teed line begins with: '[default0]:'."""
+        if not self.prefix_template:
+            return f"[{self.role}{local_rank}]:"
+        return Template(self.prefix_template).safe_substitute(
+            role_name=self.role, local_rank=local_rank, rank=rank
+        )
+
+
+def _of(choice: tuple[Std, ...], local_rank: int) -> Std:
+    return choice[local_rank] if local_rank < len(choice) else Std.NONE

@@ -1,0 +1,65 @@
+"""The log folders: <logs>/attempt_0/<local rank>/{stdout.log,stderr.log,error.json}.
+
+With --log-dir, <logs> is a new folder below it, named after the rendezvous id, as torchrun does it;
+without, it is the run folder's own. /dev/null as --log-dir: no files at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from distdbg.errors import ConfigError
+from distdbg.launch.std import Std
+from distdbg.record.folders import LOGS, attempt_folder, attempts
+
+LOG_NAMES: Final[Mapping[Std, str]] = {Std.OUT: "stdout.log", Std.ERR: "stderr.log"}
+FILTERED_NAMES: Final[Mapping[Std, str]] = {
+    Std.OUT: "filtered_stdout.log",
+    Std.ERR: "filtered_stderr.log",
+}
+ERROR_NAME: Final = "error.json"
+
+
+def make_logs_folder(
+    run_folder: Path, *, log_dir: str | None = None, run_id: str = "none", host: str = ""
+) -> Path | None:
+    """Make the folder for the logs of one launcher; None: nothing is to be kept.
+
+    `host` is given where launchers share the run folder, so that their local ranks do not meet.
+    """
+    if log_dir == os.devnull:
+        return None
+    try:
+        if log_dir:
+            os.makedirs(log_dir, exist_ok=True)
+            name = re.sub(r"[^A-Za-z0-9._-]", "-", run_id)
+            return Path(tempfile.mkdtemp(prefix=f"{name}_", dir=log_dir)).absolute()
+        folder = run_folder / LOGS / host if host else run_folder / LOGS
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in attempts(folder):  # of a former run in the same folder
+            if old != folder:
+                shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        place = log_dir or str(run_folder / LOGS)
+        raise ConfigError(
+            f"no folder for logs can be made in {place}: {error.strerror}",
+            hint="choose another one with --log-dir",
+        ) from error
+    return folder
+
+
+def make_rank_folder(logs: Path, attempt: int, local_rank: int) -> Path:
+    """Make the folder of one rank in one attempt; OSError when it cannot be."""
+    folder = rank_folder(logs, attempt, local_rank)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def rank_folder(logs: Path, attempt: int, local_rank: int) -> Path:
+    return attempt_folder(logs, attempt) / str(local_rank)

@@ -1,0 +1,256 @@
+"""What the ranks of one launcher print: opens it for them, and shows it line by line.
+
+    outputs = Outputs(choices, logs)
+    outputs.start()
+    out, err = outputs.open(local_rank, rank, attempt)      for each rank; hand them over, then close
+    ...
+    outputs.drain(deadline_ns)                              the ranks have ended
+    outputs.close()
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from distdbg.errors import ConfigError
+from distdbg.launch.outputs.choices import OutputChoices, Place
+from distdbg.launch.outputs.folders import (
+    ERROR_NAME,
+    FILTERED_NAMES,
+    LOG_NAMES,
+    make_rank_folder,
+    rank_folder,
+)
+from distdbg.launch.outputs.lines import Lines
+from distdbg.launch.outputs.sinks import Console, LineFile, Sink
+from distdbg.launch.outputs.tail import Tail
+from distdbg.launch.std import Std
+from distdbg.record.folders import attempt_folder
+
+_log = logging.getLogger("distdbg.launch")
+
+#: How often files are looked at while nobody prints.
+_IDLE_S = 0.1
+_BUSY_S = 0.005
+#: How long one look waits for a console that is full.
+_FULL_MS = 20
+_DISK_S = 1.0
+
+
+class Outputs:
+    """Files, tails and the thread that moves them. All methods may be called from any thread."""
+
+    def __init__(
+        self, choices: OutputChoices, logs: Path | None, *, stdout_fd: int = 1, stderr_fd: int = 2
+    ) -> None:
+        """`logs` is what `make_logs_folder` made; None: nothing is kept in files."""
+        self._choices = choices
+        self._logs = logs
+        self._consoles: dict[Std, Sink] = {
+            Std.OUT: Console(stdout_fd),
+            Std.ERR: Console(stderr_fd),
+        }
+        self._line_files: dict[tuple[int, Std], LineFile] = {}
+        #: Protects the tails, the line files and the positions in all of them.
+        self._lock = threading.Lock()
+        self._tails: list[Tail] = []
+        self._wake = threading.Event()
+        self._is_closing = False
+        self._is_trouble_said = False
+        self._disk_due_ns = 0
+        self._thread: threading.Thread | None = None
+        self._is_started = False
+
+    # ------------------------------------------------------------------------------- for the ranks
+
+    def open(self, local_rank: int, rank: int, attempt: int) -> tuple[int | None, int | None]:
+        """Return descriptors for a rank's stdout and stderr; None: it inherits the launcher's.
+
+        The caller closes them when the rank has them. ConfigError when a file cannot be made.
+        """
+        fds: list[int | None] = []
+        try:
+            if self._logs is not None:
+                make_rank_folder(self._logs, attempt, local_rank)
+            for stream in (Std.OUT, Std.ERR):
+                fds.append(self._open(stream, local_rank, rank, attempt))
+        except OSError as error:
+            for fd in fds:
+                if fd is not None:
+                    os.close(fd)
+            raise ConfigError(
+                f"the outputs of local rank {local_rank} cannot be kept in {error.filename}: "
+                f"{error.strerror}",
+                hint="choose another folder with --log-dir",
+            ) from error
+        return fds[0], fds[1]
+
+    def error_file(self, local_rank: int, attempt: int) -> Path | None:
+        """Where that rank says what ended it; None: nothing is kept."""
+        if self._logs is None:
+            return None
+        return rank_folder(self._logs, attempt, local_rank) / ERROR_NAME
+
+    def log_file(self, local_rank: int, attempt: int, stream: Std) -> Path | None:
+        """Where that rank's stream is kept; None: it is not."""
+        if self._logs is None or self._choices.place(local_rank, stream) is not Place.FILE:
+            return None
+        return rank_folder(self._logs, attempt, local_rank) / LOG_NAMES[stream]
+
+    def _open(self, stream: Std, local_rank: int, rank: int, attempt: int) -> int | None:
+        place = self._choices.place(local_rank, stream)
+        if place is Place.INHERITED:
+            return None
+        path = self.log_file(local_rank, attempt, stream)
+        if place is Place.NOWHERE or path is None:
+            return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        # Appending, so that children of the rank do not write over each other's lines.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o600)
+        try:
+            if self._choices.is_teed(local_rank, stream):
+                self._follow(path, stream, self._choices.prefix(local_rank, rank), attempt)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _follow(self, path: Path, stream: Std, prefix: str, attempt: int) -> None:
+        start = prefix.encode(errors="surrogateescape")
+        needles = [text.encode(errors="surrogateescape") for text in self._choices.filters(stream)]
+        read_only = os.O_RDONLY | os.O_CLOEXEC
+        with self._lock:
+            tails = [Tail(os.open(path, read_only), Lines(start), self._consoles[stream])]
+            self._tails += tails
+            if needles:
+                sink = self._line_file(attempt, stream)
+                self._tails.append(Tail(os.open(path, read_only), Lines(start, needles), sink))
+        self._run_thread()
+
+    def _line_file(self, attempt: int, stream: Std) -> LineFile:
+        assert self._logs is not None  # without files nothing is followed
+        key = (attempt, stream)
+        if key not in self._line_files:
+            path = attempt_folder(self._logs, attempt) / FILTERED_NAMES[stream]
+            self._line_files[key] = LineFile(path, self._on_trouble)
+        return self._line_files[key]
+
+    # ------------------------------------------------------------------------------- for the launcher
+
+    def start(self) -> None:
+        """Begin to show what is printed; a thread runs only while something is teed."""
+        self._is_started = True
+        self._run_thread()
+
+    def drain(self, deadline_ns: int) -> bool:
+        """Show all that ranks which have ended printed, also a last line without an end.
+
+        Whether all of it went out by the deadline (monotonic); a console that nobody reads may refuse.
+        What was opened before is not followed any further.
+        """
+        is_late = False
+        is_finished = False
+        while True:
+            left_s = (deadline_ns - time.monotonic_ns()) / 1e9
+            if not self._lock.acquire(timeout=max(left_s, 0.1)):
+                return False  # the thread is held by a console
+            try:
+                is_late = left_s <= 0
+                moved = not is_finished and self._step()
+                is_out = all([sink.flush(0) for sink in self._sinks()])
+                if not is_finished and (is_late or (is_out and not moved)):
+                    self._finish(is_late=is_late)
+                    is_finished = True
+                    is_out = all([sink.flush(0) for sink in self._sinks()])
+                if is_finished and (is_out or is_late):
+                    return is_out and not is_late
+            finally:
+                self._lock.release()
+            if not moved:
+                time.sleep(_BUSY_S)
+
+    def close(self) -> None:
+        """End the thread, which may be held by a console for a moment. Idempotent."""
+        self._is_closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+            self._thread = None
+        if self._lock.acquire(timeout=1.0):
+            try:
+                for tail in self._tails:
+                    tail.close()
+                self._tails.clear()
+                self._close_line_files()
+                for console in self._consoles.values():
+                    console.close()
+            finally:
+                self._lock.release()
+
+    # ------------------------------------------------------------------------------- moving lines
+
+    def _run_thread(self) -> None:
+        if self._is_started and self._tails and self._thread is None and not self._is_closing:
+            # A daemon: a console that blocks for good must not keep the launcher.
+            self._thread = threading.Thread(target=self._loop, name="distdbg-outputs", daemon=True)
+            self._thread.start()
+
+    def _loop(self) -> None:
+        while not self._is_closing:
+            with self._lock:
+                moved = self._step()
+            self._watch_disk()
+            if not moved:
+                self._wake.wait(_IDLE_S)
+
+    def _step(self) -> bool:
+        """One chunk of each stream whose sink has room; whether anything moved."""
+        room = {id(sink): sink.flush(0) for sink in self._sinks()}
+        moved = False
+        for tail in self._tails:
+            if room[id(tail.sink)] and tail.step():
+                moved = True
+                room[id(tail.sink)] = tail.sink.flush(_FULL_MS)
+        return moved
+
+    def _sinks(self) -> list[Sink]:
+        return [*self._consoles.values(), *self._line_files.values()]
+
+    def _finish(self, *, is_late: bool) -> None:
+        for tail in self._tails:
+            if isinstance(tail.sink, LineFile):
+                while tail.step():  # the console may be behind; this file need not be
+                    pass
+            if not is_late or isinstance(tail.sink, LineFile):
+                tail.finish()
+            tail.close()
+        self._tails.clear()
+        self._close_line_files()
+
+    def _close_line_files(self) -> None:
+        for file in self._line_files.values():
+            file.close()
+        self._line_files.clear()
+
+    def _watch_disk(self) -> None:
+        """Ranks get an error of their own when the disk is full; this says what it means, once."""
+        now_ns = time.monotonic_ns()
+        if self._logs is None or self._is_trouble_said or now_ns < self._disk_due_ns:
+            return
+        self._disk_due_ns = now_ns + int(_DISK_S * 1e9)
+        with suppress(OSError):
+            about = os.statvfs(self._logs)
+            if about.f_blocks and not about.f_bfree:
+                self._on_trouble(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._logs)))
+
+    def _on_trouble(self, error: OSError) -> None:
+        if not self._is_trouble_said:
+            self._is_trouble_said = True
+            where = error.filename or self._logs
+            _log.warning("%s: %s; what ranks print may be lost", where, error.strerror)
