@@ -1,4 +1,9 @@
 """How the launchers of a job find each other: who takes part, in which order, and when to start anew.
 
 round       what a rendezvous comes to, and what every kind of it can do
+registry    `make_rendezvous`: which kind --rdzv-backend means, and kinds that users bring
+settings    what --rdzv-conf says; endpoints
+solo        one launcher alone
+static      so many launchers, each told its place
+c10d        launchers that come and go
 """

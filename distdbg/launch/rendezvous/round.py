@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from distdbg.errors import RendezvousError
+
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
+
+
+class RendezvousInterrupted(RendezvousError):
+    """This launcher was told to leave while it waited for the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +34,17 @@ class Round:
     """One agreement; a restart, a launcher that came or left makes the next."""
 
     number: int
-    """From 0."""
+    """From 0, the same on all launchers, also on those that came later."""
     node_rank: int
     """This launcher's place in `nodes`; ranks are numbered node by node."""
     nodes: tuple[NodeFacts, ...]
     store: Store
-    """Shared by the launchers; the keys below are the round's own."""
+    """Shared by the launchers, for keys of this round alone."""
     store_host: str
     """Where ranks of all hosts reach the server of that store."""
     store_port: int
+    prefix: str
+    """What the keys of this round begin with in that server; ranks put theirs below it."""
 
     @property
     def world_size(self) -> int:
@@ -48,33 +56,58 @@ class Round:
         return sum(node.nproc for node in self.nodes[: self.node_rank])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """Why there is no further round, for any launcher."""
+
+    reason: str
+    is_well: bool
+    """Whether the ranks of all launchers had ended well."""
+
+
 class Rendezvous(Protocol):
-    """One kind of rendezvous, with its server, connection and keep-alive thread."""
+    """One kind of rendezvous, with its server, connection and keep-alive thread.
 
-    def next_round(self, facts: NodeFacts, deadline_ns: int) -> Round:
-        """Join and wait until the next round is complete.
+    Only `next_round` and `shutdown` may wait. The others say what the keep-alive has found last, so
+    a loop may ask them as often as it likes; they raise RendezvousError once the store is gone,
+    unless the job was closed before.
+    """
 
-        RendezvousError when it is not by the deadline, says who is missing; ClosedError when the job
-        is over for all; also when `interrupt` was called.
+    def next_round(self, facts: NodeFacts, deadline_ns: int | None = None) -> Round:
+        """Join, or come back after a round, and wait until the next one is complete.
+
+        Without a deadline, join_timeout of --rdzv-conf is the limit. RendezvousError when it is not
+        complete by then, says who is there; RendezvousClosedError when the job is over for all;
+        RendezvousInterrupted after `interrupt`.
         """
         ...
 
+    def interrupt(self) -> None:
+        """Have a `next_round` that waits raise soon; may be called by a signal handler."""
+        ...
+
     def waiting_count(self) -> int:
-        """How many launchers wait to join; above 0, all should start anew."""
+        """How many launchers wait for another round; above 0, all should stop and join it."""
         ...
 
     def lost_nodes(self) -> tuple[str, ...]:
-        """The launchers of the current round that have not been heard of within the keep-alive."""
+        """Names of those of the current round that left it, or were not heard of for too long.
+
+        This launcher's own name is among them when the others took it for dead.
+        """
         ...
 
-    def closed_because(self) -> str | None:
+    def closing(self) -> Closing | None:
         """Why the job is over for all launchers; None: it is not."""
         ...
 
-    def close(self, reason: str) -> None:
-        """Say to all that there will be no further round."""
+    def close(self, reason: str, *, is_well: bool = False) -> None:
+        """Say to all that there will be no further round; the first reason stays."""
         ...
 
     def shutdown(self) -> None:
-        """Leave, and free server, connection and thread. Idempotent."""
+        """Leave, and free server, connection and thread. Idempotent, takes a few seconds at most.
+
+        Does not close the job, except where it takes the store of the others with it.
+        """
         ...
