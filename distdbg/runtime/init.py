@@ -22,7 +22,7 @@ from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.meeting import part
 from distdbg.runtime.recording import end_recording, start_recording
 from distdbg.runtime.rendezvous import Membership, join
-from distdbg.runtime.store import Store, TCPStore
+from distdbg.runtime.store import PrefixStore, Store, TCPStore
 from distdbg.runtime.world import World, current
 
 default_pg_timeout = timedelta(minutes=30)
@@ -195,6 +195,8 @@ def _leave(membership: Membership, is_own: bool) -> None:
         return
     # Stores that hold a connection or a server have close(); torch's interface has no such method.
     store = membership.base_store
+    if isinstance(store, PrefixStore):  # ours alone, when we have made the connection below it
+        store = store.underlying_store
     if isinstance(store, TCPStore) and store.is_serving:
         membership.await_others(_LINGER_S)
     close = getattr(store, "close", None)

@@ -39,7 +39,7 @@ def start(rank: int, environ: dict[str, str]) -> subprocess.Popen[str]:
 def test_a_rank_goes_on_with_the_launchers_store_when_rank_0_is_gone() -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=20))
     environ = {
-        "DISTDBG_STORE": f"launcher://127.0.0.1:{store.port}",
+        "DISTDBG_STORE": f"launcher://127.0.0.1:{store.port}/start/0",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "1",  # nobody may listen there
     }

@@ -31,10 +31,14 @@ class AtAddress:
     host: str
     port: int
     by_launcher: bool = False
+    prefix: str = ""
+    """What the keys of these ranks begin with in the store of their launcher."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{_LAUNCHER if self.by_launcher else 'tcp'}://{host}:{self.port}"
+        if self.by_launcher:
+            return f"{_LAUNCHER}://{host}:{self.port}{self.prefix and '/'}{self.prefix}"
+        return f"tcp://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +256,9 @@ def _where(parts: SplitResult, url: str) -> Where:
             raise UsageError(
                 f"{url!r} does not name a host and a port", hint=f"write {parts.scheme}://n01:29500"
             )
-        return AtAddress(host, port, by_launcher=parts.scheme == _LAUNCHER)
+        if parts.scheme == _LAUNCHER:
+            return AtAddress(host, port, by_launcher=True, prefix=unquote(parts.path).strip("/"))
+        return AtAddress(host, port)
     if parts.scheme in ("file", "local"):
         path = unquote(parts.path)
         if parts.netloc:

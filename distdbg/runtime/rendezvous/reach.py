@@ -52,7 +52,7 @@ def reach(meeting: Meeting, deadline_ns: int, me: Process) -> Reached:
 
 
 def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reached:
-    from distdbg.runtime.store import TCPStore
+    from distdbg.runtime.store import PrefixStore, TCPStore
 
     is_host = meeting.rank == 0 and not where.by_launcher
     started_ns = time.monotonic_ns()
@@ -75,6 +75,8 @@ def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reac
                 "MASTER_PORT=0 does not work, rank 0 cannot tell the others",
             ) from error
         raise _not_reached(meeting, started_ns, str(error).splitlines()[0]) from error
+    if where.prefix:
+        return Reached(store=PrefixStore(where.prefix, store), is_host=False)
     return Reached(store=store, is_host=is_host)
 
 

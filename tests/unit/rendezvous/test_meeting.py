@@ -197,3 +197,6 @@ def test_the_store_of_a_launcher_is_preferred_to_the_address_for_other_libraries
     environ = PLAIN | {"DISTDBG_STORE": "launcher://n01:41000"}
     assert plan(environ).where == AtAddress("n01", 41000, by_launcher=True)
     assert str(plan(environ).where) == "launcher://n01:41000"
+    environ["DISTDBG_STORE"] += "/job/3"
+    assert plan(environ).where == AtAddress("n01", 41000, by_launcher=True, prefix="job/3")
+    assert str(plan(environ).where) == "launcher://n01:41000/job/3"
