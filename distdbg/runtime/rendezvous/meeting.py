@@ -257,7 +257,7 @@ def _where(parts: SplitResult, url: str) -> Where:
                 f"{url!r} does not name a host and a port", hint=f"write {parts.scheme}://n01:29500"
             )
         if parts.scheme == _LAUNCHER:
-            return AtAddress(host, port, by_launcher=True, prefix=unquote(parts.path).strip("/"))
+            return AtAddress(host, port, by_launcher=True, prefix=parts.path.strip("/"))
         return AtAddress(host, port)
     if parts.scheme in ("file", "local"):
         path = unquote(parts.path)

@@ -1,0 +1,409 @@
+"""One launcher's part in a job: meet the others, start the ranks, watch, and do what follows."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distdbg.errors import ConfigError, DistError, RendezvousError
+from distdbg.launch.agent_link import AGENT, AgentLink
+from distdbg.launch.attempt import Attempt, RankStart
+from distdbg.launch.decide import Action, Decision, Situation, decide
+from distdbg.launch.environment import Start, rank_command, rank_environment
+from distdbg.launch.evidence import Evidence, gather
+from distdbg.launch.machine import allowed_cpus, find_gpus, read_gpu_node, read_topology_files
+from distdbg.launch.nproc import visible_gpus
+from distdbg.launch.numa import bind_ranks, parse_topology
+from distdbg.launch.options import STATIC, RunOptions
+from distdbg.launch.outputs.choices import OutputChoices
+from distdbg.launch.outputs.folders import make_logs_folder
+from distdbg.launch.outputs.outputs import Outputs
+from distdbg.launch.ports import HeldPort
+from distdbg.launch.rendezvous.notes import Note, Notes
+from distdbg.launch.rendezvous.registry import make_rendezvous
+from distdbg.launch.rendezvous.round import (
+    Closing,
+    NodeFacts,
+    Rendezvous,
+    RendezvousInterrupted,
+    Round,
+)
+from distdbg.launch.report import Outcome, exit_code, report
+from distdbg.launch.shared import StartFacts
+from distdbg.launch.signals import Signals
+from distdbg.launch.std import Std
+from distdbg.launch.warden import Warden
+from distdbg.record import folders
+from distdbg.record.ends import RankEnd, signal_name
+from distdbg.record.host import host_name
+from distdbg.runtime.rendezvous.token import run_token
+
+#: After the first failure: others that fail by themselves at the same time tell more than a SIGTERM.
+_SETTLE_S = 0.25
+#: While all that failed lost somebody else: how long to look for who that was.
+_ROOT_CAUSE_S = 1.0
+#: How long ranks that ended well wait for those of other hosts, as torchrun.
+_OTHERS_S = 300.0
+_HEAR_S = 60.0
+_DRAIN_S = 5.0
+_AGENT_S = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    """One start while it runs."""
+
+    round: Round
+    folder: Path
+    number: int
+    attempt: Attempt
+    notes: Notes
+    failed_at: float | None = None
+    done_at: float | None = None
+    is_noted: bool = False
+    evidence: list[Evidence] = field(default_factory=list)
+
+
+class Job:
+    """What one launcher keeps between two starts."""
+
+    def __init__(
+        self, options: RunOptions, warden: Warden, signals: Signals, stack: ExitStack
+    ) -> None:
+        self._options = options
+        self._warden = warden
+        self._signals = signals
+        self._stack = stack
+        self._host = options.local_addr or host_name()
+        self._token = run_token().decode(errors="surrogateescape")
+        self._agent = AgentLink(warden)
+        self._cpus = _bind(options)
+        self._restarts = 0
+        self._run = ""
+        self._run_folder: Path | None = None
+        self._outputs: Outputs | None = None
+
+    def run(self) -> int:
+        """Start the ranks until it is over; returns the exit code."""
+        rendezvous = make_rendezvous(self._options)
+        self._stack.callback(rendezvous.shutdown)
+        self._signals.on_signal = rendezvous.interrupt
+        facts = NodeFacts(
+            name=f"{self._host}-{os.getpid()}-{os.urandom(3).hex()}",
+            addr=self._address(),
+            host=self._host,
+            nproc=self._options.nproc,
+            role=self._options.role,
+        )
+        try:
+            while True:
+                try:
+                    round_ = rendezvous.next_round(facts)
+                except RendezvousInterrupted:
+                    return self._say(Outcome(interrupted=self._signals.received[0]))
+                running = self._start(round_)
+                decision = self._watch(rendezvous, running)
+                if decision.action is not Action.RESTART:
+                    return self._end(rendezvous, running, decision)
+                self._stop(running, signal.SIGTERM)
+                self._restarts += decision.uses_restart
+                count = f" ({self._restarts} of {self._options.max_restarts} restarts used)"
+                self._tell(f"{decision.reason}; the ranks start anew{count}")
+        except DistError as error:
+            rendezvous.close(error.what)
+            raise
+        finally:
+            self._end_agent()
+
+    # ------------------------------------------------------------------------------------ starting
+
+    def _start(self, round_: Round) -> _Running:
+        start = self._agree(round_)
+        self._restarts = start.restarts
+        number = round_.number
+        folder = self._make_folders(start.run, number)
+        attempt = Attempt(self._warden, self._host, folder, self._agent.tell_end)
+        running = _Running(
+            round=round_, folder=folder, number=number, attempt=attempt, notes=Notes(round_)
+        )
+        try:
+            for local_rank in range(self._options.nproc):
+                self._start_rank(running, start, local_rank)
+        except BaseException:
+            attempt.stop(signal.SIGKILL, 0.0, lambda: True)
+            raise
+        self._agent.send(
+            "attempt",
+            number=number,
+            folder=str(folder),
+            ranks={str(rank): pid for rank, pid in attempt.pids.items()},
+            store=self._store_url(round_, "agents"),
+            hosts=[node.host for node in round_.nodes],
+            node_rank=round_.node_rank,
+            addr=round_.nodes[round_.node_rank].addr,
+        )
+        return running
+
+    def _agree(self, round_: Round) -> StartFacts:
+        """What node 0 says, or what this launcher says as node 0."""
+        if round_.node_rank > 0:
+            return StartFacts.hear(round_, _HEAR_S)
+        options = self._options
+        addr = options.master_addr or round_.nodes[0].addr
+        port = self._stack.enter_context(HeldPort(addr, options.master_port))
+        facts = StartFacts(
+            run=self._run or str(os.environ.get("DISTDBG_RUN") or folders.new_run_name()),
+            restarts=self._restarts,
+            master_addr=addr,
+            master_port=port.number,
+        )
+        facts.tell(round_)
+        return facts
+
+    def _make_folders(self, run: str, number: int) -> Path:
+        """The folder of this start; at the first one, the run's, the logs and the agent as well."""
+        if self._run_folder is None or run != self._run:
+            environ = dict(os.environ)
+            if self._options.run_dir is not None:
+                environ["DISTDBG_RUN_DIR"] = str(self._options.run_dir)
+            try:
+                self._run_folder = folders.make_run_folder(run, environ)
+            except OSError as error:
+                raise ConfigError(
+                    f"the folder of the run cannot be made: {error.filename}: {error.strerror}",
+                    hint="--run-dir names another one",
+                ) from error
+            self._run = run
+            self._outputs = self._open_outputs(self._run_folder)
+            if self._options.agent:
+                self._start_agent(self._run_folder)
+        folder = folders.attempt_folder(self._run_folder, number)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    def _open_outputs(self, run_folder: Path) -> Outputs:
+        options = self._options
+        choices = OutputChoices(
+            redirects=dict(enumerate(options.redirects)),
+            tee=dict(enumerate(options.tee)),
+            local_ranks=options.local_ranks_filter or frozenset(),
+            stdout_filters=options.duplicate_stdout_filters,
+            stderr_filters=options.duplicate_stderr_filters,
+            role=options.role,
+            prefix_template=options.log_line_prefix_template,
+        )
+        logs = make_logs_folder(
+            run_folder,
+            log_dir=None if options.log_dir is None else str(options.log_dir),
+            run_id=options.rdzv_id,
+            host="" if options.standalone else self._host,
+        )
+        outputs = Outputs(choices, logs)
+        self._stack.callback(outputs.close)
+        outputs.start()
+        return outputs
+
+    def _start_agent(self, run_folder: Path) -> None:
+        environ = {**os.environ, "DISTDBG_TOKEN": self._token}
+        listen = self._options.agent_listen
+        extra = [] if listen is None else ["--listen", f"{listen[0]}:{listen[1]}"]
+        self._agent.start(run_folder, self._run, self._host, environ, extra)
+
+    def _start_rank(self, running: _Running, facts: StartFacts, local_rank: int) -> None:
+        outputs = self._outputs
+        assert outputs is not None  # made with the folders
+        round_, options = running.round, self._options
+        rank = round_.first_rank + local_rank
+        start = Start(
+            nodes=round_.nodes,
+            node_rank=round_.node_rank,
+            restarts=facts.restarts,
+            run=facts.run,
+            folder=running.folder,
+            host=self._host,
+            store=self._store_url(round_, "ranks"),
+            token=self._token,
+            master_addr=facts.master_addr,
+            master_port=facts.master_port,
+        )
+        out, err = outputs.open(local_rank, rank, running.number)
+        try:
+            running.attempt.start(
+                RankStart(
+                    rank=rank,
+                    argv=rank_command(
+                        options, local_rank, environ=os.environ, executable=sys.executable
+                    ),
+                    environ=rank_environment(
+                        options,
+                        start,
+                        local_rank,
+                        environ=os.environ,
+                        error_file=outputs.error_file(local_rank, running.number),
+                    ),
+                    stdout_fd=out,
+                    stderr_fd=err,
+                    cpus=None if self._cpus is None else self._cpus[local_rank],
+                )
+            )
+        finally:
+            for fd in (out, err):
+                if fd is not None:
+                    os.close(fd)
+
+    # ------------------------------------------------------------------------------------ watching
+
+    def _watch(self, rendezvous: Rendezvous, running: _Running) -> Decision:
+        """Until something has to be done."""
+        poll = select.poll()
+        poll.register(self._warden.fileno(), select.POLLIN)
+        poll.register(self._signals.fileno(), select.POLLIN)
+        attempt = running.attempt
+        while True:
+            if attempt.watch(0.0) and attempt.failures:
+                running.evidence = self._gather(running)
+                running.failed_at = running.failed_at or time.monotonic()
+            if not attempt.running and running.failed_at is None and running.done_at is None:
+                running.done_at = time.monotonic()
+                running.notes.write(Note(kind="finished"))
+            decision = decide(self._situation(rendezvous, running))
+            if decision.action is not Action.GO_ON:
+                return decision
+            is_settling = running.failed_at is not None
+            poll.poll((0.02 if is_settling else self._options.monitor_interval_s) * 1e3)
+            self._signals.drain()
+
+    def _situation(self, rendezvous: Rendezvous, running: _Running) -> Situation:
+        waiting, begun, lost, closing = 0, False, (), None
+        try:
+            closing = rendezvous.closing()
+            waiting = rendezvous.waiting_count()
+            begun = rendezvous.next_has_begun()
+            lost = rendezvous.lost_nodes()
+        except RendezvousError as error:
+            closing = closing or Closing(reason=error.what, is_well=False)
+        received = self._signals.received
+        done_at = running.done_at
+        return Situation(
+            name=running.round.nodes[running.round.node_rank].name,
+            nodes=tuple(node.name for node in running.round.nodes),
+            running=len(running.attempt.running),
+            failure=self._failure(running),
+            restarts_left=self._options.max_restarts - self._restarts,
+            notes=running.notes.read(),
+            waiting_count=waiting,
+            next_has_begun=begun,
+            lost=lost,
+            closing=closing,
+            signal=signal_name(received[0]) if received else None,
+            can_replace=self._options.rdzv_backend != STATIC,
+            has_waited_enough=done_at is not None and time.monotonic() - done_at > _OTHERS_S,
+        )
+
+    def _failure(self, running: _Running) -> str | None:
+        """What failed here, once it is clear enough who was first."""
+        if running.failed_at is None:
+            return None
+        since_s = time.monotonic() - running.failed_at
+        failed = [one for one in running.evidence if one.end.is_failure and not one.end.was_asked]
+        limit_s = _ROOT_CAUSE_S if all(one.because_of for one in failed) else _SETTLE_S
+        if running.attempt.running and since_s < limit_s:
+            return None
+        first = min(failed, key=lambda one: (bool(one.because_of), one.failed_wall_ns))
+        return f"rank {first.rank} {first.how}"
+
+    def _gather(self, running: _Running) -> list[Evidence]:
+        outputs = self._outputs
+        assert outputs is not None  # made with the folders
+        first = running.round.first_rank
+        return gather(
+            running.attempt.ends.values(),
+            running.folder,
+            lambda rank: outputs.error_file(rank - first, running.number),
+            lambda rank: outputs.log_file(rank - first, running.number, Std.ERR),
+        )
+
+    # -------------------------------------------------------------------------------------- ending
+
+    def _stop(self, running: _Running, signum: int) -> None:
+        """End the ranks of a start and whatever they have started, and show their last lines."""
+        before = len(self._signals.received)
+        running.attempt.stop(
+            signum,
+            self._options.shutdown_timeout_s,
+            is_hurried=lambda: len(self._signals.received) > before + 1,
+        )
+        self._warden.sweep(keep=[AGENT])
+        if self._outputs is not None:
+            self._outputs.drain(time.monotonic_ns() + int(_DRAIN_S * 1e9))
+
+    def _end(self, rendezvous: Rendezvous, running: _Running, decision: Decision) -> int:
+        failure = self._failure(running)
+        if failure is not None:
+            running.notes.write(Note(kind="failed", what=failure))
+        if decision.action is Action.END_FAILED:
+            rendezvous.close(decision.reason)
+        received = self._signals.received
+        self._stop(running, received[0] if received else signal.SIGTERM)
+        if decision.action is Action.END_WELL:
+            rendezvous.close(decision.reason, is_well=True)
+            return 0
+        outcome = Outcome(
+            evidence=self._gather(running),
+            run_folder=str(self._run_folder or ""),
+            attempt=self._restarts,
+            max_restarts=self._options.max_restarts,
+            interrupted=received[0] if received else None,
+            because="" if failure is not None else decision.reason,
+        )
+        return self._say(outcome)
+
+    def _say(self, outcome: Outcome) -> int:
+        sys.stderr.write(report(outcome))
+        sys.stderr.flush()
+        return exit_code(outcome)
+
+    def _tell(self, line: str) -> None:
+        sys.stderr.write(f"distdbg run: {line}\n")
+        sys.stderr.flush()
+
+    def _end_agent(self) -> None:
+        """It leaves by itself; what does not, the warden ends."""
+        if not self._agent.is_there:
+            return
+        self._agent.close()
+        deadline = time.monotonic() + _AGENT_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            if any(ended.name == AGENT for ended in self._warden.events(left_s)):
+                return
+
+    def _store_url(self, round_: Round, part: str) -> str:
+        host = f"[{round_.store_host}]" if ":" in round_.store_host else round_.store_host
+        return f"launcher://{host}:{round_.store_port}/{round_.prefix}/{part}"
+
+    def _address(self) -> str:
+        """Where the ranks of other hosts reach this one."""
+        if self._options.local_addr:
+            return self._options.local_addr
+        return "127.0.0.1" if self._options.standalone else socket.getfqdn()
+
+
+def _bind(options: RunOptions) -> tuple[frozenset[int], ...] | None:
+    """The CPUs of each rank, where the flags bind them."""
+    if options.numa_binding is None:
+        return None
+    gpus = visible_gpus(find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return bind_ranks(
+        options.numa_binding,
+        parse_topology(read_topology_files()),
+        allowed=allowed_cpus(),
+        nproc=options.nproc,
+        gpu_nodes=[read_gpu_node(gpu) for gpu in gpus],
+    )

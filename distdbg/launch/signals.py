@@ -1,0 +1,51 @@
+"""Signals that end the launcher, as something that its loop can wait for beside everything else."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Self
+
+
+class Signals:
+    """Catches signals while it is open; a context manager, for the main thread."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self.received: list[int] = []
+        #: Called in the handler, for whoever waits elsewhere.
+        self.on_signal: Callable[[], None] | None = None
+        self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._former = {number: signal.signal(number, self._catch) for number in numbers}
+        self._former_fd = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:
+        self.received.append(number)
+        if self.on_signal is not None:
+            self.on_signal()
+
+    def fileno(self) -> int:
+        """Readable when a signal has come since `drain`."""
+        return self._reading
+
+    def drain(self) -> None:
+        """Make `fileno` wait for the next signal."""
+        try:
+            os.read(self._reading, 4096)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Put back what was there before."""
+        signal.set_wakeup_fd(self._former_fd)
+        for number, former in self._former.items():
+            signal.signal(number, signal.SIG_DFL if former is None else former)
+        os.close(self._reading)
+        os.close(self._writing)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,68 @@
+"""Four ranks meet twice; in between rank 2 fails in the way that the first argument names."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+
+import distdbg as dist
+
+
+def fail(kind: str) -> None:
+    match kind:
+        case "raise":
+            raise ValueError("no data")
+        case "exit":
+            sys.exit(3)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segv":
+            ctypes.string_at(1)
+        case "abort":
+            os.abort()
+        case "memory":  # by rlimit: Python is told
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+            keep = [bytearray(1 << 26) for _ in range(64)]
+            print(len(keep))
+        case "hog":  # by the cgroup that the test has put this process in: nobody is told
+            cgroup = os.environ["TEST_CGROUP"]
+            with open(f"{cgroup}/cgroup.procs", "w") as file:
+                file.write(str(os.getpid()))
+            time.sleep(0.3)  # the launcher looks now and then where its ranks are
+            keep = [bytearray(b"x" * (1 << 24)) for _ in range(64)]
+            print(len(keep))
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "gil":
+            ctypes.PyDLL(None).sleep(600)
+        case "loop":
+            while True:
+                pass
+        case "lock":
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire()
+        case _:
+            raise SystemExit(f"unknown kind {kind}")
+
+
+def main() -> None:
+    dist.init_process_group()
+    values = np.ones(4)
+    dist.all_reduce(values)
+    if dist.get_rank() == 2:
+        fail(sys.argv[1])
+    dist.all_reduce(values)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
