@@ -1,7 +1,8 @@
 """Every DISTDBG_* variable: name, type, default, one sentence; nothing else reads them by name.
 
 A value is read when it is asked for, not at import, so a test or a launcher may set the
-environment first. A bad value raises ConfigError naming the variable, the value and what fits.
+environment first. A bad value raises ConfigError naming the variable, the value and what fits. The
+variables that stand for flags of the launcher are in launch/flag_table.py.
 """
 
 from __future__ import annotations

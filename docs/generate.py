@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from distdbg import config, errors
+from distdbg.cli.commands import COMMANDS
+from distdbg.launch.flag_table import SECTIONS, USE_ENV, Flag
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan import Topology, make_plan
 from distdbg.runtime.plan.draw import draw
@@ -30,7 +33,8 @@ def env_page() -> str:
         "",
         "A variable is read when it is needed, not when distdbg is imported. A value that does",
         "not fit raises `ConfigError` and names the variable, the value and what would fit. Where",
-        "a row names another tool's variable, that one is read when ours is not set.",
+        "a row names another tool's variable, that one is read when ours is not set. Each flag of",
+        "`distdbg run` can be given by a variable too: [its flags](launch-flags.md).",
         "",
         "| variable | type | default | meaning |",
         "|---|---|---|---|",
@@ -122,14 +126,97 @@ def plans_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _flag_rows(flags: Iterable[Flag]) -> list[str]:
+    lines = ["| flag | default | variables | meaning |", "|---|---|---|---|"]
+    for flag in flags:
+        spellings = ", ".join(f"`{name}`" for name in (flag.name, flag.short) if name)
+        value = ", ".join(f"`{c}`" for c in flag.choices) or (flag.metavar and f"`{flag.metavar}`")
+        default = "not set" if flag.default is None else f"`{flag.default}`"
+        if flag.kind == "switch":
+            default = "off"
+        elif flag.default in ("", ()):
+            default = "empty"
+        variables = ", ".join(f"`{name}`" for name in flag.variables) or "none"
+        meaning = f"{value}: {flag.about}" if value else flag.about
+        lines.append(
+            f"| {spellings} | {default} | {variables} | {meaning.replace('|', '&#124;')} |"
+        )
+    return [*lines, ""]
+
+
+def launch_flags_page() -> str:
+    """One table per section of the launcher's flags."""
+    lines = [
+        MADE.format(source="distdbg/launch/flag_table.py") + "# Flags of distdbg run",
+        "",
+        "    distdbg run [flags] SCRIPT [ARGUMENTS]",
+        "",
+        "All flags of torchrun are here, with its names, short forms, defaults and variables; a",
+        "flag may be written with `_` for `-`. What is not on the command line is taken from the",
+        "first of the variables that is set and not empty. A bad value raises `UsageError`, a bad",
+        "variable `ConfigError`; both end with exit code 2 before anything is started. The",
+        "argument `${local_rank}` of the script becomes the number.",
+        "",
+    ]
+    for section in SECTIONS:
+        title = section.title[0].upper() + section.title[1:]
+        lines += [f"## {title}", "", *_flag_rows(section.flags)]
+    lines += [
+        "## The older form",
+        "",
+        "    python -m distdbg.launch [flags] SCRIPT [ARGUMENTS]",
+        "",
+        "As torch.distributed.launch: each script gets `--local-rank=N` before its own arguments,",
+        "unless this flag is given. `--no-python` needs it.",
+        "",
+        *_flag_rows([USE_ENV]),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def commands_page() -> str:
+    """The commands, and what an exit code says."""
+    lines = [
+        MADE.format(source="distdbg/cli/commands.py") + "# Commands",
+        "",
+        "`distdbg COMMAND --help` lists the flags of a command; `python -m distdbg` is the same as",
+        "`distdbg`. What a command finds goes to stdout, all else to stderr.",
+        "",
+        "| command | what it does |",
+        "|---|---|",
+    ]
+    for command in COMMANDS:
+        line = " ".join(filter(None, ("distdbg", command.name, command.arguments)))
+        lines.append(f"| `{line}` | {command.about} |")
+    codes: dict[int, list[str]] = {}
+    for cls in error_classes():
+        codes.setdefault(cls.exit_code, []).append(f"`{cls.__name__}`")
+    lines += [
+        "",
+        "## Exit codes",
+        "",
+        "`distdbg run` ends as the rank that failed first: with its exit code, or 128 and the",
+        "number of the signal. Otherwise:",
+        "",
+        "| code | when |",
+        "|---|---|",
+        "| 0 | all went well |",
+        *(f"| {code} | {', '.join(names)} |" for code, names in sorted(codes.items())),
+        "| 130 | interrupted by Ctrl-C |",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def record_layout_page() -> str:
     """The layout of a record."""
     return MADE.format(source="distdbg/record/format.py") + layout_page()
 
 
 PAGES = {
+    "commands.md": commands_page,
     "env.md": env_page,
     "errors.md": errors_page,
+    "launch-flags.md": launch_flags_page,
     "plans.md": plans_page,
     "record-layout.md": record_layout_page,
 }

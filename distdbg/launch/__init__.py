@@ -1,7 +1,7 @@
 """Starting ranks: by a launcher (`run`), as processes (`spawn`) or as threads (`threads`).
 
     start           a command line to a running job
-    flags           the flags of `distdbg run`;  options: what they come to
+    flag_table      the flags of `distdbg run`;  flags: reads them;  options, meeting: what they come to
     std endpoint nproc numa   values of single flags;  machine: what they ask of the host
     environment     what one rank is started with;  run_path: for --run-path
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
-from distdbg.launch.nproc import Gpu
+from distdbg.launch.nproc import Gpu, visible_gpus
+from distdbg.launch.numa import NumaBinding, bind_ranks, parse_topology
 
 _SYSTEM = Path("/sys/devices/system")
 _PCI = Path("/sys/bus/pci/devices")
@@ -40,6 +42,20 @@ def find_gpus(driver: Path = _DRIVER, devices: Path = _DEVICES) -> tuple[Gpu, ..
         if minor.isdecimal() and int(minor) in minors:
             known.append(Gpu(minor=int(minor), pci=pci.lower(), uuid=fields.get("GPU UUID", "")))
     return tuple(known) or tuple(Gpu(minor=minor) for minor in sorted(minors))
+
+
+def cpus_of_ranks(
+    binding: NumaBinding, nproc: int, environ: Mapping[str, str]
+) -> tuple[frozenset[int], ...]:
+    """The CPUs of each local rank on this host; ConfigError where a rank would get none."""
+    gpus = visible_gpus(find_gpus(), environ.get("CUDA_VISIBLE_DEVICES"))
+    return bind_ranks(
+        binding,
+        parse_topology(read_topology_files()),
+        allowed=allowed_cpus(),
+        nproc=nproc,
+        gpu_nodes=[read_gpu_node(gpu) for gpu in gpus],
+    )
 
 
 def read_gpu_node(gpu: Gpu, devices: Path = _PCI) -> int:

@@ -1,14 +1,6 @@
-"""What the flags of `distdbg run` come to: checked, with numbers for words, and torchrun's rules applied.
+"""What the flags of `distdbg run` come to: checked, and with numbers for words.
 
-Pure: environment and host are arguments. Rules that are torchrun's:
-
-    --standalone                       c10d on a free port of this host; other --rdzv flags are ignored
-    static, one host, no endpoint      the same, so that two jobs on one host do not collide
-    static, several hosts              --rdzv-endpoint, else --master-addr:--master-port (29500)
-    c10d                               --rdzv-endpoint, its port 29400; --node-rank is ignored
-    other backends                     whatever is registered under that name is asked, later
-
-With one host, a port that is named is for the ranks: their launcher needs nobody to know its own.
+Pure: environment and host are arguments. Where the launchers meet is in meeting.py.
 """
 
 from __future__ import annotations
@@ -17,23 +9,18 @@ import argparse
 import enum
 import math
 import signal
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from distdbg import config
-from distdbg.errors import UsageError
+from distdbg.errors import ConfigError, UsageError
 from distdbg.launch.endpoint import parse_endpoint
+from distdbg.launch.meeting import C10D, LOCAL, STATIC, read_meeting
 from distdbg.launch.nproc import count_ranks
 from distdbg.launch.numa import NumaBinding
 from distdbg.launch.std import Std, parse_std
 
-STATIC = "static"
-C10D = "c10d"
-_STATIC_PORT = 29500
-_C10D_PORT = 29400
-_LOCAL = "localhost"
 _EVENT_HANDLERS = ("null", "console")
 _SHUTDOWN_TIMEOUT_S = 30
 
@@ -73,9 +60,9 @@ class RunOptions:
     role: str = "default"
 
     rdzv_backend: str = C10D
-    rdzv_endpoint: str = f"{_LOCAL}:0"
+    rdzv_endpoint: str = f"{LOCAL}:0"
     """As given; what it means is up to the backend."""
-    rdzv_host: str = _LOCAL
+    rdzv_host: str = LOCAL
     rdzv_port: int = 0
     """The endpoint of static and c10d, read; port 0: any free one."""
     rdzv_id: str = "none"
@@ -131,7 +118,7 @@ def read_options(
     """Check what `flags.parse` returned; UsageError names the first flag that does not fit."""
     min_nodes, max_nodes = _read_nnodes(flags.nnodes)
     nproc = count_ranks(flags.nproc_per_node, cpus=machine.cpus, gpus=machine.gpus)
-    meeting = _read_meeting(flags, min_nodes, max_nodes)
+    meeting = read_meeting(flags, min_nodes, max_nodes)
     return RunOptions(
         script=flags.training_script,
         script_args=tuple(flags.training_script_args),
@@ -173,119 +160,6 @@ def read_options(
         agent_listen=_read_listen(flags.agent_listen),
         notes=(*meeting.notes, *_omp_notes(environ, nproc)),
     )
-
-
-# --------------------------------------------------------------------------------------- meeting
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Meeting:
-    backend: str
-    endpoint: str
-    host: str = ""
-    port: int = 0
-    id: str
-    standalone: bool = False
-    master_addr: str | None = None
-    master_port: int | None = None
-    notes: tuple[str, ...] = ()
-
-
-def _read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> _Meeting:
-    backend, endpoint = flags.rdzv_backend.strip(), flags.rdzv_endpoint.strip()
-    if flags.standalone:
-        if min_nodes > 1:
-            raise UsageError(
-                f"--standalone is for one host, but --nnodes={flags.nnodes} wants at least "
-                f"{min_nodes}",
-                hint="leave out --standalone, and say with --rdzv-endpoint where the hosts meet",
-            )
-        return _stand_alone(str(uuid.uuid4()))
-    if not backend:
-        raise UsageError(
-            "--rdzv-backend='' is not valid; expected static, c10d or a registered one"
-        )
-    if backend != STATIC:
-        return _meet_elsewhere(flags, backend, endpoint)
-    if min_nodes != max_nodes:
-        raise UsageError(
-            f"--nnodes={flags.nnodes} may change, but --rdzv-backend=static has a fixed set of hosts",
-            hint="use --rdzv-backend=c10d, or give one number",
-        )
-    if not 0 <= flags.node_rank < max_nodes:
-        raise UsageError(
-            f"--node-rank={flags.node_rank} is not one of the {max_nodes} hosts of "
-            f"--nnodes={flags.nnodes}; expected 0 to {max_nodes - 1}"
-        )
-    if flags.master_port is not None and not 0 <= flags.master_port <= 65535:
-        raise UsageError(f"--master-port={flags.master_port}: expected a number from 0 to 65535")
-    if endpoint:
-        host, port = parse_endpoint("--rdzv-endpoint", endpoint)
-        if port is None:
-            raise UsageError(
-                f"--rdzv-endpoint={endpoint!r} has no port, and static needs one",
-                hint="HOST:PORT, the same on all hosts",
-            )
-    else:
-        host = parse_endpoint("--master-addr", flags.master_addr)[0]
-        port = flags.master_port
-    if max_nodes == 1:
-        if port is None:
-            return _stand_alone(str(uuid.uuid4()))
-        # Nobody else has to find this launcher, so the port is left to the ranks.
-        return _stand_alone(flags.rdzv_id, host, port)
-    port = port or _STATIC_PORT
-    return _Meeting(
-        backend=STATIC,
-        endpoint=endpoint or _join(host, port),
-        host=host,
-        port=port,
-        id=flags.rdzv_id,
-        master_addr=host,
-    )
-
-
-def _stand_alone(name: str, host: str | None = None, port: int | None = None) -> _Meeting:
-    return _Meeting(
-        backend=C10D,
-        endpoint=f"{_LOCAL}:0",
-        host=_LOCAL,
-        id=name,
-        standalone=True,
-        master_addr=host,
-        master_port=port or None,
-    )
-
-
-def _meet_elsewhere(flags: argparse.Namespace, backend: str, endpoint: str) -> _Meeting:
-    host, port = _LOCAL, _C10D_PORT
-    if backend == C10D and endpoint:
-        host, given = parse_endpoint("--rdzv-endpoint", endpoint, _C10D_PORT)
-        port = _C10D_PORT if given is None else given
-    notes = []
-    if flags.node_rank != 0:
-        notes.append(
-            f"--node-rank={flags.node_rank} is ignored: only --rdzv-backend=static uses it"
-        )
-    if flags.master_port is not None or flags.master_addr != "127.0.0.1":
-        notes.append(
-            "--master-addr and --master-port are ignored: only --rdzv-backend=static uses them"
-        )
-    return _Meeting(
-        backend=backend,
-        endpoint=endpoint or (_join(host, port) if backend == C10D else ""),
-        host=host,
-        port=port,
-        id=flags.rdzv_id,
-        notes=tuple(notes),
-    )
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-# --------------------------------------------------------------------------------- single values
 
 
 def _read_nnodes(text: str) -> tuple[int, int]:
@@ -360,7 +234,7 @@ def _read_shutdown_timeout(given: int | None, environ: Mapping[str, str]) -> int
     if not text:
         return _SHUTDOWN_TIMEOUT_S
     if not text.isdecimal():
-        raise UsageError(f"the variable {name}={text!r} is not valid; expected seconds")
+        raise ConfigError(f"the variable {name}={text!r} is not valid; expected a whole number")
     return int(text)
 
 

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from distdbg import config
+from distdbg.launch.flag_table import FLAGS
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +31,7 @@ def test_the_generated_pages_are_current(generate: ModuleType) -> None:
 
 def test_every_variable_that_is_named_anywhere_is_in_the_table() -> None:
     known = {name for v in config.VARIABLES for name in (v.name, *v.aliases)}
+    known |= {name for flag in FLAGS for name in flag.variables}
     named: dict[str, set[str]] = {}
     for folder, pattern in (("distdbg", "*.py"), ("native", "*.[ch]pp"), ("docs", "*.md")):
         for path in (ROOT / folder).rglob(pattern):

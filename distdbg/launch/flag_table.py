@@ -1,0 +1,303 @@
+"""The flags of `distdbg run`: one row each; the parser, the variables and the reference page come of it.
+
+All flags of torchrun are here with their names, short forms, defaults and choices; distdbg adds a few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: A list is separated by commas; two commas stand for one in an item.
+FlagKind = Literal["text", "int", "float", "switch", "list"]
+FlagValue = str | int | float | bool | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One row of the table."""
+
+    name: str
+    kind: FlagKind
+    default: FlagValue
+    about: str
+    metavar: str = ""
+    short: str = ""
+    choices: tuple[str, ...] = ()
+    #: Whose variable holds it: `PET_` is torchrun's; ours is looked at first.
+    prefixes: tuple[str, ...] = ("DISTDBG_", "PET_")
+
+    @property
+    def dest(self) -> str:
+        """The attribute of the namespace."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All spellings: -r, --log-dir, --log_dir."""
+        return tuple(dict.fromkeys(filter(None, (self.short, self.name, f"--{self.dest}"))))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables, the first that is set counts."""
+        return tuple(f"{prefix}{self.dest.upper()}" for prefix in self.prefixes)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Flags that belong together."""
+
+    title: str
+    flags: tuple[Flag, ...]
+
+
+_OURS = ("DISTDBG_",)
+
+SECTIONS: tuple[Section, ...] = (
+    Section(
+        "hosts and ranks",
+        (
+            Flag(
+                "--nnodes",
+                "text",
+                "1:1",
+                "how many launchers take part, one for each host: a number, or the least and the "
+                "most",
+                "MIN:MAX",
+            ),
+            Flag(
+                "--nproc-per-node",
+                "text",
+                "1",
+                "how many ranks this launcher starts: a number, cpu or gpu for as many as there are "
+                "of them, auto for GPUs where there are any and CPUs otherwise",
+                "N",
+            ),
+        ),
+    ),
+    Section(
+        "rendezvous: how the launchers find each other",
+        (
+            Flag(
+                "--rdzv-backend",
+                "text",
+                "static",
+                "static: a fixed set of hosts, numbered by --node-rank; c10d: hosts may come and "
+                "leave; others as registered",
+                "NAME",
+            ),
+            Flag("--rdzv-endpoint", "text", "", "where the launchers meet", "HOST:PORT"),
+            Flag("--rdzv-id", "text", "none", "the name of the job, the same on all hosts", "NAME"),
+            Flag(
+                "--rdzv-conf",
+                "text",
+                "",
+                "settings of the rendezvous backend, such as timeout=900",
+                "KEY=VALUE,...",
+            ),
+            Flag(
+                "--standalone",
+                "switch",
+                False,
+                "one launcher alone, which meets nobody and takes a free port; the other --rdzv "
+                "flags are ignored",
+            ),
+        ),
+    ),
+    Section(
+        "what is run, and how",
+        (
+            Flag(
+                "--max-restarts",
+                "int",
+                0,
+                "how often all ranks are started again after a failure",
+                "N",
+            ),
+            Flag(
+                "--monitor-interval",
+                "float",
+                0.1,
+                "seconds between two looks at the other hosts; an end of a rank here is seen at "
+                "once",
+                "SECONDS",
+            ),
+            Flag(
+                "--start-method",
+                "text",
+                "spawn",
+                "accepted for torchrun's sake: every rank is a process of its own",
+                choices=("spawn", "fork", "forkserver"),
+            ),
+            Flag("--event-log-handler", "text", "null", "where events go: null or console", "NAME"),
+            Flag("--role", "text", "default", "the role of this launcher's ranks", "NAME"),
+            Flag(
+                "--module",
+                "switch",
+                False,
+                "the script is the name of a module, as for python -m",
+                short="-m",
+            ),
+            Flag("--no-python", "switch", False, "the script is a program, run without python"),
+            Flag(
+                "--run-path",
+                "switch",
+                False,
+                "run the script by runpy.run_path; wins over --no-python and --module",
+            ),
+            Flag(
+                "--log-dir",
+                "text",
+                None,
+                "the folder for the output of the ranks, instead of one in the run's folder",
+                "FOLDER",
+            ),
+            Flag(
+                "--redirects",
+                "text",
+                "0",
+                "output into files instead of the terminal: 0 none, 1 stdout, 2 stderr, 3 both; "
+                "or by local rank: 0:1,1:2",
+                "STD",
+                short="-r",
+            ),
+            Flag(
+                "--tee",
+                "text",
+                "0",
+                "output into files and to the terminal; numbers as for --redirects",
+                "STD",
+                short="-t",
+            ),
+            Flag(
+                "--local-ranks-filter",
+                "text",
+                "",
+                "show only the output of these local ranks; files hold all",
+                "N,N,...",
+            ),
+            Flag(
+                "--duplicate-stdout-filters",
+                "list",
+                (),
+                "also write the lines of stdout that contain one of these texts into one file; two "
+                "commas stand for one",
+                "TEXT,...",
+            ),
+            Flag(
+                "--duplicate-stderr-filters",
+                "list",
+                (),
+                "the same for stderr",
+                "TEXT,...",
+            ),
+        ),
+    ),
+    Section(
+        "a fixed set of hosts",
+        (
+            Flag("--node-rank", "int", 0, "the number of this host, from 0; static only", "N"),
+            Flag(
+                "--master-addr",
+                "text",
+                "127.0.0.1",
+                "the address of host 0; static only, without --rdzv-endpoint",
+                "HOST",
+            ),
+            Flag(
+                "--master-port",
+                "int",
+                None,
+                "the port on host 0; 29500 when there are several hosts, a free one otherwise",
+                "PORT",
+            ),
+            Flag(
+                "--local-addr",
+                "text",
+                None,
+                "the address under which others reach this host; found out when not given",
+                "HOST",
+            ),
+        ),
+    ),
+    Section(
+        "more about the ranks",
+        (
+            Flag(
+                "--logs-specs",
+                "text",
+                None,
+                "only default: classes that replace it are made for torchrun",
+                "NAME",
+                prefixes=_OURS,
+            ),
+            Flag(
+                "--numa-binding",
+                "text",
+                None,
+                "keep each rank on CPUs near its GPU, or spread the ranks over the CPUs",
+                choices=("node", "socket", "exclusive", "core-complex"),
+                prefixes=_OURS,
+            ),
+            Flag(
+                "--signals-to-handle",
+                "text",
+                "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+                "signals that end the job in good order",
+                "SIGNAL,...",
+            ),
+            Flag(
+                "--shutdown-timeout",
+                "int",
+                None,
+                "seconds between SIGTERM and SIGKILL; 30, or TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+                "SECONDS",
+            ),
+            Flag(
+                "--virtual-local-rank",
+                "switch",
+                False,
+                "LOCAL_RANK is 0 in each rank, and CUDA_VISIBLE_DEVICES its one GPU",
+            ),
+        ),
+    ),
+    Section(
+        "not in torchrun",
+        (
+            Flag(
+                "--run-dir",
+                "text",
+                None,
+                "the folder of the run, instead of one below a private folder of the user",
+                "FOLDER",
+                prefixes=_OURS,
+            ),
+            Flag(
+                "--no-agent",
+                "switch",
+                False,
+                "start no agent; DISTDBG_AGENT=0 does the same",
+                prefixes=(),
+            ),
+            Flag(
+                "--agent-listen",
+                "text",
+                None,
+                "let the agent answer on TCP too, to those who know the token; off when not given",
+                "HOST:PORT",
+                prefixes=_OURS,
+            ),
+        ),
+    ),
+)
+
+FLAGS: tuple[Flag, ...] = tuple(flag for section in SECTIONS for flag in section.flags)
+
+#: Only in the older form, `python -m distdbg.launch`.
+USE_ENV = Flag(
+    "--use-env",
+    "switch",
+    False,
+    "do not pass --local-rank to the script; it reads LOCAL_RANK",
+    prefixes=(),
+)
