@@ -76,6 +76,7 @@ class WardenProcess:
         self._writer = writer
         signal.signal(signal.SIGCHLD, _wake)
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        self._ignored = _ignored_signals()
 
     def run(self) -> None:
         """Serve until the launcher closes or is gone; then nothing is left below."""
@@ -170,7 +171,7 @@ class WardenProcess:
             self._prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
             if os.getppid() != self._pid:
                 os._exit(1)
-            _hear_all_signals()
+            _hear_all_signals(self._ignored)
             for number, fd in enumerate(descriptors):
                 os.dup2(fd, number)
             if order["cpus"] is not None:
@@ -249,11 +250,15 @@ def _wake(signum: int, frame: object) -> None:
     del signum, frame
 
 
-def _hear_all_signals() -> None:
-    # Ignored signals stay ignored over an exec, whether the warden or a shell (nohup, &) did it.
-    for signum in signal.valid_signals():
-        if signal.getsignal(signum) not in (signal.SIG_DFL, None):
-            signal.signal(signum, signal.SIG_DFL)
+def _ignored_signals() -> list[int]:
+    # They stay ignored over an exec, whether the warden or a shell (nohup, &) did it.
+    usual = (signal.SIG_DFL, None)
+    return [n for n in signal.valid_signals() if signal.getsignal(n) not in usual]
+
+
+def _hear_all_signals(ignored: Iterable[int]) -> None:
+    for signum in ignored:
+        signal.signal(signum, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

@@ -1,0 +1,55 @@
+"""A launcher that does nothing but keep difficult children; the tests end it in various ways.
+
+    launcher_program.py [tty]      with a tty: it becomes the controlling terminal
+
+It says "ready <warden's pid>" when all are running, and "lost" when it was told of the warden's end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+
+from distdbg.launch.warden import Warden, WardenLost
+
+DIFFICULT = {
+    "plain": "echo up; exec sleep 300",
+    "deaf": "trap '' TERM INT HUP QUIT; echo up; while :; do sleep 300; done",
+    "stopped": "echo up; kill -STOP $$; sleep 300",
+    "with a family": """
+        sleep 300 &
+        setsid sleep 300 &
+        (setsid sh -c 'sleep 300; :' &)
+        (trap '' TERM HUP INT; setsid sh -c 'while :; do sleep 300; done' &)
+        setsid sleep 300 & kill -STOP $!
+        echo up
+        sleep 300; :""",
+    # The first of the family is gone; the others belong to nobody but the warden.
+    "orphaning": "(setsid sleep 300 &) ; (setsid sh -c 'sleep 300; :' &) ; echo up",
+}
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        os.open(sys.argv[1], os.O_RDWR)  # of the leader of a session without one: its terminal
+    warden = Warden.start()
+    reader, writer = os.pipe()
+    for name, script in DIFFICULT.items():
+        warden.spawn(name, ["sh", "-c", script], os.environ, stdin="null", stdout_fd=writer)
+    os.close(writer)
+    lines = b""
+    while lines.count(b"up\n") < len(DIFFICULT):
+        lines += os.read(reader, 4096)
+    with suppress(KeyboardInterrupt), warden:
+        print("ready", warden.pid, flush=True)
+        try:
+            while True:
+                warden.events(10.0)
+        except WardenLost:
+            print("lost", flush=True)
+            sys.stdin.read()  # alive until the test has looked
+
+
+if __name__ == "__main__":
+    main()

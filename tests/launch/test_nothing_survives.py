@@ -1,0 +1,136 @@
+"""However the launcher ends, nothing that it started is there two seconds later."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import distdbg
+from distdbg.testing.leftovers import Traces, find_leftovers, find_marked, new_mark, take_traces
+
+PROGRAM = Path(__file__).with_name("launcher_program.py")
+GONE_WITHIN_S = 2.0
+#: Launcher, warden, and at least one process for each kind of child.
+AT_LEAST = 12
+
+
+@dataclass
+class Launcher:
+    process: subprocess.Popen[bytes]
+    warden_pid: int
+    before: Traces
+    terminal: int
+
+    def command(self, pid: int) -> str:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+@contextmanager
+def launched() -> Iterator[Launcher]:
+    before = take_traces(new_mark())
+    master, slave = pty.openpty()
+    environ = {
+        **os.environ,
+        **before.mark.environment,
+        "PYTHONPATH": str(Path(distdbg.__file__).parents[1]),
+    }
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), os.ttyname(slave)],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    os.close(slave)
+    assert process.stdout is not None
+    try:
+        word, pid = process.stdout.readline().split()
+        assert word == b"ready"
+        assert len(find_marked(before.mark)) >= AT_LEAST
+        yield Launcher(process, int(pid), before, master)
+    finally:
+        for pid in find_marked(before.mark):
+            os.kill(pid, signal.SIGKILL)
+        process.communicate()
+        os.close(master)
+
+
+def kill(signum: int) -> Callable[[Launcher], None]:
+    return lambda launcher: os.kill(launcher.process.pid, signum)
+
+
+def press_ctrl_c(launcher: Launcher) -> None:
+    os.write(launcher.terminal, b"\x03")
+
+
+def close_terminal(launcher: Launcher) -> None:
+    # The descriptor stays ours, so that it is closed once; the terminal goes.
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, launcher.terminal)
+    os.close(null)
+
+
+WAYS: dict[str, Callable[[Launcher], None]] = {
+    "ctrl-c": press_ctrl_c,
+    "SIGTERM": kill(signal.SIGTERM),
+    "SIGHUP": kill(signal.SIGHUP),
+    "SIGKILL": kill(signal.SIGKILL),
+    "SIGSEGV": kill(signal.SIGSEGV),
+    "terminal closed": close_terminal,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_process_is_gone_two_seconds_after_the_launcher(way: str) -> None:
+    with launched() as launcher:
+        WAYS[way](launcher)
+        assert find_leftovers(launcher.before, GONE_WITHIN_S) == []
+
+
+def test_a_launcher_that_is_stopped_and_then_killed_leaves_nothing() -> None:
+    with launched() as launcher:
+        os.kill(launcher.process.pid, signal.SIGSTOP)
+        os.kill(launcher.process.pid, signal.SIGKILL)
+        assert find_leftovers(launcher.before, GONE_WITHIN_S) == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_launcher_whose_warden_is_killed_ends_all_that_it_had_started(signum: int) -> None:
+    with launched() as launcher:
+        os.kill(launcher.warden_pid, signum)
+        deadline = time.monotonic() + GONE_WITHIN_S
+        while set(find_marked(launcher.before.mark)) - {launcher.process.pid}:
+            assert time.monotonic() < deadline, find_marked(launcher.before.mark)
+            time.sleep(0.02)  # nothing announces the end of processes that are not ours
+        assert launcher.process.stdout is not None
+        assert launcher.process.stdout.readline() == b"lost\n"
+
+
+def test_the_warden_does_not_hear_the_signals_that_end_a_job_politely() -> None:
+    with launched() as launcher:
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            os.kill(launcher.warden_pid, signum)
+        kill(signal.SIGTERM)(launcher)
+        assert find_leftovers(launcher.before, GONE_WITHIN_S) == []
+
+
+def test_the_warden_does_not_look_like_the_program_it_watches() -> None:
+    with launched() as launcher:
+        assert PROGRAM.name in launcher.command(launcher.process.pid)
+        command = launcher.command(launcher.warden_pid)
+        assert command.strip() == f"distdbg-warden of {launcher.process.pid}"
+        # As `pkill -9 -f` with the name of the program does.
+        for pid, command in find_marked(launcher.before.mark).items():
+            if PROGRAM.name in command:
+                os.kill(pid, signal.SIGKILL)
+        assert find_leftovers(launcher.before, GONE_WITHIN_S) == []

@@ -1,0 +1,260 @@
+"""The warden, asked from the process that started it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distdbg.errors import UsageError
+from distdbg.launch.ended import Ended, to_rank_end
+from distdbg.launch.warden import Warden, WardenLost
+
+PATIENCE_S = 10.0
+
+
+@pytest.fixture
+def warden() -> Iterator[Warden]:
+    with Warden.start() as warden:
+        yield warden
+
+
+def wait_ends(warden: Warden, count: int = 1) -> list[Ended]:
+    ends: list[Ended] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(ends) < count:
+        assert time.monotonic() < deadline, ends
+        ends += warden.events(1.0)
+    return ends
+
+
+def run(warden: Warden, code: str, **options: object) -> Ended:
+    warden.spawn("child", [sys.executable, "-c", code], os.environ, **options)  # type: ignore[arg-type]  # passed on
+    [ended] = wait_ends(warden)
+    assert ended.name == "child"
+    return ended
+
+
+def tell(warden: Warden, code: str, **options: object) -> object:
+    """What a child prints as JSON."""
+    reader, writer = os.pipe()
+    with open(reader, "rb") as output:
+        try:
+            run(warden, f"import json, os, sys, signal\nprint(json.dumps({code}))",
+                stdout_fd=writer, **options)  # fmt: skip
+        finally:
+            os.close(writer)
+        return json.loads(output.read())
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "signum"),
+    [
+        ("pass", 0, None),
+        ("raise SystemExit(3)", 3, None),
+        ("import os; os.kill(os.getpid(), 9)", None, signal.SIGKILL),
+        ("import ctypes; ctypes.string_at(0)", None, signal.SIGSEGV),
+        ("import os; os.abort()", None, signal.SIGABRT),
+    ],
+)
+def test_an_end_tells_code_or_signal_and_what_was_used(
+    warden: Warden, code: str, exit_code: int | None, signum: int | None
+) -> None:
+    begun_ns = time.monotonic_ns()
+    hold = "import resource; block = bytearray(64 << 20)\n"
+    ended = run(warden, hold + "[0 for _ in range(1_000_000)]\n" + code)
+    assert (ended.exit_code, ended.signal) == (exit_code, signum)
+    assert 64 << 20 < ended.max_rss_nbytes < 200 << 20
+    assert 0.0 < ended.user_s + ended.system_s < PATIENCE_S
+    assert begun_ns < ended.ended_ns <= time.monotonic_ns()
+
+
+def test_an_end_becomes_a_line_of_the_run_folder() -> None:
+    facts = {"name": "rank 2", "pid": 4711, "user_s": 1.0, "system_s": 0.5}
+    ended = Ended(status=9, max_rss_nbytes=5 << 20, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
+    end = to_rank_end(ended, rank=2, host="n01", wall_ns=8, was_oom=True)
+    assert end.cause == "oom"
+    assert end.how == "was killed for memory (SIGKILL by the kernel; it had used 5 MiB)"
+    assert to_rank_end(ended, rank=2, host="n01", wall_ns=8).how == "was killed by SIGKILL"
+    ended = Ended(status=0x8B, max_rss_nbytes=0, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
+    end = to_rank_end(ended, rank=2, host="n01", wall_ns=8, was_asked=True)
+    assert end.how == "was killed by SIGSEGV (core dumped)"
+    assert end.was_asked
+    ended = Ended(status=3 << 8, max_rss_nbytes=0, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
+    end = to_rank_end(ended, rank=2, host="n01", wall_ns=8)
+    assert (end.cause, end.exit_code, end.signal) == ("exited", 3, None)
+
+
+def test_a_program_that_is_not_there_is_a_usage_error_with_the_systems_words(
+    warden: Warden, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="cannot start rank 0: nothing-of-that-name: No such file"):
+        warden.spawn("rank 0", ["nothing-of-that-name"], os.environ)
+    script = tmp_path / "script"
+    script.write_text("echo")
+    with pytest.raises(UsageError, match=r"Permission denied(?s:.*)hint: chmod \+x"):
+        warden.spawn("rank 0", [str(script)], os.environ)
+    script.chmod(0o700)
+    with pytest.raises(UsageError, match=r"Exec format error(?s:.*)first line such as"):
+        warden.spawn("rank 0", [str(script)], os.environ)
+    script.write_text("#!/nowhere/python\n")
+    with pytest.raises(UsageError, match=r"No such file(?s:.*)interpreter that its first line"):
+        warden.spawn("rank 0", [str(script)], os.environ)
+    with pytest.raises(UsageError, match="cannot start rank 0 in /nowhere: No such file"):
+        warden.spawn("rank 0", ["true"], os.environ, cwd="/nowhere")
+    with pytest.raises(UsageError, match=r"cannot start rank 0 on the cpus \[1000\]: Invalid"):
+        warden.spawn("rank 0", ["true"], os.environ, cpus={1000})
+    with pytest.raises(UsageError, match="embedded null byte"):
+        warden.spawn("rank 0", ["true", "a\0b"], os.environ)
+    assert warden.events() == []
+
+
+def test_two_children_of_one_name_are_refused_while_both_would_live(warden: Warden) -> None:
+    warden.spawn("rank 0", ["sleep", "60"], os.environ)
+    with pytest.raises(UsageError, match="one of that name is running"):
+        warden.spawn("rank 0", ["sleep", "60"], os.environ)
+    assert warden.signal("rank 0", signal.SIGKILL)
+    wait_ends(warden)
+    warden.spawn("rank 0", ["true"], os.environ)
+    wait_ends(warden)
+
+
+def test_a_child_has_a_session_default_signals_and_three_descriptors(warden: Warden) -> None:
+    others = "[s for s in signal.valid_signals() if signal.getsignal(s) == signal.SIG_IGN]"
+    old = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    try:
+        found = tell(
+            warden,
+            f"""[os.getsid(0) == os.getpid(), {others}, len(signal.pthread_sigmask(0, [])),
+            signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+            sorted(int(fd) for fd in os.listdir('/proc/self/fd'))]""",
+        )
+    finally:
+        signal.signal(signal.SIGHUP, old)
+    # Python itself ignores two; the fourth descriptor lists the folder.
+    assert found == [True, [signal.SIGPIPE, signal.SIGXFSZ], 0, True, [0, 1, 2, 3]]
+
+
+def test_a_child_gets_what_was_asked_for(warden: Warden, tmp_path: Path) -> None:
+    cpu = min(os.sched_getaffinity(0))
+    code = "[os.getcwd(), sorted(os.sched_getaffinity(0)), sys.stdin.read()]"
+    assert tell(warden, code, cwd=tmp_path, cpus={cpu}, stdin="null") == [str(tmp_path), [cpu], ""]
+    assert tell(warden, "os.getcwd()") == os.getcwd()
+    odd = os.fsdecode(b"\xff\xfe")
+    reader, writer = os.pipe()
+    with open(reader, "rb") as output:
+        warden.spawn("child", ["sh", "-c", 'echo "$ODD $1"', "sh", odd],
+                     {**os.environ, "ODD": odd}, stdout_fd=writer)  # fmt: skip
+        os.close(writer)
+        assert output.read() == b"\xff\xfe \xff\xfe\n"
+    wait_ends(warden)
+
+
+def test_a_child_reads_what_is_written_to_its_pipe(warden: Warden) -> None:
+    reader, writer = os.pipe()
+    warden.spawn("cat", ["cat"], os.environ, stdin="pipe", stdout_fd=writer)
+    os.close(writer)
+    with open(warden.take_stdin("cat"), "wb") as pipe:
+        pipe.write(b"hello")
+    with open(reader, "rb") as output:
+        assert output.read() == b"hello"
+    assert wait_ends(warden)[0].exit_code == 0
+
+
+def test_a_signal_reaches_the_whole_group_unless_told_otherwise(warden: Warden) -> None:
+    script = (
+        "trap 'exit 5' TERM; sh -c 'trap \"echo two; exit\" TERM; echo up; read x' & wait; wait"
+    )
+    for whole_group, output_wanted in ((True, b"up\ntwo\n"), (False, b"up\n")):
+        reader, writer = os.pipe()
+        warden.spawn("child", ["sh", "-c", script], os.environ, stdin="pipe", stdout_fd=writer)
+        os.close(writer)
+        with open(reader, "rb") as output:
+            assert output.readline() == b"up\n"
+            assert warden.signal("child", signal.SIGTERM, whole_group)
+            [ended] = wait_ends(warden)
+            assert ended.exit_code == 5
+            assert not warden.signal("child", signal.SIGTERM)
+            warden.sweep()
+            assert b"up\n" + output.read() == output_wanted
+
+
+def test_a_sweep_spares_the_kept_and_their_children(warden: Warden) -> None:
+    reader, writer = os.pipe()
+    for name in ("agent", "rank 0"):
+        script = f"(setsid sleep 300 &); setsid sleep 300 & echo {name}; sleep 300; :"
+        warden.spawn(name, ["sh", "-c", script], os.environ, stdout_fd=writer)
+    os.close(writer)
+    with open(reader, "rb") as output:
+        assert sorted([output.readline(), output.readline()]) == [b"agent\n", b"rank 0\n"]
+        # The orphan of the agent is nobody's any more, so it goes as well.
+        swept = warden.sweep(keep={"agent"})
+        assert swept.left == ()
+        assert len(swept.killed) >= 3
+        assert [ended.name for ended in wait_ends(warden)] == ["rank 0"]
+        assert warden.signal("agent", 0)
+        assert warden.sweep(keep={"agent"}) == ((), ())
+        warden.sweep()
+        assert [ended.name for ended in wait_ends(warden)] == ["agent"]
+        assert output.read() == b""  # nobody holds the other end
+
+
+def test_a_process_that_starts_others_all_the_time_is_swept(warden: Warden) -> None:
+    warden.spawn("busy", ["sh", "-c", "while :; do (setsid sleep 300 &) ; done"], os.environ)
+    time.sleep(0.1)  # let there be some
+    swept = warden.sweep()
+    assert swept.left == ()
+    assert len(swept.killed) > 3
+
+
+def test_ends_wait_in_the_warden_while_the_launcher_is_busy(warden: Warden) -> None:
+    # More than fit into the socket.
+    count = 320
+    for number in range(count):
+        warden.spawn(f"rank {number}", ["true"], os.environ, stdin="null")
+    assert warden.sweep().left == ()
+    assert {ended.name for ended in wait_ends(warden, count)} == {f"rank {n}" for n in range(count)}
+
+
+def test_a_selector_sees_an_end(warden: Warden) -> None:
+    warden.spawn("rank 0", ["true"], os.environ)
+    assert select.select([warden], [], [], PATIENCE_S)[0]
+    assert [ended.name for ended in warden.events()] == ["rank 0"]
+    assert not select.select([warden], [], [], 0)[0]
+
+
+def test_a_warden_that_does_not_answer_is_replaced_by_its_launcher(
+    warden: Warden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distdbg.launch.warden._ANSWER_S", 0.2)
+    pid = warden.spawn("rank 0", ["sh", "-c", "(setsid sleep 300 &); sleep 300"], os.environ)
+    os.kill(warden.pid, signal.SIGSTOP)
+    with pytest.raises(WardenLost, match="did not answer for"):
+        warden.sweep(timeout_s=0.1)
+    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(WardenLost):
+        warden.events()
+
+
+def test_closing_ends_all_children_and_says_so_to_who_still_asks() -> None:
+    warden = Warden.start()
+    pid = warden.spawn("rank 0", ["sleep", "300"], os.environ)
+    warden.spawn("rank 1", ["cat"], os.environ, stdin="pipe")
+    warden.close()
+    warden.close()
+    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(UsageError, match="was closed"):
+        warden.events()
+
+
+def test_a_child_keeps_the_limits_of_its_launcher(warden: Warden) -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert tell(warden, "__import__('resource').getrlimit(7)[0]") == soft
