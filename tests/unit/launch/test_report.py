@@ -305,7 +305,8 @@ def test_64_ranks_fit_into_a_few_lines() -> None:
 
 def test_64_ranks_that_fail_in_64_ways_are_cut() -> None:
     evidence = [
-        Evidence(end=ended(r, exit_code=1), error=error(f"ValueError: {r}", r / 100)) for r in range(64)
+        Evidence(end=ended(r, exit_code=1), error=error(f"ValueError: {r}", r / 100))
+        for r in range(64)
     ]
     text = told(*evidence)
     assert "rank 0 raised ValueError: 0" in text
