@@ -30,6 +30,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "distdbg.launch.spawn": ("spawn", "start_processes"),
     "distdbg.launch.threads": ("run_threads",),
+    "distdbg.record": ("record",),
     "distdbg.runtime.backends.registry": (
         "Backend", "BackendConfig", "DistributedBackendOptions", "get_default_backend_for_device",
         "is_backend_available", "is_gloo_available", "is_mpi_available", "is_nccl_available",

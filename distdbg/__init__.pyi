@@ -87,6 +87,9 @@ from distdbg.launch.spawn import (
 from distdbg.launch.threads import (
     run_threads as run_threads,
 )
+from distdbg.record import (
+    record as record,
+)
 from distdbg.runtime.backends.registry import (
     Backend as Backend,
 )

@@ -20,6 +20,7 @@ from typing import Any
 
 from distdbg.errors import PeerLost
 from distdbg.launch.parent_death import die_with_parent
+from distdbg.record.error_file import write_error_file
 
 #: Linux's pipes hold 64 KiB; the rest is for the other fields.
 _TRACEBACK_LIMIT = 48_000
@@ -90,6 +91,7 @@ def run_child(
         os.kill(os.getpid(), signal.SIGINT)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent raises it
         _leave(error)
+        write_error_file(error)
         reports.send_bytes(Report.from_exception(error).to_json())
         reports.close()
         sys.exit(1)

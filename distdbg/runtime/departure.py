@@ -7,6 +7,7 @@ os._exit, says nothing. So the others can tell a program that stops early from a
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import weakref
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError
 from distdbg.native import NativeError
+from distdbg.record.error_file import write_error_file
 from distdbg.record.format import Exit
 from distdbg.runtime.recording import end_recording
 
@@ -28,6 +30,9 @@ class ExitNote:
 
     def __init__(self, world: World) -> None:
         self._world = weakref.ref(world)
+        atexit.unregister(_write_error_file)
+        # Not forgotten by `cancel`: many a program destroys its groups on the way out of an exception.
+        atexit.register(_write_error_file, os.getpid())
         atexit.register(self.write)
 
     def cancel(self) -> None:
@@ -39,9 +44,19 @@ class ExitNote:
         world = self._world()
         if world is None:
             return
-        # Of an uncaught exception; at a prompt it may be an old one.
-        error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
-        leave(world, error)
+        leave(world, _uncaught())
+
+
+def _uncaught() -> BaseException | None:
+    # At a prompt it may be an old one.
+    return None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+
+
+def _write_error_file(pid: int) -> None:
+    """Tell the launcher what ended this rank; a child that it forked speaks for itself only."""
+    error = _uncaught()
+    if error is not None and os.getpid() == pid:
+        write_error_file(error)
 
 
 def raised(error: BaseException) -> str:

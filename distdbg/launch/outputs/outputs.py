@@ -1,11 +1,11 @@
 """What the ranks of one launcher print: opens it for them, and shows it line by line.
 
-    outputs = Outputs(choices, logs)
-    outputs.start()
-    out, err = outputs.open(local_rank, rank, attempt)      for each rank; hand them over, then close
-    ...
-    outputs.drain(deadline_ns)                              the ranks have ended
-    outputs.close()
+outputs = Outputs(choices, logs)
+outputs.start()
+out, err = outputs.open(local_rank, rank, attempt)      for each rank; hand them over, then close
+...
+outputs.drain(deadline_ns)                              the ranks have ended
+outputs.close()
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class Outputs:
         try:
             if self._logs is not None:
                 make_rank_folder(self._logs, attempt, local_rank)
-            for stream in (Std.OUT, Std.ERR):
-                fds.append(self._open(stream, local_rank, rank, attempt))
+            fds.append(self._open(Std.OUT, local_rank, rank, attempt))
+            fds.append(self._open(Std.ERR, local_rank, rank, attempt))
         except OSError as error:
             for fd in fds:
                 if fd is not None:
@@ -163,11 +163,11 @@ class Outputs:
             try:
                 is_late = left_s <= 0
                 moved = not is_finished and self._step()
-                is_out = all([sink.flush(0) for sink in self._sinks()])
+                is_out = self._flush()
                 if not is_finished and (is_late or (is_out and not moved)):
                     self._finish(is_late=is_late)
                     is_finished = True
-                    is_out = all([sink.flush(0) for sink in self._sinks()])
+                    is_out = self._flush()
                 if is_finished and (is_out or is_late):
                     return is_out and not is_late
             finally:
@@ -219,6 +219,10 @@ class Outputs:
                 room[id(tail.sink)] = tail.sink.flush(_FULL_MS)
         return moved
 
+    def _flush(self) -> bool:
+        """Write what all sinks have kept; whether nothing is left."""
+        return all(list(map(_flush_now, self._sinks())))
+
     def _sinks(self) -> list[Sink]:
         return [*self._consoles.values(), *self._line_files.values()]
 
@@ -254,3 +258,7 @@ class Outputs:
             self._is_trouble_said = True
             where = error.filename or self._logs
             _log.warning("%s: %s; what ranks print may be lost", where, error.strerror)
+
+
+def _flush_now(sink: Sink) -> bool:
+    return sink.flush(0)

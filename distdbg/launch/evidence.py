@@ -1,0 +1,197 @@
+"""What is known of a rank that is gone: its end, its error file, its record, its last words on stderr.
+
+`gather` reads files; the dataclasses are plain values.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from distdbg.errors import RecordError
+from distdbg.record.ends import RankEnd
+from distdbg.record.entries import Finding
+from distdbg.record.error_file import ErrorFacts, read_error_file
+from distdbg.record.folders import record_name
+from distdbg.record.format import Exit
+from distdbg.record.reader import RecordFile
+from distdbg.record.whereabouts import Clock, describe, read_boot_id
+
+#: How far back in a record the last finding is looked for.
+_MOST_NOTES: Final = 64
+_STDERR_NBYTES: Final = 4096
+_STDERR_LINES: Final = 6
+#: Errors in a record that name the rank to blame.
+_CONSEQUENCES: Final = frozenset(("PeerLost", "RankLeft", "JobAborted"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFacts:
+    """What the record of a rank says at its end."""
+
+    path: str
+    doing: str = ""
+    """'in all_reduce #12 on group 'dp' since 3.1 s, train.py:80 (step)'."""
+    how: Exit | None = None
+    raised: str = ""
+    """'ValueError: no data'."""
+    raised_wall_ns: int = 0
+    error_type: str = ""
+    """Of the last error that one of its ops had, with the words and ranks of it."""
+    error_what: str = ""
+    error_ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is known of one rank that is gone."""
+
+    end: RankEnd
+    error: ErrorFacts | None = None
+    error_file: str = ""
+    record: RecordFacts | None = None
+    stderr_file: str = ""
+    """Where its stderr was kept, if it was."""
+    stderr_tail: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return self.end.rank
+
+    @property
+    def failed_wall_ns(self) -> int:
+        """When it failed: often a while before its process had ended."""
+        known = [self.end.wall_ns]
+        if self.error is not None and self.error.wall_ns:
+            known.append(self.error.wall_ns)
+        if self.record is not None and self.record.raised_wall_ns:
+            known.append(self.record.raised_wall_ns)
+        return min(known)
+
+    @property
+    def because_of(self) -> frozenset[int]:
+        """The other ranks that it names as the cause."""
+        named: tuple[int, ...] = ()
+        if self.error is not None:
+            named = self.error.because_of
+        elif self.end.exit_code and self.record and self.record.error_type in _CONSEQUENCES:
+            named = (
+                self.record.error_ranks
+            )  # it caught the error, and gave up with a code of its own
+        return frozenset(named) - {self.rank}
+
+    @property
+    def waits_for(self) -> frozenset[int]:
+        """The other ranks that did not come in time."""
+        named: tuple[int, ...] = ()
+        if self.error is not None:
+            named = self.error.waits_for
+        elif self.end.exit_code and self.record and self.record.error_type == "OpTimeout":
+            named = self.record.error_ranks
+        return frozenset(named) - {self.rank}
+
+    @property
+    def reason(self) -> str:
+        """'ValueError: no data', all on one line; '' when it did not say any."""
+        if self.error is not None:
+            return self.error.first_line
+        if self.record is not None and self.record.how is Exit.RAISED:
+            return self.record.raised
+        return ""
+
+    @property
+    def how(self) -> str:
+        """'raised ValueError: no data', 'was killed by SIGSEGV', 'exited with code 3'."""
+        if self.reason.startswith("SystemExit: "):
+            return f"{self.end.how}: {self.reason.removeprefix('SystemExit: ')}"
+        return f"raised {self.reason}" if self.reason else self.end.how
+
+
+def gather(
+    ends: Iterable[RankEnd],
+    attempt_folder: Path,
+    error_file: Callable[[int], Path | None],
+    stderr_file: Callable[[int], Path | None] = lambda rank: None,
+) -> list[Evidence]:
+    """Read what there is about the ranks that ended; the two callables tell the files of a rank."""
+    boot_id = read_boot_id()
+    return [
+        _gather_one(end, attempt_folder, error_file(end.rank), stderr_file(end.rank), boot_id)
+        for end in ends
+    ]
+
+
+def _gather_one(
+    end: RankEnd, folder: Path, error_path: Path | None, stderr_path: Path | None, boot_id: str
+) -> Evidence:
+    error = read_error_file(error_path) if error_path is not None else None
+    tail = _tail(stderr_path) if stderr_path is not None and end.is_failure else ()
+    return Evidence(
+        end=end,
+        error=error if end.is_failure else None,
+        error_file=str(error_path) if error is not None else "",
+        record=read_facts(folder / record_name(end.rank), end, boot_id),
+        stderr_file=str(stderr_path) if tail else "",
+        stderr_tail=tail,
+    )
+
+
+def read_facts(path: Path, end: RankEnd, boot_id: str = "") -> RecordFacts | None:
+    """What a record says of its rank at its end; None: there is none that can be read."""
+    try:
+        with RecordFile(path, salvage=True) as record:
+            if record.header.pid != end.pid:
+                return None  # of another start of the same rank
+            clock = Clock(record.header, end.ended_ns, boot_id)
+            state = record.state()
+            kind, what, ranks = _last_error(record)
+            raised = ""
+            if state.exit is Exit.RAISED:
+                raised = str(_words(state.exit_text).get("what", "an exception"))
+            return RecordFacts(
+                path=str(path),
+                doing=describe(record, clock) or "",
+                how=state.exit,
+                raised=raised,
+                raised_wall_ns=record.header.to_wall_ns(state.exit_ns) if raised else 0,
+                error_type=kind,
+                error_what=what,
+                error_ranks=ranks,
+            )
+    except RecordError:
+        return None
+
+
+def _last_error(record: RecordFile) -> tuple[str, str, tuple[int, ...]]:
+    last = record.state().last_number
+    for number in range(last, max(0, last - _MOST_NOTES), -1):
+        event = record.event(number)
+        if isinstance(event, Finding):
+            words = _words(event.text)
+            ranks = words.get("ranks")
+            named = [r for r in ranks if isinstance(r, int)] if isinstance(ranks, list) else []
+            return str(words.get("type", "")), str(words.get("what", "")), tuple(named)
+    return "", "", ()
+
+
+def _words(text: str | None) -> dict[str, object]:
+    try:
+        found = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _tail(path: Path) -> tuple[str, ...]:
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _STDERR_NBYTES))
+            text = file.read(_STDERR_NBYTES).decode(errors="replace")
+    except OSError:
+        return ()
+    return tuple(line.rstrip() for line in text.splitlines() if line.strip())[-_STDERR_LINES:]

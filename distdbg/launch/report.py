@@ -1,0 +1,261 @@
+"""The last words of a launcher whose job failed: the root cause first. Pure.
+
+distdbg run: rank 2 was killed by SIGSEGV (host n14, pid 8812); 3 other ranks were ended because of it
+  its record: in all_reduce #12 on group 'dp' since 0.1 s, train.py:80 (step)
+  ...
+  run folder: /tmp/distdbg-1000/20261121-130501-1f09ac
+  hint: ...
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from distdbg.errors import format_ranks
+from distdbg.launch.evidence import Evidence
+from distdbg.launch.last_frames import last_frames
+from distdbg.launch.root_cause import Part, RootCause, find_root_cause
+from distdbg.record.ends import signal_name
+from distdbg.record.text import printable
+
+#: A first line that is longer says less: what does not fit goes below.
+_FIRST_LINE: Final = 120
+_MOST_REASON: Final = 240
+_MOST_DETAILS: Final = 8
+_CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
+#: Clocks of different hosts are not trusted to be closer.
+_SKEW_NS: Final = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a launcher knows when its job is over."""
+
+    evidence: Sequence[Evidence] = ()
+    """Of the last start of the ranks, from all hosts where they are known."""
+    run_folder: str = ""
+    attempt: int = 0
+    max_restarts: int = 0
+    interrupted: int | None = None
+    """The signal that ended the launcher."""
+    because: str = ""
+    """Why the launcher ended its ranks though none of them had failed: 'host n04 is gone'."""
+    program: str = "distdbg run"
+
+
+def exit_code(outcome: Outcome) -> int:
+    """The first failing rank's, as a shell says it: 128 + n for a signal; 0: nothing failed."""
+    if outcome.interrupted is not None:
+        return 128 + outcome.interrupted
+    found = find_root_cause(outcome.evidence)
+    if found is None or found.part is Part.ENDED:
+        return 1 if outcome.because or found is not None else 0
+    for one in (*found.first, *found.others, *found.victims, *found.ended):
+        if one.end.shell_code:
+            return one.end.shell_code
+    return 1
+
+
+def report(outcome: Outcome) -> str:
+    """The lines for stderr, each with its end; '' when nothing failed."""
+    found = find_root_cause(outcome.evidence)
+    if outcome.interrupted is not None:
+        lines = [_interrupted(outcome, outcome.interrupted), *_meanwhile(found)]
+    elif found is None or found.part is Part.ENDED:
+        if found is None and not outcome.because:
+            return ""
+        lines = [_ended(outcome)]
+    else:
+        lines = [*_failed(found, outcome)]
+    lines += [*_restarts(outcome)]
+    if outcome.run_folder:
+        lines.append(f"run folder: {outcome.run_folder}")
+    if found is not None and outcome.interrupted is None:
+        hint = _hint(found, outcome)
+        if hint:
+            lines.append(f"hint: {hint}")
+    first, *details = [printable(line) for line in lines]
+    return "\n".join([f"{outcome.program}: {first}", *(f"  {line}" for line in details), ""])
+
+
+# ------------------------------------------------------------------------------------ first lines
+
+
+def _interrupted(outcome: Outcome, number: int) -> str:
+    name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else signal_name(number)
+    count = sum(one.end.was_asked for one in outcome.evidence)
+    return f"interrupted by {name}; {_count(count)} {_were(count)} ended"
+
+
+def _ended(outcome: Outcome) -> str:
+    count = sum(one.end.was_asked for one in outcome.evidence)
+    why = outcome.because or "the launcher ended its ranks"
+    return f"{why}; {_count(count)} {_were(count)} ended" if count else why
+
+
+def _failed(found: RootCause, outcome: Outcome) -> Iterator[str]:
+    first = found.first[0]
+    what = f"{_who(found.first)} {_how(found)}"
+    rest = []
+    place = f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else ""
+    aftermath = _aftermath(found)
+    used = len(outcome.program) + 2 + len(what)
+    if place and used + len(place) + 3 <= _FIRST_LINE:
+        what += f" ({place})"
+        used += len(place) + 3
+    elif place:
+        rest.append(place)
+    if aftermath and used + len(aftermath) + 2 <= _FIRST_LINE:
+        what += f"; {aftermath}"
+    elif aftermath:
+        rest.append(aftermath)
+    yield what
+    yield from rest
+    yield from _details(found)
+
+
+def _how(found: RootCause) -> str:
+    first = found.first[0]
+    if found.part is Part.LEAVER:
+        return "ended with exit code 0 while other ranks still needed it"
+    how = first.how
+    if len(found.first) > 1:  # 'ranks 0-3 was killed' cannot happen: only reasons make several
+        how = how.replace("was ", "were ", 1) if how.startswith("was ") else how
+    return how if len(how) <= _MOST_REASON else how[:_MOST_REASON] + "..."
+
+
+def _aftermath(found: RootCause) -> str:
+    many = []
+    if found.others:
+        many.append(f"{_count(len(found.others), 'other ')} failed as well")
+    if found.victims and found.ended:
+        words = f"{_count(len(found.victims), 'other ')} failed"
+        many.append(f"{words} and {len(found.ended)} {_were(len(found.ended))} ended because of it")
+    elif found.victims:
+        many.append(f"{_count(len(found.victims), 'other ')} failed because of it")
+    elif found.ended:
+        count = len(found.ended)
+        many.append(f"{_count(count, 'other ')} {_were(count)} ended because of it")
+    return ", ".join(many)
+
+
+# ---------------------------------------------------------------------------------------- details
+
+
+def _details(found: RootCause) -> Iterator[str]:
+    first = found.first[0]
+    error = first.error
+    if error is not None:
+        # Of our own errors the details say it; of others the rest of a text of several lines.
+        own = error.details or tuple(error.text.splitlines()[1:])
+        yield from own[:_MOST_DETAILS]
+        if not error.details or found.part is Part.CAUSE:
+            yield from last_frames(error.traceback)
+    if first.record is not None and first.record.doing and not first.reason:
+        yield f"its record: {first.record.doing}"
+    elif first.record is not None and error is None and first.record.doing:
+        yield first.record.doing
+    if error is None and first.stderr_tail:
+        yield "the end of its stderr:"
+        yield from (f"  {line}" for line in first.stderr_tail)
+    yield from _of_blamed(found)
+    if first.error_file:
+        yield f"error file: {first.error_file}"
+    if first.stderr_file:
+        yield f"stderr: {first.stderr_file}"
+    yield from _fold("failed as well", found.others)
+    yield from _fold("failed because of it", found.victims)
+    yield from _clocks(found)
+
+
+def _of_blamed(found: RootCause) -> Iterator[str]:
+    """What is known of the ranks that the first ones name."""
+    known = {e.rank: e for e in (*found.victims, *found.ended, *found.others)}
+    for rank in sorted(found.blamed)[:_MOST_DETAILS]:
+        one = known.get(rank)
+        if one is None:
+            yield f"rank {rank}: nothing is known of its end here; it may be on another host"
+        elif one.record is not None and one.record.doing:
+            end = "it was ended by the launcher" if one.end.was_asked else f"it {one.how}"
+            yield f"rank {rank}: {one.record.doing}; {end}"
+
+
+def _fold(title: str, evidence: Sequence[Evidence]) -> Iterator[str]:
+    """Failures with equal words in one line: 'ranks 0-1,3 failed because of it: PeerLost: ...'."""
+    by_words: dict[str, list[Evidence]] = {}
+    for one in evidence:
+        by_words.setdefault(one.how, []).append(one)
+    for how, several in list(by_words.items())[:_MOST_DETAILS]:
+        cut = how if len(how) <= _MOST_REASON else how[:_MOST_REASON] + "..."
+        yield f"{_who(several)} {title}: {cut}"
+    hidden = list(by_words.values())[_MOST_DETAILS:]
+    if hidden:
+        ranks = format_ranks(one.rank for several in hidden for one in several)
+        yield f"ranks {ranks} {title}, in {len(hidden)} other ways"
+
+
+def _clocks(found: RootCause) -> Iterator[str]:
+    """Who else may have been first, since hosts do not agree on the time."""
+    first = found.first[0]
+    near = [
+        one
+        for one in found.others
+        if one.end.host != first.end.host and one.failed_wall_ns - first.failed_wall_ns < _SKEW_NS
+    ]
+    if near:
+        yield (
+            f"{_who(near)} failed on {'another host' if len(near) == 1 else 'other hosts'} "
+            "within a second: clocks of hosts differ, so that may have been first"
+        )
+
+
+def _meanwhile(found: RootCause | None) -> Iterator[str]:
+    """What had failed by itself when the launcher was interrupted."""
+    if found is not None and found.part is not Part.ENDED:
+        yield f"before, {_who(found.first)} {_how(found)}"
+
+
+def _restarts(outcome: Outcome) -> Iterator[str]:
+    if outcome.max_restarts or outcome.attempt:
+        yield f"restarts used: {outcome.attempt} of {outcome.max_restarts}"
+
+
+def _hint(found: RootCause, outcome: Outcome) -> str:
+    first = found.first[0]
+    error, end = first.error, first.end
+    if error is not None and error.hint:
+        return error.hint
+    if end.cause == "oom":
+        return "smaller batches, fewer ranks on this host, or more memory"
+    if not first.reason and end.signal == signal.SIGKILL:
+        return (
+            f"whoever sent SIGKILL left no trace; if it was the kernel, dmesg on {end.host} says so"
+        )
+    if not first.reason and end.signal == signal.SIGBUS:
+        return f"often /dev/shm or a disk is full; see df on {end.host}"
+    if not first.reason and end.signal in _CRASHES:
+        return "@distdbg.record on main(), or PYTHONFAULTHANDLER=1, prints where the crash was"
+    if not first.reason and end.cause == "exited" and found.part is Part.CAUSE:
+        return "@distdbg.record on main() brings its traceback here"
+    if first.record is not None:
+        return f"python -m distdbg.record {first.record.path}"
+    return ""
+
+
+# ------------------------------------------------------------------------------------------ words
+
+
+def _who(evidence: Iterable[Evidence]) -> str:
+    ranks = [one.rank for one in evidence]
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
+
+
+def _count(count: int, which: str = "") -> str:
+    return f"{count} {which}rank{'' if count == 1 else 's'}"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

@@ -1,0 +1,134 @@
+"""Which rank failed first, and who are its victims. Pure.
+
+When one rank fails, the others fail a moment later: they lose a peer, are aborted, or are ended by the
+launcher. Time alone does not tell who was first: hosts have clocks of their own, and a rank that holds
+much memory is gone long after those whom its end has woken. So what a rank says of itself comes first:
+
+    cause       it names no other rank, and nobody ended it              the earliest of these is it
+    leaver      it ended with code 0 while others still needed it        as a cause
+    suspect     it gave up waiting for another rank, or lost some        only without the two above
+                connection and cannot say to whom
+    victim      it names the rank to blame                               only if nobody else is left
+    ended       by the launcher, because of another rank                 never
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from distdbg.launch.evidence import Evidence
+
+#: What libraries say when the other end of a connection is gone, and not who it was.
+_LOST_CONNECTION = re.compile(
+    r"^(?:DistNetworkError|DistStoreError|PeerLost|RankLeft)|connection (?:was )?(?:closed|reset)|broken pipe"
+    r"|remote process exited|communicator was aborted|socket closed",
+    re.IGNORECASE,
+)
+
+
+class Part(StrEnum):
+    """What a rank that is gone has to do with the failure of the job."""
+
+    CAUSE = "cause"
+    LEAVER = "leaver"
+    SUSPECT = "suspect"
+    VICTIM = "victim"
+    ENDED = "ended"
+    FINE = "fine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootCause:
+    """Who failed first. Each tuple is in the order of time."""
+
+    part: Part
+    """What the first are; VICTIM: who they name is not known to have failed."""
+    first: tuple[Evidence, ...]
+    """The first; more than one only if they gave the same reason."""
+    others: tuple[Evidence, ...] = ()
+    """Failed too, and not for the first as far as is known."""
+    victims: tuple[Evidence, ...] = ()
+    """Failed because of it."""
+    ended: tuple[Evidence, ...] = ()
+    """Were ended by the launcher."""
+
+    @property
+    def blamed(self) -> frozenset[int]:
+        """The ranks that the first name or waited for."""
+        ranks = frozenset(evidence.rank for evidence in self.first)
+        named = frozenset().union(*(e.because_of | e.waits_for for e in self.first))
+        return named - ranks
+
+
+def find_root_cause(evidence: Sequence[Evidence]) -> RootCause | None:
+    """Judge all ranks that are gone; None: none of them failed."""
+    by_part = divide(evidence)
+    for parts in ((Part.CAUSE, Part.LEAVER), (Part.SUSPECT,), (Part.VICTIM,), (Part.ENDED,)):
+        candidates = _in_time(e for part in parts for e in by_part[part])
+        if candidates:
+            break
+    else:
+        return None
+    earliest = candidates[0]
+    part = next(part for part in Part if earliest in by_part[part])
+    first = [e for e in candidates if e is earliest or _is_same(e, earliest)]
+    known = {e.rank for e in first}
+
+    def rest(*parts: Part) -> tuple[Evidence, ...]:
+        return _in_time(e for one in parts for e in by_part[one] if e.rank not in known)
+
+    return RootCause(
+        part=part,
+        first=tuple(first),
+        others=rest(Part.CAUSE),
+        victims=rest(Part.SUSPECT, Part.VICTIM),
+        ended=rest(Part.ENDED),
+    )
+
+
+def divide(evidence: Sequence[Evidence]) -> dict[Part, list[Evidence]]:
+    """Sort the ranks by the part they have."""
+    first_own_ns = min(
+        (e.failed_wall_ns for e in evidence if e.end.is_failure and not e.end.was_asked),
+        default=None,
+    )
+    parts: dict[Part, list[Evidence]] = {part: [] for part in Part}
+    for one in evidence:
+        parts[_part_of(one, first_own_ns)].append(one)
+    failed = [one for part in (Part.SUSPECT, Part.VICTIM) for one in parts[part]]
+    missed = frozenset().union(*(one.because_of | one.waits_for for one in failed))
+    for one in [one for one in parts[Part.FINE] if one.rank in missed and not one.end.was_asked]:
+        parts[Part.FINE].remove(one)
+        parts[Part.LEAVER].append(one)
+    return parts
+
+
+def _part_of(one: Evidence, first_own_ns: int | None) -> Part:
+    if one.end.was_asked and not _failed_before_asked(one, first_own_ns):
+        return Part.ENDED
+    if not one.end.is_failure:
+        return Part.FINE
+    if one.because_of:
+        return Part.VICTIM
+    if one.waits_for or (one.reason and _LOST_CONNECTION.search(one.reason)):
+        return Part.SUSPECT
+    return Part.CAUSE
+
+
+def _failed_before_asked(one: Evidence, first_own_ns: int | None) -> bool:
+    """Whether a rank that the launcher wanted to end had failed by itself already, as the first."""
+    if one.end.signal is not None or first_own_ns is None or not one.reason:
+        return False  # crashes on the way out are common
+    return one.failed_wall_ns <= first_own_ns
+
+
+def _is_same(one: Evidence, other: Evidence) -> bool:
+    # 'exited with code 1' is too little to be called the same.
+    return bool(one.reason) and one.reason == other.reason
+
+
+def _in_time(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    return tuple(sorted(evidence, key=lambda one: (one.failed_wall_ns, one.rank)))

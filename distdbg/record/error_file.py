@@ -1,0 +1,239 @@
+"""The file in which a process says what ended it: error.json, in the shape that torch gives it.
+
+    {"message": {"message": "ValueError: no data",
+                 "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1795310000"}},
+     "distdbg": {"type", "what", "rank", "pid", "host", "wall_ns", "because_of", "waits_for", ...}}
+
+A launcher names the file in DISTDBG_ERROR_FILE (TORCHELASTIC_ERROR_FILE). torch's own launcher reads
+what is written here, and here is read what torch writes; then the second part is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distdbg import config
+from distdbg.errors import DistError, JobAborted, OpTimeout, PeerLost
+from distdbg.record.host import host_name
+
+_MOST_NBYTES = 4 << 20
+#: Of a text and of a traceback; the middle of longer ones is left out.
+_MOST_TEXT = 20_000
+_MOST_TRACE = 200_000
+_MOST_CAUSES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFacts:
+    """What an error file says. Ranks are global."""
+
+    text: str
+    """'ValueError: no data', all lines."""
+    traceback: str = ""
+    wall_ns: int = 0
+    """0: not known."""
+    type: str = ""
+    details: tuple[str, ...] = ()
+    hint: str | None = None
+    because_of: tuple[int, ...] = ()
+    """The ranks without whose end, or verdict, this one would not have failed."""
+    waits_for: tuple[int, ...] = ()
+    """The ranks that did not come in time."""
+    rank: int | None = None
+    pid: int | None = None
+    """Of the process that wrote it; a nested launcher passes on what another one wrote."""
+    code: int | None = None
+    """The exit code that a nested launcher knows."""
+
+    @property
+    def first_line(self) -> str:
+        return self.text.partition("\n")[0]
+
+
+def error_file_path(environ: Mapping[str, str] | None = None) -> Path | None:
+    """Where this process is to write; None: nobody asks for it."""
+    path = config.read_setting("DISTDBG_ERROR_FILE", environ)
+    return Path(str(path)) if path else None
+
+
+def write_error_file(error: BaseException, path: Path | None = None) -> bool:
+    """Say what ended this process; the first error of a process stays. Whether it was written.
+
+    Never raises: whoever calls this is on the way out already.
+    """
+    try:
+        path = path or error_file_path()
+        if path is None or _is_told(path):
+            return False
+        _write(path, to_json(error, os.environ, pid=os.getpid(), wall_ns=time.time_ns()))
+    except (OSError, ValueError, DistError):
+        return False
+    return True
+
+
+def copy_error_file(path: Path, source: Path, code: int | None = None) -> bool:
+    """Pass on what a child wrote to `source`, with its exit code. Whether that could be done."""
+    try:
+        found = _read_json(source)
+        message = found.get("message")
+        if code is not None and isinstance(message, dict):
+            message["errorCode"] = code
+        _write(path, json.dumps(found))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def read_error_file(path: Path) -> ErrorFacts | None:
+    """What a process, of distdbg or torch, wrote; None: nothing, or nothing that can be read."""
+    try:
+        found = _read_json(path)
+        changed_ns = path.stat().st_mtime_ns
+    except (OSError, ValueError):
+        return None
+    message, ours = found.get("message"), found.get("distdbg")
+    ours = ours if isinstance(ours, dict) else {}
+    extra: Any = message.get("extraInfo") if isinstance(message, dict) else None
+    extra = extra if isinstance(extra, dict) else {}
+    text = message.get("message") if isinstance(message, dict) else message
+    if not isinstance(text, str):
+        return None
+    # torch's time is in seconds: too coarse to tell who was first.
+    wall_ns = ours.get("wall_ns") if isinstance(ours.get("wall_ns"), int) else changed_ns
+    trace, hint, code = extra.get("py_callstack"), ours.get("hint"), message_code(message)
+    return ErrorFacts(
+        text=text,
+        traceback=trace if isinstance(trace, str) else "",
+        wall_ns=int(wall_ns or 0),
+        type=_type_of(ours, text),
+        details=tuple(str(line) for line in _list(ours.get("details"))),
+        hint=hint if isinstance(hint, str) else None,
+        because_of=_ranks(ours.get("because_of")),
+        waits_for=_ranks(ours.get("waits_for")),
+        rank=_number(ours.get("rank")),
+        pid=_number(ours.get("pid")),
+        code=code,
+    )
+
+
+def message_code(message: object) -> int | None:
+    """The exit code that a nested launcher wrote into a message."""
+    return _number(message.get("errorCode")) if isinstance(message, dict) else None
+
+
+def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_ns: int) -> str:
+    """The content of the file."""
+    text = f"{type(error).__name__}: {error}"
+    trace = "".join(traceback.format_exception(error))
+    known = find_known(error)
+    rank = environ.get("RANK", "")
+    ours: dict[str, Any] = {
+        "type": type(error).__name__,
+        "pid": pid,
+        "host": host_name(environ),
+        "wall_ns": wall_ns,
+        "because_of": list(because_of(error)),
+        "waits_for": list(waits_for(error)),
+    }
+    if rank.isdecimal():
+        ours["rank"] = int(rank)
+    if known is not None:
+        ours |= {"details": [str(line) for line in known.details[:64]], "hint": known.hint}
+    extra = {"py_callstack": _cut(trace, _MOST_TRACE), "timestamp": str(wall_ns // 10**9)}
+    message = {"message": _cut(text, _MOST_TEXT), "extraInfo": extra}
+    return json.dumps({"message": message, "distdbg": ours})
+
+
+def find_known(error: BaseException) -> DistError | None:
+    """The error of distdbg that this one is, or comes from."""
+    return next((one for one in _causes(error) if isinstance(one, DistError)), None)
+
+
+def because_of(error: BaseException) -> tuple[int, ...]:
+    """The ranks whose end, or whose fault, is the cause of an error; empty: it is a cause itself."""
+    for one in _causes(error):
+        if isinstance(one, PeerLost):
+            return (one.peer,) if one.peer >= 0 else ()
+        if isinstance(one, JobAborted):
+            return tuple(one.ranks)
+    return ()
+
+
+def waits_for(error: BaseException) -> tuple[int, ...]:
+    """The ranks that did not come in time."""
+    late = next((one for one in _causes(error) if isinstance(one, OpTimeout)), None)
+    return tuple(late.missing) if late is not None else ()
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised from, or while that was handled."""
+    seen = 0
+    current: BaseException | None = error
+    while current is not None and seen < _MOST_CAUSES:
+        yield current
+        seen += 1
+        context = None if current.__suppress_context__ else current.__context__
+        current = current.__cause__ or context
+
+
+# ---------------------------------------------------------------------------------------- files
+
+
+def _is_told(path: Path) -> bool:
+    """Whether this very process wrote it before: what came first is the reason."""
+    facts = read_error_file(path)
+    return facts is not None and facts.pid == os.getpid()
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="utf-8", errors="replace") as file:
+        file.write(text)
+    draft.replace(path)  # a process that is killed meanwhile leaves a whole file or none
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        content = file.read(_MOST_NBYTES)
+    try:
+        found = json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return found
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters ...\n{text[-half:]}"
+
+
+def _type_of(ours: Mapping[str, Any], text: str) -> str:
+    name = ours.get("type")
+    if isinstance(name, str):
+        return name
+    before, colon, _ = text.partition(":")
+    return before if colon and before.isidentifier() else ""
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _ranks(value: object) -> tuple[int, ...]:
+    return tuple(one for one in _list(value) if isinstance(one, int))
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

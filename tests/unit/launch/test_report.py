@@ -1,0 +1,427 @@
+"""Who failed first, and how it is said: golden texts for each way in which a job fails."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from distdbg.launch.evidence import Evidence, RecordFacts
+from distdbg.launch.report import Outcome, exit_code, report
+from distdbg.launch.root_cause import Part, find_root_cause
+from distdbg.record.ends import RankEnd
+from distdbg.record.error_file import ErrorFacts
+from distdbg.record.format import Exit
+
+S = 10**9
+BEGAN = 1_795_310_000 * S
+FOLDER = "/tmp/distdbg-1000/20261121-130501-1f09ac"
+TRACE = """Traceback (most recent call last):
+  File "/home/me/train.py", line 91, in <module>
+    main()
+    ~~~~^^
+  File "/home/me/train.py", line 80, in main
+    step(batch)
+ValueError: no data
+"""
+
+
+def ended(rank: int, at_s: float = 1.0, host: str = "n14", **facts: Any) -> RankEnd:
+    """A rank that exited with 0, unless the facts say otherwise."""
+    known: dict[str, Any] = {
+        "rank": rank,
+        "pid": 8810 + rank,
+        "host": host,
+        "ended_ns": int(at_s * S),
+        "wall_ns": BEGAN + int(at_s * S),
+        "cause": "exited",
+        "exit_code": 0,
+    }
+    if "signal" in facts:
+        known |= {"cause": "signal", "exit_code": None}
+    return RankEnd(**(known | facts))
+
+
+def error(text: str, at_s: float = 0.9, **facts: Any) -> ErrorFacts:
+    return ErrorFacts(
+        **{"text": text, "wall_ns": BEGAN + int(at_s * S), "type": text.partition(":")[0], **facts}
+    )
+
+
+def terminated(rank: int, at_s: float = 2.0, **facts: Any) -> Evidence:
+    return Evidence(end=ended(rank, at_s, signal=15, was_asked=True, **facts))
+
+
+def lost(rank: int, peer: int, at_s: float = 1.1, **facts: Any) -> Evidence:
+    text = f"PeerLost: rank {peer} died (signal 9, SIGKILL) while ranks 0,1,3 waited in barrier #3"
+    return Evidence(
+        end=ended(rank, at_s + 0.1, exit_code=1, **facts),
+        error=error(text, at_s, because_of=(peer,)),
+    )
+
+
+def record(doing: str, rank: int = 2, **facts: Any) -> RecordFacts:
+    path = f"{FOLDER}/attempt_0/rank{rank:05}.ddr"
+    return RecordFacts(path=path, doing=doing, **facts)
+
+
+def told(*evidence: Evidence, **facts: Any) -> str:
+    """The report; the order in which ranks are known must not matter."""
+    outcome = Outcome(evidence=evidence, run_folder=FOLDER, **facts)
+    text = report(outcome)
+    for seed in range(3):
+        shuffled = list(evidence)
+        random.Random(seed).shuffle(shuffled)
+        assert report(replace(outcome, evidence=shuffled)) == text
+    return text
+
+
+def code(*evidence: Evidence, **facts: Any) -> int:
+    return exit_code(Outcome(evidence=evidence, **facts))
+
+
+def golden(text: str, lines: Sequence[str]) -> None:
+    assert text.splitlines() == list(lines)
+
+
+# ------------------------------------------------------------------------------------- golden texts
+
+
+def test_a_job_that_ends_well_says_nothing() -> None:
+    assert told(Evidence(end=ended(0)), Evidence(end=ended(1))) == ""
+    assert code(Evidence(end=ended(0))) == 0
+
+
+def test_an_exception_is_told_with_its_lines() -> None:
+    first = Evidence(
+        end=ended(2, exit_code=1),
+        error=error("ValueError: no data", traceback=TRACE),
+        error_file=f"{FOLDER}/logs/attempt_0/2/error.json",
+    )
+    golden(
+        told(first, terminated(0), terminated(1), terminated(3)),
+        [
+            "distdbg run: rank 2 raised ValueError: no data (host n14, pid 8812); "
+            "3 other ranks were ended because of it",
+            '  File "/home/me/train.py", line 91, in <module>',
+            "    main()",
+            '  File "/home/me/train.py", line 80, in main',
+            "    step(batch)",
+            f"  error file: {FOLDER}/logs/attempt_0/2/error.json",
+            f"  run folder: {FOLDER}",
+        ],
+    )
+    assert code(first, terminated(0)) == 1
+
+
+def test_an_exception_without_error_file_is_taken_from_the_record() -> None:
+    facts = record(
+        "raised ValueError: no data 0.1 s ago, train.py:80 (main)",
+        how=Exit.RAISED,
+        raised="ValueError: no data",
+        raised_wall_ns=BEGAN + S // 2,
+    )
+    golden(
+        told(Evidence(end=ended(2, exit_code=1), record=facts), terminated(0)),
+        [
+            "distdbg run: rank 2 raised ValueError: no data (host n14, pid 8812); "
+            "1 other rank was ended because of it",
+            "  raised ValueError: no data 0.1 s ago, train.py:80 (main)",
+            f"  run folder: {FOLDER}",
+            f"  hint: python -m distdbg.record {FOLDER}/attempt_0/rank00002.ddr",
+        ],
+    )
+
+
+def test_an_exception_without_any_file_shows_the_end_of_stderr() -> None:
+    first = Evidence(
+        end=ended(2, exit_code=1), stderr_file="/logs/2/stderr.log", stderr_tail=("a", "Error: b")
+    )
+    golden(
+        told(first, terminated(0)),
+        [
+            "distdbg run: rank 2 exited with code 1 (host n14, pid 8812); "
+            "1 other rank was ended because of it",
+            "  the end of its stderr:",
+            "    a",
+            "    Error: b",
+            "  stderr: /logs/2/stderr.log",
+            f"  run folder: {FOLDER}",
+            "  hint: @distdbg.record on main() brings its traceback here",
+        ],
+    )
+
+
+def test_an_exit_code_is_told_and_passed_on() -> None:
+    evidence = [Evidence(end=ended(1, exit_code=3)), terminated(0), terminated(2)]
+    golden(
+        told(*evidence, max_restarts=3, attempt=3),
+        [
+            "distdbg run: rank 1 exited with code 3 (host n14, pid 8811); "
+            "2 other ranks were ended because of it",
+            "  restarts used: 3 of 3",
+            f"  run folder: {FOLDER}",
+            "  hint: @distdbg.record on main() brings its traceback here",
+        ],
+    )
+    assert code(*evidence) == 3
+
+
+def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
+    first = Evidence(
+        end=ended(2, signal=9), record=record("in all_reduce #12 on group 'dp' since 0.1 s")
+    )
+    evidence = [first, lost(0, 2), lost(1, 2), lost(3, 2)]
+    golden(
+        told(*evidence),
+        [
+            "distdbg run: rank 2 was killed by SIGKILL (host n14, pid 8812); "
+            "3 other ranks failed because of it",
+            "  its record: in all_reduce #12 on group 'dp' since 0.1 s",
+            "  ranks 0-1,3 failed because of it: raised PeerLost: rank 2 died (signal 9, SIGKILL) "
+            "while ranks 0,1,3 waited in barrier #3",
+            f"  run folder: {FOLDER}",
+            "  hint: whoever sent SIGKILL left no trace; if it was the kernel, dmesg on n14 says so",
+        ],
+    )
+    assert code(*evidence) == 137
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
+def test_a_crash_is_told_by_name(number: signal.Signals) -> None:
+    first = Evidence(end=ended(2, signal=number, core_dumped=True))
+    golden(
+        told(first, terminated(0), terminated(1), terminated(3)),
+        [
+            f"distdbg run: rank 2 was killed by {number.name} (core dumped) (host n14, pid 8812); "
+            "3 other ranks were ended because of it",
+            f"  run folder: {FOLDER}",
+            "  hint: @distdbg.record on main(), or PYTHONFAULTHANDLER=1, prints where the crash was",
+        ],
+    )
+    assert code(first) == 128 + number
+
+
+def test_a_death_for_memory_is_not_called_a_kill_by_somebody() -> None:
+    first = Evidence(end=ended(2, cause="oom", signal=9, exit_code=None, max_rss_nbytes=412 << 20))
+    golden(
+        told(first, terminated(0)),
+        [
+            "distdbg run: rank 2 was killed for memory (SIGKILL by the kernel; it had used 412 MiB) "
+            "(host n14, pid 8812)",
+            "  1 other rank was ended because of it",
+            f"  run folder: {FOLDER}",
+            "  hint: smaller batches, fewer ranks on this host, or more memory",
+        ],
+    )
+    assert code(first) == 137
+
+
+def test_a_mismatch_on_all_ranks_is_told_once() -> None:
+    text = (
+        "MismatchError: all_reduce #1042 on group 'dp' differs between ranks: "
+        "float32[1024] on ranks 0-2, float32[1023] on rank 3"
+    )
+    details = ("rank 3 called it at train.py:88 (step)", "no data was exchanged")
+    evidence = [
+        Evidence(
+            end=ended(rank, exit_code=1),
+            error=error(f"{text}\n  {details[0]}", details=details, hint="pad the last batch"),
+        )
+        for rank in range(4)
+    ]
+    golden(
+        told(*evidence),
+        [
+            f"distdbg run: ranks 0-3 raised {text}",
+            "  rank 3 called it at train.py:88 (step)",
+            "  no data was exchanged",
+            f"  run folder: {FOLDER}",
+            "  hint: pad the last batch",
+        ],
+    )
+    assert code(*evidence) == 1
+
+
+def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
+    late = error(
+        "OpTimeout: all_gather #77 on group 'tp' waited 30.0 s for rank 2",
+        waits_for=(2,),
+        details=("the others arrived within 0.2 s",),
+    )
+    hung = replace(terminated(2), record=record("last op barrier #76 ended 31.0 s ago"))
+    golden(
+        told(Evidence(end=ended(0, exit_code=1), error=late), hung, terminated(1)),
+        [
+            "distdbg run: rank 0 raised OpTimeout: all_gather #77 on group 'tp' waited 30.0 s for "
+            "rank 2 (host n14, pid 8810)",
+            "  2 other ranks were ended because of it",
+            "  the others arrived within 0.2 s",
+            "  rank 2: last op barrier #76 ended 31.0 s ago; it was ended by the launcher",
+            f"  run folder: {FOLDER}",
+        ],
+    )
+
+
+def test_ctrl_c_is_no_failure_of_a_rank() -> None:
+    evidence = [terminated(rank) for rank in range(4)]
+    golden(
+        told(*evidence, interrupted=2),
+        [
+            "distdbg run: interrupted by Ctrl-C (SIGINT); 4 ranks were ended",
+            f"  run folder: {FOLDER}",
+        ],
+    )
+    assert code(*evidence, interrupted=2) == 130
+    assert "by SIGTERM; 1 rank was ended" in told(terminated(0), interrupted=15)
+
+
+def test_what_failed_before_an_interruption_is_told_too() -> None:
+    text = told(Evidence(end=ended(1, 0.5, exit_code=3)), terminated(0), interrupted=2)
+    assert text.splitlines()[1] == "  before, rank 1 exited with code 3"
+
+
+def test_a_reason_of_the_launcher_is_told_when_no_rank_failed() -> None:
+    text = told(terminated(0), terminated(1), because="host n04 is gone")
+    assert text.splitlines()[0] == "distdbg run: host n04 is gone; 2 ranks were ended"
+    assert code(terminated(0), because="host n04 is gone") == 1
+
+
+def test_64_ranks_fit_into_a_few_lines() -> None:
+    evidence = [lost(rank, 17) for rank in range(64) if rank != 17]
+    evidence.append(Evidence(end=ended(17, signal=11)))
+    text = told(*evidence)
+    assert text.splitlines()[0] == (
+        "distdbg run: rank 17 was killed by SIGSEGV (host n14, pid 8827); "
+        "63 other ranks failed because of it"
+    )
+    assert "ranks 0-16,18-63 failed because of it" in text
+    assert len(text.splitlines()) < 8
+
+
+def test_64_ranks_that_fail_in_64_ways_are_cut() -> None:
+    evidence = [
+        Evidence(end=ended(r, exit_code=1), error=error(f"ValueError: {r}", r / 100))
+        for r in range(64)
+    ]
+    text = told(*evidence)
+    assert "rank 0 raised ValueError: 0" in text
+    assert "ranks 9-63 failed as well, in 55 other ways" in text
+    assert len(text.splitlines()) < 16
+
+
+def test_nothing_of_a_rank_reaches_the_terminal_but_printable_text() -> None:
+    text = told(Evidence(end=ended(0, exit_code=1), error=error("ValueError: \x1b[2J\r gone")))
+    assert text.isascii()
+    assert all(line.isprintable() for line in text.splitlines())
+
+
+def test_a_long_reason_pushes_the_rest_below_and_is_cut() -> None:
+    text = told(Evidence(end=ended(0, exit_code=1), error=error("ValueError: " + "x" * 999)))
+    lines = text.splitlines()
+    assert len(lines[0]) < 300
+    assert lines[1] == "  host n14, pid 8810"
+
+
+# --------------------------------------------------------------------------------------- who it was
+
+
+def first_of(*evidence: Evidence) -> tuple[Part, list[int]]:
+    found = find_root_cause(evidence)
+    assert found is not None
+    return found.part, [one.rank for one in found.first]
+
+
+def test_a_victim_that_is_gone_earlier_is_not_the_cause() -> None:
+    # A process that frees much memory is gone long after those whom its end has woken.
+    assert first_of(lost(0, 2, 0.1), Evidence(end=ended(2, 5.0, signal=9))) == (Part.CAUSE, [2])
+
+
+def test_the_time_of_the_exception_counts_and_not_that_of_the_end() -> None:
+    slow = Evidence(end=ended(0, 9.0, exit_code=1), error=error("ValueError: a", 1.0))
+    fast = Evidence(end=ended(1, 2.0, exit_code=1), error=error("ValueError: b", 1.9))
+    assert first_of(slow, fast) == (Part.CAUSE, [0])
+
+
+def test_who_leaves_early_with_0_is_the_cause_for_those_who_needed_it() -> None:
+    left = Evidence(end=ended(3, 1.0))
+    text = "RankLeft: rank 3 returned while ranks 0-2 waited in all_reduce #4"
+    others = [
+        Evidence(end=ended(r, 1.5, exit_code=1), error=error(text, 1.2, because_of=(3,)))
+        for r in range(3)
+    ]
+    assert first_of(left, *others) == (Part.LEAVER, [3])
+    assert code(left, *others) == 1
+    assert told(left, *others).splitlines()[0] == (
+        "distdbg run: rank 3 ended with exit code 0 while other ranks still needed it "
+        "(host n14, pid 8813)"
+    )
+
+
+def test_a_chain_of_losses_ends_at_the_one_that_lost_nobody() -> None:
+    chain = [lost(0, 1, 1.3), lost(1, 2, 1.2), Evidence(end=ended(2, 1.1, exit_code=3))]
+    assert first_of(*chain) == (Part.CAUSE, [2])
+
+
+def test_who_was_ended_by_the_launcher_never_wins() -> None:
+    killed = Evidence(end=ended(0, 0.5, signal=9, was_asked=True))
+    assert first_of(killed, Evidence(end=ended(1, exit_code=3))) == (Part.CAUSE, [1])
+    assert first_of(killed, terminated(1)) == (Part.ENDED, [0])
+
+
+def test_who_had_failed_before_it_was_ended_is_the_first() -> None:
+    late = Evidence(
+        end=ended(0, 9.0, exit_code=1, was_asked=True), error=error("ValueError: a", 0.1)
+    )
+    assert first_of(late, Evidence(end=ended(1, 1.0, exit_code=3))) == (Part.CAUSE, [0])
+
+
+def test_a_closed_connection_is_suspected_only_when_nobody_else_is_guilty() -> None:
+    gloo = Evidence(
+        end=ended(0, 0.5, exit_code=1),
+        error=error("RuntimeError: Connection closed by peer [127.0.0.1]:4711", 0.4),
+    )
+    assert first_of(gloo, Evidence(end=ended(1, 1.0, signal=9))) == (Part.CAUSE, [1])
+    assert first_of(gloo, terminated(1)) == (Part.SUSPECT, [0])
+
+
+def test_without_any_error_file_the_record_tells_a_victim() -> None:
+    facts = record("", error_type="PeerLost", error_ranks=(1,), rank=0)
+    victim = Evidence(end=ended(0, 0.5, exit_code=3), record=facts)
+    assert first_of(victim, Evidence(end=ended(1, 1.0, exit_code=4))) == (Part.CAUSE, [1])
+    # One that is killed was not ended by an error that it had survived.
+    killed = Evidence(end=ended(0, 0.5, signal=11), record=facts)
+    assert first_of(killed, Evidence(end=ended(1, 1.0, exit_code=4))) == (Part.CAUSE, [0])
+
+
+def test_a_rank_of_another_host_is_named_although_nothing_is_known_of_it() -> None:
+    part, ranks = first_of(lost(0, 7), lost(1, 7, 1.2))
+    assert (part, ranks) == (Part.VICTIM, [0, 1])
+    assert "  rank 7: nothing is known of its end here; it may be on another host" in told(
+        lost(0, 7), lost(1, 7, 1.2)
+    )
+
+
+def test_hosts_whose_clocks_differ_are_not_compared_to_the_millisecond() -> None:
+    text = told(
+        Evidence(end=ended(0, 1.0, exit_code=3)),
+        Evidence(end=ended(4, 1.4, "n15", exit_code=4)),
+        Evidence(end=ended(8, 9.0, "n16", exit_code=5)),
+    )
+    assert "  rank 4 failed on another host within a second: clocks of hosts differ" in text
+    # What a rank says of others needs no clock: n15 is 100 s late here.
+    ahead = Evidence(end=ended(0, 101.0, exit_code=3))
+    assert first_of(ahead, lost(4, 0, 1.0, host="n15")) == (Part.CAUSE, [0])
+
+
+def test_a_verdict_that_aborts_the_job_is_told_by_all_who_were_waiting() -> None:
+    text = "JobAborted: ranks 0-1 wait for each other: a deadlock"
+    aborted = [
+        Evidence(end=ended(r, exit_code=1), error=error(text, because_of=(0, 1))) for r in range(3)
+    ]
+    assert first_of(*aborted) == (Part.VICTIM, [0, 1, 2])
+    assert told(*aborted).splitlines()[0] == f"distdbg run: ranks 0-2 raised {text}"

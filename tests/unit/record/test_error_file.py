@@ -1,0 +1,283 @@
+"""What ends a process, written down and read back; the decorator that does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import distdbg as dist
+from distdbg.record.error_file import (
+    because_of,
+    copy_error_file,
+    read_error_file,
+    to_json,
+    waits_for,
+    write_error_file,
+)
+
+NOW = 1_795_310_000_500_000_000
+
+
+@pytest.fixture
+def error_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "error.json"
+    monkeypatch.delenv("TORCHELASTIC_ERROR_FILE", raising=False)
+    monkeypatch.setenv("DISTDBG_ERROR_FILE", str(path))
+    return path
+
+
+def caught(error: BaseException, cause: BaseException | None = None) -> BaseException:
+    try:
+        raise error from cause
+    except BaseException as found:
+        return found
+
+
+# ---------------------------------------------------------------------------------------- the file
+
+
+def test_the_shape_is_torchs() -> None:
+    text = to_json(caught(ValueError("no data")), {"RANK": "3"}, pid=7, wall_ns=NOW)
+    message = json.loads(text)["message"]
+    assert message["message"] == "ValueError: no data"
+    assert message["extraInfo"]["timestamp"] == "1795310000"
+    assert message["extraInfo"]["py_callstack"].startswith("Traceback (most recent call last)")
+    ours = json.loads(text)["distdbg"]
+    assert (ours["rank"], ours["pid"], ours["wall_ns"], ours["type"]) == (3, 7, NOW, "ValueError")
+
+
+def test_what_was_written_is_read(error_file: Path) -> None:
+    error = dist.OpTimeout("barrier #3 waited", missing=[2], details=["a"], hint="b")
+    assert write_error_file(caught(error))
+    facts = read_error_file(error_file)
+    assert facts is not None
+    assert facts.first_line == "OpTimeout: barrier #3 waited"
+    assert (facts.details, facts.hint, facts.waits_for) == (("a",), "b", (2,))
+    assert facts.because_of == ()
+    assert facts.pid == os.getpid()
+    assert "Traceback" in facts.traceback
+    assert list(error_file.parent.iterdir()) == [error_file]
+
+
+def test_the_first_error_of_a_process_stays(error_file: Path) -> None:
+    assert write_error_file(ValueError("first"))
+    assert not write_error_file(ValueError("second"))
+    facts = read_error_file(error_file)
+    assert facts is not None
+    assert facts.text == "ValueError: first"
+
+
+def test_what_a_child_left_in_the_file_of_its_parent_is_replaced(error_file: Path) -> None:
+    error_file.write_text(to_json(ValueError("of the child"), {}, pid=1, wall_ns=NOW))
+    assert write_error_file(ValueError("of the parent"))
+    facts = read_error_file(error_file)
+    assert facts is not None
+    assert facts.text == "ValueError: of the parent"
+
+
+def test_what_cannot_be_written_is_no_error(
+    error_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_ERROR_FILE", str(error_file / "not" / "there"))
+    assert not write_error_file(ValueError("x"))
+    monkeypatch.delenv("DISTDBG_ERROR_FILE")
+    assert not write_error_file(ValueError("x"))
+
+
+def test_huge_texts_are_cut_in_the_middle(error_file: Path) -> None:
+    assert write_error_file(ValueError("a" * 1_000_000 + "end"))
+    assert error_file.stat().st_size < 400_000
+    facts = read_error_file(error_file)
+    assert facts is not None
+    assert facts.text.endswith("end")
+
+
+def test_torchs_files_are_read_with_the_time_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "error.json"
+    extra = {"py_callstack": TORCH_TRACE, "timestamp": "1795310000"}
+    path.write_text(json.dumps({"message": {"message": "RuntimeError: x", "extraInfo": extra}}))
+    os.utime(path, ns=(NOW, NOW))
+    facts = read_error_file(path)
+    assert facts is not None
+    assert (facts.text, facts.type, facts.wall_ns) == ("RuntimeError: x", "RuntimeError", NOW)
+    assert facts.traceback == TORCH_TRACE
+    path.write_text(json.dumps({"message": "a plain text", "timestamp": 3}))
+    facts = read_error_file(path)
+    assert facts is not None
+    assert (facts.text, facts.type) == ("a plain text", "")
+
+
+TORCH_TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nRuntimeError: x\n'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"\xff", b'{"message": 3}', b"[" * 100_000, b'{"message": {"message": []}}'],
+)
+def test_what_is_no_error_file_is_passed_over(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "error.json"
+    path.write_bytes(content)
+    assert read_error_file(path) is None
+
+
+def test_fields_of_other_types_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "error.json"
+    ours = {"because_of": "x", "rank": "y", "pid": True, "hint": 3, "details": 4, "wall_ns": []}
+    message = {"message": "m", "extraInfo": {"py_callstack": 5}}
+    path.write_text(json.dumps({"message": message, "distdbg": ours}))
+    facts = read_error_file(path)
+    assert facts is not None
+    assert (facts.because_of, facts.rank, facts.pid, facts.hint) == ((), None, None, None)
+
+
+# ------------------------------------------------------------------------------------ consequences
+
+
+def test_a_lost_peer_is_to_blame_also_behind_other_exceptions() -> None:
+    lost = dist.PeerLost("gone", peer=2)
+    assert because_of(lost) == (2,)
+    assert because_of(caught(RuntimeError("training failed"), lost)) == (2,)
+    assert because_of(dist.RankLeft("left", peer=5)) == (5,)
+    assert because_of(dist.JobAborted("deadlock", ranks=[0, 3])) == (0, 3)
+    assert because_of(ValueError("x")) == ()
+    assert because_of(dist.MismatchError("x", ranks=[1])) == ()
+
+
+def test_an_exception_raised_while_another_was_handled_comes_from_that() -> None:
+    try:
+        try:
+            raise dist.PeerLost("gone", peer=1)
+        finally:
+            raise KeyError("in the clean-up")
+    except KeyError as error:
+        assert because_of(error) == (1,)
+        assert because_of(caught(error, None)) == ()  # `from None`
+
+
+def test_a_timeout_waits_for_ranks_and_blames_none() -> None:
+    late = dist.OpTimeout("late", missing=[4, 5])
+    assert waits_for(caught(RuntimeError("x"), late)) == (4, 5)
+    assert because_of(late) == ()
+
+
+# --------------------------------------------------------------------------------------- decorator
+
+
+def test_the_decorator_writes_and_raises(error_file: Path) -> None:
+    @dist.record
+    def main(number: int, *, word: str) -> str:
+        if number:
+            raise ValueError(word)
+        return word
+
+    assert main(0, word="fine") == "fine"
+    assert not error_file.exists()
+    assert main.__name__ == "main"
+    with pytest.raises(ValueError, match="no data"):
+        main(1, word="no data")
+    facts = read_error_file(error_file)
+    assert facts is not None
+    assert facts.text == "ValueError: no data"
+    assert "raise ValueError(word)" in facts.traceback
+
+
+def test_the_decorator_may_be_called_first(error_file: Path) -> None:
+    @dist.record()
+    def main() -> None:
+        raise ValueError("x")
+
+    with pytest.raises(ValueError, match="x"):
+        main()
+    assert error_file.exists()
+
+
+def test_an_exit_with_0_becomes_a_return_and_others_stay(error_file: Path) -> None:
+    assert dist.record(lambda: sys.exit(0))() is None
+    with pytest.raises(SystemExit):
+        dist.record(lambda: sys.exit(3))()
+    assert not error_file.exists()
+    with pytest.raises(SystemExit):
+        dist.record(lambda: sys.exit("no data"))()
+    facts = read_error_file(error_file)
+    assert facts is not None
+    assert facts.text == "SystemExit: no data"
+
+
+def test_a_handler_of_ones_own_is_asked(error_file: Path) -> None:
+    class Handler:
+        def __init__(self) -> None:
+            self.calls: list[Any] = []
+
+        def initialize(self) -> None:
+            self.calls.append("initialize")
+
+        def record_exception(self, e: BaseException) -> None:
+            self.calls.append(e)
+
+        def dump_error_file(self, rootcause_error_file: str, error_code: int = 0) -> None:
+            self.calls.append(rootcause_error_file)
+
+    handler = Handler()
+
+    @dist.record(error_handler=handler)
+    def main() -> None:
+        raise ValueError("x")
+
+    with pytest.raises(ValueError, match="x") as caught_error:
+        main()
+    assert handler.calls == ["initialize", caught_error.value]
+    assert not error_file.exists()
+
+
+def test_a_nested_launcher_passes_on_what_its_child_wrote(error_file: Path, tmp_path: Path) -> None:
+    child = tmp_path / "child.json"
+    child.write_text(to_json(ValueError("of the child"), {"RANK": "1"}, pid=1, wall_ns=NOW))
+
+    class ChildFailedError(Exception):  # as torch's
+        def get_first_failure(self) -> tuple[int, Any]:
+            class Failure:
+                error_file = str(child)
+                exitcode = -9
+
+            return 1, Failure()
+
+    @dist.record
+    def main() -> None:
+        raise ChildFailedError("trainer FAILED")
+
+    with pytest.raises(ChildFailedError):
+        main()
+    facts = read_error_file(error_file)
+    assert facts is not None
+    assert (facts.text, facts.code, facts.rank) == ("ValueError: of the child", -9, 1)
+    assert not copy_error_file(error_file, tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import distdbg as dist; dist.record; import distdbg.record.reader",
+        "import distdbg.record.reader; import distdbg as dist",
+        "from distdbg import record; import distdbg as dist",
+        "from distdbg.record import reader; import distdbg as dist",
+    ],
+)
+def test_the_package_of_records_can_be_called_whatever_is_imported_first(imports: str) -> None:
+    script = f"""
+{imports}
+import sys
+assert "distdbg.native" not in sys.modules
+assert dist.record(lambda: 3)() == 3
+from distdbg import record
+assert record is dist.record is sys.modules["distdbg.record"]
+import distdbg.record.reader
+assert distdbg.record.reader.RecordFile
+assert distdbg.record.__name__ == "distdbg.record"
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
