@@ -2,8 +2,10 @@
 
 round       what a rendezvous comes to, and what every kind of it can do
 registry    `make_rendezvous`: which kind --rdzv-backend means, and kinds that users bring
-settings    what --rdzv-conf says; endpoints
+settings    what --rdzv-conf says
 solo        one launcher alone
-static      so many launchers, each told its place
-c10d        launchers that come and go
+static      so many launchers, each told its place; c10d: launchers that come and go
+reach       finding a store that another one serves
+shared      what both do once they have a store, in the main thread; keeper: in a thread of its own
+board       the agreement in the store; state: the agreement itself, pure; silence: who is dead, pure
 """

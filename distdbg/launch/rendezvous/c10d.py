@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from distdbg.errors import UsageError
+from distdbg.errors import DistNetworkError, RendezvousError, UsageError
+from distdbg.launch.rendezvous.reach import Search, is_here, serve
 from distdbg.launch.rendezvous.settings import Settings
+from distdbg.launch.rendezvous.shared import Reached, SharedRendezvous
 from distdbg.launch.rendezvous.solo import SoloRendezvous
 
 if TYPE_CHECKING:
     from distdbg.launch.rendezvous.registry import RendezvousOptions
     from distdbg.launch.rendezvous.round import Rendezvous
+    from distdbg.runtime.store import TCPStore
 
 
 def make_c10d(options: RendezvousOptions) -> Rendezvous:
@@ -18,4 +22,53 @@ def make_c10d(options: RendezvousOptions) -> Rendezvous:
     settings = Settings.read(options.rdzv_conf)
     if options.standalone or options.max_nodes == 1:
         return SoloRendezvous(options.rdzv_id, host=options.local_addr or "127.0.0.1")
-    raise UsageError(f"{settings}")
+    if options.rdzv_port == 0:
+        raise UsageError(
+            f"--rdzv-endpoint {options.rdzv_endpoint} has no port that other launchers could know",
+            hint="name one, the same for all launchers, as HOST:29400",
+        )
+    return SharedRendezvous(
+        _Endpoint(options.rdzv_host, options.rdzv_port, settings),
+        job=options.rdzv_id,
+        min_nodes=options.min_nodes,
+        max_nodes=options.max_nodes,
+        settings=settings,
+    )
+
+
+class _Endpoint:
+    """One address that all launchers know; the first of those at home there serves."""
+
+    def __init__(self, host: str, port: int, settings: Settings) -> None:
+        self._host = host
+        self._port = port
+        self._settings = settings
+        self.where = f"{f'[{host}]' if ':' in host else host}:{port}"
+
+    def open(self, deadline_ns: int, check: Callable[[], None]) -> Reached:
+        call_timeout_s = self._settings.call_timeout_s
+        must_serve = self._settings.is_host is True
+        may_serve = is_here(self._host) if self._settings.is_host is None else must_serve
+        search = Search(self.where, self._host, self._port, call_timeout_s)
+        while True:
+            check()
+            taken = ""
+            if may_serve:
+                try:
+                    return self._reached(serve(self._host, self._port, call_timeout_s))
+                except DistNetworkError as error:
+                    if must_serve:
+                        raise RendezvousError(
+                            f"this launcher cannot serve the others at {self.where}",
+                            details=[error.what],
+                            hint=error.hint,
+                        ) from error
+                    taken = error.what  # by another launcher of the job, most likely
+            if store := search.attempt():
+                return self._reached(store)
+            if taken:
+                search.details.append(taken)
+            search.fail_after(deadline_ns)
+
+    def _reached(self, store: TCPStore) -> Reached:
+        return Reached(store=store, host=self._host, port=self._port)

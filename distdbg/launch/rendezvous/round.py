@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote
 
 from distdbg.errors import RendezvousError
 
@@ -54,6 +55,11 @@ class Round:
     def first_rank(self) -> int:
         """The global rank of this launcher's local rank 0."""
         return sum(node.nproc for node in self.nodes[: self.node_rank])
+
+
+def round_prefix(job: str, number: int) -> str:
+    """What keys of a round begin with: a path of a URL, whatever the job is called."""
+    return f"{quote(job, safe='')}/{number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

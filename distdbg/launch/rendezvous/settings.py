@@ -1,8 +1,7 @@
-"""What --rdzv-conf says, and where an endpoint is. Pure."""
+"""What --rdzv-conf says. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -73,20 +72,6 @@ class Settings:
                     f"--rdzv-conf knows no {key!r}", hint=f"it knows {', '.join(known)}"
                 )
         return cls(**found)
-
-
-def parse_endpoint(text: str, default_port: int) -> tuple[str, int]:
-    """Split 'host:port', 'host', '[::1]:port'; an empty host is localhost."""
-    found = re.fullmatch(
-        r"(?:\[(?P<six>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^:\[\]/\s]*))(?::(?P<port>\d{1,5}))?",
-        text.strip(),
-    )
-    port = default_port if found is None or found["port"] is None else int(found["port"])
-    if found is None or port > 65535:
-        raise UsageError(
-            f"{text!r} is no place to meet", hint="write --rdzv-endpoint HOST:PORT, or [IPv6]:PORT"
-        )
-    return found["six"] or found["host"] or "localhost", port
 
 
 def _positive(key: str, text: str) -> float:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from distdbg.errors import RendezvousClosedError
-from distdbg.launch.rendezvous.round import Closing, NodeFacts, Round
+from distdbg.launch.rendezvous.round import Closing, NodeFacts, Round, round_prefix
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import TCPStore
@@ -33,7 +33,7 @@ class SoloRendezvous:
                 self._host, 0, is_master=True, timeout=timedelta(seconds=self._timeout_s)
             )
         number, self._number = self._number, self._number + 1
-        prefix = f"{self._job}/{number}"
+        prefix = round_prefix(self._job, number)
         return Round(
             number=number,
             node_rank=0,

@@ -1,0 +1,84 @@
+"""The thread that keeps a launcher alive in the eyes of the others, and listens to them.
+
+It has its own connection, so a launcher that is busy with its ranks still beats. What it has seen last
+is read by the launcher's loop without any wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from distdbg.errors import DistError
+from distdbg.launch.rendezvous import state as agreement
+from distdbg.launch.rendezvous.silence import Silence
+
+if TYPE_CHECKING:
+    from distdbg.launch.rendezvous.board import Board
+    from distdbg.launch.rendezvous.settings import Settings
+
+_LONGEST_PAUSE_S = 0.25
+_JOIN_S = 5.0
+
+
+class Keeper:
+    """Beats, listens, and takes the dead out of the agreement."""
+
+    def __init__(self, board: Board, name: str, settings: Settings) -> None:
+        interval_s = settings.keep_alive_interval_s
+        self._board = board  # the thread's own
+        self._name = name
+        self._interval_s = interval_s
+        self._pause_s = min(_LONGEST_PAUSE_S, interval_s / 4)
+        # Two looks shorter than what is promised: a beat, or its absence, is seen that much later.
+        self._silence = Silence(
+            limit_s=settings.silence_s - 2 * self._pause_s, longest_look_s=interval_s
+        )
+        self._changes = -1
+        self._beaten_at_s = self._read_at_s = float("-inf")
+        self._has_acknowledged = False
+        self._stop = threading.Event()
+        #: Replaced as a whole by the thread, read by others.
+        self.state: agreement.State | None = None
+        self.trouble: DistError | None = None
+        board.beat(name)  # before anybody can know this launcher, and miss its beats
+        self._thread = threading.Thread(target=self._run, name="distdbg-rendezvous", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and its connection."""
+        self._stop.set()
+        self._thread.join(_JOIN_S)
+        if not self._thread.is_alive():
+            self._board.store.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._pause_s):
+                self._step(time.monotonic())
+        except DistError as error:
+            self.trouble = error
+
+    def _step(self, now_s: float) -> None:
+        if now_s - self._beaten_at_s >= self._interval_s - self._pause_s / 2:
+            self._board.beat(self._name)
+            self._beaten_at_s = now_s
+        self._refresh(now_s)
+        state = self.state
+        if state is None:
+            return
+        if state.closing is not None and not self._has_acknowledged:
+            self._board.acknowledge(self._name)
+            self._has_acknowledged = True
+        watched = agreement.watched_by(state, self._name)
+        dead = self._silence.look(now_s, self._board.count_beats(watched))
+        if dead:
+            self.state = self._board.change(lambda now: agreement.go(now, dead))
+
+    def _refresh(self, now_s: float) -> None:
+        changes = self._board.count_changes()
+        # Now and then in any case: whoever changed it may have died before it counted that.
+        if changes != self._changes or now_s - self._read_at_s >= self._interval_s:
+            self.state = self._board.read()
+            self._changes, self._read_at_s = changes, now_s

@@ -1,0 +1,114 @@
+"""Reach a store that another launcher serves, trying again until it is there."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from distdbg.errors import DistError, DistNetworkError, RendezvousError
+
+if TYPE_CHECKING:
+    from distdbg.runtime.store import TCPStore
+
+_ATTEMPT_S = 0.5
+#: So long a port may be taken by something else: a job that is just ending.
+_FOREIGN_S = 10.0
+_HINT = "is the launcher that serves it running, and does a firewall let this host in"
+
+
+class Search:
+    """Attempts to reach one address, and why they failed."""
+
+    def __init__(self, where: str, host: str, port: int, call_timeout_s: float) -> None:
+        self._where = where
+        self._host = host
+        self._port = port
+        self._call_timeout_s = call_timeout_s
+        self._started_ns = time.monotonic_ns()
+        self._foreign_since_ns: int | None = None
+        self.details: list[str] = []
+        """More to say should it fail."""
+
+    def attempt(self) -> TCPStore | None:
+        """Try once, for half a second; RendezvousError when trying again would not help."""
+        from distdbg.runtime.store import TCPStore
+
+        try:
+            store = TCPStore(self._host, self._port, timeout=timedelta(seconds=_ATTEMPT_S))
+        except DistError as error:
+            self._note(error)
+            return None
+        store.set_timeout(timedelta(seconds=self._call_timeout_s))
+        return store
+
+    def until(self, deadline_ns: int, check: Callable[[], None]) -> TCPStore:
+        """Try until the deadline."""
+        while True:
+            check()
+            if store := self.attempt():
+                return store
+            self.fail_after(deadline_ns)
+
+    def fail_after(self, deadline_ns: int) -> None:
+        """Raise when it is that late."""
+        if time.monotonic_ns() <= deadline_ns:
+            return
+        waited_s = (time.monotonic_ns() - self._started_ns) / 1e9
+        raise RendezvousError(
+            f"this launcher did not reach {self._where} within {waited_s:.1f} s",
+            details=self.details,
+            hint=_HINT,
+        )
+
+    def _note(self, error: DistError) -> None:
+        self.details = [error.what]
+        match getattr(error.__cause__, "error_number", 0):
+            case errno.EACCES:
+                raise RendezvousError(
+                    f"the launcher at {self._where} does not let this one join: another token",
+                    details=self.details,
+                    hint="give all launchers of the job the same DISTDBG_TOKEN (or "
+                    "DISTDBG_TOKEN_FILE); without it they must be of one user with one home folder",
+                ) from error
+            case errno.EPROTO:
+                now_ns = time.monotonic_ns()
+                since_ns = self._foreign_since_ns = self._foreign_since_ns or now_ns
+                if now_ns - since_ns > _FOREIGN_S * 1e9:
+                    raise RendezvousError(
+                        f"another program answers at {self._where}, not a launcher",
+                        details=self.details,
+                        hint="choose another port, the same for all launchers",
+                    ) from error
+                time.sleep(_ATTEMPT_S)
+            case 0:  # the name of the host is unknown, by now
+                time.sleep(_ATTEMPT_S)
+
+
+def serve(host: str, port: int, call_timeout_s: float) -> TCPStore:
+    """Serve a store; DistNetworkError says who holds the port, or that the address is not ours."""
+    from distdbg.runtime.store import TCPStore
+
+    return TCPStore(host, port, is_master=True, timeout=timedelta(seconds=call_timeout_s))
+
+
+def is_here(host: str) -> bool:
+    """Whether one of the addresses of `host` is this host's."""
+    from distdbg.runtime.store.listen import resolve
+
+    try:
+        found = resolve(host, 0)
+    except DistNetworkError:
+        return False
+    for family, address in found:
+        with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+            try:
+                probe.bind(address)
+            except OSError:
+                continue
+            return True
+    return False

@@ -1,0 +1,294 @@
+"""Several launchers and one store: what the kinds with more than one node have in common.
+
+They differ in how the store is found, which is the `Reach` they are given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from distdbg.errors import (
+    DistError,
+    InternalError,
+    RendezvousClosedError,
+    RendezvousError,
+    UsageError,
+)
+from distdbg.launch.rendezvous import state as agreement
+from distdbg.launch.rendezvous.board import Board
+from distdbg.launch.rendezvous.keeper import Keeper
+from distdbg.launch.rendezvous.round import (
+    Closing,
+    NodeFacts,
+    RendezvousInterrupted,
+    Round,
+    round_prefix,
+)
+
+if TYPE_CHECKING:
+    from distdbg.launch.rendezvous.settings import Settings
+    from distdbg.runtime.store import TCPStore
+
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """The launchers' store, open."""
+
+    store: TCPStore
+    host: str
+    """Where ranks of all hosts reach it."""
+    port: int
+    completes: bool = True
+    """Whether this launcher may declare a round complete."""
+    release: Callable[[], None] = lambda: None
+    """Give back what was only for finding the store; before the first round is complete."""
+
+
+class Reach(Protocol):
+    """Finds the store, or serves it."""
+
+    @property
+    def where(self) -> str:
+        """The place, for messages."""
+        ...
+
+    def open(self, deadline_ns: int, check: Callable[[], None]) -> Reached:
+        """Open it by the deadline; `check` is called now and then and raises to give up."""
+        ...
+
+
+class SharedRendezvous:
+    """A launcher's part in an agreement with others."""
+
+    def __init__(
+        self,
+        reach: Reach,
+        *,
+        job: str,
+        min_nodes: int,
+        max_nodes: int,
+        settings: Settings,
+        place: int | None = None,
+    ) -> None:
+        self._reach = reach
+        self._job = job
+        self._min_nodes = min_nodes
+        self._max_nodes = max_nodes
+        self._settings = settings
+        self._place = place
+        self._reached: Reached | None = None
+        self._board: Board | None = None
+        self._keeper: Keeper | None = None
+        self._name = ""
+        self._number = -1
+        self._closing: Closing | None = None
+        self._is_interrupted = False
+        self._is_shut = False
+
+    # The next round ----------------------------------------------------------------------------
+
+    def next_round(self, facts: NodeFacts, deadline_ns: int | None = None) -> Round:
+        started_ns = time.monotonic_ns()
+        if deadline_ns is None:
+            deadline_ns = started_ns + int(self._settings.join_timeout_s * 1e9)
+        self._check()
+        member = agreement.Member(facts=facts, place=self._place)
+        board, reached = self._open(facts, deadline_ns)
+        if self._keeper is None:
+            self._keeper = Keeper(board.clone(), facts.name, self._settings)
+            self._name = facts.name
+        try:
+            state = self._await_round(board, reached, member, deadline_ns, started_ns)
+        except RendezvousClosedError:
+            raise
+        except DistError:
+            with suppress(DistError):  # so that the others do not wait for this one
+                board.change(lambda now: agreement.go(now, [facts.name]))
+            raise
+        return self._to_round(state, reached)
+
+    def _open(self, facts: NodeFacts, deadline_ns: int) -> tuple[Board, Reached]:
+        if self._board is not None and self._reached is not None:
+            return self._board, self._reached
+        reached = self._reach.open(deadline_ns, self._check)
+        try:
+            board = Board(reached.store, self._job, self._reach.where)
+            if reached.store.is_serving:
+                board.introduce_server(f"launcher {facts.name} on {facts.host}")
+            board.open(self._min_nodes, self._max_nodes)
+        except BaseException:
+            reached.release()
+            reached.store.close()
+            raise
+        self._reached, self._board = reached, board
+        return board, reached
+
+    def _await_round(
+        self,
+        board: Board,
+        reached: Reached,
+        member: agreement.Member,
+        deadline_ns: int,
+        started_ns: int,
+    ) -> agreement.State:
+        enough_since_ns: int | None = None
+        while True:
+            before = board.read()
+            now_ns = time.monotonic_ns()
+            if before.closing is not None:
+                self._closing = before.closing
+            self._check()
+            if other := agreement.taken_by(before, member):
+                raise UsageError(
+                    f"--node-rank {member.place} is taken by launcher {other.name} "
+                    f"on {other.facts.host}",
+                    hint="give each launcher of the job its own --node-rank",
+                )
+            is_mine = member.name in before.joined
+            if before.is_complete and before.number > self._number and is_mine:
+                return before
+            if now_ns > deadline_ns:
+                raise self._not_complete(before, now_ns - started_ns)
+            after = agreement.come(before, member, self._number)
+            if after.is_complete or len(after.nodes) < after.min_nodes:
+                enough_since_ns = None
+            elif enough_since_ns is None:
+                enough_since_ns = now_ns
+            enough_for_s = 0.0 if enough_since_ns is None else (now_ns - enough_since_ns) / 1e9
+            if reached.completes and agreement.is_ready(
+                after, enough_for_s, self._settings.last_call_timeout_s
+            ):
+                reached.release()
+                after = agreement.complete(after)
+            if after == before:
+                time.sleep(_POLL_S)
+            else:
+                board.write(after)  # or somebody else was faster: look again in any case
+
+    def _to_round(self, state: agreement.State, reached: Reached) -> Round:
+        from distdbg.runtime.store import PrefixStore
+
+        self._number = state.number
+        nodes = tuple(node.facts for node in state.nodes)
+        prefix = round_prefix(self._job, state.number)
+        return Round(
+            number=state.number,
+            node_rank=[node.name for node in nodes].index(self._name),
+            nodes=nodes,
+            store=PrefixStore(f"{prefix}/launchers", reached.store),
+            store_host=reached.host,
+            store_port=reached.port,
+            prefix=prefix,
+        )
+
+    def _not_complete(self, state: agreement.State, waited_ns: int) -> RendezvousError:
+        came = len(state.joined)
+        expected = state.min_nodes
+        details = [
+            f"{'came' if not state.is_complete else 'takes part'}: {node.name} on {node.facts.host}"
+            for node in state.nodes[:8]
+            if node.name in state.joined
+        ]
+        details += [f"did not come back: {name}" for name in state.missing[:8]]
+        if state.is_complete:
+            what = (
+                f"this launcher waited {waited_ns / 1e9:.1f} s at {self._reach.where} for a place "
+                f"among {came} of at most {state.max_nodes}"
+            )
+            hint = "the job runs without it; raise the number in --nnodes to have it take part"
+        else:
+            what = (
+                f"{came} of {expected} launchers came to {self._reach.where} "
+                f"within {waited_ns / 1e9:.1f} s"
+            )
+            hint = "look at the output of the others; --rdzv-conf join_timeout=SECONDS waits longer"
+        if self._place is not None:
+            places = {node.place for node in state.nodes}
+            absent = [str(n) for n in range(state.max_nodes) if n not in places]
+            if absent:
+                details.append(f"nobody came with --node-rank {', '.join(absent[:8])}")
+        return RendezvousError(what, expected=expected, details=details, hint=hint)
+
+    def _check(self) -> None:
+        if self._is_shut:
+            raise InternalError("a rendezvous was used after it was shut down")
+        if self._closing is not None:
+            raise RendezvousClosedError(f"the job is over: {self._closing.reason}")
+        if self._is_interrupted:
+            raise RendezvousInterrupted("this launcher was told to leave before all had come")
+
+    # While ranks run ---------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        self._is_interrupted = True  # no lock, no event: a signal handler may be here
+
+    def waiting_count(self) -> int:
+        state = self._seen()
+        return 0 if state is None else agreement.waiting_count(state, self._number)
+
+    def lost_nodes(self) -> tuple[str, ...]:
+        state = self._seen()
+        return () if state is None else agreement.lost_nodes(state, self._number)
+
+    def closing(self) -> Closing | None:
+        self._seen()
+        return self._closing
+
+    def close(self, reason: str, *, is_well: bool = False) -> None:
+        closing = Closing(reason=reason, is_well=is_well)
+        if self._board is not None and not self._is_shut:
+            with suppress(DistError):  # those that cannot be told notice by themselves
+                after = self._board.change(lambda now: agreement.close(now, closing))
+                closing = after.closing or closing
+        self._closing = self._closing or closing
+
+    def _seen(self) -> agreement.State | None:
+        keeper = self._keeper
+        if keeper is None:
+            return None
+        if keeper.state is not None and keeper.state.closing is not None:
+            self._closing = self._closing or keeper.state.closing
+        if keeper.trouble is not None and self._closing is None and not self._is_shut:
+            raise keeper.trouble
+        return keeper.state
+
+    # Leaving -----------------------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        if self._is_shut:
+            return
+        self._is_shut = True
+        board, reached, keeper = self._board, self._reached, self._keeper
+        try:
+            if board is not None and reached is not None and keeper is not None:
+                with suppress(DistError):
+                    self._leave(board, reached)
+        finally:
+            if keeper is not None:
+                keeper.stop()
+            if reached is not None:
+                reached.release()
+                reached.store.close()
+
+    def _leave(self, board: Board, reached: Reached) -> None:
+        name = self._name
+        state = board.change(lambda now: agreement.go(now, [name]))
+        if not reached.store.is_serving or not state.all_names:
+            return
+        # The store ends here: the others hear why before they find it gone. The dead among them
+        # are taken out by the keeper meanwhile.
+        reason = f"launcher {name}, which served the store of the job, left"
+        closing = Closing(reason=reason, is_well=False)
+        board.change(lambda now: agreement.close(now, closing))
+        patience_s = min(self._settings.close_timeout_s, self._settings.silence_s + 1.0)
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            if board.have_acknowledged(board.read().all_names):
+                return
+            time.sleep(_POLL_S)
