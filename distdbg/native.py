@@ -21,6 +21,7 @@ except ImportError as error:
 NativeError = _native.Error
 View = _native.View
 Watched = _native.Watched
+Control = _native.Control
 scale = _native.scale
 Form = _native.Form
 Group = _native.Group

@@ -174,7 +174,8 @@ class _Attempt:
         self._arity = arity
         self._seq = group.monitored_seq
         self._verdict_key = _key(self._seq, "verdict")
-        self._started = time.monotonic()
+        self._clock = group.world.control
+        self._started = self._clock.now()
         self._decide_at = self._started + limit_s + _TURN_S * depth_of(self._rank, arity)
 
     def come(self) -> _Verdict:
@@ -305,20 +306,20 @@ class _Attempt:
     def _wait(self, keys: list[str]) -> _Verdict | None:
         """Wait for keys: None when they are there, the verdict when the barrier has failed."""
         while True:
-            now = time.monotonic()
+            now = self._clock.now()
             left_s = self._decide_at - now
             slice_s = min(left_s, _SLICE_S) if left_s > 0.001 else _SLICE_S
             try:
                 self._store.wait(keys, timedelta(seconds=slice_s))
                 return None
             except DistStoreError as error:
-                waited_s = time.monotonic() - now
+                waited_s = self._clock.now() - now
                 if waited_s < slice_s - _EARLY_S:
                     raise  # the store has another reason
                 if waited_s > slice_s + _SILENT_S and not error.keys:
                     raise  # it has not answered
             found = self._read() or self.find_gone()
-            if found is None and time.monotonic() >= self._decide_at:
+            if found is None and self._clock.now() >= self._decide_at:
                 found = self._judge()
             if found is not None:
                 return self._settle(found)
@@ -331,7 +332,7 @@ class _Attempt:
             lambda rank: self._store.check([_key(self._seq, "up", rank)]),
             lambda rank: self._store.check([_key(self._seq, "here", rank)]),
         )
-        now = time.monotonic()
+        now = self._clock.now()
         if not missing and now < self._decide_at + _STUCK_S:
             return None
         return _Verdict(
@@ -346,7 +347,7 @@ class _Attempt:
         return _Verdict(
             gone=rank,
             how=how,
-            waited_s=time.monotonic() - self._started,
+            waited_s=self._clock.now() - self._started,
             lines=[] if place is None else [f"rank {self._group.ranks[rank]}: {place}"],
         )
 

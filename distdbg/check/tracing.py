@@ -115,7 +115,7 @@ class TracedPending:
         if not self._inner.done():
             return False
         try:
-            self._inner.wait(time.monotonic_ns())
+            self._inner.wait(0)  # it has ended
         except DistError as error:  # kept there, and raised by wait()
             self._line.end(error)
         else:

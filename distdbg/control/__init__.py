@@ -1,7 +1,9 @@
 """What goes down: one small page per run and host that every wait of every rank looks at.
 
     layout      the bytes, as native/core/control.hpp has them
+    words       what an abort says
     page        making, reading and writing the page
+    clock       what a rank's waits look at
 
 The page is written by observers (the agent, the commands) and read by ranks; nothing comes back on it.
 """

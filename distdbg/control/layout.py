@@ -8,12 +8,18 @@ host and by whoever steers them. Words of 8 bytes are stored whole.
     4096         the armed breakpoints, JSON
 
 ABORT    `abort_state` goes from 0 to 1 (somebody writes the words) to 2 (they are whole) and never back.
-PAUSE    `paused_since_ns` is when the deadlines of the job were stopped, 0 while they run. To resume, a
-         writer adds the pause to `paused_ns` first and clears `paused_since_ns` then, so a reader that
-         looks at `paused_since_ns` first never sees a pause as time that has passed.
-JOB TIME is the monotonic clock minus all pauses: paused_since_ns - paused_ns while paused, else
-         now - paused_ns. Deadlines are turned into job time when a wait begins and compared in it.
+CLOCK    0 or more: the clock of the job runs, and so much lies in its pauses; less: it stands, and this is
+         ~ of the job time at which it does. One word says both, so no reader sees half of a change.
+         `paused_since_ns` is for people: when the pause began by the monotonic clock, 0 without one.
+JOB TIME is the monotonic clock minus all pauses: now - clock, or ~clock while the job is paused.
+         Deadlines are turned into job time when an op is issued or a wait begins, and compared in it.
 BREAK    the rules are written under an odd `break_generation`, which is even again when they are whole.
+
+Example: paused for the first time when the monotonic clock shows 5 s, `clock` is ~5,000,000,000; resumed
+at 65 s, it is 60,000,000,000, and at 70 s the job time is 10 s.
+
+All writers hold the lock of the page (page.py); whoever uses it holds a shared flock, so a page that
+nobody holds is known to be of a job that is over.
 """
 
 from __future__ import annotations
@@ -36,18 +42,19 @@ ABORT_WRITING: Final = 1
 ABORT_SET: Final = 2
 
 PAGE: Final = {
-    "magic": Field(0, "Q"),  # stored last when the page is made
+    "magic": Field(0, "Q"),
     "version": Field(8, "Q"),
-    "paused_since_ns": Field(64, "q"),
-    "paused_ns": Field(72, "q"),
+    "clock": Field(64, "q"),  # of the job: the sum of all pauses, or ~ of where it stands
+    "paused_since_ns": Field(72, "q"),  # monotonic; 0: it runs
     "abort_state": Field(80, "Q"),
     "abort_nbytes": Field(88, "Q"),
-    "break_generation": Field(96, "Q"),
+    "break_generation": Field(96, "Q"),  # odd: being written
     "break_nbytes": Field(104, "Q"),
     "agent_pid": Field(128, "Q"),  # 0: there is none
-    "agent_beat_ns": Field(136, "q"),
+    "agent_beat_ns": Field(136, "q"),  # monotonic
     "run": Field(192, "64s"),
 }
+PAGE_HEAD_NBYTES: Final = 256
 
 
 def page_name(host: str) -> str:

@@ -239,6 +239,7 @@ class Status(IntEnum):
     BROKEN = 7
     INTERRUPTED = 8
     SYSTEM = 9
+    ABORTED = 13
     FAILED = 99  # a backend that is not ours
 
 

@@ -17,6 +17,7 @@ from distdbg.errors import (
     DistError,
     DistNetworkError,
     DistStoreError,
+    JobAborted,
     MismatchError,
     OpTimeout,
     PeerLost,
@@ -28,6 +29,7 @@ from distdbg.record.host import host_name
 
 #: How an op ended that raised; the first that fits.
 _STATUS: tuple[tuple[type[BaseException], Status], ...] = (
+    (JobAborted, Status.ABORTED),
     (OpTimeout, Status.TIMEOUT),
     (PeerLost, Status.PEER_LOST),
     (MismatchError, Status.MISMATCH),

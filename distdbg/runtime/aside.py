@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from distdbg.errors import DistError
+from distdbg.errors import DistError, JobAborted
 from distdbg.native import Form
 from distdbg.record.format import Aside, Flag, Status
 from distdbg.record.forms import write_form
@@ -49,6 +49,9 @@ class aside:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, JobAborted) and not error.kind:
+            error.kind, error.seq, error.group = self._name, self._seq, self._group.label
+            error.details.append(f"this rank was in {self._name}")
         if self._op is None:
             return
         number = self._op.number

@@ -19,7 +19,7 @@ class Pending(Protocol):
         ...
 
     def wait(self, deadline_ns: int) -> None:
-        """Block until the op has ended; raise its error. At the deadline: OpTimeout."""
+        """Block until the op has ended; raise its error. At the deadline (job time): OpTimeout."""
         ...
 
     def source_rank(self) -> int:

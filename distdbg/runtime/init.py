@@ -17,6 +17,7 @@ from distdbg.record.format import Exit
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.departure import ExitNote
+from distdbg.runtime.following import unfollow_control
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.meeting import part
@@ -112,6 +113,7 @@ def init_process_group(
             members=lives,
         )
     except BaseException:
+        unfollow_control(world)
         _leave(membership, is_own=store is None)
         raise
     world.membership = membership

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from distdbg.errors import DistBackendError, DistNetworkError, DistStoreError, PeerLost, RankLeft
 from distdbg.native import Watched
 from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.world import current
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -60,15 +61,18 @@ class Lives:
     ) -> None:
         """Wait for a key; raises PeerLost when a member has died, else the store's error.
 
+        While the job is paused the look at the members rests too.
+
         `look` is called now and then while nothing comes, and may raise.
         """
-        deadline = time.monotonic() + timeout_s
+        clock = current().control
+        deadline = clock.now() + timeout_s
         while True:
-            left_s = max(deadline - time.monotonic(), 0.001)
+            left_s = max(deadline - clock.now(), 0.001)
             slice_s = min(left_s, _SLICE_S) if self._watched else left_s
             if look is not None:
                 slice_s = min(left_s, _LOOK_S)
-            slice_end = time.monotonic() + slice_s
+            slice_end = clock.now() + slice_s
             try:
                 store.wait([key], timedelta(seconds=slice_s))
                 return
@@ -77,7 +81,7 @@ class Lives:
                 # It may have been the last to come, and the group have lived and ended since.
                 if dead is not None and not store.check([key]):
                     raise self.lost(*dead) from None
-                now = time.monotonic()
+                now = clock.now()
                 if now >= deadline - _EARLY_S or now < slice_end - _EARLY_S:
                     raise  # the time is over, or the store has another reason
                 if look is not None:

@@ -7,7 +7,6 @@ that they belong to the job before the group existed. Nothing else is ever unpic
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from distdbg.runtime.call import Call, Variant
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
 from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.p2p import P2POp, batch_isend_irecv, irecv, isend
+from distdbg.runtime.world import current
 
 Bytes = npt.NDArray[np.uint8]
 Sizes = npt.NDArray[np.int64]
@@ -219,11 +219,11 @@ def _run(pg: ProcessGroup, call: Call, form: Variant, deadline: float | None) ->
 def _deadline_after(timeout: Timeout) -> float | None:
     """One for all ops that a function is made of; None: each has the group's limit."""
     limit_s = seconds_or_none(timeout)
-    return None if limit_s is None else time.monotonic() + limit_s
+    return None if limit_s is None else current().control.now() + limit_s
 
 
 def _left_s(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+    return None if deadline is None else max(deadline - current().control.now(), 0.0)
 
 
 def _to_bytes(obj: Any) -> Bytes:

@@ -15,6 +15,7 @@ from distdbg.native import NativeError, Recorder
 from distdbg.record import folders
 from distdbg.record.format import Exit
 from distdbg.record.writing import make_recorder, write_exit
+from distdbg.runtime.following import follow_control, unfollow_control
 from distdbg.runtime.lives import Lives
 
 if TYPE_CHECKING:
@@ -62,10 +63,14 @@ def start_recording(
     world.recorder = recorder
     world.run_folder = None if path is None else path.parent
     world.mark_forms.clear()
+    if world.run_folder is not None:
+        follow_control(world, world.run_folder, run, rank)
 
 
 def end_recording(world: World, how: Exit, error: BaseException | None = None) -> None:
     """Write how far the rank has come; what comes after an exception is a consequence of it."""
+    if how is Exit.LEFT:
+        unfollow_control(world)
     recorder = world.recorder
     if recorder is None:
         return

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from distdbg.control.clock import JobClock
 from distdbg.runtime.engine import Pending
 
 #: How long one op is waited for before the others are looked at again.
@@ -20,7 +21,8 @@ _SLICE_NS = 2_000_000
 class Watcher:
     """Calls `on_end` once for each op handed to `watch`, on its own thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: JobClock) -> None:
+        self._clock = clock
         self._changed = threading.Condition()
         self._watched: list[tuple[Pending, Callable[[], None]]] = []
         self._is_closing = False
@@ -60,9 +62,11 @@ class Watcher:
                 return
             if watched and not ended:
                 turn += 1
-                _wait_a_little(watched[turn % len(watched)][0])
+                self._wait_a_little(watched[turn % len(watched)][0])
 
-
-def _wait_a_little(pending: Pending) -> None:
-    with suppress(Exception):  # on_end asks for the outcome and reports it
-        pending.wait(time.monotonic_ns() + _SLICE_NS)
+    def _wait_a_little(self, pending: Pending) -> None:
+        if self._clock.is_paused:  # then no slice would end, and ops do all the same
+            time.sleep(_SLICE_NS / 1e9)
+            return
+        with suppress(Exception):  # on_end asks for the outcome and reports it
+            pending.wait(self._clock.now_ns() + _SLICE_NS)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from distdbg.control.clock import JobClock
 from distdbg.errors import DistError, OpTimeout, UsageError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Pending
@@ -30,14 +30,14 @@ class WorkResult(IntEnum):
     UNKNOWN = 100
 
 
-def deadline_after(timeout: timedelta | float | None) -> int:
-    """Turn a length into a point of time.monotonic_ns(); None, zero and less: no deadline."""
+def deadline_after(timeout: timedelta | float | None, clock: JobClock) -> int:
+    """Turn a length into a point of job time; None, zero and less: no deadline."""
     if timeout is None:
         return NO_DEADLINE
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
     if seconds <= 0:
         return NO_DEADLINE
-    return min(NO_DEADLINE, time.monotonic_ns() + int(seconds * 1e9))
+    return min(NO_DEADLINE, clock.now_ns() + int(seconds * 1e9))
 
 
 class Work:
@@ -56,7 +56,7 @@ class Work:
 
         A positive `timeout` limits this wait alone: OpTimeout is raised and the op goes on.
         """
-        self.pending.wait(deadline_after(timeout))
+        self.pending.wait(deadline_after(timeout, self._group.world.control))
         return True
 
     def synchronize(self) -> None:

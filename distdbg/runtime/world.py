@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from distdbg.check.log_levels import DebugLevel
-    from distdbg.native import Form, Recorder
+    from distdbg.native import Control, Form, Recorder
     from distdbg.runtime.departure import ExitNote
     from distdbg.runtime.group import ProcessGroup
     from distdbg.runtime.rendezvous import Membership
@@ -31,6 +32,7 @@ class World:
 
     __slots__ = (
         "__weakref__",
+        "control",
         "debug_level",
         "default",
         "exit_note",
@@ -40,6 +42,7 @@ class World:
         "local_counts",
         "mark_forms",
         "membership",
+        "native_control",
         "owns_store",
         "ranks_here",
         "recorder",
@@ -77,6 +80,10 @@ class World:
         self.recorder: Recorder | None = None
         #: What marks of one name have in common in the record.
         self.mark_forms: dict[str, Form] = {}
+        #: The time that deadlines of this rank's waits are counted in, and whether the job is over.
+        self.control: JobClock = FREE_CLOCK
+        #: The same page for native waits; None where there is none.
+        self.native_control: Control | None = None
         #: Where the records of all ranks of this host are; None when they are not on disk.
         self.run_folder: Path | None = None
 
@@ -91,7 +98,7 @@ class World:
         if self.watcher is None:
             from distdbg.runtime.watcher import Watcher
 
-            self.watcher = Watcher()
+            self.watcher = Watcher(self.control)
         return self.watcher
 
 

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "clock.hpp"
+#include "wait.hpp"
 
 namespace distdbg {
 
@@ -44,6 +44,7 @@ inline std::string to_utf8(const nb::str& text) {
 }
 
 void bind_errors(nb::module_& module);
+void bind_control(nb::module_& module);
 void bind_reduce(nb::module_& module);
 void bind_store(nb::module_& module);
 void bind_record(nb::module_& module);
@@ -52,7 +53,5 @@ void bind_group(nb::module_& module);
 // True when a Python signal handler raised (KeyboardInterrupt); takes the GIL, and only on the main
 // thread, since Python runs handlers nowhere else. Call it without the GIL.
 bool python_interrupted();
-
-inline Wait wait_until(std::int64_t deadline_ns) { return Wait{deadline_ns, &python_interrupted}; }
 
 }  // namespace distdbg

@@ -22,6 +22,7 @@ static const char* fault_name(Fault fault) {
     case Fault::broken: return "broken";
     case Fault::interrupted: return "interrupted";
     case Fault::system: return "system";
+    case Fault::aborted: return "aborted";
   }
   return "unknown";
 }

@@ -16,6 +16,7 @@
 
 #include "bindings.hpp"
 #include "call_words.hpp"
+#include "control_py.hpp"
 #include "group.hpp"
 #include "hash.hpp"
 #include "p2p.hpp"
@@ -78,15 +79,16 @@ class GroupHandle {
   // tell_suspicions when there are some to take.
   int run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
           nb::handle call, nb::handle make, std::int64_t extra) {
-    started_ns_ = now_ns();
-    const std::int64_t deadline_ns = started_ns_ + limit_ns;
+    const std::shared_ptr<Parts> p = parts();
+    const Moment issued = p->group.control().moment();
+    started_ns_ = issued.now_ns;
+    const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     const CallHandles handles{call, inputs, outputs};
     // A copy, cheap for its one pointer: another thread may drop the plan from the cache.
     const CompiledPlan compiled = plans_.find(code, handles, make, extra);
     const Plan& plan = *compiled.plan;
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
-    const std::shared_ptr<Parts> p = parts();
     CallWords words;
     RecordedOp recorded = begin(*p, plan, started_ns_, 0, words);
     Describe known = describe(words);
@@ -97,7 +99,8 @@ class GroupHandle {
     };
     if (p->runner.is_idle()) {
       const ReleaseGil release;
-      p->group.run(plan, known, in.span(), out.span(), wait_until(deadline_ns), false, recorded);
+      p->group.run(plan, known, in.span(), out.span(), wait_until(*p, deadline_ns), false,
+                   recorded);
       return left_to_do();
     }
     // Behind the asynchronous ones, in order, and on their thread.
@@ -105,7 +108,7 @@ class GroupHandle {
     const OpPointer op = p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(),
                                           deadline_ns, known.site, known.flags);
     try {
-      p->runner.wait(*op, wait_until(no_deadline));
+      p->runner.wait(*op, wait_until(*p, no_deadline));
     } catch (const Error& error) {
       // Interrupted: the arrays must not be touched once the caller has them back.
       if (error.fault() == Fault::interrupted && !op->done()) {
@@ -120,16 +123,16 @@ class GroupHandle {
 
   OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
                    nb::handle call, nb::handle make, std::int64_t extra) {
-    const std::int64_t started_ns = now_ns();
-    const std::int64_t deadline_ns = started_ns + limit_ns;
+    const std::shared_ptr<Parts> p = parts();
+    const Moment issued = p->group.control().moment();
+    const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     const CallHandles handles{call, inputs, outputs};
     const CompiledPlan compiled = plans_.find(code, handles, make, extra);
     const Plan& plan = *compiled.plan;
     const Regions in(inputs, plan.in_cuts, compiled.in_views);
     const Regions out(outputs, plan.out_cuts, compiled.out_views);
-    const std::shared_ptr<Parts> p = parts();
     CallWords words;
-    const RecordedOp recorded = begin(*p, plan, started_ns, flag_async, words);
+    const RecordedOp recorded = begin(*p, plan, issued.now_ns, flag_async, words);
     Describe known;
     if (p->group.checks(check_order)) look_at_call(handles, words, known);
     const ReleaseGil release;
@@ -142,7 +145,7 @@ class GroupHandle {
     if (op->done()) return op->rethrow();
     const std::shared_ptr<Parts> p = parts();
     const ReleaseGil release;
-    p->runner.wait(*op, wait_until(deadline_ns));
+    p->runner.wait(*op, wait_until(*p, deadline_ns));
   }
 
   // A send or recv that goes on when this returns.
@@ -151,11 +154,11 @@ class GroupHandle {
     const std::shared_ptr<Parts> p = parts();
     const Region region{view.data(), view.nbytes()};
     const int dtype = view.dtype_code();
-    const std::int64_t started_ns = now_ns();
+    const Moment issued = p->group.control().moment();
     const std::shared_ptr<Form> form = message_form(is_send, view);
-    const MessageCall call = message_call(form.get(), started_ns);
+    const MessageCall call = message_call(form.get(), issued.now_ns);
     const ReleaseGil release;
-    const std::int64_t deadline_ns = started_ns + limit_ns;
+    const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     return is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, true, call)
                    : p->messages.recv(region, dtype, peer, tag, deadline_ns, true, call);
   }
@@ -165,8 +168,9 @@ class GroupHandle {
     const std::shared_ptr<Parts> p = parts();
     const Region region{view.data(), view.nbytes()};
     const int dtype = view.dtype_code();
-    started_ns_ = now_ns();
-    const std::int64_t deadline_ns = started_ns_ + limit_ns;
+    const Moment issued = p->group.control().moment();
+    started_ns_ = issued.now_ns;
+    const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     const std::shared_ptr<Form> form = message_form(is_send, view);
     const MessageCall call = message_call(form.get(), started_ns_);
     MessagePointer message;
@@ -174,7 +178,7 @@ class GroupHandle {
       const ReleaseGil release;
       message = is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, false, call)
                         : p->messages.recv(region, dtype, peer, tag, deadline_ns, false, call);
-      p->messages.wait(message, wait_until(deadline_ns), true);
+      p->messages.wait(message, wait_until(*p, deadline_ns), true);
     } catch (...) {
       last_message_ = message;
       throw;
@@ -188,7 +192,7 @@ class GroupHandle {
     if (message->done()) return message->rethrow();
     const std::shared_ptr<Parts> p = parts();
     const ReleaseGil release;
-    p->messages.wait(message, wait_until(deadline_ns), breaks);
+    p->messages.wait(message, wait_until(*p, deadline_ns), breaks);
   }
   bool is_message_done(const MessagePointer& message) const {
     if (message->done()) return true;
@@ -235,6 +239,11 @@ class GroupHandle {
     parts()->group.set_recorder(recorder_->recorder);
   }
 
+  // Before any wait. Deadlines given to any method are in the job time of this page.
+  void set_control(const ControlHandle& handle) const {
+    parts()->group.set_control(handle.control);
+  }
+
   std::optional<std::tuple<int, int, int, std::uint64_t, std::string>> cause() const {
     const Cause& c = parts()->group.segment().header().cause;
     if (c.state.load(std::memory_order_acquire) != 2) return std::nullopt;
@@ -245,6 +254,10 @@ class GroupHandle {
   static constexpr int tell_suspicions = 2;
 
  private:
+  static Wait wait_until(const Parts& p, std::int64_t deadline_ns) {
+    return p.group.wait_until(deadline_ns, &python_interrupted);
+  }
+
   // Where call sites are compared: this one as every host and process would number it.
   void look_at_call(const CallHandles& handles, const CallWords& words, Describe& known) {
     if (words.site != 0) {
@@ -392,13 +405,14 @@ void bind_group(nb::module_& module) {
              for (const auto& [pid, start_time] : members) known.push_back({pid, start_time});
              const std::shared_ptr<Parts> p = self.parts();
              const ReleaseGil release;
-             p->group.join(wait_until(deadline_ns), known);
+             p->group.join(p->group.wait_until(deadline_ns, &python_interrupted), known);
            })
       .def("run", &GroupHandle::run)
       .def("submit", &GroupHandle::submit)
       .def("wait_op", &GroupHandle::wait_op)
       .def("post", &GroupHandle::post)
       .def("set_recorder", &GroupHandle::set_recorder)
+      .def("set_control", &GroupHandle::set_control)
       .def("transfer", &GroupHandle::transfer)
       .def_prop_ro("last_message", &GroupHandle::last_message)
       .def("wait_message", &GroupHandle::wait_message)

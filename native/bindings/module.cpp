@@ -6,6 +6,7 @@ NB_MODULE(_native, module) {
   nanobind::set_leak_warnings(false);
   module.def("set_leak_warnings", [](bool on) { nanobind::set_leak_warnings(on); });
   distdbg::bind_errors(module);
+  distdbg::bind_control(module);
   distdbg::bind_reduce(module);
   distdbg::bind_store(module);
   distdbg::bind_record(module);

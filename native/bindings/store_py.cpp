@@ -2,7 +2,7 @@
 // native/core/store_table.cpp and distdbg/runtime/store/tcp.py.
 #include <nanobind/stl/string.h>
 
-#include "bindings.hpp"
+#include "control_py.hpp"
 #include "sha256.hpp"
 #include "store_client.hpp"
 #include "store_server.hpp"
@@ -16,14 +16,15 @@ nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.s
 
 // Releases the GIL while blocked. The tuple keeps the fields alive and nobody can change it.
 nb::tuple call(StoreClient& client, int op, std::int64_t number, const nb::tuple& fields,
-               std::int64_t deadline_ns) {
+               std::int64_t deadline_ns, const ControlHandle* control, bool ends_with_job) {
   std::vector<std::string_view> views;
   views.reserve(nb::len(fields));
   for (nb::handle field : fields) views.push_back(view(nb::cast<nb::bytes>(field)));
   StoreReply reply;
   {
+    const Wait wait{deadline_ns, &python_interrupted, &control_of(control), ends_with_job};
     ReleaseGil released;
-    reply = client.call(static_cast<StoreOp>(op), number, views, wait_until(deadline_ns));
+    reply = client.call(static_cast<StoreOp>(op), number, views, wait);
   }
   nb::list values;
   for (std::string_view field : reply.fields) values.append(to_bytes(field));
@@ -60,11 +61,12 @@ void bind_store(nb::module_& module) {
       .def(
           "connect",
           [](StoreClient& client, std::int64_t deadline_ns) {
-            client.connect(wait_until(deadline_ns));
+            client.connect(Wait{deadline_ns, &python_interrupted});
           },
           nb::arg("deadline_ns"), nb::call_guard<ReleaseGil>())
       .def("call", &call, nb::arg("op"), nb::arg("number"), nb::arg("fields"),
-           nb::arg("deadline_ns"))
+           nb::arg("deadline_ns"), nb::arg("control").none() = nullptr,
+           nb::arg("ends_with_job") = false)
       .def("close", &StoreClient::close, nb::call_guard<ReleaseGil>())
       .def_prop_ro("key_nbytes", [](const StoreClient& c) { return c.limits().key_nbytes; })
       .def_prop_ro("value_nbytes", [](const StoreClient& c) { return c.limits().value_nbytes; });

@@ -1,4 +1,4 @@
-// Monotonic time and the two facts that every wait carries: its deadline and how to notice Ctrl-C.
+// Monotonic time.
 #pragma once
 
 #include <time.h>
@@ -17,14 +17,5 @@ inline std::int64_t now_ns() {
   ::clock_gettime(CLOCK_MONOTONIC, &t);
   return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
-
-// Passed down by value. `interrupted` is asked every 50 ms or so while blocked, on the calling
-// thread; when it returns true the wait throws Error(Fault::interrupted) at once.
-struct Wait {
-  std::int64_t deadline_ns = no_deadline;
-  bool (*interrupted)() = nullptr;
-
-  bool is_interrupted() const { return interrupted != nullptr && interrupted(); }
-};
 
 }  // namespace distdbg

@@ -27,6 +27,7 @@ enum class Fault {
   nonfinite,    // NaN or Inf in the input of some rank, where that is looked for
   changed,      // an array changed while an asynchronous op owned it
   diverged,     // outputs that must be equal on all ranks are not
+  aborted,      // somebody has ended the job; the text is what the control page says, JSON or empty
 };
 
 // The status of a failed op in the record; 0 is a good end.

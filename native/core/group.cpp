@@ -88,7 +88,7 @@ void Group::lock_for_op(std::unique_lock<std::timed_mutex>& lock, const Wait& wa
   if (lock.try_lock()) return;
   std::int64_t next_check = no_deadline;  // who is in the op looks for deaths
   while (!lock.try_lock_for(std::chrono::nanoseconds(
-      std::clamp<std::int64_t>(wait.deadline_ns - now_ns(), 0, slice_ns)))) {
+      wait.nap_ns(slice_ns)))) {
     try {
       check_wait(wait, next_check, [](std::uint32_t) { return false; });
     } catch (Error& error) {
@@ -146,8 +146,7 @@ void Group::gate(const Wait& wait, bool in_background) {
     header.sleepers.fetch_add(1, std::memory_order_seq_cst);
     try {
       while (header.epoch.load(std::memory_order_seq_cst) == before) {
-        const std::int64_t left_ns = wait.deadline_ns - now_ns();
-        futex_wait(header.epoch, before, std::min(left_ns, slice_ns));
+        futex_wait(header.epoch, before, wait.nap_ns(slice_ns));
         if (is_open()) break;
         check_wait(wait, next_check, is_needed);
       }
@@ -205,6 +204,7 @@ void Group::throw_cause(bool in_op) const {
     ::usleep(100);
   }
   const auto fault = static_cast<Fault>(cause.fault);
+  if (fault == Fault::aborted) control_->throw_aborted();
   // A lost peer is the same news for everybody, now and later. A timeout is one for the ranks
   // that were in the op; later calls, and the peers of an interrupted rank, see a broken group.
   const bool is_shared = fault == Fault::peer_lost || (fault == Fault::timeout && in_op);
@@ -214,6 +214,7 @@ void Group::throw_cause(bool in_op) const {
 
 void Group::check_usable() const {
   if (is_broken()) throw_cause(false);
+  if (control_->is_aborted()) control_->throw_aborted();
   if (segment_.rank(rank_).left.load(std::memory_order_relaxed) != 0)
     throw Error(Fault::usage, "this rank has left the group");
 }

@@ -7,7 +7,7 @@
 // a rank writes half g & 1 before gate g, so one gate per round is enough: to write that half again
 // it must have passed gate g+1, which all ranks reach only after they have read it.
 //
-// Failure. Whoever notices first (deadline, dead peer, abort, Ctrl-C) writes the cause into the
+// Failure. Whoever notices first (deadline, dead peer, abort, Ctrl-C, the end of the job) writes the cause into the
 // header and wakes everybody; all ranks raise the same cause, then and at every later call. Who gives up
 // at a gate takes its arrival back: peers may be reading its arrays still, and must not pass that gate
 // and take for good what they read after it has returned.
@@ -23,6 +23,7 @@
 
 #include "checks.hpp"
 #include "clock.hpp"
+#include "control.hpp"
 #include "error.hpp"
 #include "fork.hpp"
 #include "futex.hpp"
@@ -32,6 +33,7 @@
 #include "region.hpp"
 #include "segment.hpp"
 #include "site_order.hpp"
+#include "wait.hpp"
 
 namespace distdbg {
 
@@ -89,6 +91,17 @@ class Group {
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   Recorder* recorder() const { return recorder_.get(); }
 
+  // Before any wait. Without one the clock of the job is the monotonic clock, and nobody ends it.
+  void set_control(std::shared_ptr<const Control> control) {
+    kept_control_ = std::move(control);
+    control_ = kept_control_.get();
+  }
+  const Control& control() const { return *control_; }
+  // `deadline_ns` in job time.
+  Wait wait_until(std::int64_t deadline_ns, bool (*interrupted)() = nullptr) const {
+    return {deadline_ns, interrupted, control_};
+  }
+
   void break_group(Fault fault, int rank, const std::string& text);
   // `in_op`: the caller was waiting in an op when the group broke.
   [[noreturn]] void throw_cause(bool in_op) const;
@@ -129,8 +142,8 @@ class Group {
   // Throws unless this process and rank may still use the group.
   void check_usable() const;
 
-  // What every sleeping wait does at least each 50 ms: throws when broken, past the deadline,
-  // interrupted, or when `is_needed(peer)` and that peer is gone.
+  // What every sleeping wait does at least each 50 ms: throws when broken, when the job was aborted, past
+  // the deadline, interrupted, or when `is_needed(peer)` and that peer is gone.
   template <class IsNeeded>
   void check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNeeded&& is_needed);
 
@@ -203,6 +216,8 @@ class Group {
   std::uint64_t seq_ = 0;
   std::atomic<std::uint64_t> issued_{0};
   std::shared_ptr<Recorder> recorder_;
+  std::shared_ptr<const Control> kept_control_;
+  const Control* control_ = &Control::none();
   std::uint64_t equal_outputs_ = 0;  // ops so far that promise them; the same number on all ranks
   SiteOrder site_order_;
   std::unique_ptr<std::byte[]> scratch_;
@@ -218,6 +233,11 @@ class Group {
 template <class IsNeeded>
 void Group::check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNeeded&& is_needed) {
   if (is_broken()) throw_cause(true);
+  if (control_->is_aborted()) {
+    // Peers may read this rank's arrays, which are its caller's again.
+    break_group(Fault::aborted, static_cast<int>(rank_), "ended with the job");
+    control_->throw_aborted();
+  }
   // By another thread of this rank.
   if (segment_.rank(rank_).left.load(std::memory_order_acquire) != 0)
     throw Error(Fault::usage, "this rank has left the group");
@@ -225,9 +245,9 @@ void Group::check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNe
     break_group(Fault::interrupted, static_cast<int>(rank_), "was interrupted");
     throw Error(Fault::interrupted, "interrupted");
   }
-  const std::int64_t now = now_ns();
+  const auto [now, job_now] = control_->moment();
   if (recorder_) recorder_->beat(now);
-  if (now >= wait.deadline_ns) throw Error(Fault::timeout, "the deadline passed");
+  if (job_now >= wait.deadline_ns) throw Error(Fault::timeout, "the deadline passed");
   for (std::uint32_t r = 0; r < size_; ++r) {
     if (r == rank_ || !is_needed(r)) continue;
     const RankState& state = segment_.rank(r);

@@ -34,7 +34,7 @@ void PointToPoint::watch(const Message& message, const Wait& wait,
                        "was interrupted in a send or recv");
     throw Error(Fault::interrupted, "interrupted");
   }
-  group_.check_wait(Wait{wait.deadline_ns, nullptr}, next_death_check_ns, is_needed);
+  group_.check_wait(wait.without_interrupts(), next_death_check_ns, is_needed);
 }
 
 // Until the bell rings; `is_done` (may be null) is looked at after this rank is known to sleep.
@@ -70,12 +70,12 @@ void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool br
       if (group_.patience().stay_awake(is_worth_a_look)) {
         if (now_ns() < next_look) continue;
       } else {
-        sleep(&message->is_done, std::min(wait.deadline_ns - now_ns(), Group::slice_ns));
+        sleep(&message->is_done, wait.nap_ns(Group::slice_ns));
       }
       if (message->done()) break;
       next_look = now_ns() + Group::slice_ns;
       if (!breaks && wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
-      watch(*message, breaks ? wait : Wait{wait.deadline_ns, nullptr}, next_check);
+      watch(*message, breaks ? wait : wait.without_interrupts(), next_check);
     }
   } catch (const Error& error) {
     const std::lock_guard lock(mutex_);
@@ -134,7 +134,7 @@ void PointToPoint::work() {
     sleep(nullptr, Group::slice_ns);
     // Deadlines and deaths now and then only: looking through thousands of messages whenever one of
     // them has moved would take longer than moving them.
-    if (now_ns() < next_look && !group_.is_broken()) continue;
+    if (now_ns() < next_look && !group_.is_broken() && !group_.control().is_aborted()) continue;
     next_look = now_ns() + Group::slice_ns;
     std::vector<MessagePointer> unfinished;
     {
@@ -150,7 +150,7 @@ void PointToPoint::work() {
       const auto peer =
           message->peer == any_source ? peers_.size() : static_cast<std::size_t>(message->peer);
       try {
-        watch(*message, Wait{message->deadline_ns, nullptr}, next_checks[peer]);
+        watch(*message, group_.wait_until(message->deadline_ns), next_checks[peer]);
       } catch (const Error& error) {
         if (error.fault() == Fault::timeout)
           group_.break_group(Fault::timeout, -1, "timed out in a send or recv");

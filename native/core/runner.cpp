@@ -74,7 +74,7 @@ std::exception_ptr Runner::carry_out(Entry& entry) {
     entry.guard.start(entry.inputs, entry.outputs);
   }
   group_.run(*entry.plan, describe, entry.inputs, entry.outputs,
-             Wait{entry.op->deadline_ns, nullptr}, true, entry.recorded);
+             group_.wait_until(entry.op->deadline_ns), true, entry.recorded);
   if (!entry.guard.has_changed_since_start(entry.inputs, entry.outputs)) return nullptr;
   return std::make_exception_ptr(
       group_.own_error(Fault::changed, Trouble{has_changed_buffer}, entry.words.make()));
@@ -115,9 +115,8 @@ void Runner::wait_for(const Wait& wait, Ready&& ready) {
   if (group_.patience().stay_awake(ready)) return;
   std::unique_lock lock(mutex_);
   while (!ready()) {
-    const std::int64_t left_ns = wait.deadline_ns - now_ns();
-    if (left_ns <= 0) throw Error(Fault::timeout, "the deadline passed");
-    changed_.wait_for(lock, std::chrono::nanoseconds(std::min(left_ns, Group::slice_ns)), ready);
+    if (wait.is_over()) throw Error(Fault::timeout, "the deadline passed");
+    changed_.wait_for(lock, std::chrono::nanoseconds(wait.nap_ns(Group::slice_ns)), ready);
     if (ready()) return;
     lock.unlock();
     if (wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");

@@ -28,7 +28,8 @@ class Runner {
                    const RecordedOp& recorded, std::vector<Region> inputs,
                    std::vector<Region> outputs, std::int64_t deadline_ns, std::uint64_t site = 0,
                    std::uint16_t flags = 0);
-  // Throws the op's error; at wait.deadline_ns throws Fault::timeout and leaves the op going.
+  // Throws the op's error; at wait.deadline_ns throws Fault::timeout and leaves the op going. An abort of
+  // the job ends the op itself, within a slice.
   void wait(const Op& op, const Wait& wait);
   bool is_idle() const { return unfinished_.load(std::memory_order_acquire) == 0; }
   // Waits until all submitted ops have ended; each ends at its own deadline at the latest.

@@ -21,12 +21,13 @@ constexpr std::int64_t first_pause_ns = 5 * ns_per_ms;
 constexpr std::int64_t longest_pause_ns = 250 * ns_per_ms;
 
 void sleep_for(std::int64_t pause_ns, const Wait& wait) {
-  const std::int64_t until = std::min(now_ns() + pause_ns, wait.deadline_ns);
+  const std::int64_t until = now_ns() + pause_ns;
   while (true) {
     if (wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
+    wait.check_job();
     const std::int64_t left = until - now_ns();
-    if (left <= 0) return;
-    const timespec slice{0, static_cast<long>(std::min(left, 50 * ns_per_ms))};
+    if (left <= 0 || wait.is_over()) return;
+    const timespec slice{0, static_cast<long>(wait.nap_ns(std::min(left, 50 * ns_per_ms)))};
     ::nanosleep(&slice, nullptr);
   }
 }
@@ -146,7 +147,7 @@ std::unique_ptr<StoreClient::Connection> StoreClient::open(const Wait& wait, boo
         open_fds_.insert(fd);
       }
       Wait shake = wait;
-      shake.deadline_ns = std::min(wait.deadline_ns, now_ns() + handshake_ns);
+      shake.deadline_ns = std::min(wait.deadline_ns, wait.control->moment().job_ns + handshake_ns);
       try {
         connection->limits = shake_hands(connection->socket(), token_, shake);
         return connection;
@@ -159,9 +160,9 @@ std::unique_ptr<StoreClient::Connection> StoreClient::open(const Wait& wait, boo
         throw Error(Fault::network, "it accepts connections but does not say that it is a store",
                     ETIMEDOUT);
       }
-      if (!is_patient || !may_pass(error) || now_ns() >= wait.deadline_ns) throw;
+      if (!is_patient || !may_pass(error) || wait.is_over()) throw;
       sleep_for(pause_ns, wait);
-      if (now_ns() >= wait.deadline_ns) throw;
+      if (wait.is_over()) throw;
     }
     pause_ns = std::min(2 * pause_ns, longest_pause_ns);
   }

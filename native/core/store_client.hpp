@@ -14,8 +14,8 @@
 
 #include <sys/types.h>
 
-#include "clock.hpp"
 #include "store_wire.hpp"
+#include "wait.hpp"
 
 namespace distdbg {
 

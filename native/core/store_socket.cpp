@@ -23,15 +23,15 @@ constexpr std::size_t chunk_nbytes = 64u << 10;
 
 void check(const Wait& wait) {
   if (wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
-  if (now_ns() >= wait.deadline_ns) throw Error(Fault::timeout, "the deadline passed");
+  wait.check_job();
+  if (wait.is_over()) throw Error(Fault::timeout, "the deadline passed");
 }
 
 // Blocks until `fd` is ready for `events`, in slices.
 void wait_for(int fd, short events, const Wait& wait) {
   while (true) {
-    const std::int64_t left_ns = std::max<std::int64_t>(0, wait.deadline_ns - now_ns());
     const int slice_ms =
-        static_cast<int>((std::min(left_ns, slice_ns) + ns_per_ms - 1) / ns_per_ms);
+        static_cast<int>((wait.nap_ns(slice_ns) + ns_per_ms - 1) / ns_per_ms);
     pollfd entry{fd, events, 0};
     const int ready = ::poll(&entry, 1, slice_ms);
     if (ready > 0) return;

@@ -36,6 +36,7 @@ from distdbg.errors import (
     CollectiveError,
     DistBackendError,
     DistError,
+    JobAborted,
     MismatchError,
     OpTimeout,
     UsageError,
@@ -63,6 +64,8 @@ class CheckedEngine:
     ) -> None:
         self.engine = engine
         self._control = control
+        #: The time of the job.
+        self.clock = control.clock
         self._is_bound = traits.is_bound_to_thread
         self._hands = Hands(name)
         self._lane = Lane(name)
@@ -171,6 +174,8 @@ class CheckedEngine:
 
     def _begin(self, call: Call) -> None:
         """Raise what is known to be wrong with the group or the call, before anything is sent."""
+        if self._cause is None or isinstance(self._cause, JobAborted):
+            self.clock.check(kind=call.kind.label, group=self._control.name)
         if self._cause is not None:
             what = self._control.op_text(call, 0)
             raise CollectiveError(
@@ -220,7 +225,7 @@ class CheckedEngine:
 
     def carry_out(self, call: Call, seq: int, agreement: Agreement | None = None) -> int:
         """Let the backend do the op, and wait for it, but not alone."""
-        watch = self.watcher(call, seq, agreement, time.monotonic_ns())
+        watch = self.watcher(call, seq, agreement, self.clock.now_ns())
         try:
             if self._is_bound:
                 release = partial(self._abort_backend, "a peer is gone, or it is too late")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -62,14 +61,14 @@ class Watch:
             except CollectiveError:
                 if agreement is not None:  # it knows better, and ends soon in a broken group
                     with suppress(OpTimeout):
-                        await_started(agreement, time.monotonic_ns() + _SOON_NS)
+                        await_started(agreement, self._engine.clock.now_ns() + _SOON_NS)
                 raise
         except DistError as error:
             raise self._engine.on_trouble(error) from error.__cause__
 
     def begin(self) -> None:
         """Count the time of the op from now."""
-        self._started_ns = time.monotonic_ns()
+        self._started_ns = self._engine.clock.now_ns()
 
 
 class CheckedPending:
@@ -91,7 +90,7 @@ class CheckedPending:
         self.agreement = agreement
         seq = agreement.seq if agreement is not None else 0
         self.watch = engine.watcher(
-            call, seq, agreement if foreign is not None else None, time.monotonic_ns()
+            call, seq, agreement if foreign is not None else None, engine.clock.now_ns()
         )
         self._has_started = threading.Event()
         if foreign is not None:
@@ -154,7 +153,7 @@ class CheckedPending:
                 raise  # only this wait has given up
         self.watch.begin()
         while not self._has_started.wait(SLICE_S):
-            if time.monotonic_ns() >= deadline_ns:
+            if self._engine.clock.now_ns() >= deadline_ns:
                 raise OpTimeout(
                     f"{self.call.kind.label} did not start in time; it goes on",
                     kind=self.call.kind.label,

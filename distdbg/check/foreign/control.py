@@ -70,6 +70,8 @@ class ControlGroup:
         self._rank = group.rank()
         self._size = group.size()
         self._world = group.world
+        #: The time of the job, in which deadlines are counted here.
+        self.clock = group.world.control
         self._reads_strides = reads_strides
         self._members = group.members
         self._timeout_ns = int(group.timeout_s * 1e9)
@@ -83,7 +85,9 @@ class ControlGroup:
             group_name=self._name,
             patience=choose_patience(group.world.ranks_here or self._size, cores),
             single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
-            deadline_ns=time.monotonic_ns() + self._timeout_ns,
+            deadline_ns=self.clock.now_ns() + self._timeout_ns,
+            clock=self.clock,
+            control=group.world.native_control,
             lives=Lives(self._name, group.ranks, group.members),
         )
         self._topology = Topology(
@@ -321,11 +325,12 @@ class ControlGroup:
     def look(self, call: Call, seq: int, started_ns: int, grace_ns: int = GRACE_NS) -> None:
         """Raise when an op that all agreed on cannot be hoped to end: a peer died, or it is late.
 
+        `started_ns` is job time.
         `seq` 0: a point to point op, that needs its peer (or, from any source, all of them).
         """
         what = self.op_text(call, seq)
         fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq or -1, "group": self._name}
-        now = time.monotonic_ns()
+        now = self.clock.now_ns()
         for rank, life in enumerate(self._members):
             if seq == 0 and call.peer >= 0 and rank != call.peer:
                 continue
@@ -341,11 +346,12 @@ class ControlGroup:
                 details=[_BROKEN],
                 **fields,
             )
+        told = self.told_mismatch()
+        if told is not None:
+            raise told
+        self.clock.check(**fields, op=what)
         cause = self._group.cause()
         if cause is not None:
-            told = self.told_mismatch()
-            if told is not None:
-                raise told
             by = f"rank {self._names[cause[1]]}" if cause[1] >= 0 else "a rank"
             raise CollectiveError(
                 f"{what} cannot end: {by} {cause[4]}",

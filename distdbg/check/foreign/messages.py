@@ -91,7 +91,7 @@ class Messages:
             pending.wait(NO_DEADLINE)
             return pending.source_rank()
         header = Header()
-        deadline_ns = time.monotonic_ns() + self._control.limit_ns(call)
+        deadline_ns = self._control.clock.now_ns() + self._control.limit_ns(call)
         try:
             message = self._control.post(call, header.view, call.peer, tag)
             self._control.await_header(call, message, deadline_ns, True)
@@ -161,7 +161,10 @@ class Messages:
             return
         try:
             self._control.await_header(
-                pending.call, header.message, time.monotonic_ns() + _SOON_NS, False
+                pending.call,
+                header.message,
+                self._control.clock.now_ns() + _SOON_NS,
+                False,
             )
         except DistError:
             # The message itself has come, so nothing is wrong but our count.

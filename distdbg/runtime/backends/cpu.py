@@ -19,8 +19,9 @@ from distdbg.check.options import BUFFERS, ORDER
 from distdbg.check.sites import call_site
 from distdbg.check.suspicion import Suspicion, explain_suspicion, record_suspicion, warn
 from distdbg.config import read_setting
+from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError, UsageError
-from distdbg.native import Message, NativeError, Op, Recorder, View
+from distdbg.native import Control, Message, NativeError, Op, Recorder, View
 from distdbg.record.writing import write_error
 from distdbg.runtime.backends.failures import Where, to_public
 from distdbg.runtime.backends.pending import NO_DEADLINE, CpuPending, finish
@@ -47,6 +48,8 @@ _BROADCAST = Kind.BROADCAST
 _SEND = Kind.SEND
 
 
+_BREAKING = ("timeout", "peer_lost", "broken", "system", "interrupted", "aborted")
+
 #: Through the slots in at most one round for so many bytes of a slot; what takes more is read
 #: directly. Each round costs a gate, so the small slots of large groups pay for fewer rounds.
 _ROUND_NBYTES = 4096
@@ -70,6 +73,8 @@ class CpuEngine:
         recorder: Recorder | None = None,
         record_group: int = 0,
         where: Where = lambda rank: None,
+        clock: JobClock = FREE_CLOCK,
+        control: Control | None = None,
     ) -> None:
         self._is_closed = True  # until there is something to close
         self._rank = rank
@@ -90,7 +95,9 @@ class CpuEngine:
             group_name=group_name,
             patience=choose_patience(ranks_here or size, cores),
             single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
-            deadline_ns=_monotonic_ns() + self._timeout_ns,
+            deadline_ns=clock.now_ns() + self._timeout_ns,
+            clock=clock,
+            control=control,
             lives=Lives(group_name, global_ranks, members),
         )
         if recorder is not None:
@@ -315,7 +322,7 @@ class CpuEngine:
         )
         if self._recorder is not None and not goes_on:
             number = error.number if message is None else message.number
-            breaks = error.fault in ("timeout", "peer_lost", "broken", "system", "interrupted")
+            breaks = error.fault in _BREAKING
             write_error(self._recorder, self._record_group, number, public, breaks)
         _log.info("%s", public.what, rank=self._names[self._rank])
         raise public from error

@@ -9,6 +9,7 @@ from distdbg.check.absent import SHOWN
 from distdbg.check.arrays import explain_arrays
 from distdbg.check.explain import explain_mismatch
 from distdbg.check.sites import UNKNOWN, call_site, shorten
+from distdbg.control.words import to_error
 from distdbg.errors import (
     CollectiveError,
     DistBackendError,
@@ -58,7 +59,7 @@ def to_public(
     is_message = call.kind >= Kind.SEND
     seq = -1 if is_message else error.seq or group.seq
     # A group that was broken before has given the op no number.
-    is_refused = error.fault in ("broken", "peer_lost") and not error.seq
+    is_refused = error.fault in ("broken", "peer_lost", "aborted") and not error.seq
     number = "" if is_message or is_refused else f" #{seq}"
     op = f"{call.name or call.kind.label}{number} on group '{name}'"
     fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq, "group": name}
@@ -107,6 +108,8 @@ def to_public(
                 details=[_BROKEN],
                 **fields,
             )
+        case "aborted":
+            return to_error(str(error), op=op, **fields)
         case "system":
             return DistBackendError(f"{op} failed: {error}", details=[_BROKEN])
     return InternalError(f"{op} failed: {error.fault}: {error}")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistBackendError, DistError, OpTimeout, UsageError
 from distdbg.runtime.arguments import Array, check_arrays
 from distdbg.runtime.buffers import as_output, cut
@@ -43,8 +44,17 @@ _POLL_S = 0.0005
 class ForeignEngine:
     """One group's engine over `backend`, an object of somebody else."""
 
-    def __init__(self, backend: Foreign, rank: int, size: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        backend: Foreign,
+        rank: int,
+        size: int,
+        timeout_s: float,
+        clock: JobClock = FREE_CLOCK,
+    ) -> None:
         self.backend = backend
+        #: What a wait with a deadline looks at; one without is the backend's own.
+        self.clock = clock
         self._rank = rank
         self._size = size
         self._timeout_s = timeout_s
@@ -247,9 +257,11 @@ class ForeignPending:
             raise self._error
         if self._work is None:
             return
-        started = time.monotonic_ns()
+        clock = self._engine.clock
+        started = clock.now_ns()
         while deadline_ns != NO_DEADLINE and not self.done():
-            now = time.monotonic_ns()
+            clock.check(kind=self._call.kind.label)
+            now = clock.now_ns()
             if now >= deadline_ns:
                 waited_s = (now - started) / 1e9
                 raise OpTimeout(

@@ -251,6 +251,8 @@ def make_engine(
             group.world.recorder,
             group.record_number,
             lambda rank: where_is(group, rank),
+            group.world.control,
+            group.world.native_control,
         )
         return engine
     from distdbg.check.foreign.beside import put_beside
@@ -276,7 +278,7 @@ def _make_foreign(
     if hasattr(made, "submit") and hasattr(made, "run"):
         engine: Engine = made
         return engine
-    return ForeignEngine(made, group.rank(), group.size(), group.timeout_s)
+    return ForeignEngine(made, group.rank(), group.size(), group.timeout_s, group.world.control)
 
 
 def _available() -> list[str]:

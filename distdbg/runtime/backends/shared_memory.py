@@ -11,17 +11,18 @@ import json
 import os
 import secrets
 import socket
-import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from distdbg.check.options import read_options
 from distdbg.config import read_setting
+from distdbg.control.words import to_error
 from distdbg.errors import DistBackendError, DistStoreError, RendezvousError, format_ranks
-from distdbg.native import Group, NativeError
+from distdbg.native import Control, Group, NativeError
 from distdbg.runtime.backends.waiting import Patience
 
 if TYPE_CHECKING:
+    from distdbg.control.clock import JobClock
     from distdbg.runtime.lives import Lives
     from distdbg.runtime.store import Store
 
@@ -100,9 +101,14 @@ def connect(
     patience: Patience,
     single_copy: bool,
     deadline_ns: int,
+    clock: JobClock,
+    control: Control | None,
     lives: Lives,
 ) -> Group:
-    """Create or open the group's segment and wait until all ranks are in it."""
+    """Create or open the group's segment and wait until all ranks are in it.
+
+    `deadline_ns` is job time: of `clock`, which reads the same page as `control`.
+    """
     here = Place.here()
     settings = (patience.spins, patience.yield_ns, single_copy)
     if rank == 0:
@@ -119,7 +125,7 @@ def connect(
         )
         store.set(_KEY, Announcement(here, os.getpid(), group.fd, cookie).to_json())
     else:
-        found = _find(store, group_name, deadline_ns, lives)
+        found = _find(store, group_name, deadline_ns, clock, lives)
         if not here.shares_memory_with(found.place):
             raise DistBackendError(
                 f"ranks 0 and {rank} of group '{group_name}' share no memory: one is on "
@@ -136,6 +142,8 @@ def connect(
                 details=[str(error)],
                 hint="all ranks must run as one user; if rank 0 has died, start the job again",
             ) from error
+    if control is not None:
+        group.set_control(control)
     try:
         group.join(deadline_ns, lives.identities)
     except NativeError as error:
@@ -143,6 +151,8 @@ def connect(
         group.close()
         if error.fault == "peer_lost":
             raise lives.lost(error.peer, lives.how(error.peer, str(error))) from error
+        if error.fault == "aborted":
+            raise to_error(str(error), group=group_name) from error
         if error.fault != "timeout":
             raise DistBackendError(
                 f"the ranks of group '{group_name}' could not be connected: {error}"
@@ -159,8 +169,10 @@ def connect(
     return group
 
 
-def _find(store: Store, group_name: str, deadline_ns: int, lives: Lives) -> Announcement:
-    left_s = max(0.001, (deadline_ns - time.monotonic_ns()) / 1e9)
+def _find(
+    store: Store, group_name: str, deadline_ns: int, clock: JobClock, lives: Lives
+) -> Announcement:
+    left_s = max(0.001, (deadline_ns - clock.now_ns()) / 1e9)
     try:
         lives.wait(store, _KEY, left_s)
     except DistStoreError as error:

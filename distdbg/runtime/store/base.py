@@ -5,6 +5,9 @@ delete_key. The rest (wait, append, the multi forms, barrier, queues) is made of
 subclass replaces what it can do better. Keys are text, values are bytes; text given as a value is
 stored as UTF-8.
 
+Timeouts are counted in the time of the calling rank's job, and every wait ends when the job is aborted
+(distdbg/control/clock.py).
+
 Keys that begin with a zero character are internal (those of barriers and queues): our stores
 neither list nor count them.
 """
@@ -18,6 +21,7 @@ from typing import Never, Self
 
 from distdbg.errors import DistStoreError, QueueEmptyError, UsageError
 from distdbg.runtime.store.timeouts import Timeout, to_seconds
+from distdbg.runtime.world import current
 
 Value = str | bytes | bytearray | memoryview
 
@@ -124,16 +128,18 @@ class Store:
         """Return when all keys are there; DistStoreError naming the missing ones at the timeout."""
         names = check_keys(keys)
         timeout_s = self._limit(timeout)
-        begin = time.monotonic()
+        clock = current().control
+        begin = clock.now()
         pause_s = _FIRST_PAUSE_S
         while not self.check(names):
-            waited_s = time.monotonic() - begin
+            clock.check()
+            waited_s = clock.now() - begin
             if waited_s >= timeout_s:
                 missing = [key for key in names if not self.check([key])]
                 if not missing:
                     return
                 raise missing_keys(self._label(), missing, len(missing), waited_s)
-            time.sleep(min(pause_s, timeout_s - waited_s))
+            time.sleep(clock.nap_s(timeout_s - waited_s, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def append(self, key: str, value: Value) -> None:
@@ -171,16 +177,17 @@ class Store:
             self.delete_key(f"{arrived_key}/{turn - 1}")
             self.set(open_key, b"1")
             return
-        begin = time.monotonic()
+        clock = current().control
+        begin = clock.now()
         try:
             self.wait([open_key], timeout_s)
         except BaseException:
             arrived = self._take_back_arrival(arrived_key, (turn + 1) * world_size)
             if arrived < 0:  # the last one came just now: the barrier is open after all
                 return
-            waited_s = time.monotonic() - begin
+            waited_s = clock.now() - begin
             if waited_s < timeout_s:
-                raise  # Ctrl-C, or the store is gone
+                raise  # Ctrl-C, the store is gone, or the job is over
             came = arrived - turn * world_size
             raise DistStoreError(
                 f"{self._label()}: {came} of {world_size} came to barrier {key!r} "
@@ -210,7 +217,8 @@ class Store:
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         """Take the first value of queue `key`; with block=False QueueEmptyError if there is none."""
         popped_key = f"{INTERNAL}queue/{check_key(key)}/popped"
-        begin = time.monotonic()
+        clock = current().control
+        begin = clock.now()
         pause_s = _FIRST_PAUSE_S
         while True:
             # Looked up anew each time: another one may have taken the slot that was the first.
@@ -225,10 +233,11 @@ class Store:
                 continue
             if not block:
                 raise QueueEmptyError(f"{self._label()}: queue {key!r} is empty", keys=[key])
-            waited_s = time.monotonic() - begin
+            clock.check()
+            waited_s = clock.now() - begin
             if waited_s >= self._timeout_s:
                 raise missing_keys(self._label(), [key], 1, waited_s)
-            time.sleep(min(pause_s, self._timeout_s - waited_s))
+            time.sleep(clock.nap_s(self._timeout_s - waited_s, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def queue_len(self, key: str) -> int:

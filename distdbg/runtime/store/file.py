@@ -27,6 +27,7 @@ from distdbg.runtime.store.file_log import KEY_NBYTES, VALUE_NBYTES, Kind, Recor
 from distdbg.runtime.store.log_file import LogFile
 from distdbg.runtime.store.table import Table, add_to
 from distdbg.runtime.store.timeouts import Timeout
+from distdbg.runtime.world import current
 
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.01
@@ -139,7 +140,8 @@ class FileStore(Store):
             return [Record(Kind.POP, key)]
 
         _fit_key(key)
-        deadline = time.monotonic() + self._timeout_s
+        clock = current().control
+        deadline = clock.now() + self._timeout_s
         while True:
             self._change(make)
             if values:
@@ -150,7 +152,7 @@ class FileStore(Store):
             def look(table: Table) -> list[str]:
                 return [] if key in table.queues else [key]
 
-            with self._waited_for(look, max(0.0, deadline - time.monotonic())):
+            with self._waited_for(look, max(0.0, deadline - clock.now())):
                 pass  # another one may be quicker: the lock decides
 
     def queue_len(self, key: str) -> int:
@@ -172,7 +174,7 @@ class FileStore(Store):
 
     def _change(self, make: Callable[[Table], list[Record]]) -> None:
         with self._log.mutex:
-            self._log.change(make, time.monotonic() + self._timeout_s)
+            self._log.change(make, self._timeout_s)
 
     @contextlib.contextmanager
     def _fresh(self) -> Iterator[Table]:
@@ -183,7 +185,8 @@ class FileStore(Store):
     @contextlib.contextmanager
     def _waited_for(self, look: Callable[[Table], list[str]], timeout_s: float) -> Iterator[Table]:
         """The table as soon as nothing is missing in it; other threads use the store meanwhile."""
-        begin = time.monotonic()
+        clock = current().control
+        begin = clock.now()
         pause_s = _FIRST_PAUSE_S
         while True:
             with self._fresh() as table:
@@ -191,10 +194,11 @@ class FileStore(Store):
                 if not missing:
                     yield table
                     return
-            waited_s = time.monotonic() - begin
+            clock.check()
+            waited_s = clock.now() - begin
             if waited_s >= timeout_s:
                 raise missing_keys(self._label(), missing, len(missing), waited_s)
-            time.sleep(min(pause_s, timeout_s - waited_s))
+            time.sleep(clock.nap_s(timeout_s - waited_s, pause_s))
             pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
 
     def _label(self) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from distdbg.control.clock import SLICE_S
 from distdbg.errors import QueueEmptyError
 from distdbg.runtime.store.base import (
     Store,
@@ -19,6 +19,7 @@ from distdbg.runtime.store.base import (
 )
 from distdbg.runtime.store.table import Table, add_to
 from distdbg.runtime.store.timeouts import Timeout
+from distdbg.runtime.world import current
 
 
 class HashStore(Store):
@@ -114,12 +115,15 @@ class HashStore(Store):
 
     def _wait_until(self, absent: Callable[[], list[str]], timeout_s: float) -> None:
         """Wait, with the lock held, until nothing is absent."""
-        begin = time.monotonic()
+        clock = current().control
+        slice_s = threading.TIMEOUT_MAX if clock.is_free else SLICE_S
+        begin = clock.now()
         while missing := absent():
-            waited_s = time.monotonic() - begin
+            clock.check()
+            waited_s = clock.now() - begin
             if waited_s >= timeout_s:
                 raise missing_keys(self._label(), missing, len(missing), waited_s)
-            self._changed.wait(min(timeout_s - waited_s, threading.TIMEOUT_MAX))
+            self._changed.wait(clock.nap_s(timeout_s - waited_s, slice_s))
 
     def _label(self) -> str:
         return "store in this process"

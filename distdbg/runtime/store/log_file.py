@@ -31,6 +31,7 @@ from distdbg.runtime.store.file_log import (
 )
 from distdbg.runtime.store.file_users import FileState, Users, describe, judge, to_entry
 from distdbg.runtime.store.table import Table
+from distdbg.runtime.world import current
 
 _FIRST_PAUSE_S = 0.0002
 # A lock is held for microseconds; the kernel's own waiting (F_OFD_SETLKW) would know no deadline.
@@ -54,7 +55,7 @@ class LogFile:
         self._pid = os.getpid()
         self._offset = 0
         self._fd = -1
-        deadline = time.monotonic() + timeout_s
+        deadline = current().control.now() + timeout_s
         try:
             while not self._open(deadline, is_counted):
                 os.close(self._fd)
@@ -134,7 +135,7 @@ class LogFile:
                 return
             try:
                 if os.getpid() == self._pid:
-                    with self._locked(time.monotonic() + DEFAULT_TIMEOUT_S):
+                    with self._locked(current().control.now() + DEFAULT_TIMEOUT_S):
                         self._replay()
                         self._append([Record(Kind.LEAVE, self._id)])
                         if self._users.is_finished(self.world_size):
@@ -156,10 +157,10 @@ class LogFile:
         elif facts.st_nlink == 0 or facts.st_size < self._offset:
             raise DistStoreError(f"store file {self.path} was removed while in use")
 
-    def change(self, make: Callable[[Table], list[Record]], deadline: float) -> None:
+    def change(self, make: Callable[[Table], list[Record]], timeout_s: float) -> None:
         """Under the lock: have `make` look at the current table and write what it returns."""
         self._check()
-        with self._locked(deadline):
+        with self._locked(current().control.now() + timeout_s):
             if os.fstat(self._fd).st_nlink == 0:
                 raise DistStoreError(f"store file {self.path} was removed while in use")
             self._replay()
@@ -229,7 +230,9 @@ class LogFile:
 
     @contextlib.contextmanager
     def _locked(self, deadline: float) -> Iterator[None]:
-        begin = time.monotonic()
+        # Not ended by an abort: who leaves a job that is over does so under the lock.
+        clock = current().control
+        begin = clock.now()
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -241,10 +244,10 @@ class LogFile:
                         f"store file {self.path} cannot be locked: {error.strerror}",
                         hint="the file system must support fcntl locks",
                     ) from error
-            if time.monotonic() >= deadline:
+            if clock.now() >= deadline:
                 raise DistStoreError(
                     f"store file {self.path} is locked by another process "
-                    f"for {time.monotonic() - begin:.1f} s",
+                    f"for {clock.now() - begin:.1f} s",
                     hint="a rank may be stopped (SIGSTOP, debugger) in the middle of a write",
                 )
             time.sleep(pause_s)

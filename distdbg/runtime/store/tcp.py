@@ -14,13 +14,14 @@ from datetime import timedelta
 from enum import IntEnum
 from typing import Protocol, Self
 
+from distdbg.control.clock import FREE_CLOCK
 from distdbg.errors import (
     DistStoreError,
     InternalError,
     QueueEmptyError,
     UsageError,
 )
-from distdbg.native import NativeError, StoreClient
+from distdbg.native import Control, NativeError, StoreClient
 from distdbg.runtime.rendezvous.token import run_token
 from distdbg.runtime.store.base import (
     Store,
@@ -35,9 +36,14 @@ from distdbg.runtime.store.server import KEY_NBYTES, VALUE_NBYTES, SharedServer,
 from distdbg.runtime.store.table import not_a_number, out_of_range
 from distdbg.runtime.store.tcp_errors import call_error, connect_error
 from distdbg.runtime.store.timeouts import Timeout, deadline_after, to_ns, to_seconds
+from distdbg.runtime.world import current
 
 # The server itself ends waits in time; this much later it is taken for dead.
 _GRACE_S = 5.0
+#: The server may round a timeout down.
+_EARLY_S = 0.02
+#: How long the server is asked to wait at least, while the job is paused.
+_LOOK_S = 0.1
 _FIELD_OVERHEAD_NBYTES = 8  # the lengths of a key and a value
 
 
@@ -82,7 +88,13 @@ class _Client(Protocol):
     def connect(self, deadline_ns: int) -> None: ...
 
     def call(
-        self, op: int, number: int, fields: tuple[bytes, ...], deadline_ns: int
+        self,
+        op: int,
+        number: int,
+        fields: tuple[bytes, ...],
+        deadline_ns: int,
+        control: Control | None,
+        ends_with_job: bool,
     ) -> tuple[int, int, list[bytes]]: ...
 
     def close(self) -> None: ...
@@ -145,7 +157,7 @@ class TCPStore(Store):
         begin = time.monotonic()
         client: _Client = StoreClient(self._host, self._port, self._token)
         try:
-            client.connect(deadline_after(self._timeout_s))
+            client.connect(deadline_after(self._timeout_s, FREE_CLOCK))
         except NativeError as error:
             waited_s = time.monotonic() - begin
             raise connect_error(self._label(), error, waited_s) from error
@@ -157,8 +169,8 @@ class TCPStore(Store):
         self._call(Op.JOIN, 0, who.encode())
         if not awaits:
             return
-        status, joined, names = self._call(
-            Op.AWAIT_JOINED, to_ns(self._timeout_s), str(world_size).encode()
+        status, joined, names = self._await(
+            Op.AWAIT_JOINED, self._timeout_s, str(world_size).encode()
         )
         if status == Status.TIMEOUT:
             waited_s = time.monotonic() - begin
@@ -219,8 +231,8 @@ class TCPStore(Store):
         self._call(Op.SET, 0, _encode(key), self._value(value))
 
     def get(self, key: str) -> bytes:
-        begin = time.monotonic()
-        status, count, fields = self._call(Op.GET, to_ns(self._timeout_s), _encode(key))
+        begin = current().control.now()
+        status, count, fields = self._await(Op.GET, self._timeout_s, _encode(key))
         if status != Status.OK:
             raise self._missing(count, fields, begin)
         return fields[0]
@@ -258,8 +270,8 @@ class TCPStore(Store):
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         names = check_keys(keys)
-        begin = time.monotonic()
-        status, count, fields = self._call(Op.GET, to_ns(self._timeout_s), *map(_encode, names))
+        begin = current().control.now()
+        status, count, fields = self._await(Op.GET, self._timeout_s, *map(_encode, names))
         if status == Status.TOO_LARGE:  # together; one by one they fit
             return [self.get(key) for key in names]
         if status != Status.OK:
@@ -282,11 +294,9 @@ class TCPStore(Store):
             self._call(Op.SET, 0, *batch)
 
     def wait(self, keys: Sequence[str], timeout: Timeout | None = None) -> None:
-        begin = time.monotonic()
+        begin = current().control.now()
         timeout_s = self._limit(timeout)
-        status, count, fields = self._call(
-            Op.WAIT, to_ns(timeout_s), *map(_encode, check_keys(keys)), patience_s=timeout_s
-        )
+        status, count, fields = self._await(Op.WAIT, timeout_s, *map(_encode, check_keys(keys)))
         if status != Status.OK:
             raise self._missing(count, fields, begin)
 
@@ -294,9 +304,11 @@ class TCPStore(Store):
         self._call(Op.QUEUE_PUSH, 0, _encode(key), self._value(value))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
-        begin = time.monotonic()
-        limit_ns = to_ns(self._timeout_s) if block else -1
-        status, count, fields = self._call(Op.QUEUE_POP, limit_ns, _encode(key))
+        begin = current().control.now()
+        if block:
+            status, count, fields = self._await(Op.QUEUE_POP, self._timeout_s, _encode(key))
+        else:
+            status, count, fields = self._call(Op.QUEUE_POP, -1, _encode(key))
         if status == Status.EMPTY:
             raise QueueEmptyError(f"{self._label()}: queue {key!r} is empty", keys=[key])
         if status != Status.OK:
@@ -311,8 +323,26 @@ class TCPStore(Store):
 
     # Below the operations ----------------------------------------------------------------------
 
+    def _await(self, op: Op, timeout_s: float, *fields: bytes) -> tuple[int, int, list[bytes]]:
+        """Ask for what may take so long: the server waits in its own time, this rank in its job's."""
+        clock = current().control
+        deadline = clock.now() + timeout_s
+        left_s = timeout_s
+        while True:
+            answer = self._call(op, to_ns(left_s), *fields, patience_s=left_s, ends_with_job=True)
+            left_s = deadline - clock.now()
+            if answer[0] != Status.TIMEOUT or left_s <= _EARLY_S:
+                return answer
+            # There was a pause; while it lasts, what is left stays as it is.
+            left_s = max(left_s, _LOOK_S)
+
     def _call(
-        self, op: Op, number: int, *fields: bytes, patience_s: float | None = None
+        self,
+        op: Op,
+        number: int,
+        *fields: bytes,
+        patience_s: float | None = None,
+        ends_with_job: bool = False,
     ) -> tuple[int, int, list[bytes]]:
         client = self._client
         if client is None:
@@ -323,8 +353,12 @@ class TCPStore(Store):
                     f"a key of {len(key)} bytes; {self._label()} takes at most {KEY_NBYTES}"
                 )
         patience = self._timeout_s if patience_s is None else patience_s
+        world = current()
+        deadline_ns = deadline_after(patience + _GRACE_S, world.control)
         try:
-            answer = client.call(op, number, fields, deadline_after(patience + _GRACE_S))
+            answer = client.call(
+                op, number, fields, deadline_ns, world.native_control, ends_with_job
+            )
         except NativeError as error:
             raise call_error(self._label(), error, patience + _GRACE_S) from error
         if answer[0] == Status.BAD_REQUEST:
@@ -345,7 +379,7 @@ class TCPStore(Store):
             raise UsageError(f"{self._label()}: {what} exceeds the largest size it takes")
 
     def _missing(self, count: int, fields: list[bytes], begin: float) -> DistStoreError:
-        waited_s = time.monotonic() - begin
+        waited_s = current().control.now() - begin
         return missing_keys(self._label(), [_decode(key) for key in fields], count, waited_s)
 
     def _list_with_prefix(self, prefix: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distdbg.control.words import to_error
 from distdbg.errors import DistError, DistNetworkError, DistStoreError, UsageError
 
 _ERRNO_NOT_AUTHENTICATED = 13  # EACCES
@@ -26,6 +27,8 @@ def connect_error(label: str, error: Exception, waited_s: float) -> DistError:
 def call_error(label: str, error: Exception, waited_s: float) -> DistError:
     """Why a call on an open store failed."""
     match getattr(error, "fault", ""):
+        case "aborted":
+            return to_error(str(error))
         case "usage":
             return UsageError(
                 f"{label} was opened before this process was forked",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
 from datetime import timedelta
 
+from distdbg.control.clock import JobClock
 from distdbg.errors import UsageError
 
 Timeout = timedelta | float
@@ -31,6 +31,6 @@ def to_ns(seconds: float) -> int:
     return min(int(seconds * 1e9), NO_DEADLINE_NS) if seconds < 1e10 else NO_DEADLINE_NS
 
 
-def deadline_after(seconds: float) -> int:
-    """The point of time.monotonic_ns() that lies `seconds` ahead."""
-    return min(time.monotonic_ns() + to_ns(seconds), NO_DEADLINE_NS)
+def deadline_after(seconds: float, clock: JobClock) -> int:
+    """The point of job time that lies `seconds` ahead."""
+    return min(clock.now_ns() + to_ns(seconds), NO_DEADLINE_NS)

@@ -1,0 +1,72 @@
+"""JobClock: what a wait in Python looks at while it waits: the time of the job, and whether it is over.
+
+All deadlines of such waits are points of `now()` or `now_ns()`. Native waits read the same page by
+themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from distdbg.control.page import ControlPage
+from distdbg.control.words import to_error
+
+#: Within this a wait that sleeps has seen what the page says.
+SLICE_S: Final = 0.05
+
+
+class JobClock:
+    """The clock of one job; without a page it is the monotonic clock, and nobody ends the job."""
+
+    __slots__ = ("_page",)
+
+    def __init__(self, page: ControlPage | None = None) -> None:
+        self._page = page
+
+    @property
+    def is_free(self) -> bool:
+        """Whether there is no page, so that nothing has to be looked at."""
+        return self._page is None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the clock stands."""
+        page = self._page
+        return page is not None and page.is_paused
+
+    def now_ns(self) -> int:
+        """The job time; comparable with other job times only."""
+        page = self._page
+        return time.monotonic_ns() if page is None else page.job_ns()
+
+    def now(self) -> float:
+        """The job time in seconds."""
+        page = self._page
+        return time.monotonic() if page is None else page.job_ns() / 1e9
+
+    def nap_s(self, left_s: float, slice_s: float) -> float:
+        """How long to sleep before the next look, when `left_s` of job time are left.
+
+        A clock that stands brings the deadline no nearer.
+        """
+        return slice_s if self.is_paused else max(min(left_s, slice_s), 0.0)
+
+    def check(self, *, kind: str = "", seq: int = -1, group: str = "", op: str = "") -> None:
+        """Raise JobAborted when the job was ended; `op` is what this rank is in."""
+        page = self._page
+        if page is None or not page.is_aborted:
+            return
+        words = page.abort_words()
+        raise to_error(words or b"", kind=kind, seq=seq, group=group, op=op)
+
+    def close(self) -> None:
+        """Let go of the page: from now on the clock is free.
+
+        A thread that reads it just now keeps it open until it has.
+        """
+        self._page = None
+
+
+#: Of whoever is in no job.
+FREE_CLOCK: Final = JobClock()

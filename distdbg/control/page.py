@@ -1,0 +1,366 @@
+"""ControlPage: the page of one host in a run folder, for those who write it and those who follow it.
+
+The page is made whole under another name and then linked to its own, so nobody sees half of one; it is
+private to its user. Writers take turns by a lock on it. Every process that has it open holds a shared
+flock: where nobody does, the page is of a job that is over, and whoever opens it starts it afresh. So an
+old abort ends no new job.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import stat
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from distdbg.control import layout
+from distdbg.control.layout import ABORT_NONE, ABORT_SET, ABORT_WRITING, PAGE, PAGE_NBYTES
+from distdbg.control.words import AbortWords
+from distdbg.errors import RecordError
+
+#: Locks are held for microseconds, unless their holder is stopped.
+_LOCK_S = 2.0
+_WRITER_S = 0.2
+_PAUSE_S = 0.001
+# struct flock: type, whence, start, length (0: to the end), pid (0 for locks of open files).
+_FLOCK = struct.Struct("hhqqi4x")
+_WRITERS = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+_NO_WRITER = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+_RUN_NBYTES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlState:
+    """What a page says at one moment."""
+
+    run: str
+    is_paused: bool
+    paused_since_ns: int
+    """When the pause began, by the monotonic clock; 0 without one."""
+    paused_ns: int
+    """All pauses so far, the one that lasts included."""
+    abort: AbortWords | None
+    rules: bytes
+    """The armed breakpoints, JSON; empty: none."""
+    agent_pid: int
+    agent_beat_ns: int
+
+
+class ControlPage:
+    """One process's hold on the page of a host. Threads may share it."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        """For open(): takes over the fd."""
+        self.path = path
+        self._fd = fd
+        self._lock = threading.Lock()  # the lock of the file is one for all threads of a process
+        self._map = mmap.mmap(fd, PAGE_NBYTES)
+        self._words = memoryview(self._map).cast("q")
+
+    @classmethod
+    def open(cls, folder: Path | str, host: str, run: str = "") -> Self:
+        """Open the page of `host`, and make it where there is none.
+
+        `run`: the name of the job, where it is known. RecordError when there is something else, or a
+        page that another run still uses.
+        """
+        path = Path(folder) / layout.page_name(host)
+        try:
+            fd = _make_or_open(path, run)
+        except OSError as error:
+            raise _unusable(path, error.strerror or str(error)) from error
+        try:
+            _hold(fd, path, run)
+            return cls(path, fd)
+        except OSError as error:
+            os.close(fd)
+            raise _unusable(path, error.strerror or str(error)) from error
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def close(self) -> None:
+        """Let go of it; idempotent."""
+        if self._fd < 0:
+            return
+        self._words.release()
+        self._map.close()
+        os.close(self._fd)
+        self._fd = -1
+
+    def __del__(self) -> None:
+        if "_words" in self.__dict__:
+            self.close()
+
+    # Reading ---------------------------------------------------------------------------------
+
+    def job_ns(self) -> int:
+        """The job time of now."""
+        clock = self._words[_CLOCK]
+        while True:
+            now = time.monotonic_ns()
+            again = self._words[_CLOCK]
+            if again == clock:  # else this process was stopped in between, as ranks are in pauses
+                return max(now - clock, 0) if clock >= 0 else ~clock
+            clock = again
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the clock of the job stands."""
+        return self._words[_CLOCK] < 0
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether somebody has ended the job."""
+        return self._words[_ABORT_STATE] == ABORT_SET
+
+    def abort_words(self) -> AbortWords | None:
+        """What was said of the abort; None when there was none."""
+        if not self.is_aborted:
+            return None
+        return AbortWords.from_json(
+            self._bytes(layout.ABORT_OFFSET, self._words[_ABORT_NBYTES], layout.MOST_ABORT_NBYTES)
+        )
+
+    def state(self) -> ControlState:
+        """All that the page says."""
+        return _parse(self._map[:PAGE_NBYTES], time.monotonic_ns())
+
+    def _bytes(self, offset: int, nbytes: int, most: int) -> bytes:
+        return self._map[offset : offset + nbytes] if 0 <= nbytes <= most else b""
+
+    # Writing ---------------------------------------------------------------------------------
+
+    def pause(self, now_ns: int | None = None) -> bool:
+        """Stop the clock of the job; False when it stands already. `now_ns` is monotonic."""
+        now = time.monotonic_ns() if now_ns is None else now_ns
+        with self._writing():
+            clock = self._words[_CLOCK]
+            if clock < 0:
+                return False
+            self._words[_PAUSED_SINCE] = now
+            self._words[_CLOCK] = ~max(now - clock, 0)
+            return True
+
+    def resume(self, now_ns: int | None = None) -> bool:
+        """Let the clock run on from where it stands; False when it runs."""
+        now = time.monotonic_ns() if now_ns is None else now_ns
+        with self._writing():
+            clock = self._words[_CLOCK]
+            if clock >= 0:
+                return False
+            self._words[_CLOCK] = max(now - ~clock, 0)
+            self._words[_PAUSED_SINCE] = 0
+            return True
+
+    def abort(self, words: AbortWords) -> bool:
+        """End the job: every rank of the host raises these words. False: somebody was first."""
+        text = words.to_json()
+        with self._writing():
+            # Who holds the lock is the only writer: an abort that is being written was never finished.
+            if self._words[_ABORT_STATE] == ABORT_SET:
+                return False
+            self._words[_ABORT_STATE] = ABORT_WRITING
+            self._map[layout.ABORT_OFFSET : layout.ABORT_OFFSET + len(text)] = text
+            self._words[_ABORT_NBYTES] = len(text)
+            self._words[_ABORT_STATE] = ABORT_SET
+            return True
+
+    def arm(self, rules: bytes) -> None:
+        """Arm these breakpoints (JSON) in place of those before; b"" disarms."""
+        if len(rules) > layout.MOST_BREAK_NBYTES:
+            raise RecordError(
+                f"{self.path}: breakpoints of {len(rules)} bytes; "
+                f"a page holds {layout.MOST_BREAK_NBYTES}",
+                path=str(self.path),
+            )
+        with self._writing():
+            generation = self._words[_BREAK_GENERATION] | 1
+            self._words[_BREAK_GENERATION] = generation
+            self._map[layout.BREAK_OFFSET : layout.BREAK_OFFSET + len(rules)] = rules
+            self._words[_BREAK_NBYTES] = len(rules)
+            self._words[_BREAK_GENERATION] = generation + 1
+
+    def beat(self, pid: int, now_ns: int) -> None:
+        """Say that the agent of this host lives; pid 0: it leaves."""
+        self._words[_AGENT_PID] = pid
+        self._words[_AGENT_BEAT] = now_ns
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        # A writer that was stopped in the middle must not keep others from ending the job.
+        with self._lock:
+            is_locked = _lock_file(self._fd)
+            try:
+                yield
+            finally:
+                if is_locked:
+                    fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _NO_WRITER)
+
+
+def read_page(folder: Path | str, host: str, now_ns: int | None = None) -> ControlState:
+    """What a page says, without a hold on it: for jobs that may be over. RecordError when it is none."""
+    path = Path(folder) / layout.page_name(host)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            data = os.pread(fd, PAGE_NBYTES + 1, 0)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+    _check(data, path, "")
+    return _parse(data, time.monotonic_ns() if now_ns is None else now_ns)
+
+
+_CLOCK = PAGE["clock"].offset // 8
+_PAUSED_SINCE = PAGE["paused_since_ns"].offset // 8
+_ABORT_STATE = PAGE["abort_state"].offset // 8
+_ABORT_NBYTES = PAGE["abort_nbytes"].offset // 8
+_BREAK_GENERATION = PAGE["break_generation"].offset // 8
+_BREAK_NBYTES = PAGE["break_nbytes"].offset // 8
+_AGENT_PID = PAGE["agent_pid"].offset // 8
+_AGENT_BEAT = PAGE["agent_beat_ns"].offset // 8
+
+
+def _get(data: bytes, name: str) -> int:
+    field = PAGE[name]
+    value: int = struct.unpack_from("<" + field.code, data, field.offset)[0]
+    return value
+
+
+def _run_of(data: bytes) -> str:
+    start = PAGE["run"].offset
+    return data[start : start + _RUN_NBYTES].split(b"\0")[0].decode("utf-8", "replace")
+
+
+def _fit_run(run: str) -> bytes:
+    return run.encode("utf-8", "replace")[:_RUN_NBYTES]
+
+
+def _fresh(run: str) -> bytes:
+    data = bytearray(PAGE_NBYTES)
+    for name, value in (("magic", layout.MAGIC), ("version", layout.VERSION)):
+        struct.pack_into("<Q", data, PAGE[name].offset, value)
+    text = _fit_run(run)
+    data[PAGE["run"].offset : PAGE["run"].offset + len(text)] = text
+    return bytes(data)
+
+
+def _parse(data: bytes, now_ns: int) -> ControlState:
+    clock = _get(data, "clock")
+    abort: AbortWords | None = None
+    if _get(data, "abort_state") not in (ABORT_NONE, ABORT_WRITING):
+        nbytes = min(_get(data, "abort_nbytes"), layout.MOST_ABORT_NBYTES)
+        abort = AbortWords.from_json(data[layout.ABORT_OFFSET : layout.ABORT_OFFSET + nbytes])
+    rules = b""
+    if _get(data, "break_generation") % 2 == 0:
+        nbytes = min(_get(data, "break_nbytes"), layout.MOST_BREAK_NBYTES)
+        rules = data[layout.BREAK_OFFSET : layout.BREAK_OFFSET + nbytes]
+    return ControlState(
+        run=_run_of(data),
+        is_paused=clock < 0,
+        paused_since_ns=_get(data, "paused_since_ns") if clock < 0 else 0,
+        paused_ns=clock if clock >= 0 else max(now_ns - ~clock, 0),
+        abort=abort,
+        rules=rules,
+        agent_pid=_get(data, "agent_pid"),
+        agent_beat_ns=_get(data, "agent_beat_ns"),
+    )
+
+
+def _check(data: bytes, path: Path, run: str) -> None:
+    if len(data) != PAGE_NBYTES or _get(data, "magic") != layout.MAGIC:
+        raise _unusable(path, "is no control page, or a damaged one")
+    version = _get(data, "version")
+    if version != layout.VERSION:
+        raise _unusable(path, f"has version {version}; this distdbg knows version {layout.VERSION}")
+    theirs = data[PAGE["run"].offset :][:_RUN_NBYTES].rstrip(b"\0")
+    if run and theirs != _fit_run(run):
+        raise _unusable(path, f"belongs to the run '{_run_of(data)}', which is not over")
+
+
+def _make_or_open(path: Path, run: str) -> int:
+    """The fd of the page; it is there and whole, but may be anything."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    with suppress(FileNotFoundError):
+        return os.open(path, flags)
+    draft = path.with_name(f".{path.name}-{os.urandom(6).hex()}")
+    fd = os.open(draft, flags | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(fd, _fresh(run))
+        os.link(draft, path)
+    except FileExistsError:  # another one was quicker
+        os.close(fd)
+        return os.open(path, flags)
+    except BaseException:
+        os.close(fd)
+        raise
+    finally:
+        draft.unlink(missing_ok=True)
+    return fd
+
+
+def _hold(fd: int, path: Path, run: str) -> None:
+    """Take the shared hold; a page that nobody held before is started afresh."""
+    about = os.fstat(fd)
+    if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
+        raise _unusable(path, "is no file of this user")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        pass  # in use
+    else:
+        data = os.pread(fd, PAGE_NBYTES + 1, 0)
+        name = run
+        if not name and len(data) == PAGE_NBYTES:
+            name = _run_of(data)
+        fresh = _fresh(name)
+        if data != fresh:
+            # Nobody has it mapped by our rules; a file that is no page at all is left as it is.
+            if data and (len(data) != PAGE_NBYTES or _get(data, "magic") != layout.MAGIC):
+                raise _unusable(path, "is no control page, or a damaged one")
+            os.pwrite(fd, fresh, 0)
+    deadline = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            break
+        except OSError:
+            if time.monotonic() >= deadline:
+                raise _unusable(path, "is locked by another process") from None
+            time.sleep(_PAUSE_S)
+    if run:
+        _adopt(fd, run)
+    _check(os.pread(fd, PAGE_NBYTES + 1, 0), path, run)
+
+
+def _adopt(fd: int, run: str) -> None:
+    """Give a page its run that was made by somebody who did not know the name."""
+    start = PAGE["run"].offset
+    if os.pread(fd, 1, start) == b"\0":
+        os.pwrite(fd, _fit_run(run), start)  # the same by all that know it
+
+
+def _lock_file(fd: int) -> bool:
+    deadline = time.monotonic() + _WRITER_S
+    while True:
+        try:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _WRITERS)
+            return True
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_PAUSE_S)
+
+
+def _unusable(path: Path, why: str) -> RecordError:
+    return RecordError(f"control page {path}: {why}", path=str(path))
