@@ -80,6 +80,16 @@ class State:
     level: int
 
 
+class Pulse(NamedTuple):
+    """The part of the state that tells whether anything has happened; compared, not interpreted."""
+
+    heartbeat_ns: int
+    last_number: int
+    #: PACKED; not 0: the rank has said how it leaves.
+    exit_word: int
+    text_count: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """What a process group is; it does not change."""

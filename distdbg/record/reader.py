@@ -11,16 +11,22 @@ what is missing. Nothing is asked of the process that writes, and nothing makes 
 
 from __future__ import annotations
 
-from typing import Self
+import struct
+from typing import Final, Self
 
 from distdbg.errors import RecordError
-from distdbg.record.entries import Event, Gap, Group, Header, Progress, Record, State
-from distdbg.record.format import STATE, STATE_NBYTES, Exit, unpack
+from distdbg.record.entries import Event, Gap, Group, Header, Progress, Pulse, Record, State
+from distdbg.record.format import STATE, STATE_NBYTES, Exit, Section, unpack
 from distdbg.record.header import read_fields, read_opening
 from distdbg.record.parse import Parsing
 from distdbg.record.references import TRIES, Damaged, References
 from distdbg.record.ring import find_entries, find_entry, survey
 from distdbg.record.source import Readable, Source
+
+#: The state from its beginning: heartbeat, last number, exit, its text and time, three that are
+#: passed over and two more, the number of the last text.
+_PULSE: Final = struct.Struct("<qQQ16x48xQ")
+assert _PULSE.size == STATE["last_text"].offset + 8
 
 
 def read_record(readable: Readable, *, salvage: bool = False) -> Record:
@@ -80,10 +86,38 @@ class RecordFile:
             level=values["level"],
         )
 
+    def pulse(self) -> Pulse:
+        """The words that tell whether the rank has moved, by one short read."""
+        data = self._source.read(self._opening.state_offset, _PULSE.size)
+        if len(data) < _PULSE.size:
+            raise RecordError(f"{self.path} is cut short", path=self.path, offset=len(data))
+        return Pulse(*_PULSE.unpack(data))
+
+    def groups(self) -> list[tuple[Group, Progress]]:
+        """The groups that are there, and how far they have come."""
+        groups, progress = self._read_groups([])
+        return [(group, progress[group.number]) for group in groups]
+
     def event(self, number: int) -> Event | None:
         """One event, also a parked one; None: not there any more, not yet, or damaged."""
         found = find_entry(self._source, self._tables, number)
         return self._parse_now(number, *found)[0] if found else None
+
+    def texts(self, after: int, to: int) -> list[tuple[int, str]]:
+        """The words of errors and findings with these numbers, `after` excluded, that are still there.
+
+        `to` is the state's `text_count`.
+        """
+        references = References(self._source, self._tables)
+        found = []
+        for number in range(max(after, to - self._tables[Section.TEXTS].count) + 1, to + 1):
+            try:
+                words = references.text(number)
+            except Damaged:
+                continue
+            if words is not None:
+                found.append((number, words))
+        return found
 
     def survey(self) -> tuple[int, list[int]]:
         """The number of the last event, and those of the ops in flight; without parsing any."""

@@ -127,11 +127,12 @@ def _describe_exit(state: State, how: Exit, clock: Clock) -> str:
         return f"its program returned {when}"
     if how is Exit.LEFT:
         return f"left its groups {when}"
-    what, where = _read_exit_text(state.exit_text or "")
+    what, where = read_exit_text(state.exit_text or "")
     return f"raised {what or 'an exception'} {when}" + (f", {where}" if where else "")
 
 
-def _read_exit_text(text: str) -> tuple[str, str]:
+def read_exit_text(text: str) -> tuple[str, str]:
+    """What a rank raised and where, from the words of its exit."""
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):

@@ -14,6 +14,7 @@ from distdbg.check.levels import prepare
 from distdbg.check.logs import get_logger
 from distdbg.errors import DistError, UsageError
 from distdbg.record.format import Exit
+from distdbg.runtime.agent_start import start_agent
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.departure import ExitNote
@@ -90,7 +91,7 @@ def init_process_group(
         me = membership.members[membership.rank].process
         world.ranks_here = sum(member.host == host for member in membership.members)
         lives = [Life(member.process, me) for member in membership.members]
-        start_recording(
+        run = start_recording(
             world,
             membership.store,
             Lives(group_name or "0", range(size), lives),
@@ -98,6 +99,7 @@ def init_process_group(
             size,
             timeout_s,
         )
+        start_agent(membership, world.run_folder, run)
         world.default = create_group(
             world,
             membership.store,

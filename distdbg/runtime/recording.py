@@ -31,10 +31,10 @@ _MOST_OPS = 1 << 18
 
 def start_recording(
     world: World, store: Store, lives: Lives, rank: int, world_size: int, timeout_s: float
-) -> None:
-    """Begin this rank's record; all ranks of the store take the name of the run from rank 0."""
+) -> str:
+    """Begin this rank's record and return the run's name, which all ranks take from rank 0."""
     if config.read_setting("DISTDBG_UNWRAPPED"):
-        return
+        return ""
     with lives.blamed():
         if rank == 0:
             store.set(_RUN_KEY, str(config.read_setting("DISTDBG_RUN") or folders.new_run_name()))
@@ -65,6 +65,7 @@ def start_recording(
     world.mark_forms.clear()
     if world.run_folder is not None:
         follow_control(world, world.run_folder, run, rank)
+    return run
 
 
 def end_recording(world: World, how: Exit, error: BaseException | None = None) -> None:

@@ -187,6 +187,8 @@ def _environment(
         DISTDBG_STORE=f"local://{folder}/store",
         # Of this run alone; without it the ranks would make a token file in the user's home.
         DISTDBG_TOKEN=hashlib.sha256(os.fsencode(folder)).hexdigest(),
+        # Of a test's ranks nobody looks at any agent; `env` may ask for one.
+        DISTDBG_AGENT="0",
         PYTHONPATH=os.pathsep.join(path for path in paths if path),
         # One BLAS thread per rank: 4 ranks on 2 cores must not start 8 threads.
         OMP_NUM_THREADS="1",

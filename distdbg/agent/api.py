@@ -1,0 +1,234 @@
+"""The server of the local API: sockets, buffers and limits. What is answered is `Methods`' affair.
+
+Nobody can make it wait or grow: lines and buffers are bounded, who does not read is dropped, who does
+not prove over TCP that it has the token is dropped, and so is any other user on the Unix socket.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from distdbg.agent import protocol, sockets
+from distdbg.agent.protocol import MOST_REQUEST_NBYTES, BadLine, Request
+from distdbg.errors import ConfigError
+
+MOST_CLIENTS: Final = 64
+#: What one client may leave unread.
+MOST_UNREAD_NBYTES: Final = 2 * protocol.MOST_ANSWER_NBYTES
+#: How long a client may read nothing while there is something for it, and may take to prove itself.
+PATIENCE_S: Final = 10.0
+PROOF_S: Final = 5.0
+_PEER: Final = struct.Struct("3i")
+
+Answer = Callable[[bytes], None]
+
+
+class Answers(Protocol):
+    """What the server asks for the answers."""
+
+    def do(self, request: Request, client: Client) -> None:
+        """Answer now or later, with `client.send`. Must not raise."""
+        ...
+
+    def gone(self, client: Client) -> None:
+        """The client is not there any more."""
+        ...
+
+
+class Client:
+    """One connection."""
+
+    __slots__ = ("_inbox", "_outbox", "_server", "nonce", "proof_by_ns", "socket", "stuck_ns")
+
+    def __init__(self, server: ApiServer, sock: socket.socket, nonce: str | None) -> None:
+        self._server = server
+        self.socket = sock
+        self.nonce = nonce
+        """Not None: it has not proved itself yet."""
+        self.proof_by_ns = time.monotonic_ns() + int(PROOF_S * 1e9)
+        self.stuck_ns = 0
+        """Since when it has taken nothing that is there for it; 0: it takes all."""
+        self._inbox = bytearray()
+        self._outbox = bytearray()
+
+    def send(self, line: bytes) -> None:
+        """Put a line on its way; a client that leaves too much unread is dropped."""
+        self._outbox += line
+        if len(self._outbox) > MOST_UNREAD_NBYTES:
+            self._server.drop(self)
+        else:
+            self.flush()
+
+    @property
+    def has_unread(self) -> bool:
+        return bool(self._outbox)
+
+    def flush(self) -> None:
+        try:
+            while self._outbox:
+                sent = self.socket.send(self._outbox[: 1 << 18])
+                del self._outbox[:sent]
+                self.stuck_ns = 0
+        except BlockingIOError:
+            self.stuck_ns = self.stuck_ns or time.monotonic_ns()
+        except OSError:
+            self._server.drop(self)
+            return
+        self._server.set_interest(self)
+
+    def receive(self) -> list[bytes] | None:
+        """Whole lines that have come; None: it is gone, or says more than it may."""
+        try:
+            data = self.socket.recv(1 << 16)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        self._inbox += data
+        *lines, rest = self._inbox.split(b"\n")
+        if len(rest) > MOST_REQUEST_NBYTES or any(len(x) > MOST_REQUEST_NBYTES for x in lines):
+            return None
+        self._inbox = bytearray(rest)
+        return [bytes(line) for line in lines if line.strip()]
+
+
+class ApiServer:
+    """Listens on a Unix socket and, when asked, on TCP; driven by the selector of its owner."""
+
+    def __init__(
+        self, selector: selectors.BaseSelector, answers: Answers, *, run: str, host: str
+    ) -> None:
+        self._selector = selector
+        self._answers = answers
+        self._run, self._host = run, host
+        self._listening: list[socket.socket] = []
+        self._path: Path | None = None
+        self._token = b""
+        self.clients: set[Client] = set()
+
+    # ------------------------------------------------------------------------------- opening, closing
+
+    def listen_unix(self, path: Path) -> None:
+        """Listen at `path`; a socket that nobody serves any more is replaced.
+
+        ConfigError when somebody serves it, or it cannot be made.
+        """
+        sock = sockets.listen(path)
+        self._path = path
+        self._add(sock)
+
+    def listen_tcp(self, host: str, port: int, token: bytes) -> int:
+        """Listen on an interface for clients that have the token; returns the port."""
+        if not token:
+            raise ConfigError("the agent does not listen on TCP without a token")
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            sock = socket.create_server((host, port), family=family, backlog=16)
+        except OSError as error:
+            raise ConfigError(
+                f"the agent cannot listen on {host}:{port}: {error.strerror or error}"
+            ) from error
+        sock.setblocking(False)
+        self._token = token
+        self._add(sock)
+        return int(sock.getsockname()[1])
+
+    def close(self) -> None:
+        """Drop all clients and remove the socket."""
+        for client in list(self.clients):
+            self.drop(client)
+        for sock in self._listening:
+            self._selector.unregister(sock)
+            sock.close()
+        self._listening.clear()
+        if self._path is not None:
+            sockets.is_served(self._path)  # removes the name, unless another agent has taken it
+
+    def drop(self, client: Client) -> None:
+        """End a connection."""
+        if client not in self.clients:
+            return
+        self.clients.remove(client)
+        self._selector.unregister(client.socket)
+        client.socket.close()
+        self._answers.gone(client)
+
+    # ------------------------------------------------------------------------------- what happens
+
+    def tick(self, now_ns: int) -> None:
+        """Drop who takes too long."""
+        for client in list(self.clients):
+            is_stuck = client.stuck_ns and now_ns - client.stuck_ns > PATIENCE_S * 1e9
+            if is_stuck or (client.nonce is not None and now_ns > client.proof_by_ns):
+                self.drop(client)
+
+    def set_interest(self, client: Client) -> None:
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.has_unread else 0)
+        key = self._selector.get_key(client.socket)
+        if key.events != events:
+            self._selector.modify(client.socket, events, key.data)
+
+    def _add(self, sock: socket.socket) -> None:
+        self._listening.append(sock)
+        self._selector.register(sock, selectors.EVENT_READ, lambda _: self._accept(sock))
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            sock, _ = listening.accept()
+        except OSError:
+            return
+        sock.setblocking(False)
+        is_tcp = listening.family != socket.AF_UNIX
+        if len(self.clients) >= MOST_CLIENTS or (not is_tcp and not _is_same_user(sock)):
+            sock.close()
+            return
+        nonce = secrets.token_hex(16) if is_tcp else None
+        client = Client(self, sock, nonce)
+        self.clients.add(client)
+        self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._serve(client, mask))
+        client.send(protocol.hello(self._run, self._host, os.getpid(), nonce))
+
+    def _serve(self, client: Client, mask: int) -> None:
+        if client not in self.clients:
+            return
+        if mask & selectors.EVENT_WRITE:
+            client.flush()
+        # Who does not read its answers gets no further ones.
+        if not mask & selectors.EVENT_READ or client not in self.clients:
+            return
+        lines = client.receive()
+        if lines is None:
+            self.drop(client)
+            return
+        for line in lines:
+            if client not in self.clients:
+                return
+            if client.nonce is not None:
+                if not protocol.is_proof(line, self._token, client.nonce):
+                    self.drop(client)
+                    return
+                client.nonce = None
+                client.send(protocol.encode({"ok": True}))
+                continue
+            try:
+                request = protocol.read_request(line)
+            except BadLine as error:
+                client.send(protocol.refuse(error.id, error))
+                continue
+            self._answers.do(request, client)
+
+
+def _is_same_user(sock: socket.socket) -> bool:
+    credentials: Any = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    _, uid, _ = _PEER.unpack(credentials)
+    return bool(uid == os.getuid())

@@ -1,0 +1,56 @@
+"""Errors and findings that ranks wrote into their records, in the order in which they were seen."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from distdbg.agent.roster import Roster
+from distdbg.errors import RecordError
+
+#: More are counted, not kept.
+_MOST: Final = 1000
+
+
+class Findings:
+    """What was found in one start of the job on this host."""
+
+    def __init__(self) -> None:
+        self._found: list[dict[str, Any]] = []
+        self._texts: dict[int, tuple[int, int]] = {}
+
+    def look(self, roster: Roster) -> list[dict[str, Any]]:
+        """Take in what is new; returns it."""
+        new: list[dict[str, Any]] = []
+        for rank, seat in roster.seats.items():
+            if seat.record is None or seat.pulse is None:
+                continue
+            pid, seen = self._texts.get(rank, (seat.pid, 0))
+            if pid != seat.pid:
+                seen = 0
+            count = seat.pulse.text_count
+            if count <= seen:
+                continue
+            self._texts[rank] = seat.pid, count
+            try:
+                texts = seat.record.texts(seen)
+            except RecordError:
+                continue
+            new += [{"rank": rank, "number": n, **_read_words(words)} for n, words in texts]
+        self._found += new[: max(0, _MOST - len(self._found))]
+        return new
+
+    def since(self, count: int) -> list[dict[str, Any]]:
+        """All but the first so many."""
+        return self._found[count:]
+
+
+def _read_words(text: str) -> dict[str, Any]:
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        return {"type": "", "what": text}
+    names = ("type", "what", "where", "kind", "seq", "group", "ranks", "how", "hint", "details")
+    return {"type": "", "what": "", **{name: facts[name] for name in names if name in facts}}

@@ -1,0 +1,214 @@
+"""The agent of a host: one thread, one selector, a tick ten times a second.
+
+    orders from the launcher   ->  a roster per start of the ranks  ->  rows   ->  API, other hosts
+    pidfds, records, /proc     ->                                   ->  ends   ->  policy  ->  control page
+
+What may take long (stacks) runs in a thread and is answered when it is done. The tick becomes slower
+when the host has so many ranks that it would cost more than a hundredth of a core.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from distdbg.agent.api import ApiServer
+from distdbg.agent.lives import Life
+from distdbg.agent.methods import Methods
+from distdbg.agent.orders import Attempt, Ended, Order, read_order
+from distdbg.agent.roster import Roster
+from distdbg.agent.status import RankStatus
+from distdbg.record.ends import RankEnd
+
+_TICK_S: Final = 0.1
+_MOST_TICK_S: Final = 1.0
+#: The share of a core that ticks may take.
+_SHARE: Final = 0.01
+#: Without a launcher: how long after the last rank the agent stays, and how long it waits for a first.
+_LINGER_S: Final = 0.5
+_LINGER_FOR_MISSING_S: Final = 1.5
+_FIRST_S: Final = 30.0
+#: With a launcher: more than this on its pipe without a line's end is not from a launcher.
+_MOST_ORDER_NBYTES: Final = 1 << 20
+
+_log = logging.getLogger("distdbg.agent")
+
+
+class HostAgent:
+    """Watches the ranks of one host."""
+
+    def __init__(
+        self,
+        folder: Path,
+        run: str,
+        host: str,
+        *,
+        expected: frozenset[int] = frozenset(),
+        orders_fd: int | None = None,
+    ) -> None:
+        self.folder = folder
+        self.run_name = run
+        self.host = host
+        self.began_ns = time.monotonic_ns()
+        self.selector = selectors.DefaultSelector()
+        self.methods = Methods(self)
+        self.server = ApiServer(self.selector, self.methods, run=run, host=host)
+        self._expected = expected
+        self._orders_fd = orders_fd
+        self._orders = bytearray()
+        self._is_leaving = False
+        self._over_ns: int | None = None
+        self._workers = ThreadPoolExecutor(2, thread_name_prefix="distdbg-stacks")
+        self._done_r, self._done_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._done: list[Callable[[], None]] = []
+        self.selector.register(self._done_r, selectors.EVENT_READ, self._on_done)
+        if orders_fd is not None:
+            os.set_blocking(orders_fd, False)
+            self.selector.register(orders_fd, selectors.EVENT_READ, self._on_orders)
+        #: The newest start of the ranks, last; without a launcher the only one.
+        self.roster = Roster(folder, host, watch=self._watch, unwatch=self._unwatch)
+
+    # ------------------------------------------------------------------------------- the loop
+
+    def run(self) -> None:
+        """Watch until the launcher or the last rank is gone."""
+        next_ns = time.monotonic_ns()
+        try:
+            while not self._is_leaving:
+                left_s = (next_ns - time.monotonic_ns()) / 1e9
+                for key, mask in self.selector.select(max(0.0, left_s)):
+                    key.data(mask)
+                now_ns = time.monotonic_ns()
+                if now_ns >= next_ns:
+                    cpu_ns = time.thread_time_ns()
+                    self.tick(now_ns)
+                    cpu_s = (time.thread_time_ns() - cpu_ns) / 1e9
+                    tick_s = min(max(_TICK_S, cpu_s / _SHARE), _MOST_TICK_S)
+                    next_ns = now_ns + int(tick_s * 1e9)
+        finally:
+            self.close()
+
+    def tick(self, now_ns: int) -> None:
+        """Look at everything that does not announce itself."""
+        self.roster.tick(now_ns)
+        self.server.tick(now_ns)
+        self.methods.tick(now_ns)
+        if self._orders_fd is None and self._should_leave(now_ns):
+            self._is_leaving = True
+
+    def leave(self) -> None:
+        """End the loop soon."""
+        self._is_leaving = True
+
+    def close(self) -> None:
+        self.server.close()
+        self.roster.close()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        self.selector.close()
+        os.close(self._done_r)
+        os.close(self._done_w)
+
+    # ------------------------------------------------------------------------------- what others ask
+
+    def rows(self) -> list[RankStatus]:
+        """The ranks of this host now."""
+        return self.roster.rows(time.monotonic_ns())
+
+    @property
+    def ends(self) -> list[RankEnd]:
+        """How ranks of the newest start ended."""
+        return self.roster.ends
+
+    @property
+    def has_launcher(self) -> bool:
+        return self._orders_fd is not None
+
+    def work(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
+        """Do what takes long in a thread; `then` is called here with its outcome."""
+        future = self._workers.submit(do)
+
+        def on_done(done: Future[Any]) -> None:
+            self._done.append(lambda: then(done))
+            with suppress(OSError):  # full: it is being read anyway
+                os.write(self._done_w, b"x")
+
+        future.add_done_callback(on_done)
+
+    def obey(self, order: Order) -> None:
+        """Do what the launcher says."""
+        match order:
+            case Attempt():
+                self.roster.close()
+                self.roster = Roster(
+                    order.folder,
+                    self.host,
+                    attempt=order.number,
+                    pids=order.pids,
+                    is_told=True,
+                    watch=self._watch,
+                    unwatch=self._unwatch,
+                )
+                self.methods.begin_anew()
+            case Ended(end):
+                self.roster.on_told(end)
+
+    # ------------------------------------------------------------------------------- what happens
+
+    def _watch(self, life: Life) -> None:
+        self.selector.register(life, selectors.EVENT_READ, lambda _: self._on_gone(life))
+
+    def _unwatch(self, life: Life) -> None:
+        with suppress(KeyError, ValueError):
+            self.selector.unregister(life)
+
+    def _on_gone(self, life: Life) -> None:
+        self.roster.on_gone(life, time.monotonic_ns())
+
+    def _on_done(self, _: int) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._done_r, 4096)
+        done, self._done = self._done, []
+        for call in done:
+            call()
+
+    def _on_orders(self, _: int) -> None:
+        assert self._orders_fd is not None
+        try:
+            data = os.read(self._orders_fd, 1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._orders += data
+        if not data or len(self._orders) > _MOST_ORDER_NBYTES:
+            self._is_leaving = True  # the launcher is gone, and so are its ranks
+            return
+        *lines, rest = self._orders.split(b"\n")
+        self._orders = bytearray(rest)
+        for line in lines:
+            try:
+                order = read_order(bytes(line))
+            except ValueError as error:
+                _log.warning("not an order: %s", error)
+                continue
+            if order is not None:
+                self.obey(order)
+
+    def _should_leave(self, now_ns: int) -> bool:
+        if not self.roster.seats:
+            return now_ns - self.began_ns > _FIRST_S * 1e9
+        if not self.roster.is_over():
+            self._over_ns = None
+            return False
+        if self._over_ns is None:
+            self._over_ns = now_ns
+        is_complete = self._expected <= set(self.roster.seats)
+        linger_s = _LINGER_S if is_complete else _LINGER_FOR_MISSING_S
+        return now_ns - self._over_ns > linger_s * 1e9

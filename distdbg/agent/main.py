@@ -1,0 +1,106 @@
+"""python -m distdbg.agent --folder FOLDER --run RUN --host HOST [--orders]
+
+Started by a launcher, or by the first rank of a host; nobody needs to start it by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from distdbg.agent import sockets
+from distdbg.agent.host_agent import HostAgent
+from distdbg.errors import ConfigError, DistError
+from distdbg.record.folders import agents_folder
+
+#: How long an agent of the same run and host may take to leave.
+_TURN_S: Final = 3.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Watch until it is over."""
+    parser = argparse.ArgumentParser(prog="python -m distdbg.agent", description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="the run's folder")
+    parser.add_argument("--run", required=True, help="the run's name")
+    parser.add_argument("--host", required=True, help="what this host is called")
+    parser.add_argument("--ranks", default="", help="the ranks of this host: 0-3,7")
+    parser.add_argument("--orders", action="store_true", help="a launcher speaks on stdin")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="also serve the API over TCP")
+    chosen = parser.parse_args(argv)
+    _be_quiet()
+    agent = HostAgent(
+        chosen.folder,
+        chosen.run,
+        chosen.host,
+        expected=frozenset(read_ranks(chosen.ranks)),
+        orders_fd=0 if chosen.orders else None,
+    )
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, lambda *_: agent.leave())
+    try:
+        path = agents_folder() / sockets.agent_socket_name(chosen.run, chosen.host)
+        _listen(agent, path, is_patient=not chosen.orders)
+        if chosen.listen:
+            _listen_tcp(agent, chosen.listen)
+    except (DistError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        if not chosen.orders:
+            agent.close()
+            return error.exit_code if isinstance(error, DistError) else 1
+    gc.collect()
+    gc.freeze()
+    agent.run()
+    return 0
+
+
+def read_ranks(text: str) -> list[int]:
+    """'0-3,7' as numbers; ValueError for what is none."""
+    ranks: list[int] = []
+    for part in filter(None, text.split(",")):
+        low, _, high = part.partition("-")
+        first, last = int(low), int(high or low)
+        if not 0 <= first <= last < 1 << 24:
+            raise ValueError(f"{text!r} are no ranks")
+        ranks.extend(range(first, last + 1))
+    return ranks
+
+
+def _listen(agent: HostAgent, path: Path, *, is_patient: bool) -> None:
+    until = time.monotonic() + _TURN_S
+    while True:
+        try:
+            agent.server.listen_unix(path)
+            return
+        except ConfigError:
+            # An agent of ranks that left a moment ago, and begin anew.
+            if not is_patient or time.monotonic() >= until:
+                raise
+            time.sleep(0.1)
+
+
+def _listen_tcp(agent: HostAgent, where: str) -> None:
+    host, _, port = where.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"--listen {where!r} is not HOST:PORT")
+    token = os.environ.get("DISTDBG_TOKEN", "").encode("utf-8", "surrogateescape")
+    got = agent.server.listen_tcp(host.strip("[]"), int(port), token)
+    sys.stderr.write(f"listening on {host}:{got}\n")
+
+
+def _be_quiet() -> None:
+    """Hold nothing of whoever started this: no folder, no pipe, no place in its queue for memory."""
+    os.chdir("/")
+    os.umask(0o077)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with suppress(OSError):  # the one that listed the folder
+                os.close(int(name))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)

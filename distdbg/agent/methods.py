@@ -1,0 +1,231 @@
+"""What the API's methods do: requests in, plain values out.
+
+A request that is wrong in itself gets an error and changes nothing. Subscriptions get what changed
+since the last event, at most four times a second.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from distdbg import __version__
+from distdbg.agent import protocol
+from distdbg.agent.findings import Findings
+from distdbg.agent.plain import plain_group, plain_op
+from distdbg.agent.processes import read_parent
+from distdbg.agent.protocol import PROTOCOL, Request
+from distdbg.errors import DistError, RecordError, UsageError
+from distdbg.record.ends import RankEnd
+
+if TYPE_CHECKING:
+    from distdbg.agent.api import Client
+    from distdbg.agent.host_agent import HostAgent
+
+Plain = dict[str, Any]
+
+_EVENT_NS: Final = 250_000_000
+_TOPICS: Final = ("ranks", "findings")
+#: Fields of a row that are other ones every time.
+_AGES: Final = ("state_age_s", "progress_age_s", "cpu_s", "rss_nbytes")
+
+
+@dataclass(slots=True)
+class _Subscription:
+    client: Client
+    id: int | str
+    topics: tuple[str, ...]
+    rows: dict[int, Plain] = field(default_factory=dict)
+    found: int = 0
+
+
+class Methods:
+    """The answers of one agent."""
+
+    def __init__(self, agent: HostAgent) -> None:
+        self._agent = agent
+        self._subscriptions: list[_Subscription] = []
+        self._told_ns = 0
+        self.findings = Findings()
+        self._methods: dict[str, Callable[[Plain], Plain]] = {
+            "about": self._about,
+            "runs": self._runs,
+            "ranks": self._ranks,
+            "groups": self._groups,
+            "ops": self._ops,
+            "findings": self._findings,
+        }
+
+    # ------------------------------------------------------------------------------- as the server asks
+
+    def do(self, request: Request, client: Client) -> None:
+        """Answer a request."""
+        try:
+            if request.do == "subscribe":
+                self._subscribe(request, client)
+                return
+            method = self._methods.get(request.do)
+            if method is None:
+                names = ", ".join(sorted([*self._methods, "subscribe"]))
+                raise UsageError(
+                    f"there is no method {request.do!r:.80}", hint=f"there are {names}"
+                )
+            client.send(protocol.answer(request.id, method(request.arguments)))
+        except (DistError, OSError, ValueError, TypeError) as error:
+            client.send(protocol.refuse(request.id, error))
+
+    def gone(self, client: Client) -> None:
+        self._subscriptions = [s for s in self._subscriptions if s.client is not client]
+
+    def tick(self, now_ns: int) -> None:
+        """Tell subscribers what has changed."""
+        self.findings.look(self._agent.roster)
+        if not self._subscriptions or now_ns - self._told_ns < _EVENT_NS:
+            return
+        self._told_ns = now_ns
+        rows = self._rows()
+        for subscription in list(self._subscriptions):
+            event = self._news(subscription, rows)
+            if event and not subscription.client.has_unread:
+                subscription.client.send(protocol.tell(subscription.id, event))
+
+    def begin_anew(self) -> None:
+        """The ranks were started again."""
+        self.findings = Findings()
+        for subscription in self._subscriptions:
+            subscription.found = 0
+
+    # ------------------------------------------------------------------------------- methods
+
+    def _about(self, _: Plain) -> Plain:
+        agent = self._agent
+        return {
+            "run": agent.run_name,
+            "host": agent.host,
+            "pid": os.getpid(),
+            "protocol": PROTOCOL,
+            "version": __version__,
+            "folder": str(agent.roster.folder),
+            "run_folder": str(agent.folder),
+            "attempt": agent.roster.attempt,
+            "launcher_pid": self._launcher_pid(),
+            "up_s": round((time.monotonic_ns() - agent.began_ns) / 1e9, 3),
+            "cpu_s": round(time.process_time(), 3),
+        }
+
+    def _runs(self, _: Plain) -> Plain:
+        about = self._about({})
+        names = ("run", "host", "pid", "run_folder", "attempt", "launcher_pid")
+        return {"runs": [{name: about[name] for name in names}]}
+
+    def _ranks(self, _: Plain) -> Plain:
+        return {"ranks": list(self._rows().values())}
+
+    def _groups(self, _: Plain) -> Plain:
+        groups: dict[str, Plain] = {}
+        for rank, record in self._records():
+            for group, progress in record.groups():
+                known = groups.setdefault(group.name, plain_group(group))
+                known["progress"].append(
+                    {
+                        "rank": rank,
+                        "issued_seq": progress.issued_seq,
+                        "ended_seq": progress.ended_seq,
+                        "is_closed": progress.closed_ns is not None,
+                        "broken": progress.broken,
+                    }
+                )
+        return {"groups": list(groups.values())}
+
+    def _ops(self, arguments: Plain) -> Plain:
+        only = _ranks_argument(arguments)
+        now_ns = time.monotonic_ns()
+        return {
+            "ops": [
+                plain_op(rank, op, now_ns)
+                for rank, record in self._records()
+                if only is None or rank in only
+                for op in record.in_flight()
+            ]
+        }
+
+    def _findings(self, _: Plain) -> Plain:
+        return {
+            "findings": self.findings.since(0),
+            "ends": [_plain_end(end) for end in self._agent.ends],
+        }
+
+    def _subscribe(self, request: Request, client: Client) -> None:
+        topics = request.arguments.get("to", list(_TOPICS))
+        if not isinstance(topics, list) or not topics or not set(topics) <= set(_TOPICS):
+            raise UsageError("subscribe: 'to' is a list of " + ", ".join(map(repr, _TOPICS)))
+        if any(s.client is client for s in self._subscriptions):
+            raise UsageError("subscribe: this connection has a subscription")
+        subscription = _Subscription(client, request.id, tuple(topics))
+        self._subscriptions.append(subscription)
+        now = self._news(subscription, self._rows())
+        client.send(protocol.answer(request.id, now))
+
+    # ------------------------------------------------------------------------------- parts
+
+    def _rows(self) -> dict[int, Plain]:
+        return {row.rank: asdict(row) for row in self._agent.rows()}
+
+    def _records(self) -> list[tuple[int, Any]]:
+        seats = self._agent.roster.seats
+        found = []
+        for rank in sorted(seats):
+            record = seats[rank].record
+            if record is not None:
+                try:
+                    record.pulse()
+                except RecordError:
+                    continue
+                found.append((rank, record))
+        return found
+
+    def _news(self, subscription: _Subscription, rows: dict[int, Plain]) -> Plain:
+        news: Plain = {}
+        if "ranks" in subscription.topics:
+            changed = [
+                row for rank, row in rows.items() if _differs(row, subscription.rows.get(rank))
+            ]
+            gone = sorted(subscription.rows.keys() - rows.keys())
+            subscription.rows = rows
+            if changed:
+                news["ranks"] = changed
+            if gone:
+                news["gone"] = gone
+        if "findings" in subscription.topics:
+            found = self.findings.since(subscription.found)
+            subscription.found += len(found)
+            if found:
+                news["findings"] = found
+        return news
+
+    def _launcher_pid(self) -> int | None:
+        # launcher - warden - agent
+        launcher = read_parent(os.getppid()) if self._agent.has_launcher else 0
+        return launcher if launcher > 1 else None
+
+
+def _differs(row: Plain, known: Plain | None) -> bool:
+    if known is None:
+        return True
+    return any(row[name] != known.get(name) for name in row if name not in _AGES)
+
+
+def _plain_end(end: RankEnd) -> Plain:
+    return {**asdict(end), "how": end.how}
+
+
+def _ranks_argument(arguments: Plain) -> set[int] | None:
+    ranks = arguments.get("ranks")
+    if ranks is None:
+        return None
+    if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
+        raise UsageError("'ranks' is a list of numbers")
+    return set(ranks)

@@ -1,0 +1,116 @@
+"""What the kernel says of a process: its state, what it used, what it sleeps in. Linux's /proc."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_PAGE_NBYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStat:
+    """/proc/<pid>/stat, as far as anybody here needs it."""
+
+    state: str
+    """R S D T t Z X I, as ps shows it."""
+    started: int
+    """Ticks since boot; tells a pid that was given again."""
+    cpu_s: float
+    rss_nbytes: int
+    threads: int
+    wait_status: int
+    """Of a zombie: how it ended."""
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    """None when there is no such process."""
+    text = _read(f"/proc/{pid}/stat")
+    # The name of the program may hold spaces and brackets: fields count from the last bracket.
+    fields = text.rpartition(b")")[2].split()
+    if len(fields) < 50:
+        return None
+    return ProcessStat(
+        state=fields[0].decode("ascii", "replace"),
+        started=int(fields[19]),
+        cpu_s=(int(fields[11]) + int(fields[12])) * _TICK_S,
+        rss_nbytes=int(fields[21]) * _PAGE_NBYTES,
+        threads=int(fields[17]),
+        wait_status=int(fields[49]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MainThread:
+    """What the first thread of a process does; '' and None where the kernel does not tell."""
+
+    state: str
+    wchan: str
+    """The kernel's function that it sleeps in: 'futex_do_wait'."""
+    syscall: int | None
+    has_timeout: bool
+    """Whether that call ends by itself."""
+    voluntary: int
+    """How often it went to sleep by itself."""
+
+
+#: x86-64 and arm64 numbers of the calls that mean something here.
+_FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine, -1)
+_SLEEPS = {"x86_64": (35, 230), "aarch64": (101, 115)}.get(os.uname().machine, ())
+
+
+def read_main_thread(pid: int) -> MainThread | None:
+    """None when there is no such process."""
+    stat = _read(f"/proc/{pid}/task/{pid}/stat").rpartition(b")")[2].split()
+    if not stat:
+        return None
+    words = _read(f"/proc/{pid}/task/{pid}/syscall").split()
+    number = int(words[0]) if words and words[0].lstrip(b"-").isdigit() else None
+    has_timeout = number in _SLEEPS
+    if number == _FUTEX and len(words) > 4:
+        has_timeout = int(words[4], 16) != 0
+    voluntary = 0
+    for line in _read(f"/proc/{pid}/task/{pid}/status").splitlines():
+        if line.startswith(b"voluntary_ctxt_switches:"):
+            voluntary = int(line.split()[1])
+    return MainThread(
+        state=stat[0].decode("ascii", "replace"),
+        wchan=_read(f"/proc/{pid}/task/{pid}/wchan").decode("ascii", "replace").strip("0\n"),
+        syscall=number,
+        has_timeout=has_timeout,
+        voluntary=voluntary,
+    )
+
+
+def find_tracer(pid: int) -> tuple[int, str]:
+    """Who traces the process: its pid and name; (0, '') for nobody."""
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"TracerPid:"):
+            tracer = int(line.split()[1])
+            return (tracer, command_name(tracer)) if tracer else (0, "")
+    return 0, ""
+
+
+def read_parent(pid: int) -> int:
+    """The parent's pid; 0 when there is no such process."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
+def command_name(pid: int) -> str:
+    """'gdb'; '' when it is gone."""
+    return _read(f"/proc/{pid}/comm").decode("utf-8", "replace").strip()
+
+
+def _read(path: str) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""  # no such process, or not ours to look at
+    try:
+        return os.read(fd, 4096)
+    except OSError:
+        return b""  # it ended in between
+    finally:
+        os.close(fd)

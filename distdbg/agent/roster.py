@@ -1,0 +1,326 @@
+"""All ranks of this host, from moment to moment: birth, progress, waits, and death.
+
+A tick costs a short read per rank. Only of a rank that has not moved for a moment more is read: which
+op it is in, and the state of its process. What needs a closer look is left to whoever asks `unmoved`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from distdbg.agent.lives import Life, Outcome
+from distdbg.agent.processes import find_tracer, read_stat
+from distdbg.agent.seat import Seat
+from distdbg.agent.status import RankState, RankStatus
+from distdbg.agent.tail import Standing, Tail
+from distdbg.errors import RecordError
+from distdbg.record.ends import RankEnd, write_end
+from distdbg.record.whereabouts import read_boot_id, read_exit_text
+
+#: A rank that has not moved for so long is asked where it is.
+_UNMOVED_NS: Final = 250_000_000
+_SCAN_NS: Final = 500_000_000
+_STAT_NS: Final = 250_000_000
+#: How old a row of a rank that moves may be when somebody asks.
+_FRESH_NS: Final = 500_000_000
+#: A process may be in uninterruptible I/O for a moment.
+_BLOCKED_NS: Final = 1_000_000_000
+
+_Ended = Callable[[Seat], None]
+
+
+class Roster:
+    """The ranks of one start of the job on this host."""
+
+    def __init__(
+        self,
+        folder: Path,
+        host: str,
+        *,
+        attempt: int = 0,
+        pids: Mapping[int, int] | None = None,
+        is_told: bool = False,
+        watch: Callable[[Life], None] = lambda _: None,
+        unwatch: Callable[[Life], None] = lambda _: None,
+    ) -> None:
+        """`pids`: the processes that a launcher started; `is_told`: it says how they end.
+
+        `watch` and `unwatch` are called with each process whose end is to be noticed at once.
+        """
+        self.folder = folder
+        self.host = host
+        self.attempt = attempt
+        self.seats: dict[int, Seat] = {}
+        self.ends: list[RankEnd] = []
+        self._is_told = is_told
+        self._watch, self._unwatch = watch, unwatch
+        self._tail = Tail(folder, host)
+        self._boot_id = read_boot_id()
+        self._scanned_ns = -_SCAN_NS
+        now_ns = time.monotonic_ns()
+        for rank, pid in (pids or {}).items():
+            self._seat(rank, pid, 0, now_ns)
+
+    # ------------------------------------------------------------------------------- from moment to moment
+
+    def tick(self, now_ns: int) -> set[int]:
+        """Look at all ranks; returns those whose state has changed."""
+        changed: set[int] = set()
+        if now_ns - self._scanned_ns >= _SCAN_NS:
+            self._scanned_ns = now_ns
+            for rank in self._tail.scan():
+                self._meet(rank, now_ns)
+                changed.add(rank)
+        for seat in self.seats.values():
+            if seat.end is None and self._look(seat, now_ns):
+                changed.add(seat.rank)
+        return changed
+
+    def unmoved(self, now_ns: int, least_ns: int) -> list[Seat]:
+        """The ranks that live and have not moved for so long."""
+        return [
+            seat
+            for seat in self.seats.values()
+            if not seat.is_gone and now_ns - seat.moved_ns >= least_ns
+        ]
+
+    def is_over(self) -> bool:
+        """Whether there were ranks and none of them is left."""
+        return bool(self.seats) and all(seat.is_gone for seat in self.seats.values())
+
+    def rows(self, now_ns: int) -> list[RankStatus]:
+        """One row per rank, by rank."""
+        for seat in self.seats.values():
+            self._refresh(seat, now_ns)
+        return [self.seats[rank].row(now_ns) for rank in sorted(self.seats)]
+
+    def row(self, rank: int, now_ns: int) -> RankStatus:
+        """The row of one rank as it was last looked at."""
+        return self.seats[rank].row(now_ns)
+
+    # ------------------------------------------------------------------------------- ends
+
+    def on_gone(self, life: Life, now_ns: int) -> Seat | None:
+        """A process that is watched has ended; None when it was none of these."""
+        seat = next((s for s in self.seats.values() if s.life is life), None)
+        self._unwatch(life)
+        if seat is None:
+            life.close()
+            return None
+        outcome = life.outcome()
+        life.close()
+        seat.life = None
+        if seat.end is None:
+            self._end(seat, _describe(seat, outcome, now_ns), is_final=not self._is_told)
+        return seat
+
+    def on_told(self, end: RankEnd) -> Seat | None:
+        """The launcher says how a rank ended: it knows best."""
+        seat = self.seats.get(end.rank)
+        if seat is None or (seat.pid and seat.pid != end.pid):
+            return None
+        self._end(seat, end, is_final=False)
+        self.ends = [known for known in self.ends if known.rank != end.rank] + [end]
+        return seat
+
+    def close(self) -> None:
+        """Let go of all processes and files."""
+        for seat in self.seats.values():
+            if seat.life is not None:
+                self._unwatch(seat.life)
+                seat.life.close()
+                seat.life = None
+        self._tail.close()
+
+    # ------------------------------------------------------------------------------- one rank
+
+    def _seat(self, rank: int, pid: int, started: int, now_ns: int) -> Seat:
+        old = self.seats.get(rank)
+        if old is not None and old.life is not None:
+            self._unwatch(old.life)
+            old.life.close()
+        seat = Seat(
+            rank=rank,
+            host=self.host,
+            pid=pid,
+            attempt=self.attempt,
+            moved_ns=now_ns,
+            since_ns=now_ns,
+        )
+        self.seats[rank] = seat
+        with suppress(OSError):  # gone already, or of another pid namespace
+            seat.life = Life(pid, started)
+            self._watch(seat.life)
+        return seat
+
+    def _meet(self, rank: int, now_ns: int) -> None:
+        """A record of this rank has come, gone, or been replaced by another."""
+        record = self._tail.records.get(rank)
+        seat = self.seats.get(rank)
+        if record is None:
+            if seat is not None:
+                seat.record = seat.pulse = seat.standing = None
+            return
+        header = record.header
+        if seat is None or seat.pid != header.pid:
+            started = header.process_start if header.boot_id == self._boot_id else -1
+            seat = self._seat(rank, header.pid, started, now_ns)
+            if seat.life is None:
+                self._end(seat, _describe(seat, Outcome(), now_ns), is_final=False)
+        seat.record = record
+        seat.pulse = seat.standing = None
+        if seat.end is None:
+            seat.change(RankState.RUNNING, now_ns)
+        else:
+            self._say_end(seat, now_ns)
+
+    def _look(self, seat: Seat, now_ns: int) -> bool:
+        record = seat.record
+        if record is None:
+            return False
+        try:
+            pulse = record.pulse()
+        except RecordError:
+            self._tail.drop(seat.rank)
+            seat.record = seat.pulse = seat.standing = None
+            return True
+        if pulse != seat.pulse:
+            is_first = seat.pulse is None
+            seat.pulse = pulse
+            seat.moved_ns = min(now_ns, pulse.heartbeat_ns) if is_first else now_ns
+            seat.standing = None
+            if pulse.exit_word:
+                return self._leave(seat, now_ns)
+            return seat.change(RankState.RUNNING, now_ns)
+        if seat.is_gone or now_ns - seat.moved_ns < _UNMOVED_NS:
+            return False
+        return self._look_closer(seat, now_ns)
+
+    def _look_closer(self, seat: Seat, now_ns: int) -> bool:
+        if now_ns - seat.stat_ns >= _STAT_NS:
+            self._read_stat(seat, now_ns)
+        letter = seat.stat.state if seat.stat else "R"
+        if letter == "T":
+            return seat.change(RankState.STOPPED, now_ns, "by SIGSTOP or a like signal")
+        if letter == "t":
+            tracer, name = find_tracer(seat.pid)
+            return seat.change(
+                RankState.TRACED, now_ns, f"by process {tracer} ({name})" if tracer else ""
+            )
+        if seat.state in (RankState.STOPPED, RankState.TRACED):
+            seat.moved_ns = now_ns  # it begins anew; what it does is looked at later
+            seat.stat_ns = 0
+            return seat.change(RankState.RUNNING, now_ns)
+        if seat.standing is None:
+            self._stand(seat, now_ns)
+        if seat.standing is not None and seat.standing.is_waiting:
+            return seat.change(RankState.WAITING, now_ns)
+        if seat.state is RankState.WAITING:
+            return seat.change(RankState.RUNNING, now_ns)
+        return False
+
+    def _refresh(self, seat: Seat, now_ns: int) -> None:
+        if seat.end is not None or seat.record is None:
+            return
+        if now_ns - seat.stat_ns >= _FRESH_NS:
+            self._read_stat(seat, now_ns)
+        if seat.standing is None and now_ns - seat.looked_ns >= _FRESH_NS:
+            self._stand(seat, now_ns)
+
+    def _stand(self, seat: Seat, now_ns: int) -> None:
+        seat.looked_ns = now_ns
+        if seat.record is None:
+            return
+        try:
+            is_moving = now_ns - seat.moved_ns < _UNMOVED_NS
+            if is_moving:  # the op it is in now is over when anybody reads of it
+                seat.standing = Standing(seat.record.glance(), False, seat.record.groups())
+            else:
+                seat.standing = seat.record.standing()
+        except RecordError:
+            return
+        seat.seqs = tuple(
+            (group.desc or group.name, far.issued_seq)
+            for group, far in seat.standing.groups
+            if far.closed_ns is None
+        )
+
+    def _read_stat(self, seat: Seat, now_ns: int) -> None:
+        seat.stat_ns = now_ns
+        if seat.life is None:
+            return
+        stat = read_stat(seat.pid)
+        if stat is not None and stat.started == seat.life.started and stat.state not in "ZX":
+            seat.stat = stat
+
+    # ------------------------------------------------------------------------------- how it ends
+
+    def _leave(self, seat: Seat, now_ns: int) -> bool:
+        assert seat.record is not None
+        try:
+            how, words = seat.record.state_words()
+        except RecordError:
+            return False
+        if how == "left":
+            return seat.change(RankState.LEFT, now_ns)
+        what, where = read_exit_text(words)
+        if how == "raised":
+            return seat.change(RankState.RUNNING, now_ns, f"raised {what}", where)
+        return seat.change(RankState.RUNNING, now_ns, "its program returned")
+
+    def _end(self, seat: Seat, end: RankEnd, *, is_final: bool) -> None:
+        seat.end = end
+        self._say_end(seat, end.ended_ns)
+        if is_final:
+            self.ends.append(end)
+            with suppress(OSError):  # the folder is gone, or full: it is known here all the same
+                write_end(self.folder, end)
+
+    def _say_end(self, seat: Seat, now_ns: int) -> None:
+        end = seat.end
+        assert end is not None
+        said = ""
+        how: str | None = None
+        if seat.record is not None:
+            with suppress(RecordError):
+                how, words = seat.record.state_words()
+                what, where = read_exit_text(words)
+                if how == "raised":
+                    said = f"raised {what}" + (f", {where}" if where else "")
+        if end.cause == "unknown" and how in ("left", "returned"):
+            seat.change(RankState.ENDED, now_ns, end.how)
+        elif not end.is_failure:
+            seat.change(RankState.ENDED, now_ns)
+        elif end.cause == "exited" or said:
+            seat.change(RankState.FAILED, now_ns, said or end.how)
+        else:
+            seat.change(RankState.DEAD, now_ns, end.how)
+        if seat.record is not None and seat.standing is None:
+            with suppress(RecordError):
+                seat.standing = seat.record.standing()
+
+
+def _describe(seat: Seat, outcome: Outcome, now_ns: int) -> RankEnd:
+    cause: str
+    if outcome.signal is not None:
+        cause = "signal"
+    else:
+        cause = "exited" if outcome.exit_code is not None else "unknown"
+    return RankEnd(
+        rank=seat.rank,
+        pid=seat.pid,
+        host=seat.host,
+        ended_ns=now_ns,
+        wall_ns=time.time_ns(),
+        cause=cause,  # type: ignore[arg-type]  # one of the three
+        exit_code=outcome.exit_code,
+        signal=outcome.signal,
+        core_dumped=outcome.core_dumped,
+        user_s=seat.stat.cpu_s if seat.stat else None,
+        max_rss_nbytes=seat.stat.rss_nbytes if seat.stat else None,
+        by="agent",
+    )

@@ -1,0 +1,88 @@
+"""One rank of this host: its process, its record, and what both say of it together."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from distdbg.agent.lives import Life
+from distdbg.agent.processes import ProcessStat
+from distdbg.agent.status import RankState, RankStatus
+from distdbg.agent.tail import Standing, TailedRecord
+from distdbg.record.ends import RankEnd
+from distdbg.record.entries import Frame, Op, Pulse
+
+
+@dataclass(slots=True)
+class Seat:
+    """What is known of one rank; times are monotonic nanoseconds of this host."""
+
+    rank: int
+    host: str
+    pid: int
+    attempt: int = 0
+    life: Life | None = None
+    record: TailedRecord | None = None
+    pulse: Pulse | None = None
+    moved_ns: int = 0
+    """When it last began or ended an op, as far as it was seen."""
+    state: RankState = RankState.STARTING
+    since_ns: int = 0
+    why: str = ""
+    site: str = ""
+    """Where it was seen in its own code; '' when only its record is known."""
+    end: RankEnd | None = None
+    stat: ProcessStat | None = None
+    stat_ns: int = 0
+    looked_ns: int = 0
+    """When it was last looked at closely."""
+    standing: Standing | None = None
+    seqs: tuple[tuple[str, int], ...] = field(default=())
+
+    def change(self, state: RankState, now_ns: int, why: str = "", site: str = "") -> bool:
+        """Enter a state; True when it is another one than before."""
+        self.why, self.site = why, site
+        if state is self.state:
+            return False
+        self.state, self.since_ns = state, now_ns
+        return True
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing more is to be expected of it."""
+        return self.state.is_over or self.state is RankState.LEFT
+
+    def row(self, now_ns: int) -> RankStatus:
+        """What is known now, as it was last looked at."""
+        op = self.standing.op if self.standing else None
+        is_in = bool(self.standing and self.standing.is_in)
+        site = self.site
+        if not site and op is not None and op.site is not None:
+            site = show_site(op.site)
+        return RankStatus(
+            rank=self.rank,
+            host=self.host,
+            pid=self.pid,
+            state=self.state,
+            attempt=self.attempt,
+            state_age_s=round(max(0, now_ns - self.since_ns) / 1e9, 3),
+            progress_age_s=round(max(0, now_ns - self.moved_ns) / 1e9, 3),
+            last_number=self.pulse.last_number if self.pulse else 0,
+            seqs=self.seqs,
+            op=name_op(op) if op is not None and is_in else "",
+            site=site,
+            why=self.why,
+            cpu_s=round(self.stat.cpu_s, 2) if self.stat else 0.0,
+            rss_nbytes=self.stat.rss_nbytes if self.stat else 0,
+        )
+
+
+def name_op(op: Op) -> str:
+    """'all_reduce #1042 on group 'dp''."""
+    group = f" on group '{op.group.desc or op.group.name}'" if op.group else ""
+    return f"{op.name} #{op.seq}{group}"
+
+
+def show_site(frame: Frame) -> str:
+    """'train.py:88 (step)'."""
+    return str(frame._replace(file=os.path.basename(frame.file)))

@@ -1,0 +1,160 @@
+"""The records of one host, followed while they grow: a short read per rank and moment.
+
+Nothing is mapped: a file that somebody shortens would kill its reader. A record that is torn, replaced
+or gone is forgotten, and found again if it comes back; nobody is asked and nobody waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from distdbg.errors import RecordError
+from distdbg.record.entries import Group, Header, Op, Progress, Pulse
+from distdbg.record.folders import SUFFIX
+from distdbg.record.reader import RecordFile
+
+#: How far back the last op is looked for; before it are marks, spans and findings only.
+_MOST_NOTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a rank stands in its program, as far as its record says."""
+
+    op: Op | None
+    """The op it waits in; else one that runs beside it; else the one that it issued last."""
+    is_in: bool
+    """Whether `op` has not ended."""
+    groups: tuple[tuple[Group, Progress], ...]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the rank itself is in the op: one that runs beside the program lets it go on."""
+        return self.is_in and self.op is not None and not self.op.is_async
+
+
+class TailedRecord:
+    """One record that is being written."""
+
+    def __init__(self, path: Path, inode: int) -> None:
+        """RecordError when it is none, or not one yet."""
+        self.path = path
+        self.inode = inode
+        self._record = RecordFile(path, salvage=True)
+        self._standing: tuple[Pulse, Standing] | None = None
+        self._last_op: Op | None = None
+
+    @property
+    def header(self) -> Header:
+        return self._record.header
+
+    def pulse(self) -> Pulse:
+        """What changes when the rank moves. RecordError when the file was cut short."""
+        return self._record.pulse()
+
+    def standing(self) -> Standing:
+        """Where the rank stands. Kept until it moves. Costs up to some milliseconds."""
+        pulse = self._record.pulse()
+        if self._standing is None or self._standing[0] != pulse:
+            self._standing = pulse, self._find_standing(pulse.last_number)
+        return self._standing[1]
+
+    def glance(self) -> Op | None:
+        """The op issued last, by few reads."""
+        last = self._record.pulse().last_number
+        for number in range(last, max(0, last - _MOST_NOTES), -1):
+            event = self._record.event(number)
+            if isinstance(event, Op):
+                self._last_op = event
+                break
+        return self._last_op
+
+    def in_flight(self) -> list[Op]:
+        """All ops that have not ended, the oldest first."""
+        _, numbers = self._record.survey()
+        events = (self._record.event(number) for number in numbers)
+        return [event for event in events if isinstance(event, Op) and event.ended_ns is None]
+
+    def groups(self) -> tuple[tuple[Group, Progress], ...]:
+        """Those that are there, also closed ones."""
+        return tuple(self._record.groups())
+
+    def texts(self, after: int) -> list[tuple[int, str]]:
+        """The words of the errors and findings that came after number `after` and are still there."""
+        return self._record.texts(after, self._record.pulse().text_count)
+
+    def state_words(self) -> tuple[str | None, str]:
+        """How the rank says it leaves ('left', 'returned', 'raised'), and its exception's words."""
+        state = self._record.state()
+        return (state.exit.name.lower() if state.exit else None), state.exit_text or ""
+
+    def close(self) -> None:
+        self._record.close()
+
+    def _find_standing(self, last: int) -> Standing:
+        groups = self.groups()
+        unended = self.in_flight()
+        waiting = [op for op in unended if not op.is_async]
+        if waiting:
+            return Standing(waiting[-1], True, groups)
+        if unended:
+            return Standing(unended[-1], True, groups)
+        return Standing(self.glance(), False, groups)
+
+
+class Tail:
+    """The records in one folder that the ranks of one host write."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        self.folder = folder
+        self._host = host
+        self.records: dict[int, TailedRecord] = {}
+        #: By inode, what is no record of this host: other hosts' ranks.
+        self._foreign: set[tuple[str, int]] = set()
+
+    def scan(self) -> list[int]:
+        """Look for records that came, went or were replaced; returns the ranks that changed."""
+        seen: dict[str, int] = dict(self._entries())
+        changed = []
+        for rank, record in list(self.records.items()):
+            if seen.get(record.path.name) != record.inode:
+                self.drop(rank)
+                changed.append(rank)
+        known = {record.path.name for record in self.records.values()}
+        for name, inode in seen.items():
+            if name in known or (name, inode) in self._foreign:
+                continue
+            try:
+                record = TailedRecord(self.folder / name, inode)
+            except RecordError:
+                continue  # not whole yet; looked at again
+            rank = record.header.rank
+            if record.header.host != self._host or rank in self.records:
+                self._foreign.add((name, inode))
+                record.close()
+                continue
+            self.records[rank] = record
+            changed.append(rank)
+        return sorted(set(changed))
+
+    def drop(self, rank: int) -> None:
+        """Forget a record, until a scan finds it again."""
+        record = self.records.pop(rank, None)
+        if record is not None:
+            record.close()
+
+    def close(self) -> None:
+        for rank in list(self.records):
+            self.drop(rank)
+
+    def _entries(self) -> Iterator[tuple[str, int]]:
+        try:
+            with os.scandir(self.folder) as found:
+                for entry in found:
+                    if entry.name.startswith("rank") and entry.name.endswith(SUFFIX):
+                        yield entry.name, entry.inode()
+        except OSError:
+            return  # removed with all that was in it
