@@ -22,7 +22,7 @@ from typing import Any, Final
 from distdbg.agent.api import ApiServer
 from distdbg.agent.lives import Life
 from distdbg.agent.methods import Methods
-from distdbg.agent.orders import Attempt, Ended, Order, read_order
+from distdbg.agent.launcher_orders import Attempt, Ended, Order, read_order
 from distdbg.agent.roster import Roster
 from distdbg.agent.status import RankStatus
 from distdbg.record.ends import RankEnd

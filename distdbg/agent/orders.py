@@ -1,68 +1,85 @@
-"""What a launcher tells its agent: one JSON object per line on the agent's standard input. Pure.
+"""What is ordered of all hosts: pause, resume, abort, arm, disarm; numbered by the root. Pure.
 
-{"order": "attempt", "number": 0, "folder": "...", "ranks": {"0": 4711}, "store": "tcp://h:p/agents",
- "nodes": 2}
-{"order": "ended", "rank": 3, ...}       as `record.ends.RankEnd`
+An order goes up to the root, gets its number there, and comes down to all. Whoever attaches later gets
+the orders that still hold: the last of pause and resume, the first abort, the last of arm and disarm.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, get_args
 
-from distdbg.record.ends import RankEnd
+Do = Literal["pause", "resume", "abort", "arm", "disarm"]
+
+MOST_TICKET: Final = 80
+_SLOTS: Final = {
+    "pause": "pause",
+    "resume": "pause",
+    "abort": "abort",
+    "arm": "arm",
+    "disarm": "arm",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """The ranks of this host were started, for the first time or anew."""
+class Order:
+    """One order. `words` is what the page gets: the verdict of an abort, the rules of an arm."""
 
-    number: int
-    folder: Path
-    pids: dict[int, int] = field(default_factory=dict)
-    store: str = ""
-    """Where the agents of the job's hosts meet; '' for a job of one host."""
-    nodes: int = 1
-    node_rank: int = 0
+    ticket: str
+    """Made by whoever ordered it, to know it again."""
+    do: Do
+    words: dict[str, Any]
+    number: int = 0
+    """Given by the root, from 1; 0: not yet."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: object) -> Order:
+        """ValueError for what is none."""
+        match found:
+            case {
+                "ticket": str() as ticket,
+                "do": str() as do,
+                "words": dict() as words,
+                "number": int() as number,
+            } if do in get_args(Do) and 0 < len(ticket) <= MOST_TICKET and number >= 0:
+                return cls(ticket=ticket, do=do, words=words, number=number)  # type: ignore[arg-type]
+        raise ValueError("not an order")
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A rank ended, in the words of who started it."""
+class OrderLog:
+    """The orders that this node has seen."""
 
-    end: RankEnd
+    def __init__(self) -> None:
+        self.last = 0
+        self._holding: dict[str, Order] = {}
+        self._numbers: dict[str, int] = {}
 
+    def number_of(self, ticket: str) -> int | None:
+        return self._numbers.get(ticket)
 
-Order = Attempt | Ended
-
-
-def read_order(line: bytes) -> Order | None:
-    """ValueError for what is none; None for an order of a later version."""
-    words: Any = json.loads(line)
-    if not isinstance(words, dict):
-        raise ValueError("not an object")
-    match words.get("order"):
-        case "attempt":
-            return _read_attempt(words)
-        case "ended":
-            return Ended(RankEnd.from_json(json.dumps(words)))
-        case str():
+    def give_number(self, order: Order) -> Order | None:
+        """At the root; None for one that it has already."""
+        if order.ticket in self._numbers:
             return None
-        case _:
-            raise ValueError("no 'order'")
+        return Order(ticket=order.ticket, do=order.do, words=order.words, number=self.last + 1)
 
+    def add(self, order: Order) -> bool:
+        """Whether it is new here."""
+        if order.number <= self.last:
+            return False
+        self.last = order.number
+        self._numbers[order.ticket] = order.number
+        while len(self._numbers) > 256:
+            del self._numbers[next(iter(self._numbers))]
+        slot = _SLOTS[order.do]
+        if slot != "abort" or slot not in self._holding:
+            self._holding[slot] = order
+        return True
 
-def _read_attempt(words: dict[str, Any]) -> Attempt:
-    try:
-        return Attempt(
-            number=int(words["number"]),
-            folder=Path(str(words["folder"])),
-            pids={int(rank): int(pid) for rank, pid in dict(words.get("ranks") or {}).items()},
-            store=str(words.get("store") or ""),
-            nodes=int(words.get("nodes") or 1),
-            node_rank=int(words.get("node_rank") or 0),
-        )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"an attempt without {error}") from None
+    def since(self, number: int) -> list[Order]:
+        """What somebody who has seen `number` has missed and still holds."""
+        missed = [order for order in self._holding.values() if order.number > number]
+        return sorted(missed, key=lambda order: order.number)

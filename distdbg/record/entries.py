@@ -58,9 +58,13 @@ class Header:
     run: str
     argv: tuple[str, ...]
 
-    def to_wall_ns(self, monotonic_ns: int) -> int:
-        """The wall time of a time in this record, by the clock pair taken at its beginning."""
-        return self.wall_ns + monotonic_ns - self.monotonic_ns
+    def to_wall_ns(self, monotonic_ns: int, *, clock_offset_ns: int = 0) -> int:
+        """The wall time of a time in this record, by the clock pair taken at its beginning.
+
+        With the header of a rank of the root host, and the `State.clock_offset_ns` of the record that
+        the time is from, the times of all hosts are on one clock.
+        """
+        return self.wall_ns + monotonic_ns + clock_offset_ns - self.monotonic_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,10 @@ class State:
     #: Errors and findings that were ever written, also those whose words are gone.
     text_count: int
     level: int
+    #: Added to a monotonic time of this host it gives the root host's; written by the agents.
+    clock_offset_ns: int = 0
+    #: How wrong that may be, either way; 0: nobody has estimated it.
+    clock_error_ns: int = 0
 
 
 class Pulse(NamedTuple):

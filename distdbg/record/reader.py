@@ -84,6 +84,8 @@ class RecordFile:
             lost_parked=values["lost_parked"],
             text_count=values["last_text"],
             level=values["level"],
+            clock_offset_ns=values["clock_offset_ns"],
+            clock_error_ns=values["clock_error_ns"],
         )
 
     def pulse(self) -> Pulse:

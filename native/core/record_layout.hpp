@@ -75,7 +75,9 @@ struct RecordState {
   std::uint64_t last_group;
   std::uint64_t counter_count;
   std::uint64_t level;
-  std::uint64_t padding[497];
+  std::int64_t clock_offset_ns;  // these two are the agent's: no rank writes them
+  std::uint64_t clock_error_ns;
+  std::uint64_t padding[495];
 };
 
 struct GroupEntry {
@@ -176,6 +178,8 @@ static_assert(sizeof(RecordHeader) == 4096 && offsetof(RecordHeader, check) == 4
 static_assert(offsetof(RecordHeader, sections) == 64 && offsetof(RecordHeader, host) == 256);
 static_assert(offsetof(RecordHeader, run) == 424 && offsetof(RecordHeader, argv) == 512);
 static_assert(sizeof(RecordState) == 4096 && offsetof(RecordState, level) == 112);
+static_assert(offsetof(RecordState, clock_offset_ns) == 120);
+static_assert(offsetof(RecordState, clock_error_ns) == 128);
 static_assert(sizeof(GroupEntry) == 256 && offsetof(GroupEntry, check) == 56);
 static_assert(sizeof(CounterEntry) == 1024);
 static_assert(sizeof(FormEntry) == 512 && sizeof(TextEntry) == 2048 && sizeof(SiteEntry) == 32);
