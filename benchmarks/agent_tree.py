@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.table import align
-from distdbg.agent.node import BUDGET, Node
+from distdbg.agent.node import Node
 from distdbg.agent.rows import RankRow
 from distdbg.agent.shape import FAN_IN, parent
 
@@ -130,11 +130,9 @@ class Simulation:
         self.now_ns = until_ns
 
 
-def make_tree(
-    count: int, *, budget: int = BUDGET, fan_in: int = FAN_IN, skew_ns: list[int] | None = None
-) -> Simulation:
+def make_tree(count: int, *, fan_in: int = FAN_IN, skew_ns: list[int] | None = None) -> Simulation:
     """All nodes, connected as they are when nobody is missing."""
-    nodes = [Node(node, f"host{node}", budget=budget) for node in range(count)]
+    nodes = [Node(node, f"host{node}") for node in range(count)]
     simulation = Simulation(nodes, skew_ns=skew_ns or [])
     for node in range(1, count):
         simulation.connect(node, parent(node, fan_in))
@@ -245,7 +243,9 @@ def measure(agents: int, load: Load, *, seconds: float = 4.0, warmup_s: float = 
 
 
 def format_measured(found: Sequence[Measured]) -> str:
-    lines = [["agents", "ranks", "load", "root hears", "busiest second", "late", "worst", "root CPU"]]
+    lines = [
+        ["agents", "ranks", "load", "root hears", "busiest second", "late", "worst", "root CPU"]
+    ]
     lines += (
         [
             f"{one.agents:,}",

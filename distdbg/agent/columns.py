@@ -74,7 +74,11 @@ def encode(
     snapped = False
     for index, column in enumerate(schema):
         cells, old = told[index], olds[index]
-        if column is Column.NUMBER:
+        if cells == old:
+            columns.append([])
+            if column is Column.NUMBERS:
+                columns += ([] for _ in range(max(map(len, cells))))
+        elif column is Column.NUMBER:
             columns.append(_pack([new - base for new, base in zip(cells, old, strict=True)]))
         elif column is Column.TEXT:
             columns.append(
@@ -114,17 +118,21 @@ def decode(schema: Schema, batch: object, bases: Mapping[int, Row], now_ns: int)
     for index, column in enumerate(schema):
         values = _unpack(next(rest, None), count)
         old = olds[index]
-        if column is Column.NUMBER:
+        if column is Column.NUMBERS:
+            cells.append(_decode_numbers(values or [0] * count, old, rest))
+        elif values is None:
+            if column is Column.TIME and None in old:
+                raise BadBatch("a time before the first one")
+            cells.append(old)
+        elif column is Column.NUMBER:
             cells.append([base + value for base, value in zip(old, values, strict=True)])
         elif column is Column.TEXT:
             if min(values) < 0 or max(values) > len(texts):
                 raise BadBatch("a text is missing")
             choice = [None, *texts]
             cells.append([choice[v] if v else base for base, v in zip(old, values, strict=True)])
-        elif column is Column.TIME:
-            cells.append(_decode_times(values, old, now_ns))
         else:
-            cells.append(_decode_numbers(values, old, rest))
+            cells.append(_decode_times(values, old, now_ns))
     if next(rest, None) is not None:
         raise BadBatch("too many columns")
     return dict(zip(keys, zip(*cells, strict=True), strict=True))
@@ -173,6 +181,8 @@ def _encode_times(
 
 
 def _decode_times(values: list[int], old: Sequence[int | None], now_ns: int) -> list[int]:
+    if values.count(1) == len(values):
+        return [now_ns] * len(values)
     if min(values) < 0 or any(v == 0 and base is None for v, base in zip(values, old, strict=True)):
         raise BadBatch("a time before the first one")
     return [
@@ -207,8 +217,11 @@ def _decode_numbers(
         raise BadBatch("too many numbers")
     rest = iter(rest)
     columns = [_unpack(next(rest, None), len(counts)) for _ in range(most)]
+    if not any(more) and not any(columns):
+        return list(old)
     if not columns:
         return [()] * len(counts)
+    columns = [column or [0] * len(counts) for column in columns]
     return [
         tuple(differences[i] + (base[i] if i < len(base) else 0) for i in range(length))
         for base, length, differences in zip(old, counts, zip(*columns, strict=True), strict=True)
@@ -229,11 +242,12 @@ def _pack(values: list[int]) -> list[int]:
     return runs
 
 
-def _unpack(packed: object, count: int) -> list[int]:
+def _unpack(packed: object, count: int) -> list[int] | None:
+    """None: all are 0."""
     if not isinstance(packed, list) or not set(map(type, packed)) <= {int}:
         raise BadBatch("a column is missing, or holds what is no number")
     if not packed:
-        return [0] * count
+        return None
     if min(packed) < -_MOST_NUMBER or max(packed) > _MOST_NUMBER:
         raise BadBatch("a number is too large")
     values: list[int] = []

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from distdbg.agent.rows import HOST_SCHEMA, RANK_SCHEMA, HostRow, RankRow, is_news, is_slight
+from distdbg.agent.rows import HOST_SCHEMA, LOST, RANK_SCHEMA, HostRow, RankRow, is_news, is_slight
 from distdbg.agent.updates import Updates
 
 #: The link that is no link: the host itself.
@@ -32,7 +32,8 @@ class Told:
 class Gathering:
     """The rows that are believed, and what of them has still to go up."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_root: bool = False) -> None:
+        self._is_root = is_root  # nothing has to go up
         self.hosts: dict[int, HostRow] = {}
         self.ranks: dict[int, RankRow] = {}
         self.host_updates = Updates(HOST_SCHEMA)
@@ -59,7 +60,11 @@ class Gathering:
         for node, host in hosts.items():
             before = told.hosts.get(node)
             told.hosts[node] = host
-            if before is None or before.epoch != host.epoch or before.is_lost > host.is_lost:
+            if (
+                before is None
+                or before.epoch != host.epoch
+                or (before.is_lost and not host.is_lost)
+            ):
                 self._claims += 1
                 told.claimed[node] = self._claims
             self._choose(node, now_ns)
@@ -67,16 +72,22 @@ class Gathering:
     def take_ranks(self, link: int, ranks: Mapping[int, RankRow]) -> None:
         """Ranks as this link tells of them."""
         told = self.links[link]
+        for rank in ranks.keys() - told.ranks.keys():
+            told.ranks_of.setdefault(ranks[rank].node, set()).add(rank)
         told.ranks.update(ranks)
-        believed, node, is_believed = self._believed, None, False
+        believed = {
+            node
+            for node in {row.node for row in ranks.values()}
+            if self._believed.get(node) == link
+        }
+        if not believed:
+            return
         known, updates = self.ranks, self.rank_updates
+        if self._is_root:
+            known.update((rank, row) for rank, row in ranks.items() if row.node in believed)
+            return
         for rank, row in ranks.items():
-            if row.node != node:
-                node = row.node
-                is_believed = believed.get(node) == link
-                of_node = told.ranks_of.setdefault(node, set())
-            of_node.add(rank)
-            if not is_believed:
+            if row.node not in believed:
                 continue
             old = known.get(rank)
             known[rank] = row
@@ -98,7 +109,9 @@ class Gathering:
             host = self.links[best].hosts[node]
         else:
             best = None
-            host = self.hosts[node]._replace(is_lost=1, since_ns=now_ns)
+            host = self.hosts[node]
+            if not host.is_lost:
+                host = host._replace(is_lost=LOST, since_ns=now_ns)
         old = self.hosts.get(node)
         if old is not None and host.is_lost and old.is_lost:
             host = host._replace(since_ns=min(old.since_ns, host.since_ns))
@@ -111,5 +124,6 @@ class Gathering:
             self.take_ranks(best, {rank: told.ranks[rank] for rank in sorted(ranks)})
         if host != old:
             self.hosts[node] = host
-            self.host_updates.mark(node, is_news=old is None or old[:3] != host[:3])
+            if not self._is_root:
+                self.host_updates.mark(node, is_news=old is None or old[:3] != host[:3])
             self.version += 1

@@ -7,10 +7,11 @@ Messages are bytes: 'j' and JSON, or 'z' and the same deflated.
 
     up      {"hosts": batch} {"ranks": batch} {"ask": order} {"seen": [number]} {"ping": [a]}
     down    {"order": order} {"counts": [hosts in touch, [[number, done], ...]]}
-            {"pace": [bytes per second, period in ns]} {"pong": [a, b, offset to the root, its error]}
+            {"pace": [bytes per second, rows per second, period in ns]} {"pong": [a, b, offset to the root, its error]}
 
-A parent divides `budget` among its children, by the ranks behind each. So the root never hears more than
-that, whatever happens below; and as it merges what has piled up, nobody queues.
+A parent divides its budget among its children, by the ranks behind each: bytes for the network, rows for
+its own time. So the root never hears more than that, whatever happens below; and as every node sends
+only the last of what has piled up, nothing queues.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from distdbg.agent.clock import HERE, Exchanges, Offset
 from distdbg.agent.columns import BadBatch, Schema, decode
 from distdbg.agent.gather import OWN, Gathering
 from distdbg.agent.orders import Do, Order, OrderLog
-from distdbg.agent.rows import HOST_SCHEMA, RANK_SCHEMA, HostRow, RankRow, to_row
+from distdbg.agent.rows import HOST_SCHEMA, LEFT, RANK_SCHEMA, HostRow, RankRow, to_row
 from distdbg.agent.status import RankStatus
 from distdbg.agent.updates import LEAST_PERIOD_NS, Pace
 
 _S: Final = 1_000_000_000
-#: What all links together may bring a node, in bytes per second.
-BUDGET: Final = 400_000
+#: What all links together may bring a node each second: bytes, and rows at some 3 us each.
+MOST_NBYTES_S: Final = 400_000
+MOST_ROWS_S: Final = 60_000
 MOST_MESSAGE_NBYTES: Final = 1 << 20
 MOST_INFLATED_NBYTES: Final = 8 << 20
 MOST_WORDS_NBYTES: Final = 64 << 10
@@ -52,7 +54,8 @@ _MOST_COUNTS: Final = 16
 class Child:
     """A link downwards."""
 
-    rate: int = 0
+    nbytes_s: int = 0
+    rows_s: int = 0
     period_ns: int = 0
     counts: list[Any] = field(default_factory=list)
 
@@ -64,11 +67,10 @@ class BadMessage(ValueError):
 class Node:
     """The state of one node. Times are this host's own; `now_ns` never goes back."""
 
-    def __init__(self, node: int, host: str, *, budget: int = BUDGET, salt: str = "") -> None:
+    def __init__(self, node: int, host: str, *, salt: str = "") -> None:
         self.node = node
         self.host = host
-        self.rows = Gathering()
-        self._budget = budget
+        self.rows = Gathering(is_root=node == 0)
         self._salt = salt
         self._log = OrderLog()
         self._orders: deque[Order] = deque()
@@ -179,8 +181,8 @@ class Node:
             elif what == "counts":
                 self._counts = _counts(value)
             elif what == "pace":
-                rate, period_ns = _whole(value, 2)
-                self._pace.rate = max(100, rate)
+                nbytes_s, rows_s, period_ns = _whole(value, 3)
+                self._pace.nbytes_s, self._pace.rows_s = max(100, nbytes_s), max(10, rows_s)
                 self._pace.period_ns = min(2 * _S, max(LEAST_PERIOD_NS, period_ns))
 
     # The own host -------------------------------------------------------------------------------
@@ -234,6 +236,10 @@ class Node:
             return 0, 0
         done: dict[int, int] = dict(self._counts[1])
         return done.get(number, 0), self._counts[0]
+
+    def leave(self, now_ns: int) -> None:
+        """Say that this agent ends; the last thing to say."""
+        self._put_own(now_ns, is_lost=LEFT)
 
     def offset(self, now_ns: int) -> Offset | None:
         """From this host's clock to the root's."""
@@ -320,12 +326,13 @@ class Node:
             period_ns = max(period_ns, int(self._pace.gap_ns / 2))
         for link, child in self._children.items():
             # Half of it evenly: one that has just come has told of nothing yet.
-            rate = int(self._budget * (0.5 / len(weights) + 0.5 * weights[link] / total))
-            if abs(rate - child.rate) > child.rate // 8 or (
+            share = 0.5 / len(weights) + 0.5 * weights[link] / total
+            nbytes_s, rows_s = int(MOST_NBYTES_S * share), int(MOST_ROWS_S * share)
+            if abs(nbytes_s - child.nbytes_s) > child.nbytes_s // 8 or (
                 abs(period_ns - child.period_ns) > child.period_ns // 4
             ):
-                child.rate, child.period_ns = rate, period_ns
-                self._say(link, {"pace": [rate, period_ns]})
+                child.nbytes_s, child.rows_s, child.period_ns = nbytes_s, rows_s, period_ns
+                self._say(link, {"pace": [nbytes_s, rows_s, period_ns]})
 
     # Orders -------------------------------------------------------------------------------------
 
@@ -371,14 +378,14 @@ class Node:
 
     # Parts --------------------------------------------------------------------------------------
 
-    def _put_own(self, now_ns: int, *, done: int | None = None) -> None:
+    def _put_own(self, now_ns: int, *, done: int | None = None, is_lost: int = 0) -> None:
         self._has_row = True
         own = self.rows.links[OWN].hosts.get(self.node)
         row = HostRow(
             host=self.host,
             epoch=self._epoch,
-            is_lost=0,
-            since_ns=now_ns if own is None or own.epoch != self._epoch else own.since_ns,
+            is_lost=is_lost,
+            since_ns=now_ns if own is None or is_lost or own.epoch != self._epoch else own.since_ns,
             done=done if done is not None else own.done if own else 0,
         )
         self.rows.take_hosts(OWN, {self.node: row}, now_ns)

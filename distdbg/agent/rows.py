@@ -24,6 +24,10 @@ _MIB: Final = 1 << 20
 _S: Final = 1_000_000_000
 
 
+LOST: Final = 1
+LEFT: Final = 2
+
+
 class RankRow(NamedTuple):
     """A rank; the fields in the order of RANK_SCHEMA."""
 
@@ -54,8 +58,9 @@ class HostRow(NamedTuple):
     epoch: int
     """How often it has attached itself: of two that tell of a host, the later knows better."""
     is_lost: int
+    """0: in touch; LOST: nobody hears it; LEFT: its agent has ended in good order."""
     since_ns: int
-    """Since when it is lost, or attached."""
+    """Since when it is so."""
     done: int
     """The last order that it has carried out."""
 

@@ -2,7 +2,7 @@
 
 Rows wait here until they are sent; of a row that changes ten times before that, only the last is.
 News (a death, a rank that got stuck) go at once, with exact times; other changes at most every
-`period_ns`, the longest waiting first, and within `rate`: the bytes per second that the parent grants.
+`period_ns`, the longest waiting first, and within what the parent grants: bytes and rows per second.
 What is news may run into debt for a second's worth, no more. Changes of times, CPU time and memory alone
 wait some seconds for company.
 """
@@ -20,7 +20,9 @@ LEAST_PERIOD_NS: Final = 50_000_000
 LEAST_NEWS_PERIOD_NS: Final = 5_000_000
 SLIGHT_PERIOD_NS: Final = 5 * _S
 MOST_DEBT_NS: Final = _S
-DEFAULT_RATE: Final = 64_000
+#: Until the parent has said what it grants.
+FIRST_NBYTES_S: Final = 20_000
+FIRST_ROWS_S: Final = 2_000
 #: A batch takes no longer of the rate than this, so that news never wait long behind it.
 BATCH_NS: Final = _S // 4
 MOST_BATCH_ROWS: Final = 8192
@@ -104,7 +106,8 @@ class Pace:
     """When the next message may go, and how large it may be."""
 
     def __init__(self) -> None:
-        self.rate = DEFAULT_RATE
+        self.nbytes_s = FIRST_NBYTES_S
+        self.rows_s = FIRST_ROWS_S
         self.period_ns = LEAST_PERIOD_NS
         self._sent_ns = -_S
         self._paid_ns = -_S
@@ -127,12 +130,13 @@ class Pace:
         self._slight_ns = now_ns
 
     def most_rows(self) -> int:
-        most = self.rate * BATCH_NS / _S / self._row_nbytes
+        most = min(self.nbytes_s / self._row_nbytes, self.rows_s) * BATCH_NS / _S
         return int(min(MOST_BATCH_ROWS, max(LEAST_BATCH_ROWS, most)))
 
     def on_sent(self, nbytes: int, rows: int, now_ns: int) -> None:
         self.gap_ns += 0.2 * (min(now_ns - self._sent_ns, _S) - self.gap_ns)
         self._sent_ns = now_ns
-        self._paid_ns = max(self._paid_ns, now_ns) + nbytes * _S // max(1, self.rate)
+        cost_ns = max(nbytes * _S // self.nbytes_s, rows * _S // self.rows_s)
+        self._paid_ns = max(self._paid_ns, now_ns) + cost_ns
         if rows >= LEAST_BATCH_ROWS:
             self._row_nbytes += 0.3 * (nbytes / rows - self._row_nbytes)
