@@ -1,6 +1,7 @@
 """How the launchers of a job find each other: who takes part, in which order, and when to start anew.
 
 round       what a rendezvous comes to, and what every kind of it can do
+notes       how the ranks of each launcher ended in a round
 registry    `make_rendezvous`: which kind --rdzv-backend means, and kinds that users bring
 settings    what --rdzv-conf says
 solo        one launcher alone

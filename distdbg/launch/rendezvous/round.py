@@ -46,6 +46,8 @@ class Round:
     store_port: int
     prefix: str
     """What the keys of this round begin with in that server; ranks put theirs below it."""
+    serves: bool
+    """Whether the store ends with this launcher, which should be the last to leave then."""
 
     @property
     def world_size(self) -> int:
@@ -94,6 +96,10 @@ class Rendezvous(Protocol):
 
     def waiting_count(self) -> int:
         """How many launchers wait for another round; above 0, all should stop and join it."""
+        ...
+
+    def next_has_begun(self) -> bool:
+        """Whether another launcher of this round has asked for the next one: all must join it."""
         ...
 
     def lost_nodes(self) -> tuple[str, ...]:

@@ -185,6 +185,7 @@ class SharedRendezvous:
             store_host=reached.host,
             store_port=reached.port,
             prefix=prefix,
+            serves=reached.store.is_serving,
         )
 
     def _not_complete(self, state: agreement.State, waited_ns: int) -> RendezvousError:
@@ -231,6 +232,10 @@ class SharedRendezvous:
     def waiting_count(self) -> int:
         state = self._seen()
         return 0 if state is None else agreement.waiting_count(state, self._number)
+
+    def next_has_begun(self) -> bool:
+        state = self._seen()
+        return state is not None and state.number > self._number
 
     def lost_nodes(self) -> tuple[str, ...]:
         state = self._seen()

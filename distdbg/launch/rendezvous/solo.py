@@ -42,6 +42,7 @@ class SoloRendezvous:
             store_host=self._host,
             store_port=self._store.port,
             prefix=prefix,
+            serves=True,
         )
 
     def interrupt(self) -> None:
@@ -49,6 +50,9 @@ class SoloRendezvous:
 
     def waiting_count(self) -> int:
         return 0
+
+    def next_has_begun(self) -> bool:
+        return False
 
     def lost_nodes(self) -> tuple[str, ...]:
         return ()

@@ -1,0 +1,147 @@
+"""What a launcher does next. Pure: what it knows goes in, one decision comes out.
+
+The first line that fits counts:
+
+    a signal came                                              leave
+    a rank failed here, or another launcher noted a failure    restart, which uses one up; or failed
+    the job was closed as failed                               failed
+    the ranks of all launchers ended well                      well
+    the others took this launcher for dead                     restart; or failed
+    another launcher has begun the next round                  restart
+    a launcher is gone before its ranks ended well             restart; or failed
+    launchers wait to join, and nobody's ranks are done        restart
+    the ranks here ended well, the job was closed as well      well
+    the ranks here ended well, the others take too long        well
+    anything else                                              go on
+
+A failure uses up a restart on all launchers, whoever's ranks failed, and is final without one left.
+Launchers that come and go use up none, and are final only where they cannot be replaced. Once the ranks of one launcher are done, newcomers have come too late: all would begin anew for
+them. A restart that meets a closed job is a failure; the rendezvous says so.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from distdbg.launch.rendezvous.notes import Note
+from distdbg.launch.rendezvous.round import Closing
+
+
+class Action(enum.Enum):
+    """What to do."""
+
+    GO_ON = "go on"
+    RESTART = "stop the ranks and start them anew in the next round"
+    END_WELL = "close the job as well"
+    END_FAILED = "stop the ranks and close the job as failed"
+    LEAVE = "stop the ranks and leave, as a signal asked for"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a launcher knows while a round runs."""
+
+    name: str
+    """Its own, as in the round."""
+    nodes: tuple[str, ...]
+    """All launchers of the round, this one too."""
+    running: int
+    """How many ranks run here."""
+    failure: str | None = None
+    """What failed first here, in one line."""
+    restarts_left: int = 0
+    notes: Mapping[str, Note] = field(default_factory=dict)
+    """Of the launchers whose ranks have ended, by name."""
+    waiting_count: int = 0
+    next_has_begun: bool = False
+    lost: tuple[str, ...] = ()
+    closing: Closing | None = None
+    signal: str | None = None
+    can_replace: bool = True
+    """Whether the round can do with other launchers: not so for the static kind."""
+    has_waited_enough: bool = False
+    """Whether the others had their time to end after the ranks here did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to do, why in half a sentence, and what it costs."""
+
+    action: Action
+    reason: str = ""
+    uses_restart: bool = False
+
+
+_GO_ON = Decision(action=Action.GO_ON)
+
+
+def decide(now: Situation) -> Decision:
+    """Say what to do next."""
+    if now.signal is not None:
+        return Decision(action=Action.LEAVE, reason=f"{now.signal} was received")
+    if (failure := _find_failure(now)) is not None:
+        return _after_failure(now, failure)
+    if now.closing is not None and not now.closing.is_well:
+        return Decision(action=Action.END_FAILED, reason=now.closing.reason)
+    unfinished = [name for name in now.nodes if not _is_done(now, name)]
+    if not unfinished:
+        return Decision(action=Action.END_WELL, reason="all ranks ended well")
+    if now.name in now.lost:
+        return _without(now, "the other launchers took this one for dead")
+    if now.next_has_begun:
+        return Decision(action=Action.RESTART, reason="another launcher has begun the next round")
+    gone = [name for name in unfinished if name in now.lost]
+    if gone:
+        verb = "is" if len(gone) == 1 else "are"
+        return _without(now, f"{_count('launcher', len(gone))} {', '.join(gone[:8])} {verb} gone")
+    is_done_here = _is_done(now, now.name)
+    if now.waiting_count > 0 and len(unfinished) == len(now.nodes):
+        verb = "waits" if now.waiting_count == 1 else "wait"
+        who = f"{now.waiting_count} {_count('launcher', now.waiting_count)}"
+        return Decision(action=Action.RESTART, reason=f"{who} {verb} to take part")
+    if is_done_here and now.closing is not None:
+        return Decision(action=Action.END_WELL, reason=now.closing.reason)
+    if is_done_here and now.has_waited_enough:
+        return Decision(
+            action=Action.END_WELL,
+            reason=f"the ranks here ended well; not waiting any longer for {', '.join(unfinished[:8])}",
+        )
+    return _GO_ON
+
+
+def _find_failure(now: Situation) -> str | None:
+    """What failed here, or else on the first launcher that noted a failure."""
+    if now.failure is not None:
+        return now.failure
+    for name in now.nodes:
+        note = now.notes.get(name)
+        if note is not None and note.kind == "failed" and name != now.name:
+            return note.what or f"a rank of launcher {name} failed"
+    return None
+
+
+def _after_failure(now: Situation, failure: str) -> Decision:
+    if now.restarts_left > 0 and now.closing is None:
+        return Decision(action=Action.RESTART, reason=failure, uses_restart=True)
+    return Decision(action=Action.END_FAILED, reason=failure)
+
+
+def _without(now: Situation, reason: str) -> Decision:
+    action = Action.RESTART if now.can_replace else Action.END_FAILED
+    if now.closing is not None:  # as well, so there is no further round to go to
+        action = Action.END_FAILED
+    return Decision(action=action, reason=reason)
+
+
+def _is_done(now: Situation, name: str) -> bool:
+    """Whether the ranks of a launcher ended well."""
+    if name == now.name:
+        return now.running == 0
+    note = now.notes.get(name)
+    return note is not None and note.kind == "finished"
+
+
+def _count(noun: str, number: int) -> str:
+    return noun if number == 1 else f"{noun}s"
