@@ -35,6 +35,7 @@ from distdbg.launch.descendants import (
 from distdbg.launch.ended import Ended
 from distdbg.launch.warden_process import live_as_warden
 from distdbg.launch.warden_wire import Channel
+from distdbg.record.ends import signal_name
 
 Stdin = Literal["inherit", "null", "pipe"]
 
@@ -42,6 +43,8 @@ Stdin = Literal["inherit", "null", "pipe"]
 _ANSWER_S = 10.0
 _CLOSE_S = 8.0
 _SWEEP_S = 5.0
+#: Between the moment when a warden hangs up and its end.
+_LAST_WORDS_S = 6.0
 #: Who called spawn wrongly can mend these; the others are the system's.
 _USER_ERRORS = (
     errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC, errno.E2BIG, errno.EISDIR,
@@ -210,7 +213,7 @@ class Warden:
         if self._lost is None:
             with suppress(OSError):
                 self._orders.send({"do": "close"})
-            if not _wait_for(self.pid, _CLOSE_S):
+            if _wait_for(self.pid, _CLOSE_S) is None:
                 self._end_all()
         self._orders.close()
         self._ends.close()
@@ -248,8 +251,8 @@ class Warden:
         if is_silent:
             how = f"did not answer for {_ANSWER_S:.0f} s and was killed"
         else:
-            _wait_for(self.pid, 0.5, reap=False)
-            how = "was killed"
+            status = _wait_for(self.pid, _LAST_WORDS_S)
+            how = "hung up and was killed" if status is None else _describe_status(status)
         swept = self._end_all()
         details = ["the ranks of this host died with it"]
         if swept.left:
@@ -262,7 +265,10 @@ class Warden:
         return self._lost
 
     def _end_all(self) -> Swept:
-        """Kill the warden and what it leaves, which comes to this process."""
+        """Kill the warden and what it leaves, which comes to this process.
+
+        Whatever else the launcher has started since there is a warden goes as well.
+        """
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         return kill_descendants(time.monotonic_ns() + int(_SWEEP_S * 1e9), spare=self._older)
@@ -294,23 +300,23 @@ def _is_readable(channel: Channel, timeout_s: float) -> bool:
     return bool(ready.poll(max(timeout_s, 0.0) * 1e3))
 
 
-def _wait_for(pid: int, timeout_s: float, reap: bool = True) -> bool:
-    """Whether a child has ended within the time; if so it has been waited for."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
+def _wait_for(pid: int, timeout_s: float) -> int | None:
+    """Wait for a child; its status, or None when it has not ended within the time."""
+    descriptor = os.pidfd_open(pid)
     try:
         ready = select.poll()
         ready.register(descriptor, select.POLLIN)
         if not ready.poll(timeout_s * 1e3):
-            return False
+            return None
     finally:
         os.close(descriptor)
-    if reap:
-        with suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-    return True
+    return os.waitpid(pid, 0)[1]
+
+
+def _describe_status(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"was killed by {signal_name(os.WTERMSIG(status))}"
+    return f"failed with exit code {os.WEXITSTATUS(status)}; what it wrote is above"
 
 
 def _start_error(

@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, NoReturn
 
+from distdbg.errors import InternalError
 from distdbg.launch.descendants import Swept, adopt_orphans, kill_descendants
 from distdbg.launch.ended import Ended
 from distdbg.launch.warden_wire import Channel, to_frame
@@ -47,10 +48,11 @@ def live_as_warden(orders: socket.socket, ends: socket.socket, launcher_pid: int
         warden = WardenProcess(Channel(orders), Channel(ends), launcher_pid)
         warden.run()
     except BaseException:  # noqa: BLE001 - nobody above; the launcher's frames must not go on here
-        traceback.print_exc()
-    finally:
         with suppress(BaseException):
+            traceback.print_exc()
             sys.stderr.flush()
+        os._exit(InternalError.exit_code)
+    finally:
         os._exit(0)
 
 

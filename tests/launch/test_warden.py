@@ -170,9 +170,7 @@ def test_a_child_reads_what_is_written_to_its_pipe(warden: Warden) -> None:
 
 
 def test_a_signal_reaches_the_whole_group_unless_told_otherwise(warden: Warden) -> None:
-    script = (
-        "trap 'exit 5' TERM; sh -c 'trap \"echo two; exit\" TERM; echo up; read x' & wait; wait"
-    )
+    script = "trap 'exit 5' TERM; sh -c 'trap \"echo two; exit\" TERM; echo up; sleep 60 & wait' & wait; wait"
     for whole_group, output_wanted in ((True, b"up\ntwo\n"), (False, b"up\n")):
         reader, writer = os.pipe()
         warden.spawn("child", ["sh", "-c", script], os.environ, stdin="pipe", stdout_fd=writer)
@@ -215,6 +213,7 @@ def test_a_process_that_starts_others_all_the_time_is_swept(warden: Warden) -> N
     assert len(swept.killed) > 3
 
 
+@pytest.mark.slow
 def test_ends_wait_in_the_warden_while_the_launcher_is_busy(warden: Warden) -> None:
     # More than fit into the socket.
     count = 320
@@ -242,6 +241,31 @@ def test_a_warden_that_does_not_answer_is_replaced_by_its_launcher(
     assert not Path(f"/proc/{pid}").exists()
     with pytest.raises(WardenLost):
         warden.events()
+
+
+def test_a_lost_warden_is_said_to_have_been_killed_and_by_what(warden: Warden) -> None:
+    pid = warden.spawn("rank 0", ["sleep", "300"], os.environ)
+    os.kill(warden.pid, signal.SIGKILL)
+    with pytest.raises(
+        WardenLost, match=rf"\(pid {warden.pid}\) was killed by SIGKILL\n  the ranks"
+    ):
+        wait_ends(warden)
+    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(WardenLost):
+        warden.spawn("rank 0", ["true"], os.environ)
+
+
+def test_an_environment_of_any_size_arrives(warden: Warden) -> None:
+    big = {f"BIG{number}": str(number) * 100_000 for number in range(8)}
+    code = "[len(os.environ[f'BIG{n}']) for n in range(8)]"
+    reader, writer = os.pipe()
+    with open(reader, "rb") as output:
+        argv = [sys.executable, "-c", f"import json, os\nprint(json.dumps({code}))"]
+        warden.spawn("child", argv, {**os.environ, **big}, stdout_fd=writer)
+        os.close(writer)
+        found = json.loads(output.read())
+    assert found == [100_000] * 8
+    wait_ends(warden)
 
 
 def test_closing_ends_all_children_and_says_so_to_who_still_asks() -> None:

@@ -78,6 +78,7 @@ def test_another_token_is_refused_on_both_sides_and_the_server_goes_on(server: T
     with pytest.raises(DistNetworkError, match="not authenticated") as caught:
         TCPStore("127.0.0.1", server.port, timeout=5, _token=b"a wrong one")
     assert "DISTDBG_TOKEN" in str(caught.value)
+    assert f"the port is held by this process (pid {os.getpid()})" in str(caught.value)
     with connect(server.port) as sock:
         assert prove(sock, b"a wrong one") == b"\0" * 8 + struct.pack(
             "<II", 65536, 64 << 20
@@ -115,9 +116,10 @@ def test_what_is_no_store_is_said_so() -> None:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with pytest.raises(DistNetworkError, match="not a distdbg store"):
+        with pytest.raises(DistNetworkError, match="not a distdbg store") as caught:
             TCPStore("127.0.0.1", listener.getsockname()[1], timeout=5, _token=TOKEN)
         thread.join()
+    assert caught.value.details == [f"the port is held by this process (pid {os.getpid()})"]
 
 
 def test_garbage_instead_of_a_proof_closes_the_connection(server: TCPStore) -> None:

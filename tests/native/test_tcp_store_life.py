@@ -15,7 +15,7 @@ import pytest
 
 from distdbg.errors import DistNetworkError, DistStoreError, UsageError
 from distdbg.runtime.store import PrefixStore, TCPStore
-from distdbg.runtime.store.listen import find_port_holders
+from distdbg.runtime.store.holder import find_port_holders
 
 TOKEN = b"token"
 
@@ -70,7 +70,9 @@ def test_a_taken_port_names_who_holds_it() -> None:
     ) as holder:
         assert holder.stdout is not None
         port = int(holder.stdout.readline())
-        with pytest.raises(DistNetworkError, match=f"pid {holder.pid} .*socket.create_server"):
+        with pytest.raises(
+            DistNetworkError, match=rf"socket.create_server.* \(pid {holder.pid}, user "
+        ):
             serve(port)
         holder.communicate("")
 

@@ -1,19 +1,16 @@
 """The listening socket of a TCPStore server: on the address of its host name, and no other.
 
-When the port is taken, the error names who holds it, found in /proc.
+When the port is taken, the error names who holds it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
 import socket
-from pathlib import Path
 
 from distdbg.errors import DistNetworkError, UsageError
+from distdbg.runtime.store.holder import holder_of
 
-_LISTENING = "0A"  # the state in /proc/net/tcp
 _BACKLOG = 2048
 
 
@@ -35,7 +32,7 @@ def listen_on(host: str, port: int) -> socket.socket:
             listener.close()
             addresses.append(str(address[0]))
             if error.errno == errno.EADDRINUSE:
-                raise port_taken(host, port, find_port_holders(port)) from error
+                raise port_taken(host, port, holder_of(port, str(address[0]))) from error
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 raise DistNetworkError(
                     f"cannot listen on {host}:{port}: {error.strerror}"
@@ -74,54 +71,9 @@ def resolve(host: str, port: int) -> list[tuple[int, tuple[str, int] | tuple[str
     return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
 
 
-def port_taken(host: str, port: int, holders: list[tuple[int, str]]) -> DistNetworkError:
+def port_taken(host: str, port: int, holder: str) -> DistNetworkError:
     """The error for a port that another socket holds."""
-    if holders:
-        own = os.getpid()
-        names = [f"pid {pid} ({'this process' if pid == own else text})" for pid, text in holders]
-        who = f"held by {', '.join(names[:4])}"
-    else:
-        who = "held by a process that this user cannot see"
     return DistNetworkError(
-        f"cannot listen on {host}:{port}: the port is {who}",
+        f"cannot listen on {host}:{port}: the port is held by {holder}",
         hint="end that process, or choose another port; port 0 takes a free one",
     )
-
-
-def find_port_holders(port: int) -> list[tuple[int, str]]:
-    """(pid, command line) of the processes that have a socket bound to `port`; listeners if any."""
-    sockets = [entry for table in ("tcp", "tcp6") for entry in _sockets_on(port, table)]
-    listening = {inode for state, inode in sockets if state == _LISTENING}
-    wanted = {f"socket:[{inode}]" for inode in listening or {inode for _, inode in sockets}}
-    holders = []
-    for process in Path("/proc").iterdir() if wanted else ():
-        if not process.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):  # gone meanwhile, or another user's
-            if any(_target(fd) in wanted for fd in (process / "fd").iterdir()):
-                command = (
-                    (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
-                holders.append((int(process.name), command.strip()[:120] or "?"))
-    return sorted(holders)
-
-
-def _target(fd: Path) -> str:
-    try:
-        return str(fd.readlink())
-    except OSError:
-        return ""
-
-
-def _sockets_on(port: int, table: str) -> list[tuple[str, str]]:
-    """(state, inode) of every socket of /proc/net/<table> whose own port is `port`."""
-    try:
-        lines = Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        fields = line.split()
-        if int(fields[1].rpartition(":")[2], 16) == port and fields[9] != "0":
-            found.append((fields[3], fields[9]))
-    return found

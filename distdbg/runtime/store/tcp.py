@@ -160,7 +160,9 @@ class TCPStore(Store):
             client.connect(deadline_after(self._timeout_s, FREE_CLOCK))
         except NativeError as error:
             waited_s = time.monotonic() - begin
-            raise connect_error(self._label(), error, waited_s) from error
+            raise connect_error(
+                self._label(), error, waited_s, host=self._host, port=self._port
+            ) from error
         self._client = client
 
     def _join(self, world_size: int, *, awaits: bool) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from distdbg.control.words import to_error
 from distdbg.errors import DistError, DistNetworkError, DistStoreError, UsageError
+from distdbg.runtime.store.holder import find_sockets, holder_of, is_of_this_host
 
 _ERRNO_NOT_AUTHENTICATED = 13  # EACCES
 
 
-def connect_error(label: str, error: Exception, waited_s: float) -> DistError:
+def connect_error(
+    label: str, error: Exception, waited_s: float, *, host: str, port: int
+) -> DistError:
     """Why there is no connection: `error` is the native one, with its fault and errno."""
     if getattr(error, "error_number", 0) == _ERRNO_NOT_AUTHENTICATED:
         return DistNetworkError(
             f"{label}: not authenticated: {error}",
+            details=_who_listens(host, port),
             hint="all ranks of a run need the same DISTDBG_TOKEN (or DISTDBG_TOKEN_FILE); "
             "without it, ranks must be of one user with one home folder",
         )
     if getattr(error, "fault", "") == "network":
         return DistNetworkError(
             f"{label}: cannot connect within {waited_s:.1f} s: {error}",
+            details=_who_listens(host, port),
             hint="is rank 0 running, on that host and port, and does a firewall let this host in?",
         )
     return call_error(label, error, waited_s)
@@ -47,3 +52,9 @@ def call_error(label: str, error: Exception, waited_s: float) -> DistError:
             )
         case _:
             return DistNetworkError(f"{label}: {error}")
+
+
+def _who_listens(host: str, port: int) -> list[str]:
+    if is_of_this_host(host) and any(entry.listens for entry in find_sockets(port)):
+        return [f"the port is held by {holder_of(port)}"]
+    return []
