@@ -21,7 +21,8 @@ from distdbg.launch.evidence import Evidence, gather
 from distdbg.launch.machine import allowed_cpus, find_gpus, read_gpu_node, read_topology_files
 from distdbg.launch.nproc import visible_gpus
 from distdbg.launch.numa import bind_ranks, parse_topology
-from distdbg.launch.options import STATIC, RunOptions
+from distdbg.launch.meeting import STATIC
+from distdbg.launch.options import RunOptions
 from distdbg.launch.outputs.choices import OutputChoices
 from distdbg.launch.outputs.folders import make_logs_folder
 from distdbg.launch.outputs.outputs import Outputs
@@ -157,12 +158,12 @@ class Job:
             return StartFacts.hear(round_, _HEAR_S)
         options = self._options
         addr = options.master_addr or round_.nodes[0].addr
-        port = self._stack.enter_context(HeldPort(addr, options.master_port))
+        held = self._stack.enter_context(HeldPort(options.master_port or 0))
         facts = StartFacts(
             run=self._run or str(os.environ.get("DISTDBG_RUN") or folders.new_run_name()),
             restarts=self._restarts,
             master_addr=addr,
-            master_port=port.number,
+            master_port=held.port,
         )
         facts.tell(round_)
         return facts
@@ -191,8 +192,8 @@ class Job:
     def _open_outputs(self, run_folder: Path) -> Outputs:
         options = self._options
         choices = OutputChoices(
-            redirects=dict(enumerate(options.redirects)),
-            tee=dict(enumerate(options.tee)),
+            redirects=options.redirects,
+            tee=options.tee,
             local_ranks=options.local_ranks_filter or frozenset(),
             stdout_filters=options.duplicate_stdout_filters,
             stderr_filters=options.duplicate_stderr_filters,
@@ -281,7 +282,9 @@ class Job:
             self._signals.drain()
 
     def _situation(self, rendezvous: Rendezvous, running: _Running) -> Situation:
-        waiting, begun, lost, closing = 0, False, (), None
+        waiting, begun = 0, False
+        lost: tuple[str, ...] = ()
+        closing: Closing | None = None
         try:
             closing = rendezvous.closing()
             waiting = rendezvous.waiting_count()

@@ -133,7 +133,7 @@ def locate_cgroup(cgroup: str, mounts: str) -> Path | None:
     `cgroup` is the text of /proc/<pid>/cgroup, `mounts` that of /proc/self/mountinfo. None when no
     such folder is mounted here.
     """
-    paths = {}
+    paths: dict[str, str] = {}
     for line in cgroup.splitlines():
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
