@@ -170,6 +170,17 @@ def launch_flags_page() -> str:
         "unless this flag is given. `--no-python` needs it.",
         "",
         *_flag_rows([USE_ENV]),
+        "## Not as torchrun",
+        "",
+        "- `--start-method` is taken and means nothing: a rank is always a process of its own.",
+        "- `--logs-specs` knows only `default`, and `--nproc-per-node` no `xpu`.",
+        "- `--rdzv-backend=static` takes no range of hosts, and `--standalone` not more than one.",
+        "- `--redirects` and `--tee` take local ranks of more than one digit.",
+        "- `--numa-binding` needs no GPU and no numactl.",
+        "- With one host, `--master-port` is for the ranks alone. With several and `static`, the",
+        "  launchers meet there and the ranks get another one, as `MASTER_PORT`.",
+        "- Of the script's arguments only `${local_rank}` is replaced, neither `$local_rank` nor `$$`.",
+        "- An empty variable counts as one that is not set.",
     ]
     return "\n".join(lines).rstrip() + "\n"
 

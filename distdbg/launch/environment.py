@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import assert_never
 
 from distdbg.launch.options import RunOptions, ScriptForm
 from distdbg.launch.rendezvous.round import NodeFacts
@@ -142,6 +143,8 @@ def rank_command(
             program = (options.script,)
         case ScriptForm.RUN_PATH:
             program = (*python, "-m", "distdbg.launch.run_path", options.script)
+        case _:
+            assert_never(options.form)
     own = (f"--local-rank={local_rank}",) if options.passes_local_rank else ()
     given = tuple(arg.replace(_LOCAL_RANK, str(local_rank)) for arg in options.script_args)
     return (*program, *own, *given)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from distdbg.errors import UsageError
@@ -44,6 +44,8 @@ class Meeting:
 def read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> Meeting:
     """Apply torchrun's rules to what `flags.parse` returned."""
     backend, endpoint = flags.rdzv_backend.strip(), flags.rdzv_endpoint.strip()
+    if backend.lower() in (STATIC, C10D):
+        backend = backend.lower()
     if flags.standalone:
         if min_nodes > 1:
             raise UsageError(
@@ -63,11 +65,6 @@ def read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> M
             f"--nnodes={flags.nnodes} may change, but --rdzv-backend=static has a fixed set of hosts",
             hint="use --rdzv-backend=c10d, or give one number",
         )
-    if not 0 <= flags.node_rank < max_nodes:
-        raise UsageError(
-            f"--node-rank={flags.node_rank} is not one of the {max_nodes} hosts of "
-            f"--nnodes={flags.nnodes}; expected 0 to {max_nodes - 1}"
-        )
     if flags.master_port is not None and not 0 <= flags.master_port <= 65535:
         raise UsageError(f"--master-port={flags.master_port}: expected a number from 0 to 65535")
     if endpoint:
@@ -80,9 +77,14 @@ def read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> M
     else:
         host = parse_endpoint("--master-addr", flags.master_addr)[0]
         port = flags.master_port
+    if max_nodes == 1 and port is None:
+        return replace(_stand_alone(str(uuid.uuid4())), notes=_node_rank_notes(flags))
+    if not 0 <= flags.node_rank < max_nodes:
+        raise UsageError(
+            f"--node-rank={flags.node_rank} is not one of the {max_nodes} hosts of "
+            f"--nnodes={flags.nnodes}; expected 0 to {max_nodes - 1}"
+        )
     if max_nodes == 1:
-        if port is None:
-            return _stand_alone(str(uuid.uuid4()))
         # Nobody else has to find this launcher, so the port is left to the ranks.
         return _stand_alone(flags.rdzv_id, host, port)
     port = port or _STATIC_PORT
@@ -113,11 +115,7 @@ def _meet_elsewhere(flags: argparse.Namespace, backend: str, endpoint: str) -> M
     if backend == C10D and endpoint:
         host, given = parse_endpoint("--rdzv-endpoint", endpoint, _C10D_PORT)
         port = _C10D_PORT if given is None else given
-    notes = []
-    if flags.node_rank != 0:
-        notes.append(
-            f"--node-rank={flags.node_rank} is ignored: only --rdzv-backend=static uses it"
-        )
+    notes = [*_node_rank_notes(flags)]
     if flags.master_port is not None or flags.master_addr != "127.0.0.1":
         notes.append(
             "--master-addr and --master-port are ignored: only --rdzv-backend=static uses them"
@@ -130,6 +128,13 @@ def _meet_elsewhere(flags: argparse.Namespace, backend: str, endpoint: str) -> M
         id=flags.rdzv_id,
         notes=tuple(notes),
     )
+
+
+def _node_rank_notes(flags: argparse.Namespace) -> tuple[str, ...]:
+    if flags.node_rank == 0:
+        return ()
+    why = "only a fixed set of several hosts, --rdzv-backend=static, is numbered"
+    return (f"--node-rank={flags.node_rank} is ignored: {why}",)
 
 
 def _join(host: str, port: int) -> str:

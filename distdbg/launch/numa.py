@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 from distdbg.errors import ConfigError
 
@@ -118,6 +119,8 @@ def bind_ranks(
                 chosen = _deal(near, node, place, beside)
             case NumaBinding.CORE_COMPLEX:
                 chosen = _complex(near, place)
+            case _:
+                assert_never(binding)
         bound.append(frozenset(cpu.number for cpu in chosen))
     return tuple(bound)
 

@@ -84,6 +84,7 @@ def test_two_commas_stand_for_one_in_a_list() -> None:
         ),
         (["--numa-binding=x"], "expected one of node, socket, exclusive, core-complex"),
         (["--standalone=1"], "--standalone: ignored explicit argument '1'"),
+        (["--rdzv=1"], "ambiguous option: --rdzv"),
         (["--no_such=1"], "unknown flag --no_such"),
     ],
 )

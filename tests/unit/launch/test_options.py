@@ -92,6 +92,13 @@ def test_c10d_says_which_flags_it_ignores() -> None:
     assert (options.master_addr, options.master_port) == (None, None)
 
 
+def test_one_host_alone_has_no_use_for_its_number() -> None:
+    options = read("--node-rank=1")
+    assert options.standalone
+    assert options.node_rank == 0
+    assert options.notes[0].startswith("--node-rank=1 is ignored")
+
+
 def test_another_backend_gets_its_endpoint_as_it_was_given() -> None:
     options = read("--rdzv-backend=mine", "--rdzv-endpoint=a:1,b:2", "--nnodes=2")
     assert (options.rdzv_backend, options.rdzv_endpoint) == ("mine", "a:1,b:2")
@@ -182,8 +189,8 @@ def test_the_older_form_passes_the_local_rank() -> None:
         (["--nproc-per-node=-2"], "--nproc-per-node=-2: at least one rank is needed"),
         (["--nnodes=1:2"], "--nnodes=1:2 may change, but --rdzv-backend=static has a fixed set"),
         (["--nnodes=2", "--node-rank=2"], "--node-rank=2 is not one of the 2 hosts"),
-        (["--node-rank=1"], "--node-rank=1 is not one of the 1 hosts"),
-        (["--node-rank=-1"], "--node-rank=-1 is not one of"),
+        (["--node-rank=1", "--master-port=1"], "--node-rank=1 is not one of the 1 hosts"),
+        (["--nnodes=2", "--node-rank=-1"], "--node-rank=-1 is not one of"),
         (["--nnodes=2", "--master-port=70000"], "--master-port=70000: expected a number from 0"),
         (["--nnodes=2", "--rdzv-endpoint=n01"], "--rdzv-endpoint='n01' has no port"),
         (["--nnodes=2", "--rdzv-endpoint=n01:x"], "--rdzv-endpoint='n01:x': the port must be"),
