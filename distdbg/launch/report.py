@@ -19,6 +19,7 @@ from distdbg.launch.evidence import Evidence
 from distdbg.launch.last_frames import last_frames
 from distdbg.launch.root_cause import Part, RootCause, find_root_cause
 from distdbg.record.ends import signal_name
+from distdbg.record.format import Exit
 from distdbg.record.text import printable
 
 #: A first line that is longer says less: what does not fit goes below.
@@ -69,12 +70,12 @@ def report(outcome: Outcome) -> str:
             return ""
         lines = [_ended(outcome)]
     else:
-        lines = [*_failed(found, outcome)]
+        lines = [*_failed(found, outcome.program)]
     lines += [*_restarts(outcome)]
     if outcome.run_folder:
         lines.append(f"run folder: {outcome.run_folder}")
     if found is not None and outcome.interrupted is None:
-        hint = _hint(found, outcome)
+        hint = _hint(found)
         if hint:
             lines.append(f"hint: {hint}")
     first, *details = [printable(line) for line in lines]
@@ -96,13 +97,13 @@ def _ended(outcome: Outcome) -> str:
     return f"{why}; {_count(count)} {_were(count)} ended" if count else why
 
 
-def _failed(found: RootCause, outcome: Outcome) -> Iterator[str]:
+def _failed(found: RootCause, program: str) -> Iterator[str]:
     first = found.first[0]
     what = f"{_who(found.first)} {_how(found)}"
     rest = []
     place = f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else ""
     aftermath = _aftermath(found)
-    used = len(outcome.program) + 2 + len(what)
+    used = len(program) + 2 + len(what)
     if place and used + len(place) + 3 <= _FIRST_LINE:
         what += f" ({place})"
         used += len(place) + 3
@@ -122,8 +123,6 @@ def _how(found: RootCause) -> str:
     if found.part is Part.LEAVER:
         return "ended with exit code 0 while other ranks still needed it"
     how = first.how
-    if len(found.first) > 1:  # 'ranks 0-3 was killed' cannot happen: only reasons make several
-        how = how.replace("was ", "were ", 1) if how.startswith("was ") else how
     return how if len(how) <= _MOST_REASON else how[:_MOST_REASON] + "..."
 
 
@@ -150,14 +149,11 @@ def _details(found: RootCause) -> Iterator[str]:
     error = first.error
     if error is not None:
         # Of our own errors the details say it; of others the rest of a text of several lines.
-        own = error.details or tuple(error.text.splitlines()[1:])
-        yield from own[:_MOST_DETAILS]
-        if not error.details or found.part is Part.CAUSE:
+        yield from (_shared_details(found.first) or error.text.splitlines()[1:])[:_MOST_DETAILS]
+        if not error.details:
             yield from last_frames(error.traceback)
-    if first.record is not None and first.record.doing and not first.reason:
-        yield f"its record: {first.record.doing}"
-    elif first.record is not None and error is None and first.record.doing:
-        yield first.record.doing
+    elif first.record is not None and first.record.doing and first.record.how is not Exit.RETURNED:
+        yield first.record.doing if first.reason else f"at its end: {first.record.doing}"
     if error is None and first.stderr_tail:
         yield "the end of its stderr:"
         yield from (f"  {line}" for line in first.stderr_tail)
@@ -168,7 +164,21 @@ def _details(found: RootCause) -> Iterator[str]:
         yield f"stderr: {first.stderr_file}"
     yield from _fold("failed as well", found.others)
     yield from _fold("failed because of it", found.victims)
+    yield from _of_victims(found)
     yield from _clocks(found)
+
+
+def _shared_details(evidence: Sequence[Evidence]) -> list[str]:
+    """What all of them say below their first line: not 'this rank is the odd one'."""
+    all_details = [one.error.details for one in evidence if one.error is not None]
+    return [line for line in all_details[0] if all(line in details for details in all_details)]
+
+
+def _of_victims(found: RootCause) -> Iterator[str]:
+    """For a rank that left and has no word for it: what the first of its victims says."""
+    victim = next((one.error for one in found.victims if one.error is not None), None)
+    if found.part is Part.LEAVER and victim is not None:
+        yield from victim.details[:_MOST_DETAILS]
 
 
 def _of_blamed(found: RootCause) -> Iterator[str]:
@@ -223,11 +233,14 @@ def _restarts(outcome: Outcome) -> Iterator[str]:
         yield f"restarts used: {outcome.attempt} of {outcome.max_restarts}"
 
 
-def _hint(found: RootCause, outcome: Outcome) -> str:
+def _hint(found: RootCause) -> str:
     first = found.first[0]
     error, end = first.error, first.end
     if error is not None and error.hint:
         return error.hint
+    if found.part is Part.LEAVER:
+        hints = (one.error.hint for one in found.victims if one.error is not None)
+        return next(filter(None, hints), "")
     if end.cause == "oom":
         return "smaller batches, fewer ranks on this host, or more memory"
     if not first.reason and end.signal == signal.SIGKILL:
@@ -240,7 +253,7 @@ def _hint(found: RootCause, outcome: Outcome) -> str:
         return "@distdbg.record on main(), or PYTHONFAULTHANDLER=1, prints where the crash was"
     if not first.reason and end.cause == "exited" and found.part is Part.CAUSE:
         return "@distdbg.record on main() brings its traceback here"
-    if first.record is not None:
+    if not first.reason and first.record is not None:
         return f"python -m distdbg.record {first.record.path}"
     return ""
 

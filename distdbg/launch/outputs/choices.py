@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from string import Template
+from typing import TYPE_CHECKING, Self
 
 from distdbg.launch.std import Std
+
+if TYPE_CHECKING:
+    from distdbg.launch.options import RunOptions
 
 
 class Place(StrEnum):
@@ -24,14 +28,27 @@ class OutputChoices:
 
     redirects: tuple[Std, ...] = ()
     tee: tuple[Std, ...] = ()
-    local_ranks: frozenset[int] = field(default_factory=frozenset)
-    """The only ones that reach the console; empty: all."""
+    local_ranks: frozenset[int] | None = None
+    """The only ones that reach the console; None: all."""
     stdout_filters: tuple[str, ...] = ()
     """Teed lines that contain one of them go into a file of their own as well."""
     stderr_filters: tuple[str, ...] = ()
     role: str = "default"
     prefix_template: str | None = None
     """With ${role_name}, ${local_rank}, ${rank}; other names stay as they are."""
+
+    @classmethod
+    def from_options(cls, options: RunOptions) -> Self:
+        """Those of a command line."""
+        return cls(
+            redirects=options.redirects,
+            tee=options.tee,
+            local_ranks=options.local_ranks_filter,
+            stdout_filters=options.duplicate_stdout_filters,
+            stderr_filters=options.duplicate_stderr_filters,
+            role=options.role,
+            prefix_template=options.log_line_prefix_template,
+        )
 
     def place(self, local_rank: int, stream: Std) -> Place:
         """Where that rank writes that stream."""
@@ -47,7 +64,7 @@ class OutputChoices:
         return bool(stream & _of(self.tee, local_rank)) and self.is_shown(local_rank)
 
     def is_shown(self, local_rank: int) -> bool:
-        return not self.local_ranks or local_rank in self.local_ranks
+        return self.local_ranks is None or local_rank in self.local_ranks
 
     def filters(self, stream: Std) -> tuple[str, ...]:
         return self.stdout_filters if stream is Std.OUT else self.stderr_filters

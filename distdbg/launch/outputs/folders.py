@@ -27,17 +27,17 @@ ERROR_NAME: Final = "error.json"
 
 
 def make_logs_folder(
-    run_folder: Path, *, log_dir: str | None = None, run_id: str = "none", host: str = ""
+    run_folder: Path, *, log_dir: Path | None = None, run_id: str = "none", host: str = ""
 ) -> Path | None:
     """Make the folder for the logs of one launcher; None: nothing is to be kept.
 
     `host` is given where launchers share the run folder, so that their local ranks do not meet.
     """
-    if log_dir == os.devnull:
+    if log_dir is not None and str(log_dir) == os.devnull:
         return None
     try:
-        if log_dir:
-            os.makedirs(log_dir, exist_ok=True)
+        if log_dir is not None:
+            log_dir.mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^A-Za-z0-9._-]", "-", run_id)
             return Path(tempfile.mkdtemp(prefix=f"{name}_", dir=log_dir)).absolute()
         folder = run_folder / LOGS / host if host else run_folder / LOGS
@@ -46,7 +46,7 @@ def make_logs_folder(
             if old != folder:
                 shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        place = log_dir or str(run_folder / LOGS)
+        place = log_dir or run_folder / LOGS
         raise ConfigError(
             f"no folder for logs can be made in {place}: {error.strerror}",
             hint="choose another one with --log-dir",

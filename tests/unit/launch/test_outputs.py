@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.errors import ConfigError
+from distdbg.launch.options import RunOptions
 from distdbg.launch.outputs.choices import OutputChoices, Place
 from distdbg.launch.outputs.folders import make_logs_folder
 from distdbg.launch.outputs.lines import MOST_LINE_NBYTES, Lines
@@ -118,6 +119,15 @@ def test_prefixes_are_those_of_torchrun() -> None:
     assert OutputChoices(prefix_template=template).prefix(1, 9) == "[default-9/1|${nobody}]:"
 
 
+def test_the_command_line_decides() -> None:
+    choices = OutputChoices.from_options(
+        RunOptions(script="a.py", tee=ALL, local_ranks_filter=frozenset({2}), role="trainer")
+    )
+    assert choices.is_teed(2, Std.OUT)
+    assert not choices.is_teed(1, Std.OUT)
+    assert choices.prefix(2, 2) == "[trainer2]:"
+
+
 def test_a_stream_that_is_neither_redirected_nor_teed_is_inherited() -> None:
     choices = OutputChoices(redirects=(Std.OUT, Std.NONE), tee=(Std.NONE, Std.ERR))
     assert choices.place(0, Std.OUT) is Place.FILE
@@ -141,13 +151,13 @@ def test_ranks_outside_the_filter_do_not_reach_the_console_but_their_errors_are_
 
 
 def test_log_dir_gets_a_folder_of_its_own_per_launcher(tmp_path: Path) -> None:
-    first = make_logs_folder(tmp_path, log_dir=str(tmp_path / "logs"), run_id="a/b")
-    second = make_logs_folder(tmp_path, log_dir=str(tmp_path / "logs"), run_id="a/b")
+    first = make_logs_folder(tmp_path, log_dir=tmp_path / "logs", run_id="a/b")
+    second = make_logs_folder(tmp_path, log_dir=tmp_path / "logs", run_id="a/b")
     assert first is not None
     assert first != second
     assert first.parent == tmp_path / "logs"
     assert first.name.startswith("a-b_")
-    assert make_logs_folder(tmp_path, log_dir=os.devnull) is None
+    assert make_logs_folder(tmp_path, log_dir=Path(os.devnull)) is None
 
 
 def test_logs_of_a_former_run_go_and_nothing_else(tmp_path: Path) -> None:
@@ -160,7 +170,7 @@ def test_logs_of_a_former_run_go_and_nothing_else(tmp_path: Path) -> None:
 def test_a_log_dir_that_is_a_file_is_an_error_that_names_the_flag(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="file") as caught:
-        make_logs_folder(tmp_path, log_dir=str(tmp_path / "file"))
+        make_logs_folder(tmp_path, log_dir=tmp_path / "file")
     assert "--log-dir" in str(caught.value)
 
 

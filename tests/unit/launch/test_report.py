@@ -132,7 +132,6 @@ def test_an_exception_without_error_file_is_taken_from_the_record() -> None:
             "1 other rank was ended because of it",
             "  raised ValueError: no data 0.1 s ago, train.py:80 (main)",
             f"  run folder: {FOLDER}",
-            f"  hint: python -m distdbg.record {FOLDER}/attempt_0/rank00002.ddr",
         ],
     )
 
@@ -181,7 +180,7 @@ def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
         [
             "distdbg run: rank 2 was killed by SIGKILL (host n14, pid 8812); "
             "3 other ranks failed because of it",
-            "  its record: in all_reduce #12 on group 'dp' since 0.1 s",
+            "  at its end: in all_reduce #12 on group 'dp' since 0.1 s",
             "  ranks 0-1,3 failed because of it: raised PeerLost: rank 2 died (signal 9, SIGKILL) "
             "while ranks 0,1,3 waited in barrier #3",
             f"  run folder: {FOLDER}",
@@ -230,7 +229,11 @@ def test_a_mismatch_on_all_ranks_is_told_once() -> None:
     evidence = [
         Evidence(
             end=ended(rank, exit_code=1),
-            error=error(f"{text}\n  {details[0]}", details=details, hint="pad the last batch"),
+            error=error(
+                f"{text}\n  {details[0]}",
+                details=(*details, f"rank {rank} is this one"),
+                hint="pad the last batch",
+            ),
         )
         for rank in range(4)
     ]

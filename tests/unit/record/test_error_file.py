@@ -150,14 +150,16 @@ def test_a_lost_peer_is_to_blame_also_behind_other_exceptions() -> None:
 
 
 def test_an_exception_raised_while_another_was_handled_comes_from_that() -> None:
-    try:
+    def fails_in_its_clean_up() -> None:
         try:
             raise dist.PeerLost("gone", peer=1)
         finally:
             raise KeyError("in the clean-up")
-    except KeyError as error:
-        assert because_of(error) == (1,)
-        assert because_of(caught(error, None)) == ()  # `from None`
+
+    with pytest.raises(KeyError) as handled:
+        fails_in_its_clean_up()
+    assert because_of(handled.value) == (1,)
+    assert because_of(caught(handled.value, None)) == ()  # `from None`
 
 
 def test_a_timeout_waits_for_ranks_and_blames_none() -> None:

@@ -1,0 +1,216 @@
+"""Real ranks that fail in one way or another: what their files say, and who is found to be first."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import distdbg
+from distdbg.launch.evidence import Evidence, gather
+from distdbg.launch.outputs.choices import OutputChoices
+from distdbg.launch.outputs.folders import make_logs_folder
+from distdbg.launch.outputs.outputs import Outputs
+from distdbg.launch.report import Outcome, exit_code, report
+from distdbg.launch.root_cause import Part, find_root_cause
+from distdbg.launch.std import Std
+from distdbg.record.ends import RankEnd
+
+pytestmark = pytest.mark.ranks
+
+BEGIN = """
+import os, signal, sys
+import distdbg as dist
+rank = int(os.environ["RANK"])
+"""
+MEET = (
+    BEGIN
+    + """
+dist.init_process_group()
+dist.barrier()
+"""
+)
+
+
+def run_job(tmp_path: Path, script: str, count: int = 3) -> list[Evidence]:
+    """Run a script as ranks, wait for all to end by themselves, and gather what they left."""
+    file = tmp_path / "train.py"
+    file.write_text(script)
+    folder = tmp_path / "run" / "attempt_0"
+    folder.mkdir(parents=True)
+    outputs = Outputs(
+        OutputChoices(redirects=(Std.ALL,) * count), make_logs_folder(tmp_path / "run")
+    )
+    ranks = [_start(rank, count, file, folder, outputs) for rank in range(count)]
+    began = time.monotonic()
+    ends: dict[int, RankEnd] = {}
+    try:
+        while len(ends) < count:
+            assert time.monotonic() - began < 30, "ranks hang"
+            for rank, process in enumerate(ranks):
+                if rank not in ends and process.poll() is not None:
+                    ends[rank] = _end(rank, process)
+            time.sleep(0.005)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    outputs.close()
+    return gather(
+        ends.values(),
+        folder,
+        lambda rank: outputs.error_file(rank, 0),
+        lambda rank: outputs.log_file(rank, 0, Std.ERR),
+    )
+
+
+def _start(
+    rank: int, count: int, file: Path, folder: Path, outputs: Outputs
+) -> subprocess.Popen[bytes]:
+    stdout, stderr = outputs.open(rank, rank, 0)
+    assert stdout is not None
+    assert stderr is not None
+    environ = os.environ | {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(count),
+        "DISTDBG_STORE": f"file://{folder}/store",
+        "DISTDBG_RUN_DIR": str(folder),
+        "DISTDBG_RUN": "run",
+        "DISTDBG_AGENT": "0",
+        "DISTDBG_ERROR_FILE": str(outputs.error_file(rank, 0)),
+        "PYTHONPATH": str(Path(distdbg.__file__).parents[1]),
+    }
+    try:
+        return subprocess.Popen(
+            [sys.executable, str(file)], env=environ, stdout=stdout, stderr=stderr
+        )
+    finally:
+        os.close(stdout)
+        os.close(stderr)
+
+
+def _end(rank: int, process: subprocess.Popen[bytes]) -> RankEnd:
+    code = process.returncode
+    return RankEnd(
+        rank=rank,
+        pid=process.pid,
+        host="here",
+        ended_ns=time.monotonic_ns(),
+        wall_ns=time.time_ns(),
+        cause="exited" if code >= 0 else "signal",
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+    )
+
+
+def judge(evidence: Sequence[Evidence]) -> tuple[Part, list[int], int, str]:
+    """The part and the ranks of who was first, the exit code, the report."""
+    found = find_root_cause(evidence)
+    assert found is not None
+    outcome = Outcome(evidence=evidence)
+    ranks = sorted(one.rank for one in found.first)
+    return found.part, ranks, exit_code(outcome), report(outcome)
+
+
+def test_who_raises_is_found_and_the_others_are_its_victims(tmp_path: Path) -> None:
+    script = """
+if rank == 1:
+    raise ValueError("no data")
+dist.barrier()
+"""
+    evidence = run_job(tmp_path, MEET + script)
+    part, ranks, code, text = judge(evidence)
+    assert (part, ranks, code) == (Part.CAUSE, [1], 1)
+    first, *rest = text.splitlines()
+    assert first.startswith("distdbg run: rank 1 raised ValueError: no data (host here, pid ")
+    assert first.endswith("; 2 other ranks failed because of it")
+    assert any("train.py" in line for line in rest)
+    for one in evidence:
+        if one.rank != 1:
+            assert one.because_of == {1}
+
+
+def test_an_error_after_the_groups_are_gone_is_written_as_well(tmp_path: Path) -> None:
+    script = """
+try:
+    if rank == 0:
+        raise ValueError("no data")
+finally:
+    dist.destroy_process_group()
+"""
+    evidence = run_job(tmp_path, MEET + script, 2)
+    part, ranks, _, text = judge(evidence)
+    assert (part, ranks) == (Part.CAUSE, [0])
+    assert "rank 0 raised ValueError: no data" in text
+    assert "error file: " in text
+
+
+def test_a_kill_is_found_with_where_the_rank_was(tmp_path: Path) -> None:
+    script = """
+if rank == 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.barrier()
+"""
+    part, ranks, code, text = judge(run_job(tmp_path, MEET + script))
+    assert (part, ranks, code) == (Part.CAUSE, [2], 137)
+    assert "rank 2 was killed by SIGKILL" in text
+    assert "at its end: last op barrier" in text
+    assert "ranks 0-1 failed because of it: raised PeerLost" in text
+
+
+def test_who_leaves_early_is_found_although_it_ended_well(tmp_path: Path) -> None:
+    script = """
+if rank != 1:
+    dist.barrier()
+"""
+    part, ranks, code, text = judge(run_job(tmp_path, MEET + script))
+    assert (part, ranks, code) == (Part.LEAVER, [1], 1)
+    assert "rank 1 ended with exit code 0 while other ranks still needed it" in text
+    assert "ranks 0,2 failed because of it: raised RankLeft" in text
+
+
+def test_a_mismatch_is_told_once_for_all(tmp_path: Path) -> None:
+    script = """
+import numpy as np
+dist.all_reduce(np.ones(4 + rank // 2, "float32"))
+"""
+    part, ranks, _, text = judge(run_job(tmp_path, MEET + script))
+    assert (part, ranks) == (Part.CAUSE, [0, 1, 2])
+    assert text.count("MismatchError") == 1
+    assert "train.py" in text
+
+
+def test_a_program_without_groups_is_told_by_the_decorator_or_its_stderr(tmp_path: Path) -> None:
+    script = """
+@dist.record
+def main():
+    {}["batch"]
+
+if rank == 0:
+    main()
+else:
+    import time
+    time.sleep(0.5)  # so that the other one is the first
+    {}["epoch"]
+"""
+    evidence = run_job(tmp_path, BEGIN + script, 2)
+    _, ranks, _, text = judge(evidence)
+    assert ranks == [0]
+    assert "rank 0 raised KeyError: 'batch'" in text
+    _, _, _, text = judge([one for one in evidence if one.rank == 1])
+    assert "rank 1 exited with code 1" in text
+    assert "KeyError: 'epoch'" in text
+
+
+def test_torchs_own_fields_are_in_the_file(tmp_path: Path) -> None:
+    run_job(tmp_path, BEGIN + "dist.record(lambda: 1 / 0)()", 1)
+    path = tmp_path / "run/logs/attempt_0/0/error.json"
+    message = json.loads(path.read_text())["message"]
+    assert message["message"] == "ZeroDivisionError: division by zero"
+    assert set(message["extraInfo"]) == {"py_callstack", "timestamp"}
