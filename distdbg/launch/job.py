@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +19,7 @@ from distdbg.launch.attempt import Attempt, RankStart
 from distdbg.launch.decide import Action, Decision, Situation, decide
 from distdbg.launch.environment import Start, rank_command, rank_environment
 from distdbg.launch.evidence import Evidence, gather
-from distdbg.launch.machine import allowed_cpus, find_gpus, read_gpu_node, read_topology_files
-from distdbg.launch.nproc import visible_gpus
-from distdbg.launch.numa import bind_ranks, parse_topology
+from distdbg.launch.machine import cpus_of_ranks
 from distdbg.launch.meeting import STATIC
 from distdbg.launch.options import RunOptions
 from distdbg.launch.outputs.choices import OutputChoices
@@ -82,10 +81,16 @@ class Job:
         self._warden = warden
         self._signals = signals
         self._stack = stack
-        self._host = options.local_addr or host_name()
+        #: What the ranks inherit, and what says where the run goes.
+        self._environ = _own_environment(os.environ)
+        self._host = options.local_addr or host_name(self._environ)
         self._token = run_token().decode(errors="surrogateescape")
         self._agent = AgentLink(warden)
-        self._cpus = _bind(options)
+        self._cpus = (
+            None
+            if options.numa_binding is None
+            else cpus_of_ranks(options.numa_binding, options.nproc, os.environ)
+        )
         self._restarts = 0
         self._run = ""
         self._run_folder: Path | None = None
@@ -160,7 +165,7 @@ class Job:
         addr = options.master_addr or round_.nodes[0].addr
         held = self._stack.enter_context(HeldPort(options.master_port or 0))
         facts = StartFacts(
-            run=self._run or str(os.environ.get("DISTDBG_RUN") or folders.new_run_name()),
+            run=self._run or self._environ.get("DISTDBG_RUN") or folders.new_run_name(),
             restarts=self._restarts,
             master_addr=addr,
             master_port=held.port,
@@ -171,7 +176,7 @@ class Job:
     def _make_folders(self, run: str, number: int) -> Path:
         """The folder of this start; at the first one, the run's, the logs and the agent as well."""
         if self._run_folder is None or run != self._run:
-            environ = dict(os.environ)
+            environ = dict(self._environ)
             if self._options.run_dir is not None:
                 environ["DISTDBG_RUN_DIR"] = str(self._options.run_dir)
             try:
@@ -212,7 +217,7 @@ class Job:
         return outputs
 
     def _start_agent(self, run_folder: Path) -> None:
-        environ = {**os.environ, "DISTDBG_TOKEN": self._token}
+        environ = {**self._environ, "DISTDBG_TOKEN": self._token}
         listen = self._options.agent_listen
         extra = [] if listen is None else ["--listen", f"{listen[0]}:{listen[1]}"]
         self._agent.start(run_folder, self._run, self._host, environ, extra)
@@ -240,13 +245,13 @@ class Job:
                 RankStart(
                     rank=rank,
                     argv=rank_command(
-                        options, local_rank, environ=os.environ, executable=sys.executable
+                        options, local_rank, environ=self._environ, executable=sys.executable
                     ),
                     environ=rank_environment(
                         options,
                         start,
                         local_rank,
-                        environ=os.environ,
+                        environ=self._environ,
                         error_file=outputs.error_file(local_rank, running.number),
                     ),
                     stdout_fd=out,
@@ -398,15 +403,10 @@ class Job:
         return "127.0.0.1" if self._options.standalone else socket.getfqdn()
 
 
-def _bind(options: RunOptions) -> tuple[frozenset[int], ...] | None:
-    """The CPUs of each rank, where the flags bind them."""
-    if options.numa_binding is None:
-        return None
-    gpus = visible_gpus(find_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    return bind_ranks(
-        options.numa_binding,
-        parse_topology(read_topology_files()),
-        allowed=allowed_cpus(),
-        nproc=options.nproc,
-        gpu_nodes=[read_gpu_node(gpu) for gpu in gpus],
-    )
+def _own_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without what another launcher has set for the rank that this launcher is: its run is not ours."""
+    kept = dict(environ)
+    if kept.get("DISTDBG_STORE", "").startswith("launcher://"):
+        for name in ("STORE", "RUN", "RUN_DIR", "HOST", "AGENT", "ERROR_FILE"):
+            kept.pop(f"DISTDBG_{name}", None)
+    return kept

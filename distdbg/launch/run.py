@@ -20,7 +20,7 @@ from distdbg.launch.warden import Warden
 def run(options: RunOptions) -> int:
     """Run the job; returns the exit code: the first failing rank's, 128 + n for signals."""
     for note in options.notes:
-        print(note, file=sys.stderr)
+        sys.stderr.write(f"{note}\n")
     # First of all: the warden is forked while this process is small and has one thread.
     with Warden.start() as warden, Signals(options.signals_to_handle) as signals, ExitStack() as stack:
         from distdbg.launch.job import Job  # loads what the warden need not have
