@@ -199,7 +199,7 @@ class Job:
         choices = OutputChoices(
             redirects=options.redirects,
             tee=options.tee,
-            local_ranks=options.local_ranks_filter or frozenset(),
+            local_ranks=options.local_ranks_filter,
             stdout_filters=options.duplicate_stdout_filters,
             stderr_filters=options.duplicate_stderr_filters,
             role=options.role,
@@ -207,7 +207,7 @@ class Job:
         )
         logs = make_logs_folder(
             run_folder,
-            log_dir=None if options.log_dir is None else str(options.log_dir),
+            log_dir=options.log_dir,
             run_id=options.rdzv_id,
             host="" if options.standalone else self._host,
         )

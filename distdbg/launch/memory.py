@@ -135,9 +135,10 @@ def locate_cgroup(cgroup: str, mounts: str) -> Path | None:
     """
     paths: dict[str, str] = {}
     for line in cgroup.splitlines():
-        _, controllers, path = line.split(":", 2)
+        _, controllers, place = line.split(":", 2)
         for controller in controllers.split(","):
-            paths[controller] = path  # of version 2: the one without a name
+            paths[controller] = place  # of version 2: the one without a name
+    path: str | None
     for mount in mounts.splitlines():
         left, _, right = mount.partition(" - ")
         kind, _, options = right.split(" ", 2)

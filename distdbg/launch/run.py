@@ -22,7 +22,11 @@ def run(options: RunOptions) -> int:
     for note in options.notes:
         sys.stderr.write(f"{note}\n")
     # First of all: the warden is forked while this process is small and has one thread.
-    with Warden.start() as warden, Signals(options.signals_to_handle) as signals, ExitStack() as stack:
+    with (
+        Warden.start() as warden,
+        Signals(options.signals_to_handle) as signals,
+        ExitStack() as stack,
+    ):
         from distdbg.launch.job import Job  # loads what the warden need not have
 
         return Job(options, warden, signals, stack).run()

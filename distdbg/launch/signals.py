@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
 from typing import Self
 
@@ -31,10 +32,8 @@ class Signals:
 
     def drain(self) -> None:
         """Make `fileno` wait for the next signal."""
-        try:
+        with suppress(BlockingIOError):
             os.read(self._reading, 4096)
-        except BlockingIOError:
-            pass
 
     def close(self) -> None:
         """Put back what was there before."""

@@ -116,7 +116,9 @@ STATE: Final = {
     "last_group": Field(96, "Q"),
     "counter_count": Field(104, "Q"),
     "level": Field(112, "Q"),  # of the check: 0 off, 1 info, 2 detail
-    "clock_offset_ns": Field(120, "q"),  # by the agent: plus this host's monotonic is the root host's
+    "clock_offset_ns": Field(
+        120, "q"
+    ),  # by the agent: plus this host's monotonic is the root host's
     "clock_error_ns": Field(128, "Q"),  # how wrong that may be; 0: not estimated
 }
 
