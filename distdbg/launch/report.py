@@ -88,7 +88,8 @@ def report(outcome: Outcome) -> str:
 def _interrupted(outcome: Outcome, number: int) -> str:
     name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else signal_name(number)
     count = sum(one.end.was_asked for one in outcome.evidence)
-    return f"interrupted by {name}; {_count(count)} {_were(count)} ended"
+    ended = f"; {_count(count)} {_were(count)} ended" if count else ""
+    return f"interrupted by {name}{ended}"
 
 
 def _ended(outcome: Outcome) -> str:
@@ -241,12 +242,14 @@ def _hint(found: RootCause) -> str:
     if found.part is Part.LEAVER:
         hints = (one.error.hint for one in found.victims if one.error is not None)
         return next(filter(None, hints), "")
-    if end.cause == "oom":
+    if end.cause == "oom" or first.reason.startswith("MemoryError"):
         return "smaller batches, fewer ranks on this host, or more memory"
     if not first.reason and end.signal == signal.SIGKILL:
         return (
             f"whoever sent SIGKILL left no trace; if it was the kernel, dmesg on {end.host} says so"
         )
+    if not first.reason and end.signal == signal.SIGTERM:
+        return "SIGTERM came from outside: from a scheduler that ends the job, or a person"
     if not first.reason and end.signal == signal.SIGBUS:
         return f"often /dev/shm or a disk is full; see df on {end.host}"
     if not first.reason and end.signal in _CRASHES:

@@ -29,7 +29,7 @@ class OutputChoices:
     redirects: tuple[Std, ...] = ()
     tee: tuple[Std, ...] = ()
     local_ranks: frozenset[int] | None = None
-    """The only ones that reach the console; None: all."""
+    """The only ones that reach the console; None, or empty: all."""
     stdout_filters: tuple[str, ...] = ()
     """Teed lines that contain one of them go into a file of their own as well."""
     stderr_filters: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class OutputChoices:
         return bool(stream & _of(self.tee, local_rank)) and self.is_shown(local_rank)
 
     def is_shown(self, local_rank: int) -> bool:
-        return self.local_ranks is None or local_rank in self.local_ranks
+        return not self.local_ranks or local_rank in self.local_ranks
 
     def filters(self, stream: Std) -> tuple[str, ...]:
         return self.stdout_filters if stream is Std.OUT else self.stderr_filters

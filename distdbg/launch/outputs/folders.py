@@ -27,7 +27,7 @@ ERROR_NAME: Final = "error.json"
 
 
 def make_logs_folder(
-    run_folder: Path, *, log_dir: Path | None = None, run_id: str = "none", host: str = ""
+    run_folder: Path, *, log_dir: Path | str | None = None, run_id: str = "none", host: str = ""
 ) -> Path | None:
     """Make the folder for the logs of one launcher; None: nothing is to be kept.
 
@@ -37,7 +37,7 @@ def make_logs_folder(
         return None
     try:
         if log_dir is not None:
-            log_dir.mkdir(parents=True, exist_ok=True)
+            Path(log_dir).mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^A-Za-z0-9._-]", "-", run_id)
             return Path(tempfile.mkdtemp(prefix=f"{name}_", dir=log_dir)).absolute()
         folder = run_folder / LOGS / host if host else run_folder / LOGS

@@ -154,6 +154,7 @@ class Outputs:
         Whether all of it went out by the deadline (monotonic); a console that nobody reads may refuse.
         What was opened before is not followed any further.
         """
+        self._watch_disk()
         is_late = False
         is_finished = False
         while True:

@@ -8,12 +8,12 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distdbg.errors import ConfigError
@@ -96,6 +96,7 @@ def test_a_line_beyond_all_size_goes_out_in_pieces_with_one_prefix() -> None:
     assert lines.finish() == b"\n"
 
 
+@settings(deadline=None)  # a machine may be busy
 @given(st.binary(max_size=60), st.data())
 def test_any_bytes_come_out_the_same_however_they_are_cut(
     content: bytes, data: st.DataObject
@@ -293,8 +294,11 @@ def test_lines_of_ranks_that_print_at_once_do_not_mix(tmp_path: Path) -> None:
     assert len(lines) == 4 * count
 
 
-def test_a_console_that_nobody_reads_holds_neither_ranks_nor_launcher(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
+@pytest.mark.parametrize("make", [os.pipe, os.openpty], ids=["pipe", "terminal"])
+def test_a_console_that_nobody_reads_holds_neither_ranks_nor_launcher(
+    tmp_path: Path, make: Callable[[], tuple[int, int]]
+) -> None:
+    reading, writing = make()
     choices = OutputChoices(tee=ALL, stdout_filters=("line 19999",))
     outputs = Outputs(choices, make_logs_folder(tmp_path), stdout_fd=writing)
     outputs.start()
@@ -311,6 +315,32 @@ def test_a_console_that_nobody_reads_holds_neither_ranks_nor_launcher(tmp_path: 
     assert filtered == b"[default0]:line 19999\n"
     os.close(reading)
     os.close(writing)
+
+
+def test_a_console_is_not_made_non_blocking_for_others(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    outputs = Outputs(OutputChoices(tee=ALL), make_logs_folder(tmp_path), stdout_fd=writing)
+    assert os.get_blocking(writing)
+    outputs.close()
+    os.close(writing)
+    assert os.read(reading, 1) == b""  # nobody else holds it open
+    os.close(reading)
+
+
+def test_what_a_rank_prints_is_shown_before_it_ends(tmp_path: Path) -> None:
+    with outputs_to_files(tmp_path, OutputChoices(tee=ALL)) as (outputs, out, _):
+        stdout, stderr = outputs.open(0, 0, 0)
+        assert stdout is not None
+        os.write(stdout, b"step 1\nstep")
+        deadline = soon()
+        while not out.read_bytes():
+            assert time.monotonic_ns() < deadline
+            time.sleep(0.01)  # the thread looks ten times a second
+        assert out.read_bytes() == b"[default0]:step 1\n"
+        write(stdout, b" 2")
+        write(stderr, b"")
+        assert outputs.drain(soon())
+        assert out.read_bytes() == b"[default0]:step 1\n[default0]:step 2\n"
 
 
 def test_a_console_whose_reader_left_ends_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,127 @@
+"""What must hold whatever the ranks left behind."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distdbg.launch.evidence import Evidence, RecordFacts
+from distdbg.launch.evidence_json import from_json, to_json
+from distdbg.launch.report import Outcome, exit_code, report
+from distdbg.launch.root_cause import Part, divide, find_root_cause
+from distdbg.record.ends import RankEnd
+from distdbg.record.error_file import ErrorFacts
+from distdbg.record.format import Exit
+
+RANKS = 5
+NAMES = st.lists(st.integers(0, RANKS + 1), max_size=2).map(tuple)
+WORDS = st.sampled_from(
+    [
+        "ValueError: a",
+        "ValueError: b",
+        "RuntimeError: Connection reset by peer",
+        "SystemExit: no",
+        "",
+    ]
+)
+
+
+@st.composite
+def evidences(draw: st.DrawFn) -> list[Evidence]:
+    return [
+        draw(one(rank))
+        for rank in draw(st.lists(st.integers(0, RANKS), unique=True, max_size=RANKS))
+    ]
+
+
+@st.composite
+def one(draw: st.DrawFn, rank: int) -> Evidence:
+    cause = draw(st.sampled_from(["exited", "signal", "oom", "unknown"]))
+    times = st.integers(0, 3 * 10**9)
+    end = RankEnd(
+        rank=rank,
+        pid=1 + rank,
+        host=draw(st.sampled_from(["n1", "n2"])),
+        ended_ns=draw(times),
+        wall_ns=draw(times),
+        cause=cause,
+        exit_code=draw(st.sampled_from([0, 0, 1, 3])) if cause == "exited" else None,
+        signal=draw(st.sampled_from([9, 11, 15])) if cause in ("signal", "oom") else None,
+        was_asked=draw(st.booleans()),
+    )
+    error = None
+    if draw(st.booleans()):
+        error = ErrorFacts(
+            text=draw(WORDS),
+            traceback=draw(st.text(max_size=20)),
+            wall_ns=draw(times),
+            details=draw(st.lists(st.text(max_size=5), max_size=2).map(tuple)),
+            because_of=draw(NAMES),
+            waits_for=draw(NAMES),
+        )
+    record = None
+    if draw(st.booleans()):
+        record = RecordFacts(
+            path="/run/rank",
+            doing=draw(st.sampled_from(["in barrier #3", ""])),
+            how=draw(st.sampled_from([None, *Exit])),
+            raised=draw(WORDS),
+            raised_wall_ns=draw(times),
+            error_type=draw(st.sampled_from(["PeerLost", "OpTimeout", ""])),
+            error_ranks=draw(NAMES),
+        )
+    return Evidence(end=end, error=error, record=record)
+
+
+@settings(deadline=None)  # a machine may be busy
+@given(evidences())
+def test_a_failure_has_a_first_and_each_rank_has_one_part(evidence: list[Evidence]) -> None:
+    found = find_root_cause(evidence)
+    failed = {one.rank for one in evidence if one.end.is_failure}
+    if found is None:
+        assert not failed
+        return
+    told = [one.rank for one in (*found.first, *found.others, *found.victims, *found.ended)]
+    assert len(told) == len(set(told))
+    assert failed <= set(told)
+    assert found.first
+    parts = divide(evidence)
+    assert sorted(one.rank for several in parts.values() for one in several) == sorted(
+        one.rank for one in evidence
+    )
+    if parts[Part.CAUSE]:
+        assert found.part in (Part.CAUSE, Part.LEAVER)
+    if found.part is Part.ENDED:
+        assert all(one.end.was_asked for one in evidence if one.end.is_failure)
+
+
+@settings(deadline=None)  # a machine may be busy
+@given(evidences(), st.sampled_from([None, 2]), st.sampled_from(["", "host n4 is gone"]))
+def test_a_report_is_made_of_printable_lines_and_its_code_fits(
+    evidence: list[Evidence], interrupted: int | None, because: str
+) -> None:
+    outcome = Outcome(
+        evidence=evidence, interrupted=interrupted, because=because, run_folder="/run"
+    )
+    text, code = report(outcome), exit_code(outcome)
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert bool(text) == (code != 0)
+    assert 0 <= code < 256
+    if text:
+        assert text.startswith("distdbg run: ")
+        assert text.count("  hint: ") <= 1
+
+
+@settings(deadline=None)  # a machine may be busy
+@given(evidences())
+def test_evidence_travels_between_launchers(evidence: list[Evidence]) -> None:
+    assert [from_json(to_json(one)) for one in evidence] == evidence
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"end": {}}', '{"end": {"rank": 1}, "error": []}', '{"end": 3}']
+)
+def test_other_texts_are_no_evidence(text: str) -> None:
+    with pytest.raises(ValueError):
+        from_json(text)
