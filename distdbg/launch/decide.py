@@ -15,8 +15,9 @@ The first line that fits counts:
     anything else                                              go on
 
 A failure uses up a restart on all launchers, whoever's ranks failed, and is final without one left.
-Launchers that come and go use up none, and are final only where they cannot be replaced. Once the ranks of one launcher are done, newcomers have come too late: all would begin anew for
-them. A restart that meets a closed job is a failure; the rendezvous says so.
+Launchers that come and go use up none, and are final only where they cannot be replaced. Once the ranks
+of one launcher are done, newcomers have come too late: all would begin anew for them. A restart that
+meets a closed job is a failure, which the rendezvous says.
 """
 
 from __future__ import annotations

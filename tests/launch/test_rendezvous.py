@@ -232,12 +232,12 @@ def test_with_enough_launchers_the_last_call_ends_the_wait(make_nodes: MakeNodes
 
 
 def test_a_restart_does_not_wait_for_a_last_call_and_keeps_the_order(make_nodes: MakeNodes) -> None:
-    conf = {**QUICK, "last_call_timeout": "1"}
-    nodes = make_nodes(2, min_nodes=2, max_nodes=4, rdzv_conf=conf)
+    conf = {**QUICK, "last_call_timeout": "60"}
+    nodes = make_nodes(3, min_nodes=2, max_nodes=3, rdzv_conf=conf)
     order = agree(meet(*nodes), 0)
-    started = time.monotonic()
-    assert agree(meet(*reversed(nodes)), 1) == order
-    assert time.monotonic() - started < 0.9
+    nodes.sort(key=lambda node: not serves(node))
+    nodes[2].leave()
+    assert agree(meet(*reversed(nodes[:2])), 1) == [n for n in order if n != nodes[2].name]
 
 
 def test_a_launcher_that_comes_late_has_the_others_start_anew_with_it(
@@ -290,7 +290,7 @@ def test_a_dead_launcher_is_noticed_within_its_time_and_the_others_go_on(
     started = time.monotonic()
     for node in alive:
         await_that(lambda node=node: node.rendezvous.lost_nodes() == (dead.name,), "not noticed")
-    assert time.monotonic() - started < 0.6 + 0.4  # the limit, and two cores with much to do
+    assert time.monotonic() - started < 0.6 + 1.0  # the limit, and few cores with much to do
     rounds = meet(*alive)
     assert agree(rounds, 1) == [name for name in order if name != dead.name]
     assert alive[0].rendezvous.lost_nodes() == ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from distdbg.errors import DistNetworkError, RendezvousError, UsageError
-from distdbg.launch.rendezvous.reach import Search, is_here, serve
+from distdbg.launch.rendezvous.reach import Search, is_here, is_name, own_address, serve
 from distdbg.launch.rendezvous.settings import Settings
 from distdbg.launch.rendezvous.shared import Reached, SharedRendezvous
 from distdbg.launch.rendezvous.solo import SoloRendezvous
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from distdbg.launch.rendezvous.registry import RendezvousOptions
     from distdbg.launch.rendezvous.round import Rendezvous
     from distdbg.runtime.store import TCPStore
+
+_log = logging.getLogger("distdbg.launch")
 
 
 def make_c10d(options: RendezvousOptions) -> Rendezvous:
@@ -28,7 +32,7 @@ def make_c10d(options: RendezvousOptions) -> Rendezvous:
             hint="name one, the same for all launchers, as HOST:29400",
         )
     return SharedRendezvous(
-        _Endpoint(options.rdzv_host, options.rdzv_port, settings),
+        _Endpoint(options.rdzv_host, options.rdzv_port, options.local_addr, settings),
         job=options.rdzv_id,
         min_nodes=options.min_nodes,
         max_nodes=options.max_nodes,
@@ -39,8 +43,9 @@ def make_c10d(options: RendezvousOptions) -> Rendezvous:
 class _Endpoint:
     """One address that all launchers know; the first of those at home there serves."""
 
-    def __init__(self, host: str, port: int, settings: Settings) -> None:
+    def __init__(self, host: str, port: int, local_addr: str | None, settings: Settings) -> None:
         self._host = host
+        self._local_addr = local_addr
         self._port = port
         self._settings = settings
         self.where = f"{f'[{host}]' if ':' in host else host}:{port}"
@@ -55,7 +60,8 @@ class _Endpoint:
             taken = ""
             if may_serve:
                 try:
-                    return self._reached(serve(self._host, self._port, call_timeout_s))
+                    host = self._own_host()
+                    return self._reached(serve(host, self._port, call_timeout_s), host)
                 except DistNetworkError as error:
                     if must_serve:
                         raise RendezvousError(
@@ -65,10 +71,26 @@ class _Endpoint:
                         ) from error
                     taken = error.what  # by another launcher of the job, most likely
             if store := search.attempt():
-                return self._reached(store)
+                return self._reached(store, self._host)
             if taken:
                 search.details.append(taken)
             search.fail_after(deadline_ns)
 
-    def _reached(self, store: TCPStore) -> Reached:
-        return Reached(store=store, host=self._host, port=self._port)
+    def _reached(self, store: TCPStore, host: str) -> Reached:
+        return Reached(store=store, host=host, port=self._port)
+
+    def _own_host(self) -> str:
+        """Where to serve: many hosts take their own name for a loopback address, others do not."""
+        if not is_name(self._host):
+            return self._host
+        if self._local_addr and is_here(self._local_addr):
+            return self._local_addr
+        address = own_address(self._host)
+        if address is not None and ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+            _log.warning(
+                "%s is %s on this host, where launchers on other hosts cannot reach it; "
+                "--local-addr says which address to serve at",
+                self._host,
+                address,
+            )
+        return self._host

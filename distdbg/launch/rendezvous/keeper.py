@@ -42,7 +42,6 @@ class Keeper:
         #: Replaced as a whole by the thread, read by others.
         self.state: agreement.State | None = None
         self.trouble: DistError | None = None
-        board.beat(name)  # before anybody can know this launcher, and miss its beats
         self._thread = threading.Thread(target=self._run, name="distdbg-rendezvous", daemon=True)
         self._thread.start()
 

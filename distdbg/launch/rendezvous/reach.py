@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 import time
 from collections.abc import Callable
@@ -98,17 +99,31 @@ def serve(host: str, port: int, call_timeout_s: float) -> TCPStore:
 
 def is_here(host: str) -> bool:
     """Whether one of the addresses of `host` is this host's."""
+    return own_address(host) is not None
+
+
+def own_address(host: str) -> str | None:
+    """The first address of `host` that is this host's, which a server would listen on."""
     from distdbg.runtime.store.listen import resolve
 
     try:
         found = resolve(host, 0)
     except DistNetworkError:
-        return False
+        return None
     for family, address in found:
         with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
             try:
                 probe.bind(address)
             except OSError:
                 continue
-            return True
+            return str(address[0])
+    return None
+
+
+def is_name(host: str) -> bool:
+    """Whether `host` is no address, so that hosts may differ in what they take it for."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host != "localhost"
     return False

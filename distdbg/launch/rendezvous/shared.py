@@ -101,8 +101,11 @@ class SharedRendezvous:
         member = agreement.Member(facts=facts, place=self._place)
         board, reached = self._open(facts, deadline_ns)
         if self._keeper is None:
+            board.beat(facts.name)  # before anybody can know this launcher, and miss its beats
             self._keeper = Keeper(board.clone(), facts.name, self._settings)
             self._name = facts.name
+        elif facts.name != self._name:
+            raise InternalError(f"launcher {self._name} calls itself {facts.name} now")
         try:
             state = self._await_round(board, reached, member, deadline_ns, started_ns)
         except RendezvousClosedError:
@@ -137,6 +140,7 @@ class SharedRendezvous:
         deadline_ns: int,
         started_ns: int,
     ) -> agreement.State:
+        patience_ns = deadline_ns - started_ns
         enough_since_ns: int | None = None
         while True:
             before = board.read()
@@ -153,6 +157,8 @@ class SharedRendezvous:
             is_mine = member.name in before.joined
             if before.is_complete and before.number > self._number and is_mine:
                 return before
+            if before.is_complete and before.room == 0:
+                deadline_ns = now_ns + patience_ns  # a spare one: there as long as the job runs
             if now_ns > deadline_ns:
                 raise self._not_complete(before, now_ns - started_ns)
             after = agreement.come(before, member, self._number)
@@ -199,10 +205,10 @@ class SharedRendezvous:
         details += [f"did not come back: {name}" for name in state.missing[:8]]
         if state.is_complete:
             what = (
-                f"this launcher waited {waited_ns / 1e9:.1f} s at {self._reach.where} for a place "
-                f"among {came} of at most {state.max_nodes}"
+                f"this launcher waited {waited_ns / 1e9:.1f} s at {self._reach.where}, but the "
+                f"{came} that run did not stop to let it take part"
             )
-            hint = "the job runs without it; raise the number in --nnodes to have it take part"
+            hint = "their job is about to end, or they hang; look at their output"
         else:
             what = (
                 f"{came} of {expected} launchers came to {self._reach.where} "
