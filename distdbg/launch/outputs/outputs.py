@@ -1,11 +1,11 @@
 """What the ranks of one launcher print: opens it for them, and shows it line by line.
 
-    outputs = Outputs(choices, logs)
-    outputs.start()
-    out, err = outputs.open(local_rank, rank, attempt)      for each rank; hand them over, then close
-    ...
-    outputs.drain(deadline_ns)                              the ranks have ended
-    outputs.close()
+outputs = Outputs(choices, logs)
+outputs.start()
+out, err = outputs.open(local_rank, rank, attempt)      for each rank; hand them over, then close
+...
+outputs.drain(deadline_ns)                              the ranks have ended
+outputs.close()
 """
 
 from __future__ import annotations

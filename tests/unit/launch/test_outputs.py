@@ -96,7 +96,9 @@ def test_a_line_beyond_all_size_goes_out_in_pieces_with_one_prefix() -> None:
 
 
 @given(st.binary(max_size=60), st.data())
-def test_any_bytes_come_out_the_same_however_they_are_cut(content: bytes, data: st.DataObject) -> None:
+def test_any_bytes_come_out_the_same_however_they_are_cut(
+    content: bytes, data: st.DataObject
+) -> None:
     cut = data.draw(st.integers(0, len(content)))
     lines, whole = Lines(b""), Lines(b">")
     came = lines.feed(content[:cut]) + lines.feed(content[cut:]) + lines.finish()
@@ -256,7 +258,9 @@ def test_lines_of_ranks_that_print_at_once_do_not_mix(tmp_path: Path) -> None:
 
     reader = threading.Thread(target=read_console)
     reader.start()
-    outputs = Outputs(OutputChoices(tee=(Std.OUT,) * 4), make_logs_folder(tmp_path), stdout_fd=writing)
+    outputs = Outputs(
+        OutputChoices(tee=(Std.OUT,) * 4), make_logs_folder(tmp_path), stdout_fd=writing
+    )
     outputs.start()
     ranks = [
         threading.Thread(target=rank_prints, args=(rank, outputs.open(rank, rank, 0)[0]))
