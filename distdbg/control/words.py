@@ -62,8 +62,8 @@ class AbortWords:
         return cls(
             what=str(facts.get("what") or "no reason was given"),
             type=str(facts.get("type") or "stopped"),
-            ranks=[r for r in ranks if isinstance(r, int)] if isinstance(ranks, list) else [],
-            details=[str(line) for line in details] if isinstance(details, list) else [],
+            ranks=tuple(r for r in ranks if isinstance(r, int)) if isinstance(ranks, list) else (),
+            details=tuple(map(str, details)) if isinstance(details, list) else (),
             hint=str(facts.get("hint") or ""),
             by=str(facts.get("by") or ""),
         )

@@ -13,6 +13,7 @@ from distdbg.check.foreign.checked_pending import CheckedPending
 from distdbg.check.foreign.messages import ReceivePending
 from distdbg.check.foreign.traits import Traits
 from distdbg.check.tracing import TracedPending, TracingEngine
+from distdbg.control.clock import FREE_CLOCK
 from distdbg.runtime.backends.foreign import ForeignEngine, ForeignPending
 from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
 from distdbg.runtime.call import Call, Kind
@@ -87,6 +88,7 @@ class Agreeing:
     """A control group of a rank that is alone in the world."""
 
     name, rank, names = "alone", 0, (0,)
+    clock = FREE_CLOCK
     is_broken = can_tell_death = False
 
     def __getattr__(self, name: str) -> Any:
