@@ -5,6 +5,10 @@
     std endpoint nproc numa   values of single flags;  machine: what they ask of the host
     environment     what one rank is started with;  run_path: for --run-path
 
+    warden          starts, watches and ends the ranks; warden_process: what it runs;  warden_wire
+    descendants     all that was ever started below a process, and its end;  ended: how a child ended
+    memory          a kill for memory told from a person's;  ports: one held for who listens later
+
     spawn           torch.multiprocessing's spawn and start_processes
     child           what a spawned process executes; failures: how its end is reported
     parent_death    a child does not outlive its parent

@@ -23,6 +23,8 @@ from distdbg.launch.ended import Ended
 
 _WHOLE_HOST = Path("/proc/vmstat")
 _FILES = ("memory.events.local", "memory.events", "memory.oom_control")
+#: Processes rarely move, and a count that is read late says the same.
+_REFRESH_NS = 1_000_000_000
 #: How long a victim may take to end: it frees its memory meanwhile. A kill that nobody's end has
 #: claimed by then was that of another process of the cgroup.
 _ENDING_NS = 10_000_000_000
@@ -44,6 +46,7 @@ class OomWatch:
         self._pids: dict[str, int] = {}
         self._places: dict[str, Path] = {}
         self._counters: dict[Path, _Counter] = {}
+        self._refreshed_ns = 0
 
     def add(self, name: str, pid: int) -> None:
         """Follow a process that has just been started."""
@@ -51,7 +54,10 @@ class OomWatch:
         self._locate(name)
 
     def refresh(self, now_ns: int) -> None:
-        """Read the counts, and where the processes are now. Call it every second or so."""
+        """Read the counts, and where the processes are now; at most once a second, the rest is free."""
+        if now_ns - self._refreshed_ns < _REFRESH_NS:
+            return
+        self._refreshed_ns = now_ns
         for name in self._pids:
             self._locate(name)
         for path, counter in self._counters.items():

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from distdbg.errors import DistNetworkError
-from distdbg.runtime.store.holder import holder_of
+from distdbg.runtime.store.holder import holder_of, is_of_this_host
 
 __all__ = ["HeldPort", "holder_of"]
 
@@ -21,10 +21,13 @@ __all__ = ["HeldPort", "holder_of"]
 class HeldPort:
     """Holds a TCP port on all addresses of this host until it is released."""
 
-    def __init__(self, port: int = 0) -> None:
-        """Hold a free port, or that one; DistNetworkError says who has it."""
-        self._socket = _hold(port)
-        self.port: int = self._socket.getsockname()[1]
+    def __init__(self, host: str = "localhost", port: int = 0) -> None:
+        """Hold a free port, or that one; DistNetworkError says who has it.
+
+        Where `host` is another one, a given port is taken as it is: nothing here is in its way.
+        """
+        self._socket = None if port and not is_of_this_host(host) else _hold(port)
+        self.number = port if self._socket is None else int(self._socket.getsockname()[1])
 
     def __enter__(self) -> Self:
         return self
@@ -39,7 +42,8 @@ class HeldPort:
 
     def release(self) -> None:
         """Let go of the port; who listens on it goes on. Idempotent."""
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
 
 
 def _hold(port: int) -> socket.socket:

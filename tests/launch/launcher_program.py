@@ -8,6 +8,7 @@ It says "ready <warden's pid>" when all are running, and "lost" when it was told
 from __future__ import annotations
 
 import os
+import select
 import sys
 from contextlib import suppress
 
@@ -38,17 +39,25 @@ def main() -> None:
     for name, script in DIFFICULT.items():
         warden.spawn(name, ["sh", "-c", script], os.environ, stdin="null", stdout_fd=writer)
     os.close(writer)
-    lines = b""
-    while lines.count(b"up\n") < len(DIFFICULT):
-        lines += os.read(reader, 4096)
     with suppress(KeyboardInterrupt), warden:
-        print("ready", warden.pid, flush=True)
         try:
+            wait_until_up(warden, reader)
+            print("ready", warden.pid, flush=True)
             while True:
                 warden.events(10.0)
         except WardenLost:
             print("lost", flush=True)
             sys.stdin.read()  # alive until the test has looked
+
+
+def wait_until_up(warden: Warden, reader: int) -> None:
+    lines = b""
+    while lines.count(b"up\n") < len(DIFFICULT):
+        ready, _, _ = select.select([reader, warden], [], [])
+        if warden in ready:
+            warden.events()
+        if reader in ready:
+            lines += os.read(reader, 4096)
 
 
 if __name__ == "__main__":

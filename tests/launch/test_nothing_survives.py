@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import random
 import signal
 import subprocess
 import sys
@@ -16,10 +17,19 @@ from pathlib import Path
 import pytest
 
 import distdbg
-from distdbg.testing.leftovers import Traces, find_leftovers, find_marked, new_mark, take_traces
+from distdbg.launch.descendants import read_process
+from distdbg.testing.leftovers import (
+    Mark,
+    Traces,
+    find_leftovers,
+    find_marked,
+    new_mark,
+    take_traces,
+)
 
 PROGRAM = Path(__file__).with_name("launcher_program.py")
 GONE_WITHIN_S = 2.0
+PATIENCE_S = 10.0
 #: Launcher, warden, and at least one process for each kind of child.
 AT_LEAST = 12
 
@@ -35,18 +45,18 @@ class Launcher:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
+def environ(mark: Mark) -> dict[str, str]:
+    package = str(Path(distdbg.__file__).parents[1])
+    return {**os.environ, **mark.environment, "PYTHONPATH": package}
+
+
 @contextmanager
 def launched() -> Iterator[Launcher]:
     before = take_traces(new_mark())
     master, slave = pty.openpty()
-    environ = {
-        **os.environ,
-        **before.mark.environment,
-        "PYTHONPATH": str(Path(distdbg.__file__).parents[1]),
-    }
     process = subprocess.Popen(
         [sys.executable, str(PROGRAM), os.ttyname(slave)],
-        env=environ,
+        env=environ(before.mark),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -134,3 +144,35 @@ def test_the_warden_does_not_look_like_the_program_it_watches() -> None:
             if PROGRAM.name in command:
                 os.kill(pid, signal.SIGKILL)
         assert find_leftovers(launcher.before, GONE_WITHIN_S) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["launcher", "warden"])
+def test_a_kill_at_any_moment_of_the_start_leaves_nothing(victim: str) -> None:
+    draw = random.Random(7)
+    for _ in range(40):
+        before = take_traces(new_mark())
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM)],
+            env=environ(before.mark),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            time.sleep(draw.uniform(0.0, 0.25))  # the moment is what is drawn
+            if victim == "launcher":
+                process.kill()
+            else:
+                for pid in find_marked(before.mark):
+                    found = read_process(pid)
+                    if found is not None and found.parent == process.pid:
+                        os.kill(pid, signal.SIGKILL)
+                        process.wait(PATIENCE_S)
+            process.kill()
+            process.wait()
+            assert find_leftovers(before, GONE_WITHIN_S) == []
+        finally:
+            for pid in find_marked(before.mark):
+                os.kill(pid, signal.SIGKILL)
