@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("distdbg.agent")
 
-_STORE_TIMEOUT_S: Final = 2.0
+_STORE_TIMEOUT_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _MOST_NBYTES: Final = 1024
@@ -85,7 +85,7 @@ class Directory:
         with self._lock:
             self._is_closed = True
             self._lock.notify_all()
-        self._thread.join(2 * _STORE_TIMEOUT_S + 1)
+        self._thread.join(1.5 * _STORE_TIMEOUT_S)
 
     def _ask(self) -> None:
         self._is_asked = True

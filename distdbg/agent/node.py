@@ -7,7 +7,8 @@ Messages are bytes: 'j' and JSON, or 'z' and the same deflated.
 
     up      {"hosts": batch} {"ranks": batch} {"ask": order} {"seen": [number]} {"ping": [a]}
     down    {"order": order} {"counts": [hosts in touch, [[number, done], ...]]}
-            {"pace": [bytes per second, rows per second, period in ns]} {"pong": [a, b, offset to the root, its error]}
+            {"pace": [bytes per second, rows per second, period in ns]}
+            {"pong": [a, b, the parent's offset to the root, its error]}
 
 A parent divides its budget among its children, by the ranks behind each: bytes for the network, rows for
 its own time. So the root never hears more than that, whatever happens below; and as every node sends
@@ -254,6 +255,8 @@ class Node:
 
     def send(self, now_ns: int, *, can_send_up: bool = True) -> list[tuple[int, bytes]]:
         """The messages that are due. can_send_up: False while the parent does not read."""
+        if not self._has_row:
+            self._put_own(now_ns)
         if now_ns - self._dealt_ns >= _DEAL_NS:
             self._deal(now_ns)
         if self.is_root:
