@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from distdbg.agent.api import ApiServer
+from distdbg.agent.closer_look import CloserLook
 from distdbg.agent.lives import Life
 from distdbg.agent.methods import Methods
 from distdbg.agent.launcher_orders import Attempt, Ended, Order, read_order
@@ -72,6 +73,7 @@ class HostAgent:
         if orders_fd is not None:
             os.set_blocking(orders_fd, False)
             self.selector.register(orders_fd, selectors.EVENT_READ, self._on_orders)
+        self._closer_look = CloserLook(self.work)
         #: The newest start of the ranks, last; without a launcher the only one.
         self.roster = Roster(folder, host, watch=self._watch, unwatch=self._unwatch)
 
@@ -98,6 +100,7 @@ class HostAgent:
     def tick(self, now_ns: int) -> None:
         """Look at everything that does not announce itself."""
         self.roster.tick(now_ns)
+        self._closer_look.tick(self.roster, now_ns)
         self.server.tick(now_ns)
         self.methods.tick(now_ns)
         if self._orders_fd is None and self._should_leave(now_ns):

@@ -9,15 +9,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg import __version__
 from distdbg.agent import protocol
 from distdbg.agent.findings import Findings
+from distdbg.agent.merge import merge
 from distdbg.agent.plain import plain_group, plain_op
 from distdbg.agent.processes import read_parent
 from distdbg.agent.protocol import PROTOCOL, Request
+from distdbg.agent.stacks import RankStacks
+from distdbg.agent.take_stacks import Target, take_stacks
 from distdbg.errors import DistError, RecordError, UsageError
 from distdbg.record.ends import RankEnd
 
@@ -67,9 +71,12 @@ class Methods:
             if request.do == "subscribe":
                 self._subscribe(request, client)
                 return
+            if request.do == "stacks":
+                self._stacks(request, client)
+                return
             method = self._methods.get(request.do)
             if method is None:
-                names = ", ".join(sorted([*self._methods, "subscribe"]))
+                names = ", ".join(sorted([*self._methods, "stacks", "subscribe"]))
                 raise UsageError(
                     f"there is no method {request.do!r:.80}", hint=f"there are {names}"
                 )
@@ -169,6 +176,33 @@ class Methods:
         now = self._news(subscription, self._rows())
         client.send(protocol.answer(request.id, now))
 
+    def _stacks(self, request: Request, client: Client) -> None:
+        only = _ranks_argument(request.arguments)
+        timeout_s = request.arguments.get("timeout_s", 5.0)
+        native = request.arguments.get("native", True)
+        if (
+            type(timeout_s) not in (int, float)
+            or not 0 < timeout_s <= 60
+            or type(native) is not bool
+        ):
+            raise UsageError("stacks: 'timeout_s' is from 0 to 60 seconds, 'native' true or false")
+        roster = self._agent.roster
+        targets = [
+            Target(rank, seat.pid, seat.life.started, roster.folder)
+            for rank, seat in sorted(roster.seats.items())
+            if seat.life is not None and (only is None or rank in only)
+        ]
+        deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
+
+        def then(done: Future[Any]) -> None:
+            error = done.exception()
+            if error is not None:
+                client.send(protocol.refuse(request.id, error))
+            else:
+                client.send(protocol.answer(request.id, _plain_stacks(done.result())))
+
+        self._agent.work(lambda: take_stacks(targets, deadline_ns, native=native), then)
+
     # ------------------------------------------------------------------------------- parts
 
     def _rows(self) -> dict[int, Plain]:
@@ -220,6 +254,14 @@ def _differs(row: Plain, known: Plain | None) -> bool:
 
 def _plain_end(end: RankEnd) -> Plain:
     return {**asdict(end), "how": end.how}
+
+
+def _plain_stacks(found: list[RankStacks]) -> Plain:
+    return {
+        "stacks": [stack.to_plain() for stack in merge(found)],
+        "how": {str(one.rank): one.how for one in found if one.threads},
+        "failed": [{"rank": one.rank, "why": one.why_not} for one in found if not one.threads],
+    }
 
 
 def _ranks_argument(arguments: Plain) -> set[int] | None:
