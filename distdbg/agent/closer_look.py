@@ -87,6 +87,8 @@ class CloserLook:
 
     def _on_look(self, seat: Seat, case: _Case, look: Look | None) -> None:
         now_ns = time.monotonic_ns()
+        if seat.is_gone or seat.moved_ns != case.moved_ns:
+            return  # it was news when the look began
         if look is None:  # gone in between
             case.next_ns = now_ns + _AGAIN_NS
         elif case.first is None:
