@@ -6,7 +6,10 @@ since the last event, at most four times a second.
 
 from __future__ import annotations
 
+import getpass
+import json
 import os
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -22,6 +25,7 @@ from distdbg.agent.processes import read_parent
 from distdbg.agent.protocol import PROTOCOL, Request
 from distdbg.agent.stacks import RankStacks
 from distdbg.agent.take_stacks import Target, take_stacks
+from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError, UsageError
 from distdbg.record.ends import RankEnd
 
@@ -61,6 +65,12 @@ class Methods:
             "groups": self._groups,
             "ops": self._ops,
             "findings": self._findings,
+            "pause": lambda _: self._agent.steering.order("pause"),
+            "resume": lambda _: self._agent.steering.order("resume"),
+            "abort": self._abort,
+            "arm": self._arm,
+            "disarm": lambda _: self._agent.steering.order("disarm"),
+            "stop": self._stop,
         }
 
     # ------------------------------------------------------------------------------- as the server asks
@@ -119,6 +129,7 @@ class Methods:
             "run_folder": str(agent.folder),
             "attempt": agent.roster.attempt,
             "launcher_pid": self._launcher_pid(),
+            "control": agent.steering.plain_state(),
             "up_s": round((time.monotonic_ns() - agent.began_ns) / 1e9, 3),
             "cpu_s": round(time.process_time(), 3),
         }
@@ -165,6 +176,33 @@ class Methods:
             "ends": [_plain_end(end) for end in self._agent.ends],
         }
 
+    def _abort(self, arguments: Plain) -> Plain:
+        words = AbortWords(
+            what=_text(arguments, "what"),
+            type=_text(arguments, "type", "stopped"),
+            ranks=sorted(_ranks_argument(arguments) or ()),
+            hint=_text(arguments, "hint", ""),
+            by=_text(arguments, "by", getpass.getuser()),
+        )
+        return self._agent.steering.order("abort", json.loads(words.to_json()))
+
+    def _arm(self, arguments: Plain) -> Plain:
+        rules = arguments.get("rules")
+        if not isinstance(rules, dict):
+            raise UsageError("arm: 'rules' is an object")
+        return self._agent.steering.order("arm", rules)
+
+    def _stop(self, arguments: Plain) -> Plain:
+        kill = arguments.get("kill", False)
+        launcher = self._launcher_pid()
+        if launcher is not None and not kill:
+            os.kill(launcher, signal.SIGTERM)
+            return {"launcher": launcher}
+        lives = {r: s.life for r, s in self._agent.roster.seats.items() if s.life is not None}
+        for life in lives.values():
+            life.send(signal.SIGKILL if kill else signal.SIGTERM)
+        return {"ranks": sorted(lives)}
+
     def _subscribe(self, request: Request, client: Client) -> None:
         topics = request.arguments.get("to", list(_TOPICS))
         if not isinstance(topics, list) or not topics or not set(topics) <= set(_TOPICS):
@@ -206,7 +244,11 @@ class Methods:
     # ------------------------------------------------------------------------------- parts
 
     def _rows(self) -> dict[int, Plain]:
-        return {row.rank: asdict(row) for row in self._agent.rows()}
+        rows = {row.rank: asdict(row) for row in self._agent.rows()}
+        view = self._agent.steering.view()
+        if view is not None:  # what this host knows of itself is newer
+            rows = {row.rank: asdict(row) for row in view.ranks if row.rank not in rows} | rows
+        return dict(sorted(rows.items()))
 
     def _records(self) -> list[tuple[int, Any]]:
         seats = self._agent.roster.seats
@@ -262,6 +304,13 @@ def _plain_stacks(found: list[RankStacks]) -> Plain:
         "how": {str(one.rank): one.how for one in found if one.threads},
         "failed": [{"rank": one.rank, "why": one.why_not} for one in found if not one.threads],
     }
+
+
+def _text(arguments: Plain, name: str, otherwise: str | None = None) -> str:
+    text = arguments.get(name, otherwise)
+    if not isinstance(text, str):
+        raise UsageError(f"{name!r} is a text")
+    return text
 
 
 def _ranks_argument(arguments: Plain) -> set[int] | None:

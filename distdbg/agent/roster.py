@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.agent.lives import Life, Outcome
+from distdbg.agent.policy import Waiting
 from distdbg.agent.processes import find_tracer, read_main_thread, read_stat
-from distdbg.agent.seat import Seat
+from distdbg.agent.seat import Seat, name_op, show_site
 from distdbg.agent.status import RankState, RankStatus
 from distdbg.agent.stuck import describe_block
 from distdbg.agent.tail import Standing, Tail
@@ -89,6 +90,16 @@ class Roster:
             for seat in self.seats.values()
             if not seat.is_gone and now_ns - seat.moved_ns >= least_ns
         ]
+
+    def waiting(self) -> list[Waiting]:
+        """The ranks that wait in an op, and since when."""
+        found = []
+        for seat in self.seats.values():
+            op = seat.standing.op if seat.standing and seat.standing.is_waiting else None
+            if seat.state is RankState.WAITING and op is not None:
+                site = show_site(op.site) if op.site else ""
+                found.append(Waiting(seat.rank, op.issued_ns, name_op(op), site))
+        return found
 
     def is_over(self) -> bool:
         """Whether there were ranks and none of them is left."""
@@ -288,6 +299,7 @@ class Roster:
         except RecordError:
             return False
         if how == "left":
+            seat.has_left = True
             return seat.change(RankState.LEFT, now_ns)
         what, where = read_exit_text(words)
         if how == "raised":

@@ -32,6 +32,8 @@ class Seat:
     site: str = ""
     """Where it was seen in its own code; '' when only its record is known."""
     end: RankEnd | None = None
+    has_left: bool = False
+    """Whether it destroyed its groups: what it does later concerns nobody."""
     stat: ProcessStat | None = None
     stat_ns: int = 0
     blocked_ns: int = 0

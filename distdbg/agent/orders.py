@@ -1,0 +1,85 @@
+"""What is ordered of all hosts: pause, resume, abort, arm, disarm; numbered by the root. Pure.
+
+An order goes up to the root, gets its number there, and comes down to all. Whoever attaches later gets
+the orders that still hold: the last of pause and resume, the first abort, the last of arm and disarm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, get_args
+
+Do = Literal["pause", "resume", "abort", "arm", "disarm"]
+
+MOST_TICKET: Final = 80
+_SLOTS: Final = {
+    "pause": "pause",
+    "resume": "pause",
+    "abort": "abort",
+    "arm": "arm",
+    "disarm": "arm",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One order. `words` is what the page gets: the verdict of an abort, the rules of an arm."""
+
+    ticket: str
+    """Made by whoever ordered it, to know it again."""
+    do: Do
+    words: dict[str, Any]
+    number: int = 0
+    """Given by the root, from 1; 0: not yet."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: object) -> Order:
+        """ValueError for what is none."""
+        match found:
+            case {
+                "ticket": str() as ticket,
+                "do": str() as do,
+                "words": dict() as words,
+                "number": int() as number,
+            } if do in get_args(Do) and 0 < len(ticket) <= MOST_TICKET and number >= 0:
+                return cls(ticket=ticket, do=do, words=words, number=number)  # type: ignore[arg-type]
+        raise ValueError("not an order")
+
+
+class OrderLog:
+    """The orders that this node has seen."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._holding: dict[str, Order] = {}
+        self._numbers: dict[str, int] = {}
+
+    def number_of(self, ticket: str) -> int | None:
+        return self._numbers.get(ticket)
+
+    def give_number(self, order: Order) -> Order | None:
+        """At the root; None for one that it has already."""
+        if order.ticket in self._numbers:
+            return None
+        return Order(ticket=order.ticket, do=order.do, words=order.words, number=self.last + 1)
+
+    def add(self, order: Order) -> bool:
+        """Whether it is new here."""
+        if order.number <= self.last:
+            return False
+        self.last = order.number
+        self._numbers[order.ticket] = order.number
+        while len(self._numbers) > 256:
+            del self._numbers[next(iter(self._numbers))]
+        slot = _SLOTS[order.do]
+        if slot != "abort" or slot not in self._holding:
+            self._holding[slot] = order
+        return True
+
+    def since(self, number: int) -> list[Order]:
+        """What somebody who has seen `number` has missed and still holds."""
+        missed = [order for order in self._holding.values() if order.number > number]
+        return sorted(missed, key=lambda order: order.number)
