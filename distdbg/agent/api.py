@@ -61,6 +61,8 @@ class Client:
 
     def send(self, line: bytes) -> None:
         """Put a line on its way; a client that leaves too much unread is dropped."""
+        if self not in self._server.clients:
+            return  # it did not wait for its answer
         self._outbox += line
         if len(self._outbox) > MOST_UNREAD_NBYTES:
             self._server.drop(self)

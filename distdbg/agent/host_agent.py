@@ -9,6 +9,7 @@ when the host has so many ranks that it would cost more than a hundredth of a co
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import selectors
@@ -20,17 +21,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from distdbg.agent.api import ApiServer
+from distdbg.agent.closer_look import CloserLook
+from distdbg.agent.launcher_orders import Attempt, Ended, Order, read_order
 from distdbg.agent.lives import Life
 from distdbg.agent.methods import Methods
-from distdbg.agent.launcher_orders import Attempt, Ended, Order, read_order
+from distdbg.agent.policy import find_verdict
 from distdbg.agent.roster import Roster
 from distdbg.agent.status import RankStatus
+from distdbg.agent.steering import Steering
+from distdbg.errors import RecordError
 from distdbg.record.ends import RankEnd
 
 _TICK_S: Final = 0.1
 _MOST_TICK_S: Final = 1.0
 #: The share of a core that ticks may take.
 _SHARE: Final = 0.01
+#: How often the other hosts are told.
+_REPORT_NS: Final = 200_000_000
 #: Without a launcher: how long after the last rank the agent stays, and how long it waits for a first.
 _LINGER_S: Final = 0.5
 _LINGER_FOR_MISSING_S: Final = 1.5
@@ -52,6 +59,7 @@ class HostAgent:
         *,
         expected: frozenset[int] = frozenset(),
         orders_fd: int | None = None,
+        abort_on: frozenset[str] = frozenset(),
     ) -> None:
         self.folder = folder
         self.run_name = run
@@ -72,6 +80,12 @@ class HostAgent:
         if orders_fd is not None:
             os.set_blocking(orders_fd, False)
             self.selector.register(orders_fd, selectors.EVENT_READ, self._on_orders)
+        self._closer_look = CloserLook(self.work)
+        self._abort_on = abort_on
+        self._reported_ns = 0
+        self.steering = Steering(self.selector, host, run)
+        if orders_fd is None:
+            self.steering.follow(folder)
         #: The newest start of the ranks, last; without a launcher the only one.
         self.roster = Roster(folder, host, watch=self._watch, unwatch=self._unwatch)
 
@@ -98,8 +112,15 @@ class HostAgent:
     def tick(self, now_ns: int) -> None:
         """Look at everything that does not announce itself."""
         self.roster.tick(now_ns)
+        self._closer_look.tick(self.roster, now_ns)
+        if self.roster.seats and not self.roster.is_over():
+            self.steering.tick(now_ns)
+        if self.steering.has_tree and now_ns - self._reported_ns >= _REPORT_NS:
+            self._reported_ns = now_ns
+            self.steering.report(self.roster.rows(now_ns))
         self.server.tick(now_ns)
         self.methods.tick(now_ns)
+        self._judge(now_ns)
         if self._orders_fd is None and self._should_leave(now_ns):
             self._is_leaving = True
 
@@ -109,6 +130,7 @@ class HostAgent:
 
     def close(self) -> None:
         self.server.close()
+        self.steering.close()
         self.roster.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
         self.selector.close()
@@ -155,6 +177,8 @@ class HostAgent:
                     watch=self._watch,
                     unwatch=self._unwatch,
                 )
+                self.steering.follow(order.folder)
+                self.steering.join(order)
                 self.methods.begin_anew()
             case Ended(end):
                 self.roster.on_told(end)
@@ -200,6 +224,27 @@ class HostAgent:
                 continue
             if order is not None:
                 self.obey(order)
+
+    def _judge(self, now_ns: int) -> None:
+        if not self._abort_on or self.steering.is_aborted or not self.roster.ends:
+            return
+        seats = self.roster.seats
+        words = find_verdict(
+            self.roster.ends,
+            self.roster.waiting(),
+            self.methods.findings.since(0),
+            frozenset(rank for rank, seat in seats.items() if seat.has_left),
+            self._abort_on,
+            now_ns,
+        )
+        if words is None:
+            return
+        _log.warning("aborting the job: %s", words.what)
+        try:
+            self.steering.order("abort", json.loads(words.to_json()))
+        except (RecordError, ValueError) as error:
+            _log.warning("the job cannot be aborted: %s", error)
+            self._abort_on = frozenset()  # nor in the next tick
 
     def _should_leave(self, now_ns: int) -> bool:
         if not self.roster.seats:

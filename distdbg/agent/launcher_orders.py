@@ -26,6 +26,8 @@ class Attempt:
     """Where the agents of the job's hosts meet; '' for a job of one host."""
     nodes: int = 1
     node_rank: int = 0
+    addr: str = ""
+    """Where the other hosts reach this one; '': found out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ def _read_attempt(words: dict[str, Any]) -> Attempt:
             store=str(words.get("store") or ""),
             nodes=int(words.get("nodes") or 1),
             node_rank=int(words.get("node_rank") or 0),
+            addr=str(words.get("addr") or ""),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"an attempt without {error}") from None

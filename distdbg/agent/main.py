@@ -16,8 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from distdbg import config
 from distdbg.agent import sockets
 from distdbg.agent.host_agent import HostAgent
+from distdbg.agent.policy import read_abort_on
 from distdbg.errors import ConfigError, DistError
 from distdbg.record.folders import agents_folder
 
@@ -42,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
         chosen.host,
         expected=frozenset(read_ranks(chosen.ranks)),
         orders_fd=0 if chosen.orders else None,
+        abort_on=_read_abort_on(),
     )
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, lambda *_: agent.leave())
@@ -59,6 +62,14 @@ def main(argv: Sequence[str]) -> int:
     gc.freeze()
     agent.run()
     return 0
+
+
+def _read_abort_on() -> frozenset[str]:
+    try:
+        return read_abort_on(config.read_str("DISTDBG_ABORT_ON"))
+    except ConfigError as error:
+        sys.stderr.write(f"{error}; nothing aborts the job\n")
+        return frozenset()
 
 
 def read_ranks(text: str) -> list[int]:

@@ -6,18 +6,26 @@ since the last event, at most four times a second.
 
 from __future__ import annotations
 
+import getpass
+import json
 import os
+import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg import __version__
 from distdbg.agent import protocol
 from distdbg.agent.findings import Findings
+from distdbg.agent.merge import merge
 from distdbg.agent.plain import plain_group, plain_op
 from distdbg.agent.processes import read_parent
 from distdbg.agent.protocol import PROTOCOL, Request
+from distdbg.agent.stacks import RankStacks
+from distdbg.agent.take_stacks import Target, take_stacks
+from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError, UsageError
 from distdbg.record.ends import RankEnd
 
@@ -57,6 +65,12 @@ class Methods:
             "groups": self._groups,
             "ops": self._ops,
             "findings": self._findings,
+            "pause": lambda _: self._agent.steering.order("pause"),
+            "resume": lambda _: self._agent.steering.order("resume"),
+            "abort": self._abort,
+            "arm": self._arm,
+            "disarm": lambda _: self._agent.steering.order("disarm"),
+            "stop": self._stop,
         }
 
     # ------------------------------------------------------------------------------- as the server asks
@@ -67,9 +81,12 @@ class Methods:
             if request.do == "subscribe":
                 self._subscribe(request, client)
                 return
+            if request.do == "stacks":
+                self._stacks(request, client)
+                return
             method = self._methods.get(request.do)
             if method is None:
-                names = ", ".join(sorted([*self._methods, "subscribe"]))
+                names = ", ".join(sorted([*self._methods, "stacks", "subscribe"]))
                 raise UsageError(
                     f"there is no method {request.do!r:.80}", hint=f"there are {names}"
                 )
@@ -112,6 +129,7 @@ class Methods:
             "run_folder": str(agent.folder),
             "attempt": agent.roster.attempt,
             "launcher_pid": self._launcher_pid(),
+            "control": agent.steering.plain_state(),
             "up_s": round((time.monotonic_ns() - agent.began_ns) / 1e9, 3),
             "cpu_s": round(time.process_time(), 3),
         }
@@ -158,6 +176,33 @@ class Methods:
             "ends": [_plain_end(end) for end in self._agent.ends],
         }
 
+    def _abort(self, arguments: Plain) -> Plain:
+        words = AbortWords(
+            what=_text(arguments, "what"),
+            type=_text(arguments, "type", "stopped"),
+            ranks=sorted(_ranks_argument(arguments) or ()),
+            hint=_text(arguments, "hint", ""),
+            by=_text(arguments, "by", getpass.getuser()),
+        )
+        return self._agent.steering.order("abort", json.loads(words.to_json()))
+
+    def _arm(self, arguments: Plain) -> Plain:
+        rules = arguments.get("rules")
+        if not isinstance(rules, dict):
+            raise UsageError("arm: 'rules' is an object")
+        return self._agent.steering.order("arm", rules)
+
+    def _stop(self, arguments: Plain) -> Plain:
+        kill = arguments.get("kill", False)
+        launcher = self._launcher_pid()
+        if launcher is not None and not kill:
+            os.kill(launcher, signal.SIGTERM)
+            return {"launcher": launcher}
+        lives = {r: s.life for r, s in self._agent.roster.seats.items() if s.life is not None}
+        for life in lives.values():
+            life.send(signal.SIGKILL if kill else signal.SIGTERM)
+        return {"ranks": sorted(lives)}
+
     def _subscribe(self, request: Request, client: Client) -> None:
         topics = request.arguments.get("to", list(_TOPICS))
         if not isinstance(topics, list) or not topics or not set(topics) <= set(_TOPICS):
@@ -169,10 +214,41 @@ class Methods:
         now = self._news(subscription, self._rows())
         client.send(protocol.answer(request.id, now))
 
+    def _stacks(self, request: Request, client: Client) -> None:
+        only = _ranks_argument(request.arguments)
+        timeout_s = request.arguments.get("timeout_s", 5.0)
+        native = request.arguments.get("native", True)
+        if (
+            type(timeout_s) not in (int, float)
+            or not 0 < timeout_s <= 60
+            or type(native) is not bool
+        ):
+            raise UsageError("stacks: 'timeout_s' is from 0 to 60 seconds, 'native' true or false")
+        roster = self._agent.roster
+        targets = [
+            Target(rank, seat.pid, seat.life.started, roster.folder)
+            for rank, seat in sorted(roster.seats.items())
+            if seat.life is not None and (only is None or rank in only)
+        ]
+        deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
+
+        def then(done: Future[Any]) -> None:
+            error = done.exception()
+            if error is not None:
+                client.send(protocol.refuse(request.id, error))
+            else:
+                client.send(protocol.answer(request.id, _plain_stacks(done.result())))
+
+        self._agent.work(lambda: take_stacks(targets, deadline_ns, native=native), then)
+
     # ------------------------------------------------------------------------------- parts
 
     def _rows(self) -> dict[int, Plain]:
-        return {row.rank: asdict(row) for row in self._agent.rows()}
+        rows = {row.rank: asdict(row) for row in self._agent.rows()}
+        view = self._agent.steering.view()
+        if view is not None:  # what this host knows of itself is newer
+            rows = {row.rank: asdict(row) for row in view.ranks if row.rank not in rows} | rows
+        return dict(sorted(rows.items()))
 
     def _records(self) -> list[tuple[int, Any]]:
         seats = self._agent.roster.seats
@@ -220,6 +296,21 @@ def _differs(row: Plain, known: Plain | None) -> bool:
 
 def _plain_end(end: RankEnd) -> Plain:
     return {**asdict(end), "how": end.how}
+
+
+def _plain_stacks(found: list[RankStacks]) -> Plain:
+    return {
+        "stacks": [stack.to_plain() for stack in merge(found)],
+        "how": {str(one.rank): one.how for one in found if one.threads},
+        "failed": [{"rank": one.rank, "why": one.why_not} for one in found if not one.threads],
+    }
+
+
+def _text(arguments: Plain, name: str, otherwise: str | None = None) -> str:
+    text = arguments.get(name, otherwise)
+    if not isinstance(text, str):
+        raise UsageError(f"{name!r} is a text")
+    return text
 
 
 def _ranks_argument(arguments: Plain) -> set[int] | None:

@@ -53,6 +53,7 @@ class MainThread:
     """Whether that call ends by itself."""
     voluntary: int
     """How often it went to sleep by itself."""
+    is_futex: bool = False
 
 
 #: x86-64 and arm64 numbers of the calls that mean something here.
@@ -80,6 +81,7 @@ def read_main_thread(pid: int) -> MainThread | None:
         syscall=number,
         has_timeout=has_timeout,
         voluntary=voluntary,
+        is_futex=number == _FUTEX,
     )
 
 
@@ -90,6 +92,14 @@ def find_tracer(pid: int) -> tuple[int, str]:
             tracer = int(line.split()[1])
             return (tracer, command_name(tracer)) if tracer else (0, "")
     return 0, ""
+
+
+def catches(pid: int, signum: int) -> bool:
+    """Whether the process has a handler for a signal."""
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signum - 1) & 1)
+    return False
 
 
 def read_parent(pid: int) -> int:

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.agent.lives import Life, Outcome
-from distdbg.agent.processes import find_tracer, read_stat
-from distdbg.agent.seat import Seat
+from distdbg.agent.policy import Waiting
+from distdbg.agent.processes import find_tracer, read_main_thread, read_stat
+from distdbg.agent.seat import Seat, name_op, show_site
 from distdbg.agent.status import RankState, RankStatus
+from distdbg.agent.stuck import describe_block
 from distdbg.agent.tail import Standing, Tail
 from distdbg.errors import RecordError
 from distdbg.record.ends import RankEnd, write_end
+from distdbg.record.entries import Pulse
 from distdbg.record.whereabouts import read_boot_id, read_exit_text
 
 #: A rank that has not moved for so long is asked where it is.
@@ -87,6 +90,16 @@ class Roster:
             for seat in self.seats.values()
             if not seat.is_gone and now_ns - seat.moved_ns >= least_ns
         ]
+
+    def waiting(self) -> list[Waiting]:
+        """The ranks that wait in an op, and since when."""
+        found = []
+        for seat in self.seats.values():
+            op = seat.standing.op if seat.standing and seat.standing.is_waiting else None
+            if seat.state is RankState.WAITING and op is not None:
+                site = show_site(op.site) if op.site else ""
+                found.append(Waiting(seat.rank, op.issued_ns, name_op(op), site))
+        return found
 
     def is_over(self) -> bool:
         """Whether there were ranks and none of them is left."""
@@ -188,7 +201,8 @@ class Roster:
             self._tail.drop(seat.rank)
             seat.record = seat.pulse = seat.standing = None
             return True
-        if pulse != seat.pulse:
+        is_beat = pulse != seat.pulse and self._is_beat(seat, pulse)
+        if pulse != seat.pulse and not is_beat:
             is_first = seat.pulse is None
             seat.pulse = pulse
             seat.moved_ns = min(now_ns, pulse.heartbeat_ns) if is_first else now_ns
@@ -196,9 +210,23 @@ class Roster:
             if pulse.exit_word:
                 return self._leave(seat, now_ns)
             return seat.change(RankState.RUNNING, now_ns)
-        if seat.is_gone or now_ns - seat.moved_ns < _UNMOVED_NS:
+        if seat.is_gone or (now_ns - seat.moved_ns < _UNMOVED_NS and not is_beat):
             return False
         return self._look_closer(seat, now_ns)
+
+    def _is_beat(self, seat: Seat, pulse: Pulse) -> bool:
+        """Whether the rank was merely seen in native code, waiting in the op that it was in before."""
+        if seat.pulse is None or seat.pulse._replace(heartbeat_ns=pulse.heartbeat_ns) != pulse:
+            return False
+        assert seat.record is not None
+        try:
+            op = seat.record.glance()
+        except RecordError:
+            return False
+        if op is None or op.ended_ns is not None or op.is_async:
+            return False
+        seat.pulse = pulse
+        return True
 
     def _look_closer(self, seat: Seat, now_ns: int) -> bool:
         if now_ns - seat.stat_ns >= _STAT_NS:
@@ -208,19 +236,24 @@ class Roster:
             return seat.change(RankState.STOPPED, now_ns, "by SIGSTOP or a like signal")
         if letter == "t":
             tracer, name = find_tracer(seat.pid)
-            return seat.change(
-                RankState.TRACED, now_ns, f"by process {tracer} ({name})" if tracer else ""
-            )
-        if seat.state in (RankState.STOPPED, RankState.TRACED):
+            if name in ("py-spy", ""):  # which lets it go at once, or has done so
+                return False
+            return seat.change(RankState.TRACED, now_ns, f"by process {tracer} ({name})")
+        if letter == "D":
+            seat.blocked_ns = seat.blocked_ns or now_ns
+            if now_ns - seat.blocked_ns >= _BLOCKED_NS:
+                why = describe_block(read_main_thread(seat.pid))
+                return seat.change(RankState.BLOCKED_IO, now_ns, why)
+            return False
+        seat.blocked_ns = 0
+        if seat.state in (RankState.STOPPED, RankState.TRACED, RankState.BLOCKED_IO):
             seat.moved_ns = now_ns  # it begins anew; what it does is looked at later
             seat.stat_ns = 0
             return seat.change(RankState.RUNNING, now_ns)
-        if seat.standing is None:
+        if seat.standing is None or not seat.is_exact:
             self._stand(seat, now_ns)
         if seat.standing is not None and seat.standing.is_waiting:
             return seat.change(RankState.WAITING, now_ns)
-        if seat.state is RankState.WAITING:
-            return seat.change(RankState.RUNNING, now_ns)
         return False
 
     def _refresh(self, seat: Seat, now_ns: int) -> None:
@@ -236,8 +269,8 @@ class Roster:
         if seat.record is None:
             return
         try:
-            is_moving = now_ns - seat.moved_ns < _UNMOVED_NS
-            if is_moving:  # the op it is in now is over when anybody reads of it
+            seat.is_exact = now_ns - seat.moved_ns >= _UNMOVED_NS
+            if not seat.is_exact:  # the op it is in now is over when anybody reads of it
                 seat.standing = Standing(seat.record.glance(), False, seat.record.groups())
             else:
                 seat.standing = seat.record.standing()
@@ -266,6 +299,7 @@ class Roster:
         except RecordError:
             return False
         if how == "left":
+            seat.has_left = True
             return seat.change(RankState.LEFT, now_ns)
         what, where = read_exit_text(words)
         if how == "raised":

@@ -32,11 +32,17 @@ class Seat:
     site: str = ""
     """Where it was seen in its own code; '' when only its record is known."""
     end: RankEnd | None = None
+    has_left: bool = False
+    """Whether it destroyed its groups: what it does later concerns nobody."""
     stat: ProcessStat | None = None
     stat_ns: int = 0
+    blocked_ns: int = 0
+    """Since when it is in uninterruptible I/O; 0: it is not."""
     looked_ns: int = 0
     """When it was last looked at closely."""
     standing: Standing | None = None
+    is_exact: bool = False
+    """Whether `standing` was looked for after the rank had stopped moving."""
     seqs: tuple[tuple[str, int], ...] = field(default=())
 
     def change(self, state: RankState, now_ns: int, why: str = "", site: str = "") -> bool:

@@ -52,7 +52,7 @@ class RankStatus:
     state_age_s: float = 0.0
     """How long it has been in this state."""
     progress_age_s: float = 0.0
-    """Since it last began or ended an op, or was seen in native code."""
+    """Since it last began or ended an op."""
     last_number: int = 0
     """Of the op it issued last, as its record counts."""
     seqs: tuple[tuple[str, int], ...] = ()

@@ -59,7 +59,7 @@ class TailedRecord:
         """Where the rank stands. Kept until it moves. Costs up to some milliseconds."""
         pulse = self._record.pulse()
         if self._standing is None or self._standing[0] != pulse:
-            self._standing = pulse, self._find_standing(pulse.last_number)
+            self._standing = pulse, self._find_standing()
         return self._standing[1]
 
     def glance(self) -> Op | None:
@@ -94,7 +94,7 @@ class TailedRecord:
     def close(self) -> None:
         self._record.close()
 
-    def _find_standing(self, last: int) -> Standing:
+    def _find_standing(self) -> Standing:
         groups = self.groups()
         unended = self.in_flight()
         waiting = [op for op in unended if not op.is_async]

@@ -24,6 +24,7 @@ from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.meeting import part
 from distdbg.runtime.recording import end_recording, start_recording
 from distdbg.runtime.rendezvous import Membership, join
+from distdbg.runtime.stack_signal import install_stack_signal, remove_stack_signal
 from distdbg.runtime.store import PrefixStore, Store, TCPStore
 from distdbg.runtime.world import World, current
 
@@ -99,6 +100,7 @@ def init_process_group(
             size,
             timeout_s,
         )
+        install_stack_signal(world, membership.rank)
         start_agent(membership, world.run_folder, run)
         world.default = create_group(
             world,
@@ -116,6 +118,7 @@ def init_process_group(
         )
     except BaseException:
         unfollow_control(world)
+        remove_stack_signal(world)
         _leave(membership, is_own=store is None)
         raise
     world.membership = membership
@@ -166,6 +169,7 @@ def destroy_world(world: World) -> None:
         world.group_count = 0
         world.local_counts.clear()
         world.told.clear()
+        remove_stack_signal(world)
         end_recording(world, Exit.LEFT)
         if watcher is not None:
             watcher.close()

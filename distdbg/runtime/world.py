@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from distdbg.runtime.departure import ExitNote
     from distdbg.runtime.group import ProcessGroup
     from distdbg.runtime.rendezvous import Membership
+    from distdbg.runtime.stack_signal import StackSignal
     from distdbg.runtime.watcher import Watcher
 
 
@@ -47,6 +48,7 @@ class World:
         "ranks_here",
         "recorder",
         "run_folder",
+        "stack_signal",
         "told",
         "watcher",
     )
@@ -86,6 +88,8 @@ class World:
         self.native_control: Control | None = None
         #: Where the records of all ranks of this host are; None when they are not on disk.
         self.run_folder: Path | None = None
+        #: Answers an observer that wants this process's stacks; None: another rank's thread does.
+        self.stack_signal: StackSignal | None = None
 
     def require_default(self) -> ProcessGroup:
         """Return the default group, or say how to get one."""

@@ -1,0 +1,133 @@
+"""Looks closely at ranks that do not move while others wait for them, or while nothing moves at all.
+
+    not moved for a second -> look -> 0.35 s -> look -> judged -> again after 1, 2, 4 ... 30 s
+
+A look is the process in /proc and its stacks. A rank that moves meanwhile is forgotten at once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+import distdbg
+from distdbg.agent.processes import read_main_thread, read_stat
+from distdbg.agent.roster import Roster
+from distdbg.agent.seat import Seat
+from distdbg.agent.status import RankState
+from distdbg.agent.stuck import Look, judge
+from distdbg.agent.take_stacks import Target, take_one
+
+UNMOVED_NS: Final = 1_000_000_000
+_BETWEEN_NS: Final = 350_000_000
+_AGAIN_NS: Final = 1_000_000_000
+_MOST_AGAIN_NS: Final = 30_000_000_000
+#: How long the stacks of one look may take.
+_STACKS_NS: Final = 2_000_000_000
+#: At once; the others have their turn later.
+_MOST: Final = 8
+_OWN_PACKAGE: Final = os.path.dirname(os.path.abspath(distdbg.__file__))
+
+Work = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
+
+
+@dataclass(slots=True)
+class _Case:
+    """One rank that is looked at."""
+
+    pid: int
+    moved_ns: int
+    next_ns: int
+    pause_ns: int = _AGAIN_NS
+    first: Look | None = None
+    is_busy: bool = False
+
+
+class CloserLook:
+    """Which ranks are looked at, and what came of it; `work` runs what takes long."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._cases: dict[int, _Case] = {}
+
+    def tick(self, roster: Roster, now_ns: int) -> None:
+        """Begin and forget looks."""
+        suspects = {seat.rank: seat for seat in find_suspects(roster, now_ns)}
+        for rank in list(self._cases):
+            seat = suspects.get(rank)
+            case = self._cases[rank]
+            if seat is None or (seat.pid, seat.moved_ns) != (case.pid, case.moved_ns):
+                del self._cases[rank]
+        for rank, seat in suspects.items():
+            if rank not in self._cases:
+                self._cases[rank] = _Case(seat.pid, seat.moved_ns, now_ns)
+        busy = sum(case.is_busy for case in self._cases.values())
+        for rank, case in self._cases.items():
+            if busy >= _MOST:
+                break
+            if not case.is_busy and now_ns >= case.next_ns:
+                case.is_busy = True
+                busy += 1
+                self._look(roster, suspects[rank], case)
+
+    def _look(self, roster: Roster, seat: Seat, case: _Case) -> None:
+        started = seat.life.started if seat.life else 0
+        target = Target(seat.rank, seat.pid, started, roster.folder)
+
+        def then(done: Future[Any]) -> None:
+            case.is_busy = False
+            if self._cases.get(seat.rank) is case and done.exception() is None:
+                self._on_look(seat, case, done.result())
+
+        self._work(lambda: take_look(target), then)
+
+    def _on_look(self, seat: Seat, case: _Case, look: Look | None) -> None:
+        now_ns = time.monotonic_ns()
+        if seat.is_gone or seat.moved_ns != case.moved_ns:
+            return  # it was news when the look began
+        if look is None:  # gone in between
+            case.next_ns = now_ns + _AGAIN_NS
+        elif case.first is None:
+            case.first = look
+            case.next_ns = now_ns + _BETWEEN_NS
+        else:
+            found = judge(case.first, look, _OWN_PACKAGE)
+            seat.change(found.state, now_ns, found.why, found.site)
+            case.first = None
+            case.next_ns = now_ns + case.pause_ns
+            case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)
+
+
+def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:
+    """The ranks in no op that have not moved for a second, if anybody waits or nothing moves."""
+    unmoved = roster.unmoved(now_ns, UNMOVED_NS)
+    living = [seat for seat in roster.seats.values() if not seat.is_gone]
+    is_anybody_waiting = any(seat.state is RankState.WAITING for seat in living)
+    if not is_anybody_waiting and len(unmoved) < len(living):
+        return []
+    return [
+        seat
+        for seat in unmoved
+        if seat.life is not None
+        and seat.record is not None
+        and seat.state not in (RankState.STOPPED, RankState.TRACED)
+        and not (seat.standing and seat.standing.is_waiting)
+    ]
+
+
+def take_look(target: Target) -> Look | None:
+    """Look at a process now; None when it is gone."""
+    began_ns = time.monotonic_ns()
+    stat = read_stat(target.pid)
+    thread = read_main_thread(target.pid)
+    if stat is None or (target.started and stat.started != target.started):
+        return None
+    # Nothing stops a process that is in the kernel, and whoever tries waits with it.
+    stacks = None
+    if stat.state != "D":
+        stacks = take_one(target, began_ns + _STACKS_NS, native=True)
+    return Look(began_ns, stat.state, stat.cpu_s, thread, stacks)

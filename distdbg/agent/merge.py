@@ -1,0 +1,100 @@
+"""Stacks of many ranks as few: equal ones are said once, with the ranks that have them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
+from distdbg.errors import format_ranks
+from distdbg.record.text import printable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedStack:
+    """One stack and the ranks that have a thread there."""
+
+    ranks: tuple[int, ...]
+    thread_count: int
+    """More than the ranks where some have several such threads."""
+    thread: str
+    is_main: bool
+    holds_gil: bool
+    frames: tuple[StackFrame, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        return {
+            "ranks": list(self.ranks),
+            "threads": self.thread_count,
+            "thread": self.thread,
+            "is_main": self.is_main,
+            "holds_gil": self.holds_gil,
+            "frames": [
+                {"function": f.function, "file": f.file, "line": f.line, "native": f.is_native}
+                for f in self.frames
+            ],
+        }
+
+    @classmethod
+    def from_plain(cls, facts: dict[str, Any]) -> MergedStack:
+        """Undo `to_plain`."""
+        return cls(
+            ranks=tuple(facts["ranks"]),
+            thread_count=facts["threads"],
+            thread=facts["thread"],
+            is_main=facts["is_main"],
+            holds_gil=facts["holds_gil"],
+            frames=tuple(
+                StackFrame(f["function"], f["file"], f["line"], f["native"])
+                for f in facts["frames"]
+            ),
+        )
+
+
+def merge(stacks: Iterable[RankStacks]) -> list[MergedStack]:
+    """Main threads first, then by how many ranks have them."""
+    seen: dict[tuple[Any, ...], list[tuple[int, ThreadStack]]] = {}
+    for rank in stacks:
+        for thread in rank.threads:
+            key = (thread.is_main, bool(thread.holds_gil), _kind(thread.name), thread.frames)
+            seen.setdefault(key, []).append((rank.rank, thread))
+    merged = [
+        MergedStack(
+            ranks=tuple(sorted({rank for rank, _ in found})),
+            thread_count=len(found),
+            thread=found[0][1].name or ("MainThread" if found[0][1].is_main else ""),
+            is_main=found[0][1].is_main,
+            holds_gil=bool(found[0][1].holds_gil),
+            frames=found[0][1].frames,
+        )
+        for found in seen.values()
+    ]
+    return sorted(merged, key=lambda m: (not m.is_main, -len(m.ranks), m.ranks))
+
+
+def render(merged: Iterable[MergedStack], failed: Iterable[tuple[int, str]] = ()) -> list[str]:
+    """Lines for people: 'ranks 0-5,7', and the frames, the innermost first."""
+    lines: list[str] = []
+    for stack in merged:
+        head = f"{_ranks(stack.ranks)}: {stack.thread or 'a thread'}"
+        if stack.thread_count > len(stack.ranks):
+            head += f" and its like ({stack.thread_count} threads)"
+        if stack.holds_gil:
+            head += ", holds the GIL"
+        lines += [head, *(f"  {frame}" for frame in stack.frames)]
+    reasons: dict[str, list[int]] = {}
+    for rank, why in failed:
+        reasons.setdefault(why, []).append(rank)
+    lines += [f"{_ranks(ranks)}: no stacks: {why}" for why, ranks in reasons.items()]
+    return [printable(line) for line in lines]
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    text = format_ranks(ranks)
+    return f"rank {text}" if text.isdecimal() else f"ranks {text}"
+
+
+def _kind(name: str) -> str:
+    """The name of a thread without its number: threads of one pool are alike."""
+    return name.rstrip("0123456789").rstrip("-_ (")

@@ -1,0 +1,177 @@
+"""What goes down: the control page of this host, and through the tree of agents those of all hosts.
+
+An order that somebody gives here is carried out on every host of the job, or, where the job has one
+host or the tree is not there, on this one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from distdbg.agent.launcher_orders import Attempt
+from distdbg.agent.orders import Do
+from distdbg.agent.status import RankStatus
+from distdbg.control.page import ControlPage, ControlState, read_page
+from distdbg.control.words import AbortWords
+from distdbg.errors import DistError, RecordError
+
+if TYPE_CHECKING:
+    from distdbg.agent.tree import Tree
+    from distdbg.agent.view import View
+
+_BEAT_NS: Final = 1_000_000_000
+
+_log = logging.getLogger("distdbg.agent")
+
+
+class Steering:
+    """The page and the tree of one start of the ranks."""
+
+    def __init__(self, selector: selectors.BaseSelector, host: str, run: str) -> None:
+        self._selector = selector
+        self._host = host
+        self._run = run
+        self._folder: Path | None = None
+        self._tree: Tree | None = None
+        self._beat_ns = -_BEAT_NS
+
+    # ------------------------------------------------------------------------------- beginning, end
+
+    def follow(self, folder: Path) -> None:
+        """Steer the ranks whose records are in `folder`."""
+        self.close()
+        self._folder = folder
+
+    def join(self, attempt: Attempt) -> None:
+        """Meet the agents of the job's other hosts."""
+        if attempt.nodes < 2 or not attempt.store:
+            return
+        from distdbg.agent.tree import Tree  # needs native code, for the store
+
+        token = os.environ.get("DISTDBG_TOKEN", "").encode("utf-8", "surrogateescape")
+        try:
+            self._tree = Tree(
+                self._host,
+                attempt.nodes,
+                attempt.node_rank,
+                attempt.store,
+                token,
+                run=self._run,
+                round_number=attempt.number,
+                addr=attempt.addr or None,
+            )
+        except (DistError, ValueError, OSError) as error:
+            _log.warning("this host's agent is alone: %s", error)
+            return
+        self._selector.register(self._tree, selectors.EVENT_READ, self._on_orders)
+
+    def close(self) -> None:
+        """Let go of both."""
+        if self._tree is not None:
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(self._tree)
+            self._tree.close()
+            self._tree = None
+
+    # ------------------------------------------------------------------------------- from moment to moment
+
+    def tick(self, now_ns: int) -> None:
+        """Say on the page that there is an agent; not when no rank is left, who might need it."""
+        if now_ns - self._beat_ns < _BEAT_NS:
+            return
+        self._beat_ns = now_ns
+        with suppress(RecordError), self._page() as page:
+            page.beat(os.getpid(), now_ns)
+
+    def report(self, rows: Sequence[RankStatus]) -> None:
+        """Tell the other hosts' agents."""
+        if self._tree is not None:
+            self._tree.report(rows)
+
+    @property
+    def has_tree(self) -> bool:
+        return self._tree is not None
+
+    def view(self) -> View | None:
+        """All of the job at its root, elsewhere what is below; None: this host is all there is."""
+        return self._tree.view() if self._tree is not None else None
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether somebody has ended the job, on this host."""
+        state = self._read()
+        return state is not None and state.abort is not None
+
+    def plain_state(self) -> dict[str, Any]:
+        """What the page says, for the API."""
+        state = self._read()
+        if state is None:
+            return {"is_paused": False, "paused_s": 0.0, "abort": None, "rules": None}
+        words = state.abort
+        return {
+            "is_paused": state.is_paused,
+            "paused_s": round(state.paused_ns / 1e9, 3),
+            "abort": json.loads(words.to_json()) if words is not None else None,
+            "rules": json.loads(state.rules) if state.rules else None,
+        }
+
+    # ------------------------------------------------------------------------------- orders
+
+    def order(self, do: Do, words: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Carry it out, on all hosts; RecordError when this host has no page."""
+        if self._tree is not None:
+            return {"ticket": self._tree.send_order(do, words)}
+        return {"changed": self._apply(do, words or {})}
+
+    def _on_orders(self, _: int) -> None:
+        tree = self._tree
+        if tree is None:
+            return
+        for order in tree.orders():
+            try:
+                self._apply(order.do, order.words)
+            except RecordError as error:
+                _log.warning("an order cannot be carried out: %s", error)
+            tree.acknowledge(order)
+
+    def _apply(self, do: Do, words: dict[str, Any]) -> bool:
+        with self._page() as page:
+            match do:
+                case "pause":
+                    return page.pause()
+                case "resume":
+                    return page.resume()
+                case "abort":
+                    return page.abort(AbortWords.from_json(json.dumps(words)))
+                case "arm":
+                    page.arm(json.dumps(words).encode())
+                case "disarm":
+                    page.arm(b"")
+        return True
+
+    def _read(self) -> ControlState | None:
+        if self._folder is None:
+            return None
+        try:
+            return read_page(self._folder, self._host)
+        except RecordError:
+            return None
+
+    @contextmanager
+    def _page(self) -> Iterator[ControlPage]:
+        # Held for a moment only: where a run follows another in one folder, its ranks must not find
+        # the page in use by an agent that is about to leave.
+        if self._folder is None:
+            raise RecordError("there is no control page: no rank was started")
+        page = ControlPage.open(self._folder, self._host, self._run)
+        try:
+            yield page
+        finally:
+            page.close()

@@ -1,0 +1,152 @@
+"""What a rank does that lives and does not get to an op: told from two looks at it. Pure.
+
+    uninterruptible in both looks                                     BLOCKED_IO
+    its innermost frames are ours, waiting                            WAITING
+    one thread owns the GIL in both, in one and the same call
+      that is not Python's own loop                                   HOLDS_GIL
+    burns its core, and Python moves                                  LOOPS
+    burns nothing, in a call that nothing but somebody else ends      SLEEPS
+    anything else: computes, writes, sleeps for a time                RUNNING
+
+Without py-spy nobody knows who owns the GIL, nor what lies below Python: then the same line in both
+looks while a core burns counts as one call, which a long computation in a library is as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from distdbg.agent.processes import MainThread
+from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack, find_site
+from distdbg.agent.status import RankState
+
+#: What counts as burning its core; ranks may have to share one.
+_BURNS: Final = 0.3
+_IDLE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at a process."""
+
+    at_ns: int
+    letter: str
+    """Its state as ps shows it."""
+    cpu_s: float
+    thread: MainThread | None
+    stacks: RankStacks | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the looks say."""
+
+    state: RankState
+    why: str = ""
+    site: str = ""
+
+
+def judge(first: Look, second: Look, own_package: str) -> Judgement:
+    """Say what a rank does that has not moved between the looks; `own_package`: distdbg's folder."""
+    main = _main(second)
+    site_frame = find_site(main.frames, own_package) if main else None
+    site = str(site_frame) if site_frame else ""
+    if first.letter == second.letter == "D":
+        return Judgement(RankState.BLOCKED_IO, describe_block(second.thread), site)
+    if main is not None and _is_ours(main, own_package):
+        return Judgement(RankState.WAITING, site=site)
+    burn = _burn(first, second)
+    held = _hold(first, second, burn)
+    if held is not None:
+        holder = _holder(second) or main
+        frame = find_site(holder.frames, own_package) if holder else None
+        return Judgement(RankState.HOLDS_GIL, held, str(frame) if frame else site)
+    if burn >= _BURNS:
+        if _python_moves(first, second):
+            return Judgement(RankState.LOOPS, "burns its core and gets to no op", site)
+        return Judgement(RankState.RUNNING, "busy in its own code", site)
+    if burn <= _IDLE:
+        asleep = _sleep(first, second)
+        if asleep:
+            return Judgement(RankState.SLEEPS, asleep, site)
+    return Judgement(RankState.RUNNING, "busy in its own code" if burn > _IDLE else "sleeps", site)
+
+
+def describe_block(thread: MainThread | None) -> str:
+    """'in the kernel at nfs_wait_bit_killable'."""
+    where = thread.wchan if thread else ""
+    return f"in the kernel at {where}" if where else "in the kernel"
+
+
+def _main(look: Look) -> ThreadStack | None:
+    return look.stacks.main if look.stacks else None
+
+
+def _holder(look: Look) -> ThreadStack | None:
+    return look.stacks.gil_holder if look.stacks else None
+
+
+def _burn(first: Look, second: Look) -> float:
+    return (second.cpu_s - first.cpu_s) / max((second.at_ns - first.at_ns) / 1e9, 1e-3)
+
+
+def _is_ours(thread: ThreadStack, own_package: str) -> bool:
+    """Whether the rank waits in distdbg itself: for an op begun earlier, the store, the others."""
+    python = thread.python
+    return bool(python) and python[0].file.startswith(own_package) and not thread.holds_gil
+
+
+def _hold(first: Look, second: Look, burn: float) -> str | None:
+    """How one thread keeps the GIL from all others; None: it does not, as far as is known."""
+    if first.stacks is None or second.stacks is None:
+        return None
+    if first.stacks.how == "py-spy" and second.stacks.how == "py-spy":
+        before, now = first.stacks.gil_holder, second.stacks.gil_holder
+        if before is None or now is None or before.thread_id != now.thread_id:
+            return None
+        if _line(before) != _line(now):
+            return None
+        who = "" if now.is_main else f"thread {now.name or now.thread_id}: "
+        call = next((f.function for f in now.inner if not f.function.startswith("0x")), "")
+        if first.stacks.has_native and second.stacks.has_native:
+            if not before.inner or not now.inner:
+                return None  # Python's own loop lets others have it every few milliseconds
+            return f"{who}one call that does not return{f' ({call})' if call else ''}"
+        if not now.is_active or not before.is_active or burn >= _BURNS:
+            return f"{who}one call that does not return"
+        return None
+    before, now = _main(first), _main(second)
+    if before is None or now is None or burn < _BURNS or not before.frames:
+        return None
+    return (
+        "on the same line in a call that does not return" if _line(before) == _line(now) else None
+    )
+
+
+def _line(thread: ThreadStack) -> tuple[StackFrame, ...]:
+    return thread.python[:1]
+
+
+def _python_moves(first: Look, second: Look) -> bool:
+    before, now = _main(first), _main(second)
+    if before is None or now is None:
+        return True  # nothing is known but that it burns
+    if before.frames != now.frames:
+        return True
+    return now.holds_gil is not False and not now.inner
+
+
+def _sleep(first: Look, second: Look) -> str | None:
+    """What it waits for that does not end by itself; None: it may."""
+    before, now = first.thread, second.thread
+    if before is None or now is None or now.state != "S" or now.has_timeout:
+        return None
+    if before.syscall != now.syscall or before.wchan != now.wchan:
+        return None
+    if now.wchan.startswith("futex") or now.is_futex:
+        # A lock that is tried again and again is no sleep: each try is a switch.
+        return "in a lock" if now.voluntary - before.voluntary <= 2 else None
+    if now.wchan and "nanosleep" not in now.wchan:
+        return f"in a system call ({now.wchan})"
+    return None
