@@ -30,7 +30,15 @@ def launchers(ranks: int, program: Path) -> dict[str, list[str]]:
     count = f"--nproc-per-node={ranks}"
     return {
         "distdbg run": [python, "-m", "distdbg", "run", count, str(program)],
-        "distdbg run, no agent": [python, "-m", "distdbg", "run", "--no-agent", count, str(program)],
+        "distdbg run, no agent": [
+            python,
+            "-m",
+            "distdbg",
+            "run",
+            "--no-agent",
+            count,
+            str(program),
+        ],
         "torchrun": [python, "-m", "torch.distributed.run", count, str(program)],
     }
 
@@ -84,7 +92,9 @@ def main() -> None:
             cells.append(f"{middle:6.2f} ({min(column):.2f} to {max(column):.2f})")
         print(f"  {name:24} last rank runs {cells[0]:24} whole {cells[1]}")
     helps = help_times(20)
-    print(f"  distdbg --help: {statistics.median(helps) * 1e3:.0f} ms (highest {max(helps) * 1e3:.0f})")
+    print(
+        f"  distdbg --help: {statistics.median(helps) * 1e3:.0f} ms (highest {max(helps) * 1e3:.0f})"
+    )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ void bind_control(nb::module_& module) {
             new (self) ControlHandle{Control::open({path.c_str(), path.size()}, to_utf8(run))};
           },
           nb::arg("path"), nb::arg("run"))
-      .def_prop_ro("job_ns", [](const ControlHandle& self) { return self.control->moment().job_ns; })
-      .def_prop_ro("is_aborted", [](const ControlHandle& self) { return self.control->is_aborted(); })
+      .def_prop_ro("job_ns",
+                   [](const ControlHandle& self) { return self.control->moment().job_ns; })
+      .def_prop_ro("is_aborted",
+                   [](const ControlHandle& self) { return self.control->is_aborted(); })
       .def_prop_ro("words", [](const ControlHandle& self) { return self.control->words(); });
 }
 

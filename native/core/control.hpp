@@ -71,7 +71,8 @@ class Control {
       // the pause for one after it.
       const std::int64_t now = now_ns();
       const std::int64_t again = page_->clock.load(std::memory_order_acquire);
-      if (again == clock) return {now, clock >= 0 ? std::max<std::int64_t>(now - clock, 0) : ~clock};
+      if (again == clock)
+        return {now, clock >= 0 ? std::max<std::int64_t>(now - clock, 0) : ~clock};
       clock = again;
     }
   }

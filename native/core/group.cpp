@@ -87,8 +87,7 @@ void Group::attach(const Wait& wait, std::span<const Identity> members) {
 void Group::lock_for_op(std::unique_lock<std::timed_mutex>& lock, const Wait& wait) {
   if (lock.try_lock()) return;
   std::int64_t next_check = no_deadline;  // who is in the op looks for deaths
-  while (!lock.try_lock_for(std::chrono::nanoseconds(
-      wait.nap_ns(slice_ns)))) {
+  while (!lock.try_lock_for(std::chrono::nanoseconds(wait.nap_ns(slice_ns)))) {
     try {
       check_wait(wait, next_check, [](std::uint32_t) { return false; });
     } catch (Error& error) {

@@ -14,8 +14,8 @@ namespace distdbg {
 
 struct Op {
   std::int64_t deadline_ns = no_deadline;  // job time, as of when it was issued
-  int source = -1;           // of a finished recv
-  std::exception_ptr error;  // written before `is_done`
+  int source = -1;                         // of a finished recv
+  std::exception_ptr error;                // written before `is_done`
   std::atomic<bool> is_done{false};
   // Of ops that have no Group::run to record their end.
   Recorder* recorder = nullptr;

@@ -30,8 +30,7 @@ void check(const Wait& wait) {
 // Blocks until `fd` is ready for `events`, in slices.
 void wait_for(int fd, short events, const Wait& wait) {
   while (true) {
-    const int slice_ms =
-        static_cast<int>((wait.nap_ns(slice_ns) + ns_per_ms - 1) / ns_per_ms);
+    const int slice_ms = static_cast<int>((wait.nap_ns(slice_ns) + ns_per_ms - 1) / ns_per_ms);
     pollfd entry{fd, events, 0};
     const int ready = ::poll(&entry, 1, slice_ms);
     if (ready > 0) return;

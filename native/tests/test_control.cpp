@@ -25,8 +25,7 @@ class Page {
   Page() {
     const int fd = ::mkstemp(path_);
     CHECK(fd >= 0 && ::ftruncate(fd, control_nbytes) == 0);
-    void* memory =
-        ::mmap(nullptr, control_nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void* memory = ::mmap(nullptr, control_nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     CHECK(memory != MAP_FAILED);
     ::close(fd);
     page = static_cast<ControlPage*>(memory);
@@ -114,8 +113,7 @@ void wait_in_vain(const Page& page, std::int64_t limit_ms, Fault wanted,
   run_ranks(3, true, [&](Group& group) {
     group.set_control(control);
     if (group.rank() == 2) return meanwhile();
-    const Wait wait =
-        group.wait_until(control->moment().job_ns + limit_ms * ns_per_ms, nullptr);
+    const Wait wait = group.wait_until(control->moment().job_ns + limit_ms * ns_per_ms, nullptr);
     CHECK(fault_of([&] { body(group, wait); }) == wanted);
   });
 }
@@ -131,8 +129,7 @@ void reduce_aside(Group& group, const Wait& wait) {
   std::vector<float> x(24, 1.0F);
   Runner runner(group);
   CallWords words;
-  const auto plan =
-      std::make_shared<const Plan>(all_reduce(group.rank(), group.size(), 96, true));
+  const auto plan = std::make_shared<const Plan>(all_reduce(group.rank(), group.size(), 96, true));
   const OpPointer op =
       runner.submit(plan, words, unrecorded, {region_of(x)}, {region_of(x)}, wait.deadline_ns);
   runner.wait(*op, group.wait_until(no_deadline, nullptr));
@@ -141,8 +138,7 @@ void reduce_aside(Group& group, const Wait& wait) {
 void receive(Group& group, const Wait& wait) {
   std::vector<float> x(24);
   PointToPoint messages(group);
-  const MessagePointer message =
-      messages.recv(region_of(x), -1, 2, 0, wait.deadline_ns, false);
+  const MessagePointer message = messages.recv(region_of(x), -1, 2, 0, wait.deadline_ns, false);
   messages.wait(message, wait, true);
 }
 
