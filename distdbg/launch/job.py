@@ -92,6 +92,7 @@ class Job:
             else cpus_of_ranks(options.numa_binding, options.nproc, os.environ)
         )
         self._restarts = 0
+        self._held: HeldPort | None = None
         self._run = ""
         self._run_folder: Path | None = None
         self._outputs: Outputs | None = None
@@ -163,12 +164,14 @@ class Job:
             return StartFacts.hear(round_, _HEAR_S)
         options = self._options
         addr = options.master_addr or round_.nodes[0].addr
-        held = self._stack.enter_context(HeldPort(options.master_port or 0))
+        if self._held is not None:
+            self._held.release()
+        self._held = self._stack.enter_context(HeldPort(addr, options.master_port or 0))
         facts = StartFacts(
             run=self._run or self._environ.get("DISTDBG_RUN") or folders.new_run_name(),
             restarts=self._restarts,
             master_addr=addr,
-            master_port=held.port,
+            master_port=self._held.number,
         )
         facts.tell(round_)
         return facts

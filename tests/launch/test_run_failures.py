@@ -1,0 +1,105 @@
+"""Four ranks of which one fails: what the launcher reports, how soon, and what is left."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from distdbg.launch.memory import locate_cgroup
+from distdbg.record.ends import RankEnd
+from distdbg.testing.jobs import Done, RunningJob
+
+pytestmark = [pytest.mark.ranks, pytest.mark.slow]
+
+PROGRAM = str(Path(__file__).with_name("programs") / "failing.py")
+#: Starting four ranks takes most of it.
+SOON_S = 15.0
+StartJob = Callable[..., RunningJob]
+
+
+def fail(start_job: StartJob, kind: str, *flags: str, **how: object) -> tuple[Done, list[RankEnd]]:
+    job = start_job("--nproc-per-node=4", *flags, PROGRAM, kind, **how)
+    done = job.wait()
+    assert done.seconds < SOON_S
+    assert done.report, done
+    assert done.report[-1].strip().startswith(("run folder: ", "hint: ")), done.err
+    assert f"  run folder: {job.run_folder}" in done.report
+    ends = job.ends()
+    assert [end.rank for end in ends] == [0, 1, 2, 3]
+    assert all(end.is_failure for end in ends)
+    return done, ends
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "how"),
+    [
+        ("raise", 1, "raised ValueError: no data"),
+        ("exit", 3, "exited with code 3"),
+        ("kill", 137, "was killed by SIGKILL"),
+        ("segv", 139, "was killed by SIGSEGV"),
+        ("abort", 134, "was killed by SIGABRT"),
+        ("memory", 1, "raised MemoryError"),
+    ],
+)
+def test_the_report_begins_with_the_rank_that_failed_first(
+    start_job: StartJob, kind: str, code: int, how: str
+) -> None:
+    done, ends = fail(start_job, kind)
+    assert done.code == code, done.err
+    first = done.report[0]
+    assert first.startswith(f"distdbg run: rank 2 {how} (host "), done.err
+    assert re.search(r"\bfailed\b.* because of it|ended because of it", first), first
+    assert len(first) <= 120
+    assert ends[2].shell_code == code
+    assert not ends[2].was_asked
+    assert f"pid {ends[2].pid})" in first
+
+
+def test_a_traceback_is_in_the_report_and_in_the_error_file(start_job: StartJob) -> None:
+    done, _ = fail(start_job, "raise")
+    assert '    raise ValueError("no data")' in done.report
+    file = next(line for line in done.report if "error file: " in line).split(": ", 1)[1]
+    assert Path(file).name == "error.json"
+    assert "no data" in Path(file).read_text()
+
+
+@pytest.fixture
+def small_cgroup() -> Iterator[Path]:
+    own = locate_cgroup(
+        Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+    )
+    if own is None:
+        pytest.skip("no memory cgroup is mounted here")
+    folder = own / f"distdbg-test-{secrets.token_hex(4)}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made in {own}: {error.strerror}")
+    try:
+        limits = {"memory.limit_in_bytes": 192 << 20, "memory.max": 192 << 20, "memory.swap.max": 0}
+        for name, value in limits.items():  # of both versions
+            with suppress(OSError):
+                if (folder / name).exists():
+                    (folder / name).write_text(str(value))
+        if not any((folder / name).exists() for name in limits):
+            pytest.skip(f"the memory controller is not passed on below {own}")
+        yield folder
+    finally:
+        folder.rmdir()
+
+
+def test_a_rank_that_the_kernel_killed_for_memory_is_told_apart_from_a_kill(
+    start_job: StartJob, small_cgroup: Path
+) -> None:
+    done, ends = fail(start_job, "hog", environ={"TEST_CGROUP": str(small_cgroup)})
+    assert done.code == 137
+    assert done.report[0].startswith("distdbg run: rank 2 was killed by the kernel"), done.err
+    assert "memory" in done.report[0]
+    assert ends[2].cause == "oom"
+    assert ends[2].signal == signal.SIGKILL
