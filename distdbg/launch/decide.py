@@ -5,13 +5,13 @@ The first line that fits counts:
     a signal came                                              leave
     a rank failed here, or another launcher noted a failure    restart, which uses one up; or failed
     the job was closed as failed                               failed
+    the job was closed as well                                 well, once the ranks here are done
     the ranks of all launchers ended well                      well
     the others took this launcher for dead                     restart; or failed
     another launcher has begun the next round                  restart
     a launcher is gone before its ranks ended well             restart; or failed
     launchers wait to join, and nobody's ranks are done        restart
-    the ranks here ended well, the job was closed as well      well
-    the ranks here ended well, the others take too long        well
+    the ranks here ended well, the others take too long        leave well
     anything else                                              go on
 
 A failure uses up a restart on all launchers, whoever's ranks failed, and is final without one left.
@@ -37,6 +37,7 @@ class Action(enum.Enum):
     RESTART = "stop the ranks and start them anew in the next round"
     END_WELL = "close the job as well"
     END_FAILED = "stop the ranks and close the job as failed"
+    LEAVE_WELL = "leave; the ranks of other launchers go on"
     LEAVE = "stop the ranks and leave, as a signal asked for"
 
 
@@ -84,8 +85,8 @@ def decide(now: Situation) -> Decision:
         return Decision(action=Action.LEAVE, reason=f"{now.signal} was received")
     if (failure := _find_failure(now)) is not None:
         return _after_failure(now, failure)
-    if now.closing is not None and not now.closing.is_well:
-        return Decision(action=Action.END_FAILED, reason=now.closing.reason)
+    if now.closing is not None:
+        return _after_closing(now, now.closing)
     unfinished = [name for name in now.nodes if not _is_done(now, name)]
     if not unfinished:
         return Decision(action=Action.END_WELL, reason="all ranks ended well")
@@ -97,16 +98,13 @@ def decide(now: Situation) -> Decision:
     if gone:
         verb = "is" if len(gone) == 1 else "are"
         return _without(now, f"{_count('launcher', len(gone))} {', '.join(gone[:8])} {verb} gone")
-    is_done_here = _is_done(now, now.name)
     if now.waiting_count > 0 and len(unfinished) == len(now.nodes):
         verb = "waits" if now.waiting_count == 1 else "wait"
         who = f"{now.waiting_count} {_count('launcher', now.waiting_count)}"
         return Decision(action=Action.RESTART, reason=f"{who} {verb} to take part")
-    if is_done_here and now.closing is not None:
-        return Decision(action=Action.END_WELL, reason=now.closing.reason)
-    if is_done_here and now.has_waited_enough:
+    if now.running == 0 and now.has_waited_enough:
         return Decision(
-            action=Action.END_WELL,
+            action=Action.LEAVE_WELL,
             reason=f"the ranks here ended well; not waiting any longer for {', '.join(unfinished[:8])}",
         )
     return _GO_ON
@@ -129,10 +127,17 @@ def _after_failure(now: Situation, failure: str) -> Decision:
     return Decision(action=Action.END_FAILED, reason=failure)
 
 
+def _after_closing(now: Situation, closing: Closing) -> Decision:
+    """Closed as well means that all are done: notes and launchers may be gone with the store by now."""
+    if not closing.is_well:
+        return Decision(action=Action.END_FAILED, reason=closing.reason)
+    if now.running == 0:
+        return Decision(action=Action.END_WELL, reason=closing.reason)
+    return _GO_ON
+
+
 def _without(now: Situation, reason: str) -> Decision:
     action = Action.RESTART if now.can_replace else Action.END_FAILED
-    if now.closing is not None:  # as well, so there is no further round to go to
-        action = Action.END_FAILED
     return Decision(action=action, reason=reason)
 
 

@@ -282,6 +282,11 @@ class Job:
             if not attempt.running and running.failed_at is None and running.done_at is None:
                 running.done_at = time.monotonic()
                 running.notes.write(Note(kind="finished"))
+            failure = self._failure(running)
+            if failure is not None and not running.is_noted:
+                # Before the next round is asked for: others would take it for one that costs nothing.
+                running.is_noted = True
+                running.notes.write(Note(kind="failed", what=failure))
             decision = decide(self._situation(rendezvous, running))
             if decision.action is not Action.GO_ON:
                 return decision
@@ -315,7 +320,9 @@ class Job:
             closing=closing,
             signal=signal_name(received[0]) if received else None,
             can_replace=self._options.rdzv_backend != STATIC,
-            has_waited_enough=done_at is not None and time.monotonic() - done_at > _OTHERS_S,
+            has_waited_enough=done_at is not None
+            and not running.round.serves  # the others' store would end with this launcher
+            and time.monotonic() - done_at > _OTHERS_S,
         )
 
     def _failure(self, running: _Running) -> str | None:
@@ -356,9 +363,6 @@ class Job:
             self._outputs.drain(time.monotonic_ns() + int(_DRAIN_S * 1e9))
 
     def _end(self, rendezvous: Rendezvous, running: _Running, decision: Decision) -> int:
-        failure = self._failure(running)
-        if failure is not None:
-            running.notes.write(Note(kind="failed", what=failure))
         if decision.action is Action.END_FAILED:
             rendezvous.close(decision.reason)
         received = self._signals.received
@@ -366,13 +370,15 @@ class Job:
         if decision.action is Action.END_WELL:
             rendezvous.close(decision.reason, is_well=True)
             return 0
+        if decision.action is Action.LEAVE_WELL:
+            return 0
         outcome = Outcome(
             evidence=self._gather(running),
             run_folder=str(self._run_folder or ""),
             attempt=self._restarts,
             max_restarts=self._options.max_restarts,
             interrupted=received[0] if received else None,
-            because="" if failure is not None else decision.reason,
+            because="" if self._failure(running) is not None else decision.reason,
         )
         return self._say(outcome)
 

@@ -54,7 +54,7 @@ def situation(**facts: Any) -> Situation:
         ({"running": 0, "nodes": ("a",)}, Action.END_WELL, "all ranks ended well"),
         (
             {"running": 0, "notes": {"b": DONE}, "has_waited_enough": True},
-            Action.END_WELL,
+            Action.LEAVE_WELL,
             "the ranks here ended well; not waiting any longer for c",
         ),
         ({"running": 1, "has_waited_enough": True}, Action.GO_ON, ""),
@@ -94,7 +94,13 @@ def situation(**facts: Any) -> Situation:
         ({"lost": ("b",)}, Action.RESTART, "launcher b is gone"),
         ({"lost": ("b", "c")}, Action.RESTART, "launchers b, c are gone"),
         ({"lost": ("b",), "can_replace": False}, Action.END_FAILED, "launcher b is gone"),
-        ({"lost": ("b",), "closing": GOOD}, Action.END_FAILED, "launcher b is gone"),
+        (
+            {"running": 0, "lost": ("b",), "closing": GOOD, "next_has_begun": True},
+            Action.END_WELL,
+            "all ranks ended well",
+        ),
+        ({"lost": ("b",), "closing": GOOD}, Action.GO_ON, ""),
+        ({"closing": GOOD, "failure": "rank 0 failed"}, Action.END_FAILED, "rank 0 failed"),
         ({"lost": ("b",), "notes": {"b": DONE}}, Action.GO_ON, ""),
         ({"lost": ("b",), "running": 0}, Action.RESTART, "launcher b is gone"),
         ({"lost": ("a",)}, Action.RESTART, "the other launchers took this one for dead"),
