@@ -12,8 +12,8 @@ from typing import Final
 from distdbg.control.page import ControlPage
 from distdbg.control.words import to_error
 
-#: Within this a wait that sleeps has seen what the page says.
-SLICE_S: Final = 0.05
+#: How long a wait sleeps at most, so that within 50 ms it has seen what the page says.
+SLICE_S: Final = 0.04
 
 
 class JobClock:
