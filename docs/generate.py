@@ -20,6 +20,7 @@ from distdbg.runtime.plan.draw import draw
 from distdbg.runtime.plan.problem import uniform_problem
 
 sys.path.insert(0, str(Path(__file__).parent))
+from control_layout import control_layout_page
 from record_layout import layout_page
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -223,6 +224,11 @@ def record_layout_page() -> str:
     return MADE.format(source="distdbg/record/format.py") + layout_page()
 
 
+def control_page_layout_page() -> str:
+    """The layout of the control page."""
+    return MADE.format(source="distdbg/control/layout.py") + control_layout_page()
+
+
 PAGES = {
     "commands.md": commands_page,
     "env.md": env_page,
@@ -230,6 +236,7 @@ PAGES = {
     "launch-flags.md": launch_flags_page,
     "plans.md": plans_page,
     "record-layout.md": record_layout_page,
+    "control-page-layout.md": control_page_layout_page,
 }
 
 

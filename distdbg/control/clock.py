@@ -12,17 +12,19 @@ from typing import Final
 from distdbg.control.page import ControlPage
 from distdbg.control.words import to_error
 
-#: Within this a wait that sleeps has seen what the page says.
-SLICE_S: Final = 0.05
+#: How long a wait sleeps at most, so that within 50 ms it has seen what the page says.
+SLICE_S: Final = 0.04
 
 
 class JobClock:
     """The clock of one job; without a page it is the monotonic clock, and nobody ends the job."""
 
-    __slots__ = ("_page",)
+    __slots__ = ("_behind_ns", "_page")
 
     def __init__(self, page: ControlPage | None = None) -> None:
         self._page = page
+        #: Of a clock that was closed: all pauses until then, so that it does not jump.
+        self._behind_ns = 0
 
     @property
     def is_free(self) -> bool:
@@ -38,12 +40,11 @@ class JobClock:
     def now_ns(self) -> int:
         """The job time; comparable with other job times only."""
         page = self._page
-        return time.monotonic_ns() if page is None else page.job_ns()
+        return time.monotonic_ns() - self._behind_ns if page is None else page.job_ns()
 
     def now(self) -> float:
         """The job time in seconds."""
-        page = self._page
-        return time.monotonic() if page is None else page.job_ns() / 1e9
+        return self.now_ns() / 1e9
 
     def nap_s(self, left_s: float, slice_s: float) -> float:
         """How long to sleep before the next look, when `left_s` of job time are left.
@@ -61,11 +62,13 @@ class JobClock:
         raise to_error(words or b"", kind=kind, seq=seq, group=group, op=op)
 
     def close(self) -> None:
-        """Let go of the page: from now on the clock is free.
+        """Let go of the page: from now on the clock is free, and goes on from where it is.
 
-        A thread that reads it just now keeps it open until it has.
+        A thread that reads the page just now keeps it open until it has.
         """
-        self._page = None
+        if self._page is not None:
+            self._behind_ns = time.monotonic_ns() - self._page.job_ns()
+            self._page = None
 
 
 #: Of whoever is in no job.

@@ -66,14 +66,19 @@ class ControlPage:
         self._words = memoryview(self._map).cast("q")
 
     @classmethod
-    def open(cls, folder: Path | str, host: str, run: str = "") -> Self:
+    def open(
+        cls, folder: Path | str, host: str, run: str = "", *, owns_folder: bool = False
+    ) -> Self:
         """Open the page of `host`, and make it where there is none.
 
         `run`: the name of the job, where it is known. RecordError when there is something else, or a
-        page that another run still uses.
+        page that another run still uses; a rank, which has made sure that the folder is its run's
+        (`owns_folder`), puts its own in place of that.
         """
         path = Path(folder) / layout.page_name(host)
         try:
+            if owns_folder:
+                _put_aside(path, run)
             fd = _make_or_open(path, run)
         except OSError as error:
             raise _unusable(path, error.strerror or str(error)) from error
@@ -242,6 +247,11 @@ def _run_of(data: bytes) -> str:
     return data[start : start + _RUN_NBYTES].split(b"\0")[0].decode("utf-8", "replace")
 
 
+def _run_of_name(run: str) -> str:
+    """The name of a run as it comes back from a page."""
+    return _fit_run(run).decode("utf-8", "replace")
+
+
 def _fit_run(run: str) -> bytes:
     return run.encode("utf-8", "replace")[:_RUN_NBYTES]
 
@@ -309,6 +319,28 @@ def _make_or_open(path: Path, run: str) -> int:
     return fd
 
 
+def _put_aside(path: Path, run: str) -> None:
+    """Remove a page of another run: its ranks have left, and whoever still looks at it keeps it."""
+
+    def is_other() -> bool:
+        with suppress(RecordError):  # there is none, or what is there is not ours to remove
+            host = path.name.removeprefix(layout.page_name(""))
+            return read_page(path.parent, host).run not in ("", _run_of_name(run))
+        return False
+
+    if not is_other():
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        # One rank after the other, or the second would remove the new page of the first.
+        _flock(folder, path, fcntl.LOCK_EX)
+        if is_other():
+            path.unlink()
+            os.close(_make_or_open(path, run))
+    finally:
+        os.close(folder)
+
+
 def _hold(fd: int, path: Path, run: str) -> None:
     """Take the shared hold; a page that nobody held before is started afresh."""
     about = os.fstat(fd)
@@ -329,15 +361,7 @@ def _hold(fd: int, path: Path, run: str) -> None:
             if data and (len(data) != PAGE_NBYTES or _get(data, "magic") != layout.MAGIC):
                 raise _unusable(path, "is no control page, or a damaged one")
             os.pwrite(fd, fresh, 0)
-    deadline = time.monotonic() + _LOCK_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            break
-        except OSError:
-            if time.monotonic() >= deadline:
-                raise _unusable(path, "is locked by another process") from None
-            time.sleep(_PAUSE_S)
+    _flock(fd, path, fcntl.LOCK_SH)
     if run:
         _adopt(fd, run)
     _check(os.pread(fd, PAGE_NBYTES + 1, 0), path, run)
@@ -348,6 +372,18 @@ def _adopt(fd: int, run: str) -> None:
     start = PAGE["run"].offset
     if os.pread(fd, 1, start) == b"\0":
         os.pwrite(fd, _fit_run(run), start)  # the same by all that know it
+
+
+def _flock(fd: int, path: Path, how: int) -> None:
+    deadline = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(fd, how | fcntl.LOCK_NB)
+            return
+        except OSError:
+            if time.monotonic() >= deadline:
+                raise _unusable(path, "is locked by another process") from None
+            time.sleep(_PAUSE_S)
 
 
 def _lock_file(fd: int) -> bool:

@@ -28,7 +28,7 @@ def follow_control(world: World, folder: Path, run: str, rank: int) -> None:
     unfollow_control(world)
     page: ControlPage | None = None
     try:
-        page = ControlPage.open(folder, host_name(), run)
+        page = ControlPage.open(folder, host_name(), run, owns_folder=True)
         world.native_control = Control(os.fsencode(page.path), run)
     except (RecordError, NativeError) as error:
         if page is not None:

@@ -18,7 +18,7 @@
 namespace distdbg {
 namespace {
 
-constexpr std::int64_t slice_ns = 50 * ns_per_ms;
+constexpr std::int64_t slice_ns = 40 * ns_per_ms;  // as Group::slice_ns
 constexpr std::size_t chunk_nbytes = 64u << 10;
 
 void check(const Wait& wait) {

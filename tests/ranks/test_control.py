@@ -321,7 +321,7 @@ def test_an_abort_after_the_end_harms_nobody(ranks: Callable[..., Any]) -> None:
     assert {value for _, value in ranks(abort_when_all_is_over, 2)} == {"value"}
 
 
-def a_page_of_somebody_else(junk: bool) -> bool:
+def meet_another_page(junk: bool) -> bool:
     folder = Path(os.environ["DISTDBG_RUN_DIR"])
     path = folder / f"control-{host_name()}"
     holder = None
@@ -331,6 +331,7 @@ def a_page_of_somebody_else(junk: bool) -> bool:
             path.write_bytes(b"junk")
         else:
             holder = ControlPage.open(folder, host_name(), "another")
+            holder.abort(WORDS)
         (folder / "made").touch()
     while not (folder / "made").exists():
         time.sleep(0.01)  # until rank 0 has put it there
@@ -343,12 +344,19 @@ def a_page_of_somebody_else(junk: bool) -> bool:
     return is_free
 
 
-@pytest.mark.parametrize("junk", [True, False], ids=["junk", "another run's"])
-def test_a_page_that_is_none_of_this_run_is_left_alone(
-    ranks: Callable[..., Any], tmp_path: Path, junk: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_is_no_page_is_left_alone(
+    ranks: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISTDBG_RUN_DIR", str(tmp_path / "run"))
-    assert ranks(a_page_of_somebody_else, 2, junk=junk) == [True, True]
+    assert ranks(meet_another_page, 2, junk=True) == [True, True]
+    assert (tmp_path / "run" / f"control-{host_name()}").read_bytes() == b"junk"
+
+
+def test_the_page_of_a_run_whose_ranks_have_left_is_replaced(
+    ranks: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_RUN_DIR", str(tmp_path / "run"))
+    assert ranks(meet_another_page, 2, junk=False) == [False, False]
 
 
 def test_a_new_job_in_an_old_folder_is_not_ended_by_an_old_abort(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ class Store:
         begin = clock.now()
         pause_s = _FIRST_PAUSE_S
         while not self.check(names):
-            clock.check()
+            clock.check(op=f"a wait for {self._label()}")
             waited_s = clock.now() - begin
             if waited_s >= timeout_s:
                 missing = [key for key in names if not self.check([key])]
@@ -233,7 +233,7 @@ class Store:
                 continue
             if not block:
                 raise QueueEmptyError(f"{self._label()}: queue {key!r} is empty", keys=[key])
-            clock.check()
+            clock.check(op=f"a wait for {self._label()}")
             waited_s = clock.now() - begin
             if waited_s >= self._timeout_s:
                 raise missing_keys(self._label(), [key], 1, waited_s)

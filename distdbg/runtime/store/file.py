@@ -194,7 +194,7 @@ class FileStore(Store):
                 if not missing:
                     yield table
                     return
-            clock.check()
+            clock.check(op=f"a wait for {self._label()}")
             waited_s = clock.now() - begin
             if waited_s >= timeout_s:
                 raise missing_keys(self._label(), missing, len(missing), waited_s)

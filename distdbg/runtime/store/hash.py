@@ -119,7 +119,7 @@ class HashStore(Store):
         slice_s = threading.TIMEOUT_MAX if clock.is_free else SLICE_S
         begin = clock.now()
         while missing := absent():
-            clock.check()
+            clock.check(op=f"a wait for {self._label()}")
             waited_s = clock.now() - begin
             if waited_s >= timeout_s:
                 raise missing_keys(self._label(), missing, len(missing), waited_s)

@@ -33,7 +33,7 @@ def call_error(label: str, error: Exception, waited_s: float) -> DistError:
     """Why a call on an open store failed."""
     match getattr(error, "fault", ""):
         case "aborted":
-            return to_error(str(error))
+            return to_error(str(error), op=f"a wait for {label}")
         case "usage":
             return UsageError(
                 f"{label} was opened before this process was forked",

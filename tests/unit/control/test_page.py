@@ -150,10 +150,17 @@ def test_a_page_that_nobody_holds_is_of_a_job_that_is_over(tmp_path: Path) -> No
     assert beside.is_aborted
     with pytest.raises(RecordError, match="belongs to the run 'run'"):
         ControlPage.open(tmp_path, "n14", "next")
-    with_abort.close()
-    beside.close()
+    # A rank has the folder: who still looks at the old page keeps that.
+    rank = ControlPage.open(tmp_path, "n14", "next", owns_folder=True)
+    other = ControlPage.open(tmp_path, "n14", "next", owns_folder=True)
+    assert not rank.is_aborted
+    assert beside.is_aborted
+    rank.pause()
+    assert other.is_paused
+    for page in (with_abort, beside, rank, other):
+        page.close()
     fresh = ControlPage.open(tmp_path, "n14", "next")
-    assert not fresh.is_aborted
+    assert not fresh.is_paused
     assert fresh.state().run == "next"
     fresh.close()
 
@@ -237,8 +244,12 @@ def test_a_clock_says_where_the_rank_was(tmp_path: Path) -> None:
     )
     assert (error.verdict, error.by, error.ranks) == ("dead rank", "the agent", [2])
     assert (error.kind, error.seq, error.group) == ("all_reduce", 3, "dp")
+    page.pause(time.monotonic_ns() - 10**9)
+    page.resume()
+    assert time.monotonic_ns() - clock.now_ns() >= 10**9
     clock.close()
     assert clock.is_free
+    assert time.monotonic_ns() - clock.now_ns() >= 10**9
     clock.check()
     page.close()
 

@@ -1,0 +1,111 @@
+"""A backend that is not ours and the control page: an abort ends its ops, a pause stops their limits."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.control.page import ControlPage
+from distdbg.control.words import AbortWords
+from distdbg.errors import CollectiveError, DistError, JobAborted, OpTimeout
+from distdbg.record.host import host_name
+from distdbg.runtime.world import current
+from distdbg.testing.store_ranks import run_store_ranks
+
+# Test folders are no packages: the file is imported by its path.
+_spec = importlib.util.spec_from_file_location(
+    "in_memory", Path(__file__).with_name("in_memory.py")
+)
+assert _spec is not None
+assert _spec.loader is not None
+in_memory = importlib.util.module_from_spec(_spec)
+sys.modules["in_memory"] = in_memory
+_spec.loader.exec_module(in_memory)
+
+
+@pytest.fixture(autouse=True)
+def backends() -> Iterator[None]:
+    with in_memory.registered():
+        yield
+
+
+def in_a_while(delay_s: float, do: Callable[[ControlPage], object]) -> threading.Timer:
+    """The delay lets the wait begin."""
+    folder = current().run_folder
+    assert folder is not None
+    page = ControlPage.open(folder, host_name())
+
+    def act() -> None:
+        do(page)
+        page.close()
+
+    timer = threading.Timer(delay_s, act)
+    timer.start()
+    return timer
+
+
+def reduce(is_async: bool) -> DistError:
+    with pytest.raises(DistError) as info:
+        _reduce(is_async)
+    return info.value
+
+
+def _reduce(is_async: bool) -> None:
+    work = dist.all_reduce(np.ones(2), async_op=is_async)
+    if work is not None:
+        work.wait()
+
+
+@pytest.mark.parametrize("backend", ["together", "bound"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_abort_ends_an_op_that_hangs_in_the_backend(backend: str, is_async: bool) -> None:
+    in_memory.Together.hangs[1] = "allreduce"
+
+    def rank_main(rank: int) -> list[DistError]:
+        timer = None
+        if rank == 0:
+            words = AbortWords(what="enough", by="ada")
+            timer = in_a_while(0.2, lambda page: page.abort(words))
+        errors = [reduce(is_async), reduce(False)]
+        if timer is not None:
+            timer.join()
+        return errors
+
+    started = time.monotonic()
+    for errors in run_store_ranks(rank_main, 2, backend=backend, timeout_s=30):
+        for error in errors:
+            assert isinstance(error, JobAborted)
+            assert error.what == "the job was aborted by ada: enough"
+            assert error.kind == "all_reduce"
+    assert time.monotonic() - started < 10
+    assert all("abort" in made.events for made in in_memory.Together.made)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_limit_outlives_a_pause(is_async: bool) -> None:
+    in_memory.Together.hangs.update({0: "allreduce", 1: "allreduce"})
+
+    def pause(page: ControlPage) -> None:
+        page.pause()
+        time.sleep(1.0)  # as long as it is to last
+        page.resume()
+
+    def rank_main(rank: int) -> float:
+        started = time.monotonic()
+        timer = in_a_while(0.1, pause) if rank == 0 else None
+        error = reduce(is_async)
+        assert isinstance(error, (OpTimeout, CollectiveError))
+        if timer is not None:
+            timer.join()
+        return time.monotonic() - started
+
+    for took_s in run_store_ranks(rank_main, 2, backend="together", timeout_s=0.4):
+        assert 1.3 < took_s < 6
