@@ -9,6 +9,10 @@
     descendants     all that was ever started below a process, and its end;  ended: how a child ended
     memory          a kill for memory told from a person's;  ports: one held for who listens later
 
+    outputs/        what ranks print: kept, shown line by line, selected
+    evidence        what is known of ranks that are gone;  evidence_json: told to other hosts
+    root_cause      who of them was the first;  report, last_frames: how that is said
+
     spawn           torch.multiprocessing's spawn and start_processes
     child           what a spawned process executes; failures: how its end is reported
     parent_death    a child does not outlive its parent

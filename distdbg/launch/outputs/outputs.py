@@ -251,7 +251,8 @@ class Outputs:
         self._disk_due_ns = now_ns + int(_DISK_S * 1e9)
         with suppress(OSError):
             about = os.statvfs(self._logs)
-            if about.f_blocks and not about.f_bfree:
+            free = about.f_bavail if os.geteuid() else about.f_bfree  # the rest is root's
+            if about.f_blocks and not free:
                 self._on_trouble(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._logs)))
 
     def _on_trouble(self, error: OSError) -> None:

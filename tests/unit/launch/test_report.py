@@ -220,6 +220,17 @@ def test_a_death_for_memory_is_not_called_a_kill_by_somebody() -> None:
     assert code(first) == 137
 
 
+def test_a_limit_of_memory_gets_the_same_hint() -> None:
+    text = told(Evidence(end=ended(0, exit_code=1), error=error("MemoryError: 8.0 GiB")))
+    assert "hint: smaller batches" in text
+
+
+def test_a_termination_from_outside_is_no_fault_of_the_program() -> None:
+    text = told(Evidence(end=ended(0, signal=15)), terminated(1))
+    assert "rank 0 was killed by SIGTERM" in text
+    assert "hint: SIGTERM came from outside" in text
+
+
 def test_a_mismatch_on_all_ranks_is_told_once() -> None:
     text = (
         "MismatchError: all_reduce #1042 on group 'dp' differs between ranks: "

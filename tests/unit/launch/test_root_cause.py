@@ -10,7 +10,7 @@ from distdbg.launch.evidence import Evidence, RecordFacts
 from distdbg.launch.evidence_json import from_json, to_json
 from distdbg.launch.report import Outcome, exit_code, report
 from distdbg.launch.root_cause import Part, divide, find_root_cause
-from distdbg.record.ends import RankEnd
+from distdbg.record.ends import Cause, RankEnd
 from distdbg.record.error_file import ErrorFacts
 from distdbg.record.format import Exit
 
@@ -37,7 +37,8 @@ def evidences(draw: st.DrawFn) -> list[Evidence]:
 
 @st.composite
 def one(draw: st.DrawFn, rank: int) -> Evidence:
-    cause = draw(st.sampled_from(["exited", "signal", "oom", "unknown"]))
+    causes: list[Cause] = ["exited", "signal", "oom", "unknown"]
+    cause = draw(st.sampled_from(causes))
     times = st.integers(0, 3 * 10**9)
     end = RankEnd(
         rank=rank,
