@@ -21,13 +21,13 @@ __all__ = ["HeldPort", "holder_of"]
 class HeldPort:
     """Holds a TCP port on all addresses of this host until it is released."""
 
-    def __init__(self, port: int = 0, host: str = "localhost") -> None:
+    def __init__(self, host: str = "localhost", port: int = 0) -> None:
         """Hold a free port, or that one; DistNetworkError says who has it.
 
         Where `host` is another one, a given port is taken as it is: nothing here is in its way.
         """
         self._socket = None if port and not is_of_this_host(host) else _hold(port)
-        self.port = port if self._socket is None else int(self._socket.getsockname()[1])
+        self.number = port if self._socket is None else int(self._socket.getsockname()[1])
 
     def __enter__(self) -> Self:
         return self

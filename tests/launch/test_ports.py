@@ -23,7 +23,7 @@ from pathlib import Path
 from distdbg.launch.ports import HeldPort
 Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("40000 40007")
 held = [HeldPort() for _ in range(4)]
-taken = {port.port for port in held}
+taken = {port.number for port in held}
 assert len(taken) == 4
 given, sockets = set(), []
 for family, address, reuse in (
@@ -60,19 +60,19 @@ def test_outgoing_connections_do_not_get_a_held_port() -> None:
         socket.socket() as client,
     ):
         with pytest.raises(OSError) as caught:
-            client.bind(("127.0.0.1", held.port))  # without SO_REUSEADDR
+            client.bind(("127.0.0.1", held.number))  # without SO_REUSEADDR
         assert caught.value.errno == errno.EADDRINUSE
         client.connect(server.getsockname())
-        assert client.getsockname()[1] != held.port
+        assert client.getsockname()[1] != held.number
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "localhost"])
 def test_a_store_of_this_package_listens_on_a_held_port(host: str) -> None:
     with HeldPort() as held:
-        store = TCPStore(host, held.port, is_master=True, timeout=5)
-        assert store.port == held.port
+        store = TCPStore(host, held.number, is_master=True, timeout=5)
+        assert store.port == held.number
         store.close()
-        store = TCPStore(host, held.port, is_master=True, timeout=5)  # a restart
+        store = TCPStore(host, held.number, is_master=True, timeout=5)  # a restart
         store.close()
 
 
@@ -81,7 +81,7 @@ def test_a_server_of_the_standard_library_listens_on_a_held_port(tmp_path: Path)
     with (
         HeldPort() as held,
         subprocess.Popen(
-            [sys.executable, "-u", "-m", "http.server", str(held.port), "-b", "127.0.0.1"],
+            [sys.executable, "-u", "-m", "http.server", str(held.number), "-b", "127.0.0.1"],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -91,7 +91,7 @@ def test_a_server_of_the_standard_library_listens_on_a_held_port(tmp_path: Path)
             assert server.stdout is not None
             assert server.stdout.readline().startswith(b"Serving HTTP")
             with urllib.request.urlopen(
-                f"http://127.0.0.1:{held.port}/page", timeout=5
+                f"http://127.0.0.1:{held.number}/page", timeout=5
             ) as answer:
                 assert answer.read() == b"hello"
         finally:
@@ -103,14 +103,14 @@ def test_a_port_that_is_asked_for_and_taken_names_who_has_it() -> None:
         port = listener.getsockname()[1]
         words = rf"port {port} is held by this process \(pid {os.getpid()}\)"
         with pytest.raises(DistNetworkError, match=words):
-            HeldPort(port)
-    with HeldPort(port) as held:
-        assert held.port == port
-    HeldPort(port).release()
+            HeldPort(port=port)
+    with HeldPort(port=port) as held:
+        assert held.number == port
+    HeldPort(port=port).release()
 
 
 def test_a_port_of_another_host_is_taken_as_it_is() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        with HeldPort(port, "192.0.2.1") as held:  # of no host: for documentation
-            assert held.port == port
+        with HeldPort("192.0.2.1", port) as held:  # of no host: for documentation
+            assert held.number == port

@@ -53,10 +53,10 @@ def run(program: str, *arguments: object) -> None:
 @pytest.mark.parametrize("kind", ["libuv", "threads"])
 def test_torchs_store_listens_on_a_held_port(kind: str) -> None:
     with HeldPort() as held:
-        run(STORE, held.port, kind)
+        run(STORE, held.number, kind)
 
 
 @pytest.mark.slow
 def test_a_group_of_gloo_meets_on_a_held_port() -> None:
     with HeldPort() as held:
-        run(GROUP, held.port)
+        run(GROUP, held.number)
