@@ -20,6 +20,8 @@ from distdbg.record.ends import RankEnd
 _log = logging.getLogger("distdbg.launch")
 
 AGENT = "agent"
+#: To remove its socket, when the launcher was killed.
+_LINGER_S = 1.0
 
 
 class AgentLink:
@@ -52,7 +54,14 @@ class AgentLink:
         try:
             # Its news go to the launcher's stderr, its own troubles to the log.
             self._warden.spawn(
-                AGENT, argv, environ, cwd="/", stdin="pipe", stdout_fd=2, stderr_fd=log
+                AGENT,
+                argv,
+                environ,
+                cwd="/",
+                stdin="pipe",
+                stdout_fd=2,
+                stderr_fd=log,
+                lingers_s=_LINGER_S,
             )
             self._fd = self._warden.take_stdin(AGENT)
             os.set_blocking(self._fd, False)

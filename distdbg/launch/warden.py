@@ -128,13 +128,16 @@ class Warden:
         stdout_fd: int | None = None,
         stderr_fd: int | None = None,
         cpus: Collection[int] | None = None,
+        lingers_s: float = 0.0,
     ) -> int:
         """Start a child under a name no living one has; returns its pid once it executes.
 
         The program is looked for in the PATH of `env`. The child has a session of its own, default
         signals, the given descriptors (the launcher's own where None) and no others, and dies with
-        the warden. With stdin="pipe", `take_stdin` gives the end to write to. UsageError when there
-        is no such program or it may not be executed, DistError when the system cannot start more.
+        the warden. With stdin="pipe", `take_stdin` gives the end to write to. When the launcher is
+        gone, one that lingers is asked by SIGTERM and has so long to tidy up; others have no time.
+        UsageError when there is no such program or it may not be executed, DistError when the system
+        cannot start more.
         """
         folder = _folder(name, cwd)
         own: list[int] = []
@@ -157,6 +160,7 @@ class Warden:
                 "env": dict(env),
                 "cwd": folder,
                 "cpus": None if cpus is None else sorted(cpus),
+                "lingers_s": lingers_s,
                 "descriptors": len(passed),
             }
             answer = self._ask(order, passed)

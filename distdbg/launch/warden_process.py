@@ -13,6 +13,7 @@ import ctypes
 import gc
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -66,6 +67,8 @@ class WardenProcess:
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl
         self._names: dict[int, str] = {}
         """Pid to name, of the children that have not ended."""
+        self._lingers_s: dict[int, float] = {}
+        """Pid to time, of those that may end by themselves when the launcher is gone."""
         self._unsent: deque[bytes] = deque()
         """Ends that the launcher has not made room for: the warden waits for nobody."""
         self._is_closing = False
@@ -90,9 +93,7 @@ class WardenProcess:
                     self._tell(selector)
                     ready = [key.data for key, _ in selector.select()]
                     if self._wakeup in ready:
-                        with suppress(BlockingIOError):
-                            self._wakeup.recv(4096)
-                        self._reap()
+                        self._hear_wakeup()
                     if self._orders in ready:
                         self._obey(*self._orders.receive())
                     elif self._launcher in ready:
@@ -100,7 +101,7 @@ class WardenProcess:
             except (EOFError, OSError):
                 return  # the launcher is gone
             finally:
-                self._sweep((), _LAST_SWEEP_S)
+                self._end_all()
 
     def _settle(self) -> None:
         os.setsid()
@@ -163,6 +164,8 @@ class WardenProcess:
             said: dict[str, Any] = json.loads(failure)
             return said
         self._names[pid] = order["name"]
+        if order["lingers_s"] > 0:
+            self._lingers_s[pid] = order["lingers_s"]
         return {"pid": pid}
 
     def _become(self, order: dict[str, Any], descriptors: Sequence[int], failed: int) -> NoReturn:
@@ -208,6 +211,23 @@ class WardenProcess:
         deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
         return kill_descendants(deadline_ns, spare=spared, reap=self._reap)
 
+    def _end_all(self) -> None:
+        """Leave nothing: all at once, but for those that have something to tidy up."""
+        if self._lingers_s:
+            self._sweep([self._names[pid] for pid in self._lingers_s], _LAST_SWEEP_S)
+            deadline = time.monotonic() + max(self._lingers_s.values(), default=0.0)
+            for pid in self._lingers_s:
+                os.kill(pid, signal.SIGTERM)
+            while self._lingers_s and (left_s := deadline - time.monotonic()) > 0:
+                select.select([self._wakeup], [], [], left_s)
+                self._hear_wakeup()
+        self._sweep((), _LAST_SWEEP_S)
+
+    def _hear_wakeup(self) -> None:
+        with suppress(BlockingIOError):
+            self._wakeup.recv(4096)
+        self._reap()
+
     def _reap(self) -> None:
         while True:
             try:
@@ -217,6 +237,7 @@ class WardenProcess:
             if pid == 0:
                 return
             name = self._names.pop(pid, None)
+            self._lingers_s.pop(pid, None)
             if name is None:
                 continue  # an orphan that came to us
             ended = Ended(

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from distdbg.launch.warden import Warden, WardenLost
 
+LINGER_S = 0.3
 DIFFICULT = {
     "plain": "echo up; exec sleep 300",
     "deaf": "trap '' TERM INT HUP QUIT; echo up; while :; do sleep 300; done",
@@ -26,6 +27,11 @@ DIFFICULT = {
         setsid sleep 300 & kill -STOP $!
         echo up
         sleep 300; :""",
+    "lingering": """
+        trap 'rm -f "$LINGERING_FILE"; exit' TERM
+        test -n "$LINGERING_FILE" && touch "$LINGERING_FILE"
+        sleep 300 & echo up; wait""",
+    "lingering and deaf": "trap '' TERM; (setsid sleep 300 &) ; echo up; while :; do sleep 300; done",
     # The first of the family is gone; the others belong to nobody but the warden.
     "orphaning": "(setsid sleep 300 &) ; (setsid sh -c 'sleep 300; :' &) ; echo up",
 }
@@ -37,7 +43,14 @@ def main() -> None:
     warden = Warden.start()
     reader, writer = os.pipe()
     for name, script in DIFFICULT.items():
-        warden.spawn(name, ["sh", "-c", script], os.environ, stdin="null", stdout_fd=writer)
+        warden.spawn(
+            name,
+            ["sh", "-c", script],
+            os.environ,
+            stdin="null",
+            stdout_fd=writer,
+            lingers_s=LINGER_S if name.startswith("lingering") else 0.0,
+        )
     os.close(writer)
     with suppress(KeyboardInterrupt), warden:
         try:

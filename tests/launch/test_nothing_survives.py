@@ -31,7 +31,7 @@ PROGRAM = Path(__file__).with_name("launcher_program.py")
 GONE_WITHIN_S = 2.0
 PATIENCE_S = 10.0
 #: Launcher, warden, and at least one process for each kind of child.
-AT_LEAST = 12
+AT_LEAST = 16
 
 
 @dataclass
@@ -51,12 +51,12 @@ def environ(mark: Mark) -> dict[str, str]:
 
 
 @contextmanager
-def launched() -> Iterator[Launcher]:
+def launched(**extra: str) -> Iterator[Launcher]:
     before = take_traces(new_mark())
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, str(PROGRAM), os.ttyname(slave)],
-        env=environ(before.mark),
+        env={**environ(before.mark), **extra},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -124,6 +124,15 @@ def test_a_launcher_whose_warden_is_killed_ends_all_that_it_had_started(signum: 
             time.sleep(0.02)  # nothing announces the end of processes that are not ours
         assert launcher.process.stdout is not None
         assert launcher.process.stdout.readline() == b"lost\n"
+
+
+def test_a_child_that_may_linger_tidies_up_after_a_killed_launcher(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with launched(LINGERING_FILE=str(file)) as launcher:
+        assert file.exists()
+        kill(signal.SIGKILL)(launcher)
+        assert find_leftovers(launcher.before, GONE_WITHIN_S) == []
+        assert not file.exists()
 
 
 def test_the_warden_does_not_hear_the_signals_that_end_a_job_politely() -> None:
