@@ -3,12 +3,7 @@
     links    attach_parent, attach_child, detach; receive(link, message); send() -> [(link, message)]
     host     report(rows), order(...), orders(), acknowledge(order), view(...)
 
-Messages are bytes: 'j' and JSON, or 'z' and the same deflated.
-
-    up      {"hosts": batch} {"ranks": batch} {"ask": order} {"seen": [number]} {"ping": [a]}
-    down    {"order": order} {"counts": [hosts in touch, [[number, done], ...]]}
-            {"pace": [bytes per second, rows per second, period in ns]}
-            {"pong": [a, b, the parent's offset to the root, its error]}
+Messages are those of `messages.py`.
 
 A parent divides its budget among its children, by the ranks behind each: bytes for the network, rows for
 its own time. So the root never hears more than that, whatever happens below; and as every node sends
@@ -18,7 +13,6 @@ only the last of what has piled up, nothing queues.
 from __future__ import annotations
 
 import json
-import zlib
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +21,7 @@ from typing import Any, Final
 from distdbg.agent.clock import HERE, Exchanges, Offset
 from distdbg.agent.columns import BadBatch, Schema, decode
 from distdbg.agent.gather import OWN, Gathering
+from distdbg.agent.messages import BadMessage, pack_message, unpack_message
 from distdbg.agent.orders import Do, Order, OrderLog
 from distdbg.agent.rows import HOST_SCHEMA, LEFT, RANK_SCHEMA, HostRow, RankRow, to_row
 from distdbg.agent.status import RankStatus
@@ -36,10 +31,7 @@ _S: Final = 1_000_000_000
 #: What all links together may bring a node each second: bytes, and rows at some 3 us each.
 MOST_NBYTES_S: Final = 400_000
 MOST_ROWS_S: Final = 60_000
-MOST_MESSAGE_NBYTES: Final = 1 << 20
-MOST_INFLATED_NBYTES: Final = 8 << 20
 MOST_WORDS_NBYTES: Final = 64 << 10
-_WORTH_DEFLATING: Final = 160
 _NEVER: Final = 2**63 - 1
 _FIRST_PINGS: Final = 8
 _FIRST_PING_NS: Final = 20_000_000
@@ -59,10 +51,6 @@ class Child:
     rows_s: int = 0
     period_ns: int = 0
     counts: list[Any] = field(default_factory=list)
-
-
-class BadMessage(ValueError):
-    """The other end does not speak as a node does."""
 
 
 class Node:
@@ -395,34 +383,6 @@ class Node:
 
     def _say(self, link: int, words: dict[str, Any]) -> None:
         self._out.append((link, pack_message(words)))
-
-
-def pack_message(words: dict[str, Any]) -> bytes:
-    """A message as it goes over a link."""
-    text = json.dumps(words, separators=(",", ":")).encode()
-    if len(text) > _WORTH_DEFLATING:
-        return b"z" + zlib.compress(text, 6)
-    return b"j" + text
-
-
-def unpack_message(message: bytes) -> dict[str, Any]:
-    """BadMessage for what is none, or would take too much room."""
-    try:
-        if message[:1] == b"z":
-            inflating = zlib.decompressobj()
-            text = inflating.decompress(message[1:], MOST_INFLATED_NBYTES)
-            if not inflating.eof or inflating.unused_data:
-                raise BadMessage("a message is cut short, or too long")
-        elif message[:1] == b"j":
-            text = message[1:]
-        else:
-            raise BadMessage("a message of an unknown kind")
-        words = json.loads(text)
-    except (zlib.error, ValueError, RecursionError) as error:
-        raise BadMessage(str(error)) from error
-    if not isinstance(words, dict):
-        raise BadMessage("a message is an object")
-    return words
 
 
 def _rows(

@@ -25,7 +25,8 @@ from distdbg.agent.ascent import Ascent
 from distdbg.agent.finding import Address, Directory, own_address, store_folder, store_opener
 from distdbg.agent.handshake import Handshake
 from distdbg.agent.links import Link, LinkLost, connect, listen
-from distdbg.agent.node import BadMessage, Node
+from distdbg.agent.messages import BadMessage
+from distdbg.agent.node import Node
 from distdbg.agent.orders import Do, Order
 from distdbg.agent.shape import FAN_IN, ancestors
 from distdbg.agent.view import View, make_view

@@ -16,7 +16,7 @@ from benchmarks.agent_tree import (
     measure,
     worst_case,
 )
-from distdbg.agent.node import BadMessage, pack_message
+from distdbg.agent.messages import BadMessage, pack_message
 from distdbg.agent.orders import Order
 from distdbg.agent.shape import ancestors
 from distdbg.agent.status import RankState, RankStatus
