@@ -37,6 +37,7 @@ _FIRST_PINGS: Final = 8
 _FIRST_PING_NS: Final = 20_000_000
 PING_NS: Final = _S
 _ASK_AGAIN_NS: Final = _S
+_ALONE_NS: Final = 2 * _S
 _DEAL_NS: Final = _S
 _COUNTS_NS: Final = 100_000_000
 _MOST_WAITING: Final = 64
@@ -53,6 +54,16 @@ class Child:
     counts: list[Any] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Ask:
+    """An order that the root has not numbered yet."""
+
+    order: Order
+    since_ns: int
+    again_ns: int
+    is_given: bool = False
+
+
 class Node:
     """The state of one node. Times are this host's own; `now_ns` never goes back."""
 
@@ -63,7 +74,7 @@ class Node:
         self._salt = salt
         self._log = OrderLog()
         self._orders: deque[Order] = deque()
-        self._asks: dict[str, tuple[Order, int]] = {}
+        self._asks: dict[str, Ask] = {}
         self._ticket = 0
         self._counts: list[Any] = []
         self._counts_ns = 0
@@ -109,7 +120,8 @@ class Node:
         self.rows.host_updates.forget(self.rows.hosts)
         self.rows.rank_updates.forget(self.rows.ranks)
         self._say(link, {"seen": [self._log.last]})
-        self._asks = {ticket: (order, now_ns) for ticket, (order, _) in self._asks.items()}
+        for ask in self._asks.values():
+            ask.again_ns = now_ns
 
     def attach_child(self, link: int) -> None:
         self._children[link] = Child()
@@ -190,7 +202,10 @@ class Node:
             self.rows.take_ranks(OWN, changed)
 
     def order(self, do: Do, words: dict[str, Any], now_ns: int) -> str:
-        """Order it of all hosts; the ticket to ask for by. ValueError when it is too long."""
+        """Order it of all hosts; the ticket to ask for by. ValueError when it is too long.
+
+        When the root does not answer, it is done on this host at least, and on all when it does.
+        """
         if len(json.dumps(words)) > MOST_WORDS_NBYTES:
             raise ValueError(f"an order holds at most {MOST_WORDS_NBYTES:,} bytes")
         self._ticket += 1
@@ -199,7 +214,7 @@ class Node:
         if self.is_root:
             self._ask(order, now_ns)
         elif len(self._asks) < _MOST_WAITING:
-            self._asks[ticket] = (order, now_ns)
+            self._asks[ticket] = Ask(order, now_ns, now_ns)
         return ticket
 
     def orders(self) -> list[Order]:
@@ -251,6 +266,11 @@ class Node:
             self._count(now_ns)
         if self._children:
             self._pass_counts()
+        for ask in self._asks.values():
+            if not ask.is_given and now_ns - ask.since_ns >= _ALONE_NS:
+                ask.is_given = True
+                self._orders.append(ask.order)
+                self.touched += 1
         if self._parent is not None:
             self._send_up(self._parent, now_ns, can_send_up)
         out, self._out = self._out, []
@@ -263,9 +283,11 @@ class Node:
         due = self._dealt_ns + _DEAL_NS if self._children else _NEVER
         if self.is_root and self._counts_dirty():
             due = min(due, self._counts_ns + _COUNTS_NS)
+        for ask in self._asks.values():
+            due = min(due, _NEVER if ask.is_given else ask.since_ns + _ALONE_NS)
         if self._parent is None:
             return due
-        due = min(due, self._ping_ns, *(at for _, at in self._asks.values()), _NEVER)
+        due = min(due, self._ping_ns, *(ask.again_ns for ask in self._asks.values()))
         ranks, hosts = self.rows.rank_updates, self.rows.host_updates
         if ranks.has_news or hosts.has_news:
             due = min(due, self._pace.news_ns())
@@ -280,10 +302,10 @@ class Node:
             self._say(parent, {"ping": [now_ns]})
             self._pings += 1
             self._ping_ns = now_ns + (_FIRST_PING_NS if self._pings < _FIRST_PINGS else PING_NS)
-        for ticket, (order, ask_ns) in self._asks.items():
-            if now_ns >= ask_ns:
-                self._say(parent, {"ask": order.to_json()})
-                self._asks[ticket] = (order, now_ns + _ASK_AGAIN_NS)
+        for ask in self._asks.values():
+            if now_ns >= ask.again_ns:
+                self._say(parent, {"ask": ask.order.to_json()})
+                ask.again_ns = now_ns + _ASK_AGAIN_NS
         if not can_send_up:
             return
         ranks, hosts = self.rows.rank_updates, self.rows.host_updates

@@ -66,9 +66,11 @@ class Tree:
         fan_in: int = FAN_IN,
     ) -> None:
         """addr: the one address to listen at; without it, `finding.own_address`. ValueError for a
-        node or a URL that cannot be."""
+        node or a URL that cannot be, and for no token: it is all that keeps strangers out."""
         if not 0 <= node_rank < nodes:
             raise ValueError(f"node {node_rank} is none of {nodes}")
+        if nodes > 1 and not token:
+            raise ValueError("agents of several hosts need the run's token")
         self._clock_ns = clock_ns
         self._lock = threading.Lock()  # protects _node
         self._node = Node(node_rank, host, salt=secrets.token_hex(4))

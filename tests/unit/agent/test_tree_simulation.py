@@ -275,6 +275,23 @@ def test_an_order_without_a_way_up_is_sent_when_there_is_one() -> None:
         simulation.nodes[0].order("arm", {"rules": "x" * 100_000}, 0)
 
 
+def test_an_order_is_done_here_at_least_when_the_root_does_not_answer() -> None:
+    simulation = make_tree(2)
+    simulation.cut(1, 0)
+    node = simulation.nodes[1]
+    node.order("abort", {"what": "enough"}, 0)
+    simulation.wake(1)
+    simulation.run(S)
+    assert node.orders() == []
+    simulation.run(3 * S)
+    assert [(order.do, order.number) for order in node.orders()] == [("abort", 0)]
+    simulation.run(9 * S)
+    assert node.orders() == []
+    simulation.connect(1, 0)
+    simulation.run(10 * S)
+    assert [order.number for order in node.orders()] == [1]
+
+
 def test_the_clocks_of_all_hosts_are_known_within_their_error() -> None:
     chance = random.Random(3)
     skew_ns = [chance.randrange(-(10**12), 10**12) for _ in range(60)]
