@@ -80,6 +80,17 @@ class Simulation:
         self.wake(child)
         self.wake(from_)
 
+    def drop_messages(self, one: int, other: int) -> None:
+        """What is under way between these two never arrives: their link is gone."""
+        self._queue = [
+            entry
+            for entry in self._queue
+            if (entry[2], entry[3]) not in ((one, other), (other, one))
+        ]
+        heapq.heapify(self._queue)
+        self._latest.pop((one, other), None)
+        self._latest.pop((other, one), None)
+
     def kill(self, node: int) -> None:
         """All of its links end; its children are where they were, without one."""
         self.dead.add(node)

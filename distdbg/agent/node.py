@@ -244,6 +244,7 @@ class Node:
     def leave(self, now_ns: int) -> None:
         """Say that this agent ends; the last thing to say."""
         self._put_own(now_ns, is_lost=LEFT)
+        self._pace.end()
 
     def offset(self, now_ns: int) -> Offset | None:
         """From this host's clock to the root's."""
