@@ -5,8 +5,8 @@ take a millisecond and lose nothing, and the bytes that would go over them are c
 ranks and looks at them 10 times a second.
 
     lock step   all ranks of the job are in the same op, a new one at each look
-    worst case  at each look every rank has come further, each by another number, in another state and
-                at another line than its neighbour
+    worst case  at each look every rank has come further, by a number, to a state and to a line that
+                have nothing to do with those of its neighbour
 
 `late` is the age of what the root shows: the time since its host looked. The looks themselves are up to
 0.1 s apart.
@@ -15,6 +15,7 @@ ranks and looks at them 10 times a second.
 from __future__ import annotations
 
 import argparse
+import gc
 import heapq
 import random
 import sys
@@ -33,22 +34,18 @@ LOOK_NS = 100 * MS
 FRAME_NBYTES = 4
 LOCAL_RANKS = 8
 
-Load = Callable[[int, int], tuple[int, ...]]
-"""(rank, look) -> op number, state, site; the op number tells the look."""
+Load = Callable[[int, int], tuple[int, int, int]]
+"""(rank, look) -> op number, state, line."""
+OPS_PER_LOOK = 64
 
 
-def lock_step(rank: int, look: int) -> tuple[int, ...]:
-    return look, 2, 0
+def lock_step(rank: int, look: int) -> tuple[int, int, int]:
+    return look * OPS_PER_LOOK, 2, 0
 
 
-def worst_case(rank: int, look: int) -> tuple[int, ...]:
-    step = 1 + rank * 7919 % 97
-    return look * step, (rank + look) % 2 + 1, (rank + look) % 23
-
-
-def looks_of(load: Load, rank: int, op_number: int) -> int:
-    """Which look this number is from."""
-    return op_number if load is lock_step else op_number // (1 + rank * 7919 % 97)
+def worst_case(rank: int, look: int) -> tuple[int, int, int]:
+    chance = hash((rank, look))  # of numbers: the same in every process
+    return look * OPS_PER_LOOK + chance % OPS_PER_LOOK, chance // 64 % 2 + 1, chance // 128 % 23
 
 
 @dataclass(slots=True)
@@ -82,6 +79,17 @@ class Simulation:
         self.nodes[child].detach(from_, self.local_ns(child))
         self.wake(child)
         self.wake(from_)
+
+    def drop_messages(self, one: int, other: int) -> None:
+        """What is under way between these two never arrives: their link is gone."""
+        self._queue = [
+            entry
+            for entry in self._queue
+            if (entry[2], entry[3]) not in ((one, other), (other, one))
+        ]
+        heapq.heapify(self._queue)
+        self._latest.pop((one, other), None)
+        self._latest.pop((other, one), None)
 
     def kill(self, node: int) -> None:
         """All of its links end; its children are where they were, without one."""
@@ -167,6 +175,16 @@ class Measured:
 
 def measure(agents: int, load: Load, *, seconds: float = 4.0, warmup_s: float = 3.0) -> Measured:
     """Let the ranks run and look at what the root knows, every 0.05 s."""
+    # The garbage of all nodes would be collected at the expense of one.
+    gc.collect()
+    gc.disable()
+    try:
+        return _measure(agents, load, seconds, warmup_s)
+    finally:
+        gc.enable()
+
+
+def _measure(agents: int, load: Load, seconds: float, warmup_s: float) -> Measured:
     simulation = make_tree(agents)
     root = simulation.nodes[0]
     # Hosts do not look at the same time.
@@ -221,8 +239,8 @@ def measure(agents: int, load: Load, *, seconds: float = 4.0, warmup_s: float = 
         if seen_ns == int(warmup_s * S):
             begun = (simulation.received.get(0, 0), cpu_ns)
         ages = [
-            seen_ns - phases[row.node] - looks_of(load, rank, row.op_number) * LOOK_NS
-            for rank, row in root.rows.ranks.items()
+            seen_ns - phases[row.node] - row.op_number // OPS_PER_LOOK * LOOK_NS
+            for row in root.rows.ranks.values()
         ]
         if len(ages) < agents * LOCAL_RANKS:
             worst_s = float("inf")

@@ -10,7 +10,7 @@ import socket
 from typing import Final
 
 from distdbg.agent.handshake import MOST_GREETING_NBYTES, Handshake, NotTrusted
-from distdbg.agent.node import MOST_MESSAGE_NBYTES
+from distdbg.agent.messages import MOST_MESSAGE_NBYTES
 
 _S: Final = 1_000_000_000
 GREETING_NS: Final = 5 * _S

@@ -3,12 +3,7 @@
     links    attach_parent, attach_child, detach; receive(link, message); send() -> [(link, message)]
     host     report(rows), order(...), orders(), acknowledge(order), view(...)
 
-Messages are bytes: 'j' and JSON, or 'z' and the same deflated.
-
-    up      {"hosts": batch} {"ranks": batch} {"ask": order} {"seen": [number]} {"ping": [a]}
-    down    {"order": order} {"counts": [hosts in touch, [[number, done], ...]]}
-            {"pace": [bytes per second, rows per second, period in ns]}
-            {"pong": [a, b, the parent's offset to the root, its error]}
+Messages are those of `messages.py`.
 
 A parent divides its budget among its children, by the ranks behind each: bytes for the network, rows for
 its own time. So the root never hears more than that, whatever happens below; and as every node sends
@@ -18,7 +13,6 @@ only the last of what has piled up, nothing queues.
 from __future__ import annotations
 
 import json
-import zlib
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +21,7 @@ from typing import Any, Final
 from distdbg.agent.clock import HERE, Exchanges, Offset
 from distdbg.agent.columns import BadBatch, Schema, decode
 from distdbg.agent.gather import OWN, Gathering
+from distdbg.agent.messages import BadMessage, pack_message, unpack_message
 from distdbg.agent.orders import Do, Order, OrderLog
 from distdbg.agent.rows import HOST_SCHEMA, LEFT, RANK_SCHEMA, HostRow, RankRow, to_row
 from distdbg.agent.status import RankStatus
@@ -36,15 +31,13 @@ _S: Final = 1_000_000_000
 #: What all links together may bring a node each second: bytes, and rows at some 3 us each.
 MOST_NBYTES_S: Final = 400_000
 MOST_ROWS_S: Final = 60_000
-MOST_MESSAGE_NBYTES: Final = 1 << 20
-MOST_INFLATED_NBYTES: Final = 8 << 20
 MOST_WORDS_NBYTES: Final = 64 << 10
-_WORTH_DEFLATING: Final = 160
 _NEVER: Final = 2**63 - 1
 _FIRST_PINGS: Final = 8
 _FIRST_PING_NS: Final = 20_000_000
 PING_NS: Final = _S
 _ASK_AGAIN_NS: Final = _S
+_ALONE_NS: Final = 2 * _S
 _DEAL_NS: Final = _S
 _COUNTS_NS: Final = 100_000_000
 _MOST_WAITING: Final = 64
@@ -61,8 +54,14 @@ class Child:
     counts: list[Any] = field(default_factory=list)
 
 
-class BadMessage(ValueError):
-    """The other end does not speak as a node does."""
+@dataclass(slots=True)
+class Ask:
+    """An order that the root has not numbered yet."""
+
+    order: Order
+    since_ns: int
+    again_ns: int
+    is_given: bool = False
 
 
 class Node:
@@ -75,7 +74,7 @@ class Node:
         self._salt = salt
         self._log = OrderLog()
         self._orders: deque[Order] = deque()
-        self._asks: dict[str, tuple[Order, int]] = {}
+        self._asks: dict[str, Ask] = {}
         self._ticket = 0
         self._counts: list[Any] = []
         self._counts_ns = 0
@@ -121,7 +120,8 @@ class Node:
         self.rows.host_updates.forget(self.rows.hosts)
         self.rows.rank_updates.forget(self.rows.ranks)
         self._say(link, {"seen": [self._log.last]})
-        self._asks = {ticket: (order, now_ns) for ticket, (order, _) in self._asks.items()}
+        for ask in self._asks.values():
+            ask.again_ns = now_ns
 
     def attach_child(self, link: int) -> None:
         self._children[link] = Child()
@@ -202,7 +202,10 @@ class Node:
             self.rows.take_ranks(OWN, changed)
 
     def order(self, do: Do, words: dict[str, Any], now_ns: int) -> str:
-        """Order it of all hosts; the ticket to ask for by. ValueError when it is too long."""
+        """Order it of all hosts; the ticket to ask for by. ValueError when it is too long.
+
+        When the root does not answer, it is done on this host at least, and on all when it does.
+        """
         if len(json.dumps(words)) > MOST_WORDS_NBYTES:
             raise ValueError(f"an order holds at most {MOST_WORDS_NBYTES:,} bytes")
         self._ticket += 1
@@ -211,7 +214,7 @@ class Node:
         if self.is_root:
             self._ask(order, now_ns)
         elif len(self._asks) < _MOST_WAITING:
-            self._asks[ticket] = (order, now_ns)
+            self._asks[ticket] = Ask(order, now_ns, now_ns)
         return ticket
 
     def orders(self) -> list[Order]:
@@ -241,6 +244,7 @@ class Node:
     def leave(self, now_ns: int) -> None:
         """Say that this agent ends; the last thing to say."""
         self._put_own(now_ns, is_lost=LEFT)
+        self._pace.end()
 
     def offset(self, now_ns: int) -> Offset | None:
         """From this host's clock to the root's."""
@@ -263,6 +267,11 @@ class Node:
             self._count(now_ns)
         if self._children:
             self._pass_counts()
+        for ask in self._asks.values():
+            if not ask.is_given and now_ns - ask.since_ns >= _ALONE_NS:
+                ask.is_given = True
+                self._orders.append(ask.order)
+                self.touched += 1
         if self._parent is not None:
             self._send_up(self._parent, now_ns, can_send_up)
         out, self._out = self._out, []
@@ -275,9 +284,11 @@ class Node:
         due = self._dealt_ns + _DEAL_NS if self._children else _NEVER
         if self.is_root and self._counts_dirty():
             due = min(due, self._counts_ns + _COUNTS_NS)
+        for ask in self._asks.values():
+            due = min(due, _NEVER if ask.is_given else ask.since_ns + _ALONE_NS)
         if self._parent is None:
             return due
-        due = min(due, self._ping_ns, *(at for _, at in self._asks.values()), _NEVER)
+        due = min(due, self._ping_ns, *(ask.again_ns for ask in self._asks.values()))
         ranks, hosts = self.rows.rank_updates, self.rows.host_updates
         if ranks.has_news or hosts.has_news:
             due = min(due, self._pace.news_ns())
@@ -292,10 +303,10 @@ class Node:
             self._say(parent, {"ping": [now_ns]})
             self._pings += 1
             self._ping_ns = now_ns + (_FIRST_PING_NS if self._pings < _FIRST_PINGS else PING_NS)
-        for ticket, (order, ask_ns) in self._asks.items():
-            if now_ns >= ask_ns:
-                self._say(parent, {"ask": order.to_json()})
-                self._asks[ticket] = (order, now_ns + _ASK_AGAIN_NS)
+        for ask in self._asks.values():
+            if now_ns >= ask.again_ns:
+                self._say(parent, {"ask": ask.order.to_json()})
+                ask.again_ns = now_ns + _ASK_AGAIN_NS
         if not can_send_up:
             return
         ranks, hosts = self.rows.rank_updates, self.rows.host_updates
@@ -395,34 +406,6 @@ class Node:
 
     def _say(self, link: int, words: dict[str, Any]) -> None:
         self._out.append((link, pack_message(words)))
-
-
-def pack_message(words: dict[str, Any]) -> bytes:
-    """A message as it goes over a link."""
-    text = json.dumps(words, separators=(",", ":")).encode()
-    if len(text) > _WORTH_DEFLATING:
-        return b"z" + zlib.compress(text, 6)
-    return b"j" + text
-
-
-def unpack_message(message: bytes) -> dict[str, Any]:
-    """BadMessage for what is none, or would take too much room."""
-    try:
-        if message[:1] == b"z":
-            inflating = zlib.decompressobj()
-            text = inflating.decompress(message[1:], MOST_INFLATED_NBYTES)
-            if not inflating.eof or inflating.unused_data:
-                raise BadMessage("a message is cut short, or too long")
-        elif message[:1] == b"j":
-            text = message[1:]
-        else:
-            raise BadMessage("a message of an unknown kind")
-        words = json.loads(text)
-    except (zlib.error, ValueError, RecursionError) as error:
-        raise BadMessage(str(error)) from error
-    if not isinstance(words, dict):
-        raise BadMessage("a message is an object")
-    return words
 
 
 def _rows(

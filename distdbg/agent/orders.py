@@ -30,7 +30,7 @@ class Order:
     do: Do
     words: dict[str, Any]
     number: int = 0
-    """Given by the root, from 1; 0: not yet."""
+    """Given by the root, from 1; 0: it did not answer, and this host is on its own."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -25,7 +25,8 @@ from distdbg.agent.ascent import Ascent
 from distdbg.agent.finding import Address, Directory, own_address, store_folder, store_opener
 from distdbg.agent.handshake import Handshake
 from distdbg.agent.links import Link, LinkLost, connect, listen
-from distdbg.agent.node import BadMessage, Node
+from distdbg.agent.messages import BadMessage
+from distdbg.agent.node import Node
 from distdbg.agent.orders import Do, Order
 from distdbg.agent.shape import FAN_IN, ancestors
 from distdbg.agent.view import View, make_view
@@ -65,9 +66,11 @@ class Tree:
         fan_in: int = FAN_IN,
     ) -> None:
         """addr: the one address to listen at; without it, `finding.own_address`. ValueError for a
-        node or a URL that cannot be."""
+        node or a URL that cannot be, and for no token: it is all that keeps strangers out."""
         if not 0 <= node_rank < nodes:
             raise ValueError(f"node {node_rank} is none of {nodes}")
+        if nodes > 1 and not token:
+            raise ValueError("agents of several hosts need the run's token")
         self._clock_ns = clock_ns
         self._lock = threading.Lock()  # protects _node
         self._node = Node(node_rank, host, salt=secrets.token_hex(4))

@@ -116,6 +116,10 @@ class Pace:
         self.gap_ns: float = LEAST_PERIOD_NS
         """How far apart messages have been, smoothed."""
 
+    def end(self) -> None:
+        """What goes next is the last."""
+        self._sent_ns = self._paid_ns = -_S
+
     def news_ns(self) -> int:
         """When news may go."""
         return max(self._sent_ns + LEAST_NEWS_PERIOD_NS, self._paid_ns - MOST_DEBT_NS)

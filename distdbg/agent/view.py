@@ -17,7 +17,8 @@ class HostView:
     host: str
     ranks: tuple[int, ...]
     is_lost: bool
-    """Nobody hears its agent: the host, the agent or the network is gone."""
+    """Nobody hears its agent: the host, the agent or the network is gone. For a moment (see since_s)
+    this is also said of hosts below an agent that died, until they have found another way."""
     has_left: bool
     """Its agent has ended in good order."""
     since_s: float

@@ -303,6 +303,8 @@ def test_a_node_outside_the_job_is_refused(tmp_path: Path) -> None:
         Tree("n01", 2, 2, "tcp://127.0.0.1:1/agents", b"x")
     with pytest.raises(ValueError, match="tcp://"):
         Tree("n01", 2, 1, f"file://{tmp_path}", b"x")
+    with pytest.raises(ValueError, match="token"):
+        Tree("n01", 2, 1, "tcp://127.0.0.1:1/agents", b"")
 
 
 def meet(child: Handshake, parent: Handshake) -> None:

@@ -16,7 +16,8 @@ from benchmarks.agent_tree import (
     measure,
     worst_case,
 )
-from distdbg.agent.node import BadMessage, pack_message
+from distdbg.agent.messages import BadMessage, pack_message
+from distdbg.agent.node import MOST_NBYTES_S
 from distdbg.agent.orders import Order
 from distdbg.agent.shape import ancestors
 from distdbg.agent.status import RankState, RankStatus
@@ -144,6 +145,20 @@ def test_when_all_die_at_once_the_news_stay_within_bounds() -> None:
     assert all(row.state == RankState.DEAD for row in view(simulation).ranks)
 
 
+def test_words_that_nothing_compresses_stay_within_the_budget() -> None:
+    simulation = make_tree(120)
+    chance = random.Random(7)
+    marks = []
+    for look in range(60):
+        for node in range(120):
+            why = chance.randbytes(90).hex()
+            report(simulation, node, statuses(node, why=why, op=f"broadcast #{look}"))
+        simulation.run(look * 100 * MS)
+        marks.append(simulation.received.get(0, 0))
+    busiest = max(later - before for before, later in zip(marks, marks[10:], strict=False))
+    assert busiest < 1.3 * MOST_NBYTES_S
+
+
 def test_a_dead_host_is_lost_with_its_age_and_its_children_are_not() -> None:
     simulation = make_tree(40)
     report_all(simulation)
@@ -193,10 +208,53 @@ def test_a_node_that_moved_is_not_lost_when_its_former_parent_notices() -> None:
     assert len(loops) == LOCAL_RANKS
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_becomes_of_the_links_the_root_knows_the_truth_in_the_end(seed: int) -> None:
+    chance = random.Random(seed)
+    simulation = make_tree(30, fan_in=3)
+    simulation.latency_ns = lambda sender, receiver: chance.randrange(1, 80) * MS
+    states = dict.fromkeys(range(30), RankState.RUNNING)
+    report_all(simulation)
+    for step in range(80):
+        simulation.run(step * 50 * MS)
+        node = chance.randrange(30)
+        former = simulation.nodes[node].parent
+        if chance.random() < 0.5:
+            states[node] = chance.choice(list(RankState))
+            report(simulation, node, statuses(node, states[node]))
+        elif node and former is not None:
+            # Either end may notice first, the other when it is told by the new link, or later.
+            simulation.nodes[node].detach(former, simulation.now_ns)
+            simulation.drop_messages(node, former)
+            if chance.random() < 0.5:
+                simulation.nodes[former].detach(node, simulation.now_ns)
+        elif node:
+            to = chance.choice(ancestors(node, 3))
+            if node in simulation.nodes[to].rows.links:
+                simulation.nodes[to].detach(node, simulation.now_ns)
+            simulation.connect(node, to)
+    for node in range(1, 30):
+        if simulation.nodes[node].parent is None:
+            simulation.connect(node, ancestors(node, 3)[-1])
+    for node in range(30):
+        for link in list(simulation.nodes[node].rows.links):
+            if link >= 0 and simulation.nodes[link].parent != node:
+                simulation.nodes[node].detach(link, simulation.now_ns)
+                simulation.wake(node)
+    simulation.run(simulation.now_ns + 10 * S)
+    seen = view(simulation)
+    assert not seen.lost
+    assert {row.rank: row.state for row in seen.ranks} == {
+        rank: states[rank // LOCAL_RANKS] for rank in range(30 * LOCAL_RANKS)
+    }
+
+
 def test_an_agent_that_leaves_is_not_lost() -> None:
     simulation = make_tree(3)
     report_all(simulation)
     simulation.run(S)
+    report(simulation, 2, statuses(2, RankState.ENDED))
+    simulation.run(S)  # something has just been sent
     simulation.nodes[2].leave(S)
     simulation.wake(2)
     simulation.run(S + 50 * MS)
@@ -273,6 +331,23 @@ def test_an_order_without_a_way_up_is_sent_when_there_is_one() -> None:
     assert [(order.do, order.words) for order in orders] == [("abort", {"what": "enough"})]
     with pytest.raises(ValueError, match="at most"):
         simulation.nodes[0].order("arm", {"rules": "x" * 100_000}, 0)
+
+
+def test_an_order_is_done_here_at_least_when_the_root_does_not_answer() -> None:
+    simulation = make_tree(2)
+    simulation.cut(1, 0)
+    node = simulation.nodes[1]
+    node.order("abort", {"what": "enough"}, 0)
+    simulation.wake(1)
+    simulation.run(S)
+    assert node.orders() == []
+    simulation.run(3 * S)
+    assert [(order.do, order.number) for order in node.orders()] == [("abort", 0)]
+    simulation.run(9 * S)
+    assert node.orders() == []
+    simulation.connect(1, 0)
+    simulation.run(10 * S)
+    assert [order.number for order in node.orders()] == [1]
 
 
 def test_the_clocks_of_all_hosts_are_known_within_their_error() -> None:
