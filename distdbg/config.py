@@ -139,6 +139,13 @@ VARIABLES: tuple[Variable, ...] = (
         "Bytes of shared memory for each half of a rank's slot; read by rank 0 of each group.",
     ),
     Variable(
+        "DISTDBG_STACKS",
+        "str",
+        "auto",
+        "How the agent takes stacks: with py-spy where it is installed, or by faulthandler's signal alone.",
+        choices=("auto", "faulthandler"),
+    ),
+    Variable(
         "DISTDBG_STORE",
         "str",
         None,

@@ -57,7 +57,8 @@ def merge(stacks: Iterable[RankStacks]) -> list[MergedStack]:
     seen: dict[tuple[Any, ...], list[tuple[int, ThreadStack]]] = {}
     for rank in stacks:
         for thread in rank.threads:
-            key = (thread.is_main, bool(thread.holds_gil), _kind(thread.name), thread.frames)
+            frames = _comparable(thread.frames)
+            key = (thread.is_main, bool(thread.holds_gil), _kind(thread.name), frames)
             seen.setdefault(key, []).append((rank.rank, thread))
     merged = [
         MergedStack(
@@ -66,9 +67,9 @@ def merge(stacks: Iterable[RankStacks]) -> list[MergedStack]:
             thread=found[0][1].name or ("MainThread" if found[0][1].is_main else ""),
             is_main=found[0][1].is_main,
             holds_gil=bool(found[0][1].holds_gil),
-            frames=found[0][1].frames,
+            frames=key[-1],
         )
-        for found in seen.values()
+        for key, found in seen.items()
     ]
     return sorted(merged, key=lambda m: (not m.is_main, -len(m.ranks), m.ranks))
 
@@ -93,6 +94,18 @@ def render(merged: Iterable[MergedStack], failed: Iterable[tuple[int, str]] = ()
 def _ranks(ranks: Iterable[int]) -> str:
     text = format_ranks(ranks)
     return f"rank {text}" if text.isdecimal() else f"ranks {text}"
+
+
+def _comparable(frames: Iterable[StackFrame]) -> tuple[StackFrame, ...]:
+    """Without addresses, which every process has its own of: one frame per library without names."""
+    found: list[StackFrame] = []
+    for frame in frames:
+        if frame.is_native and frame.function.startswith("0x"):
+            frame = StackFrame("...", frame.file, 0, is_native=True)
+            if found and found[-1] == frame:
+                continue
+        found.append(frame)
+    return tuple(found)
 
 
 def _kind(name: str) -> str:

@@ -216,14 +216,14 @@ class Methods:
 
     def _stacks(self, request: Request, client: Client) -> None:
         only = _ranks_argument(request.arguments)
-        timeout_s = request.arguments.get("timeout_s", 5.0)
+        timeout_s = request.arguments.get("limit_s", 5.0)
         native = request.arguments.get("native", True)
         if (
             type(timeout_s) not in (int, float)
             or not 0 < timeout_s <= 60
             or type(native) is not bool
         ):
-            raise UsageError("stacks: 'timeout_s' is from 0 to 60 seconds, 'native' true or false")
+            raise UsageError("stacks: 'limit_s' is from 0 to 60 seconds, 'native' true or false")
         roster = self._agent.roster
         targets = [
             Target(rank, seat.pid, seat.life.started, roster.folder)

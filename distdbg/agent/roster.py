@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,8 @@ from distdbg.agent.status import RankState, RankStatus
 from distdbg.agent.stuck import describe_block
 from distdbg.agent.tail import Standing, Tail
 from distdbg.errors import RecordError
+from distdbg.launch.ended import Ended
+from distdbg.launch.memory import OomWatch
 from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.entries import Pulse
 from distdbg.record.whereabouts import read_boot_id, read_exit_text
@@ -27,7 +30,10 @@ from distdbg.record.whereabouts import read_boot_id, read_exit_text
 #: A rank that has not moved for so long is asked where it is.
 _UNMOVED_NS: Final = 250_000_000
 _SCAN_NS: Final = 500_000_000
+_OOM_NS: Final = 5_000_000_000
 _STAT_NS: Final = 250_000_000
+#: What it has used is known from then on, should it die at once.
+_STAT_MOVING_NS: Final = 2_000_000_000
 #: How old a row of a rank that moves may be when somebody asks.
 _FRESH_NS: Final = 500_000_000
 #: A process may be in uninterruptible I/O for a moment.
@@ -64,6 +70,8 @@ class Roster:
         self._tail = Tail(folder, host)
         self._boot_id = read_boot_id()
         self._scanned_ns = -_SCAN_NS
+        self._oom = None if is_told else OomWatch()
+        self._oom_ns = 0
         now_ns = time.monotonic_ns()
         for rank, pid in (pids or {}).items():
             self._seat(rank, pid, 0, now_ns)
@@ -78,6 +86,9 @@ class Roster:
             for rank in self._tail.scan():
                 self._meet(rank, now_ns)
                 changed.add(rank)
+        if self._oom is not None and now_ns - self._oom_ns >= _OOM_NS:
+            self._oom_ns = now_ns
+            self._oom.refresh(now_ns)
         for seat in self.seats.values():
             if seat.end is None and self._look(seat, now_ns):
                 changed.add(seat.rank)
@@ -128,7 +139,10 @@ class Roster:
         life.close()
         seat.life = None
         if seat.end is None:
-            self._end(seat, _describe(seat, outcome, now_ns), is_final=not self._is_told)
+            end = _describe(seat, outcome, now_ns)
+            if self._was_for_memory(end, now_ns):
+                end = replace(end, cause="oom")
+            self._end(seat, end, is_final=not self._is_told)
         return seat
 
     def on_told(self, end: RankEnd) -> Seat | None:
@@ -168,6 +182,8 @@ class Roster:
         with suppress(OSError):  # gone already, or of another pid namespace
             seat.life = Life(pid, started)
             self._watch(seat.life)
+            if self._oom is not None:
+                self._oom.add(str(rank), pid)
         return seat
 
     def _meet(self, rank: int, now_ns: int) -> None:
@@ -209,6 +225,8 @@ class Roster:
             seat.standing = None
             if pulse.exit_word:
                 return self._leave(seat, now_ns)
+            if now_ns - seat.stat_ns >= _STAT_MOVING_NS:
+                self._read_stat(seat, now_ns)
             return seat.change(RankState.RUNNING, now_ns)
         if seat.is_gone or (now_ns - seat.moved_ns < _UNMOVED_NS and not is_beat):
             return False
@@ -306,6 +324,20 @@ class Roster:
             return seat.change(RankState.RUNNING, now_ns, f"raised {what}", where)
         return seat.change(RankState.RUNNING, now_ns, "its program returned")
 
+    def _was_for_memory(self, end: RankEnd, now_ns: int) -> bool:
+        if self._oom is None:
+            return False
+        ended = Ended(
+            name=str(end.rank),
+            pid=end.pid,
+            status=end.signal if end.signal is not None else (end.exit_code or 0) << 8,
+            user_s=0.0,
+            system_s=0.0,
+            max_rss_nbytes=end.max_rss_nbytes or 0,
+            ended_ns=now_ns,
+        )
+        return bool(self._oom.find_victims([ended], now_ns))
+
     def _end(self, seat: Seat, end: RankEnd, *, is_final: bool) -> None:
         seat.end = end
         self._say_end(seat, end.ended_ns)
@@ -326,13 +358,13 @@ class Roster:
                 if how == "raised":
                     said = f"raised {what}" + (f", {where}" if where else "")
         if end.cause == "unknown" and how in ("left", "returned"):
-            seat.change(RankState.ENDED, now_ns, end.how)
+            seat.change(RankState.ENDED, now_ns, end.how, seat.site)
         elif not end.is_failure:
             seat.change(RankState.ENDED, now_ns)
         elif end.cause == "exited" or said:
-            seat.change(RankState.FAILED, now_ns, said or end.how)
+            seat.change(RankState.FAILED, now_ns, said or end.how, seat.site)
         else:
-            seat.change(RankState.DEAD, now_ns, end.how)
+            seat.change(RankState.DEAD, now_ns, end.how, seat.site)
         if seat.record is not None and seat.standing is None:
             with suppress(RecordError):
                 seat.standing = seat.record.standing()
@@ -354,7 +386,6 @@ def _describe(seat: Seat, outcome: Outcome, now_ns: int) -> RankEnd:
         exit_code=outcome.exit_code,
         signal=outcome.signal,
         core_dumped=outcome.core_dumped,
-        user_s=seat.stat.cpu_s if seat.stat else None,
         max_rss_nbytes=seat.stat.rss_nbytes if seat.stat else None,
         by="agent",
     )

@@ -57,12 +57,14 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
     if main is not None and _is_ours(main, own_package):
         return Judgement(RankState.WAITING, site=site)
     burn = _burn(first, second)
-    held = _hold(first, second, burn)
+    # On a host with more to do than cores a rank that burns gets little; but it always wants more.
+    is_busy = burn >= _BURNS or (first.letter == second.letter == "R" and burn > _IDLE)
+    held = _hold(first, second, is_busy)
     if held is not None:
         holder = _holder(second) or main
         frame = find_site(holder.frames, own_package) if holder else None
         return Judgement(RankState.HOLDS_GIL, held, str(frame) if frame else site)
-    if burn >= _BURNS:
+    if is_busy:
         if _python_moves(first, second):
             return Judgement(RankState.LOOPS, "burns its core and gets to no op", site)
         return Judgement(RankState.RUNNING, "busy in its own code", site)
@@ -97,7 +99,7 @@ def _is_ours(thread: ThreadStack, own_package: str) -> bool:
     return bool(python) and python[0].file.startswith(own_package) and not thread.holds_gil
 
 
-def _hold(first: Look, second: Look, burn: float) -> str | None:
+def _hold(first: Look, second: Look, is_busy: bool) -> str | None:
     """How one thread keeps the GIL from all others; None: it does not, as far as is known."""
     if first.stacks is None or second.stacks is None:
         return None
@@ -113,11 +115,11 @@ def _hold(first: Look, second: Look, burn: float) -> str | None:
             if not before.inner or not now.inner:
                 return None  # Python's own loop lets others have it every few milliseconds
             return f"{who}one call that does not return{f' ({call})' if call else ''}"
-        if not now.is_active or not before.is_active or burn >= _BURNS:
+        if not now.is_active or not before.is_active or is_busy:
             return f"{who}one call that does not return"
         return None
     before, now = _main(first), _main(second)
-    if before is None or now is None or burn < _BURNS or not before.frames:
+    if before is None or now is None or not is_busy or not before.frames:
         return None
     return (
         "on the same line in a call that does not return" if _line(before) == _line(now) else None

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from distdbg import config
 from distdbg.agent.processes import catches, read_stat
 from distdbg.agent.stacks import RankStacks, ThreadStack, read_faulthandler, read_py_spy
 from distdbg.record.stack_file import STACK_SIGNAL, stacks_name
@@ -96,7 +97,9 @@ def take_one(target: Target, deadline_ns: int, *, native: bool) -> RankStacks:
 
 
 def find_py_spy() -> str | None:
-    """The program, on the path or beside the interpreter."""
+    """The program, on the path or beside the interpreter; None also when it is not wanted."""
+    if config.read_setting("DISTDBG_STACKS") == "faulthandler":
+        return None
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
 

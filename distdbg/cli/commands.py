@@ -22,9 +22,18 @@ COMMANDS: tuple[Command, ...] = (
         "distdbg.cli.run",
         "[flags] SCRIPT [ARGUMENTS]",
     ),
-    Command("ps", "the jobs that run, and what each of their ranks does", "distdbg.cli.ps"),
-    Command("stacks", "where each rank of a running job is, by its stacks", "distdbg.cli.stacks"),
-    Command("stop", "end a running job", "distdbg.cli.stop"),
+    Command(
+        "ps", "the jobs that run, and what each of their ranks does", "distdbg.cli.ps", "[--json]"
+    ),
+    Command(
+        "stacks",
+        "where each rank of a running job is, by its stacks",
+        "distdbg.cli.stacks",
+        "[RUN] [--rank LIST] [--json]",
+    ),
+    Command("pause", "stop all deadlines of a running job", "distdbg.cli.pause", "[RUN]"),
+    Command("resume", "let the deadlines of a paused job run on", "distdbg.cli.resume", "[RUN]"),
+    Command("stop", "end a running job", "distdbg.cli.stop", "[RUN] [--abort WHY] [--yes]"),
     Command(
         "record",
         "print what the ranks of a run have recorded",

@@ -1,0 +1,31 @@
+"""`distdbg pause` and `distdbg resume`: stop the deadlines of a running job, and let them run on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from distdbg.agent.live_runs import choose_run, find_live_runs
+from distdbg.record.host import host_name
+
+
+def main(argv: Sequence[str], do: str = "pause") -> int:
+    """Do it on all hosts of the job."""
+    about = {
+        "pause": "Stop all deadlines of a running job: nothing times out until distdbg resume.",
+        "resume": "Let the deadlines of a paused job run on, as if no time had passed.",
+    }
+    parser = argparse.ArgumentParser(prog=f"distdbg {do}", description=about[do])
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="which run; not needed for the only one"
+    )
+    live = choose_run(find_live_runs(host_name()), parser.parse_args(argv).run)
+    with live.connect() as client:
+        answer = client.ask(do)
+    was_so = answer.get("changed") is False
+    words = {"pause": "paused", "resume": "resumed"}[do]
+    sys.stderr.write(
+        f"run {live.run} {'was' if was_so else 'is'} {words}{' already' if was_so else ''}\n"
+    )
+    return 0

@@ -1,0 +1,84 @@
+"""`distdbg ps`: the runs of this user that live here, and what each of their ranks does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from distdbg.agent.live_runs import LiveRun, find_live_runs, rows_without_agent
+from distdbg.cli.table import print_table
+from distdbg.errors import DistNetworkError, UsageError
+from distdbg.record.host import host_name
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print them; exit code 0 also when there are none."""
+    parser = argparse.ArgumentParser(prog="distdbg ps", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+    chosen = parser.parse_args(argv)
+    runs = [found for live in find_live_runs(host_name()) if (found := _look(live)) is not None]
+    if chosen.json:
+        sys.stdout.write(json.dumps({"runs": runs}, indent=1) + "\n")
+        return 0
+    if not runs:
+        sys.stderr.write("no run of this user lives on this host\n")
+    for index, run in enumerate(runs):
+        if index:
+            sys.stdout.write("\n")
+        print_table(_title(run), HEADS, [row_cells(row) for row in run["ranks"]])
+    return 0
+
+
+def _look(live: LiveRun) -> dict[str, Any] | None:
+    if live.socket is None:
+        about: dict[str, Any] = {"run": live.run, "host": live.host, "pid": None}
+        about |= {"launcher_pid": None, "attempt": 0, "control": None, "folder": str(live.folder)}
+        return about | {"ranks": rows_without_agent(live)}
+    try:
+        with live.connect() as client:
+            about = client.ask("about")
+            return dict(about) | {"ranks": client.ask("ranks")["ranks"]}
+    except (DistNetworkError, UsageError):
+        return None  # it has just left
+
+
+def _title(run: dict[str, Any]) -> str:
+    parts = [f"run {run['run']} on {run['host']}"]
+    if run["attempt"]:
+        parts.append(f"start {run['attempt'] + 1}")
+    parts.append(f"agent {run['pid']}" if run["pid"] else "its agent is gone")
+    if run["launcher_pid"]:
+        parts.append(f"launcher {run['launcher_pid']}")
+    control = run["control"] or {}
+    if control.get("is_paused"):
+        parts.append("paused")
+    if control.get("abort"):
+        parts.append(f"aborted: {control['abort'].get('what', '')}")
+    return ", ".join(parts)
+
+
+HEADS = ("rank", "host", "pid", "state", "for", "op, or where", "why")
+
+
+def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """One row of the table."""
+    where = row["op"] + (f", {row['site']}" if row["site"] else "") if row["op"] else row["site"]
+    return (
+        str(row["rank"]),
+        row["host"],
+        str(row["pid"]),
+        row["state"],
+        _age(row["state_age_s"]),
+        where,
+        row["why"],
+    )
+
+
+def _age(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = int(seconds) // 60
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,56 @@
+"""`distdbg stacks`: where each rank of a running job is, without asking the ranks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from distdbg.agent.live_runs import choose_run, find_live_runs
+from distdbg.agent.main import read_ranks
+from distdbg.agent.merge import MergedStack, render
+from distdbg.errors import UsageError
+from distdbg.record.host import host_name
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the stacks; exit code 1 when those of a rank could not be taken."""
+    parser = argparse.ArgumentParser(
+        prog="distdbg stacks",
+        description=__doc__,
+        epilog="Equal stacks are printed once, with the ranks that have them. py-spy takes them "
+        "where it is installed; else the ranks write them when a signal asks for it.",
+    )
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="which run; not needed for the only one"
+    )
+    parser.add_argument("--rank", metavar="LIST", help="of these ranks alone: 0-3,7")
+    parser.add_argument(
+        "--python", action="store_true", help="without the frames of libraries in C"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=5.0, metavar="SECONDS", help="how long it may take (5)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    chosen = parser.parse_args(argv)
+    arguments: dict[str, object] = {"native": not chosen.python}
+    if chosen.rank is not None:
+        try:
+            arguments["ranks"] = read_ranks(chosen.rank)
+        except ValueError as error:
+            raise UsageError(f"--rank {chosen.rank!r}: {error}", hint="write 0-3,7") from None
+    if not 0 < chosen.timeout <= 60:
+        raise UsageError("--timeout is from 0 to 60 seconds")
+    live = choose_run(find_live_runs(host_name()), chosen.run)
+    with live.connect() as client:
+        found = client.ask(
+            "stacks", timeout_s=chosen.timeout + 5.0, limit_s=chosen.timeout, **arguments
+        )
+    if chosen.json:
+        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    else:
+        merged = [MergedStack.from_plain(facts) for facts in found["stacks"]]
+        failed = [(one["rank"], one["why"]) for one in found["failed"]]
+        sys.stdout.write("".join(line + "\n" for line in render(merged, failed)))
+    return 1 if found["failed"] or not found["stacks"] else 0
