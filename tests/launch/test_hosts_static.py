@@ -1,0 +1,111 @@
+"""A fixed set of hosts, played by launchers on addresses of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distdbg.record import folders
+from distdbg.testing.hosts import Hosts
+
+pytestmark = pytest.mark.slow
+
+REDUCE = """
+import os
+import numpy as np
+import distdbg as dist
+
+dist.init_process_group()
+x = np.arange(4) + dist.get_rank()
+dist.all_reduce(x)
+names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK ROLE_NAME ROLE_RANK ROLE_WORLD_SIZE"
+print("place", *(os.environ[name] for name in names.split()), flush=True)
+print("where", os.environ["DISTDBG_RUN"], os.environ["DISTDBG_HOST"], os.environ["MASTER_ADDR"],
+      os.environ["MASTER_PORT"], flush=True)
+print("sum", *x, flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_of_two_hosts_are_numbered_and_reduce_together(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(REDUCE)
+        roles = ("trainer", "reader", "trainer")
+        all_three = [
+            hosts.launch(
+                n, *hosts.static(3, n), "--nproc-per-node", str(nproc), "--role", roles[n], script
+            )
+            for n, nproc in enumerate((2, 3, 1))
+        ]
+        assert [launcher.wait() for launcher in all_three] == [0, 0, 0]
+        assert [line for launcher in all_three for line in launcher.lines("place")] == [
+            "0 6 0 2 0 trainer 0 3",
+            "1 6 1 2 0 trainer 1 3",
+            "2 6 0 3 1 reader 0 3",
+            "3 6 1 3 1 reader 1 3",
+            "4 6 2 3 1 reader 2 3",
+            "5 6 0 1 2 trainer 2 3",
+        ]
+        sums = [line for launcher in all_three for line in launcher.lines("sum")]
+        assert sums == ["15 21 27 33"] * 6
+        [run_folder] = hosts.run_folders
+        where = [line for launcher in all_three for line in launcher.lines("where")]
+        assert where == [
+            f"{run_folder.name} {hosts.address(host)} {hosts.address(0)} {hosts.port}"
+            for host in (0, 0, 1, 1, 1, 2)
+        ]
+        [attempt] = folders.attempts(run_folder)
+        assert sorted(p.name for p in attempt.glob("*.ddr")) == [
+            folders.record_name(rank) for rank in range(6)
+        ]
+        assert sorted(p.name for p in (run_folder / folders.LOGS).iterdir()) == [
+            hosts.address(n) for n in range(3)
+        ]
+
+
+FAIL_IN_TURN = """
+import os, sys, time
+import numpy as np
+import distdbg as dist
+
+dist.init_process_group()
+print("restarts", os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["MASTER_PORT"], flush=True)
+x = np.ones(4)
+dist.all_reduce(x)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] in sys.argv[1].split(",") and os.environ["RANK"] == sys.argv[2]:
+    os._exit(7)
+dist.all_reduce(x)
+dist.destroy_process_group()
+"""
+
+
+def test_a_failure_on_one_host_restarts_all(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(FAIL_IN_TURN)
+        flags = ["--nproc-per-node", "2", "--max-restarts", "2", script, "0", "3"]
+        both = [hosts.launch(n, *hosts.static(2, n), *flags) for n in range(2)]
+        assert [launcher.wait() for launcher in both] == [0, 0]
+        for launcher in both:
+            assert launcher.lines("restarts") == [f"{count} {hosts.port}" for count in (0, 0, 1, 1)]
+            assert (
+                "rank 3 on host 127.0.0.3 failed first: it exited with code 7; "
+                "the ranks start anew (1 of 2 restarts used)"
+            ) in launcher.err
+        [run_folder] = hosts.run_folders
+        assert len(folders.attempts(run_folder)) == 2
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_every_launcher_names_the_rank_that_failed_first(tmp_path: Path, rank: int) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(FAIL_IN_TURN)
+        flags = ["--nproc-per-node", "2", "--max-restarts", "1", script, "0,1", str(rank)]
+        both = [hosts.launch(n, *hosts.static(2, n), *flags) for n in range(2)]
+        assert [launcher.wait() for launcher in both] == [7, 7]
+        there, other = both[rank // 2], both[1 - rank // 2]
+        assert f"distdbg run: rank {rank} exited with code 7 (host {there.host}" in there.err
+        first = f"distdbg run: rank {rank} on host {there.host} failed first: it exited with code 7"
+        assert f"{first}; 2 ranks of this host failed because of it\n" in other.err
+        for launcher in both:
+            assert "restarts used: 1 of 1" in launcher.err
