@@ -43,7 +43,7 @@ from distdbg.launch.signals import Signals
 from distdbg.launch.std import Std
 from distdbg.launch.warden import Warden
 from distdbg.record import folders
-from distdbg.record.ends import RankEnd, signal_name
+from distdbg.record.ends import signal_name
 from distdbg.record.host import host_name
 from distdbg.runtime.rendezvous.token import run_token
 
