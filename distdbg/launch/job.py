@@ -17,6 +17,7 @@ from distdbg.errors import ConfigError, DistError, RendezvousError
 from distdbg.launch.agent_link import AGENT, AgentLink
 from distdbg.launch.attempt import Attempt, RankStart
 from distdbg.launch.decide import Action, Decision, Situation, decide
+from distdbg.launch.doing import what_ranks_do
 from distdbg.launch.environment import Start, rank_command, rank_environment
 from distdbg.launch.evidence import Evidence, gather
 from distdbg.launch.machine import cpus_of_ranks
@@ -378,6 +379,7 @@ class Job:
         if decision.action is Action.END_FAILED:
             rendezvous.close(decision.reason)
         received = self._signals.received
+        doing = what_ranks_do(running.folder, running.attempt.pids) if received else ()
         self._stop(running, received[0] if received else signal.SIGTERM)
         if decision.action is Action.END_WELL:
             rendezvous.close(decision.reason, is_well=True)
@@ -390,6 +392,7 @@ class Job:
             attempt=self._restarts,
             max_restarts=self._options.max_restarts,
             interrupted=received[0] if received else None,
+            doing=doing,
             because="" if running.failure is not None else decision.reason,
             is_elsewhere=len(running.round.nodes) > 1,
             code=next((n.exit_code for n in running.notes.read().values() if n.what), 1),

@@ -42,6 +42,8 @@ class Outcome:
     max_restarts: int = 0
     interrupted: int | None = None
     """The signal that ended the launcher."""
+    doing: Sequence[str] = ()
+    """What the ranks did when it came."""
     because: str = ""
     """Why the launcher ended its ranks though none of them had failed first: 'host n04 is gone'."""
     is_elsewhere: bool = False
@@ -67,7 +69,7 @@ def report(outcome: Outcome) -> str:
     """The lines for stderr, each with its end; '' when nothing failed."""
     found = find_root_cause(outcome.evidence)
     if outcome.interrupted is not None:
-        lines = [_interrupted(outcome, outcome.interrupted), *_meanwhile(found)]
+        lines = [_interrupted(outcome, outcome.interrupted), *_meanwhile(found), *outcome.doing]
     elif found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
         if found is None and not outcome.because:
             return ""
