@@ -12,7 +12,7 @@ from distdbg.testing.leftovers import find_leftovers, find_marked, new_mark, tak
 def test_a_process_is_known_by_its_mark_wherever_it_went() -> None:
     before = take_traces(new_mark())
     other = new_mark()
-    script = "(setsid sh -c 'echo up; sleep 300; :' &)"
+    script = "(setsid sh -c 'echo up; kill -STOP $$' &)"
     with subprocess.Popen(
         ["sh", "-c", script],
         env={**os.environ, **before.mark.environment},
