@@ -1,7 +1,7 @@
 """Where a rank writes its stacks when it is asked to, and by which signal it is asked.
 
-    rank00012.stacks     in the run folder, beside its record; as long as it is there, the signal makes
-                         the process append the stacks of all its threads to it
+rank00012.stacks     in the run folder, beside its record; as long as it is there, the signal makes
+                     the process append the stacks of all its threads to it
 """
 
 from __future__ import annotations

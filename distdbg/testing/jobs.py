@@ -1,9 +1,9 @@
 """One `distdbg run` for a test: in a temporary folder of its own, ended whatever happens, and searched for.
 
-    with running(["--nproc-per-node=2", "train.py"], folder) as job:
-        job.send(signal.SIGINT)
-        ended = job.wait()
-    assert job.leftovers() == []
+with running(["--nproc-per-node=2", "train.py"], folder) as job:
+    job.send(signal.SIGINT)
+    ended = job.wait()
+assert job.leftovers() == []
 """
 
 from __future__ import annotations
