@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-from distdbg.errors import DistError, InternalError
+from distdbg.errors import DistError, InternalError, format_error
 
 #: 128 + the number of SIGINT, as a shell says it.
 _INTERRUPTED = 130
@@ -23,7 +23,7 @@ def run_command(command: Callable[[], int]) -> int:
             code = _code_of(left)
         sys.stdout.flush()
     except DistError as error:
-        _say(f"{type(error).__name__}: {error}")
+        say(format_error(error))
         return error.exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -32,18 +32,20 @@ def run_command(command: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:  # noqa: BLE001 - the last one who can say anything
-        _say(f"{traceback.format_exc()}this is a bug of distdbg; the lines above say where")
+        say(f"{traceback.format_exc()}this is a bug of distdbg; the lines above say where")
         return InternalError.exit_code
     return code
 
 
-def _say(text: str) -> None:
-    with suppress(OSError, ValueError):  # nobody may be listening
+def say(text: str) -> None:
+    """Write to stderr; nobody may be listening there any more."""
+    with suppress(OSError, ValueError, AttributeError):  # closed, or None when there never was one
         sys.stderr.write(text + "\n")
+        sys.stderr.flush()
 
 
 def _code_of(left: SystemExit) -> int:
     if left.code is None or isinstance(left.code, int):
         return left.code or 0
-    _say(str(left.code))
+    say(str(left.code))
     return 1

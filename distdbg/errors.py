@@ -31,6 +31,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 
+def format_error(error: BaseException) -> str:
+    """'ValueError: no data', or 'MemoryError' for one that says nothing, as a traceback ends."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def format_ranks(ranks: Iterable[int], limit: int = 8) -> str:
     """Compress ranks to '0-3,7'; more than `limit` runs are cut and counted."""
     ordered = sorted(set(ranks))

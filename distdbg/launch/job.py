@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from distdbg.command import say
 from distdbg.errors import ConfigError, DistError, RendezvousError
 from distdbg.launch.agent_link import AGENT, AgentLink
 from distdbg.launch.attempt import Attempt, RankStart
@@ -57,6 +58,8 @@ _OTHERS_S = 300.0
 _HEAR_S = 60.0
 _DRAIN_S = 5.0
 _AGENT_S = 1.0
+#: `timeout` and some shells send a signal twice; that is one wish.
+_SAME_SIGNAL_NS = 200_000_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -365,11 +368,11 @@ class Job:
 
     def _stop(self, running: _Running, signum: int) -> None:
         """End the ranks of a start and whatever they have started, and show their last lines."""
-        before = len(self._signals.received)
+        since_ns = time.monotonic_ns() + _SAME_SIGNAL_NS
         running.attempt.stop(
             signum,
             self._options.shutdown_timeout_s,
-            is_hurried=lambda: len(self._signals.received) > before + 1,
+            is_hurried=lambda: self._signals.last_ns > since_ns,
         )
         self._warden.sweep(keep=[AGENT])
         if self._outputs is not None:
@@ -400,13 +403,11 @@ class Job:
         return self._say(outcome)
 
     def _say(self, outcome: Outcome) -> int:
-        sys.stderr.write(report(outcome))
-        sys.stderr.flush()
+        say(report(outcome).rstrip("\n"))
         return exit_code(outcome)
 
     def _tell(self, line: str) -> None:
-        sys.stderr.write(f"distdbg run: {line}\n")
-        sys.stderr.flush()
+        say(f"distdbg run: {line}")
 
     def _end_agent(self) -> None:
         """It leaves by itself; what does not, the warden ends."""

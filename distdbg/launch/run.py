@@ -9,9 +9,9 @@ Attempt, and what `decide` makes of its end. Whatever ends this function, the wa
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 
+from distdbg.command import say
 from distdbg.launch.options import RunOptions
 from distdbg.launch.signals import Signals
 from distdbg.launch.warden import Warden
@@ -20,7 +20,7 @@ from distdbg.launch.warden import Warden
 def run(options: RunOptions) -> int:
     """Run the job; returns the exit code: the first failing rank's, 128 + n for signals."""
     for note in options.notes:
-        sys.stderr.write(f"{note}\n")
+        say(note)
     # First of all: the warden is forked while this process is small and has one thread.
     with (
         Warden.start() as warden,

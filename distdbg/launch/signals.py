@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import FrameType
@@ -15,6 +16,8 @@ class Signals:
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self.received: list[int] = []
+        #: When the last one came, monotonic.
+        self.last_ns = 0
         #: Called in the handler, for whoever waits elsewhere.
         self.on_signal: Callable[[], None] | None = None
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -23,6 +26,7 @@ class Signals:
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         self.received.append(number)
+        self.last_ns = time.monotonic_ns()
         if self.on_signal is not None:
             self.on_signal()
 

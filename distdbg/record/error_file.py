@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg import config
-from distdbg.errors import DistError, JobAborted, OpTimeout, PeerLost
+from distdbg.errors import DistError, JobAborted, OpTimeout, PeerLost, format_error
 from distdbg.record.host import host_name
 
 _MOST_NBYTES = 4 << 20
@@ -130,7 +130,7 @@ def message_code(message: object) -> int | None:
 
 def to_json(error: BaseException, environ: Mapping[str, str], *, pid: int, wall_ns: int) -> str:
     """The content of the file."""
-    text = f"{type(error).__name__}: {error}"
+    text = format_error(error)
     trace = "".join(traceback.format_exception(error))
     known = find_known(error)
     rank = environ.get("RANK", "")

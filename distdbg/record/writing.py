@@ -22,6 +22,7 @@ from distdbg.errors import (
     OpTimeout,
     PeerLost,
     UsageError,
+    format_error,
 )
 from distdbg.native import Recorder
 from distdbg.record.format import EventType, Exit, Status
@@ -120,7 +121,7 @@ def write_exit(recorder: Recorder, how: Exit | None, error: BaseException | None
     text = 0
     if error is not None:
         where = _raised_at(error)
-        what = f"{type(error).__name__}: {error}".splitlines()[0][:500]
+        what = format_error(error).splitlines()[0][:500]
         text = recorder.add_text(bounded_json({"what": what, "where": where}))
     recorder.set_exit(0 if how is None else int(how), text)
 

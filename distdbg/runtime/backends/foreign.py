@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from distdbg.control.clock import FREE_CLOCK, JobClock
-from distdbg.errors import DistBackendError, DistError, OpTimeout, UsageError
+from distdbg.errors import DistBackendError, DistError, OpTimeout, UsageError, format_error
 from distdbg.runtime.arguments import Array, check_arrays
 from distdbg.runtime.buffers import as_output, cut
 from distdbg.runtime.call import Call, Kind
@@ -105,7 +105,7 @@ class ForeignEngine:
     def _failed(self, call: Call, error: Exception) -> DistBackendError:
         return DistBackendError(
             f"{call.kind.label} failed in backend {type(self.backend).__name__}: "
-            f"{type(error).__name__}: {error}".splitlines()[0]
+            f"{format_error(error).splitlines()[0]}"
         )
 
     def _is_ours(self, name: str) -> bool:

@@ -1,0 +1,42 @@
+"""A rank that waits for its end, as its arguments say.
+
+    waiting.py [deaf] [family] [loud]     deaf: hears no SIGTERM or Ctrl-C; family: has a child, and one
+                                          that left the session; loud: says which signal came
+Prints one line when it is ready.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+def say(signum: int, frame: object) -> None:
+    os.write(1, f"rank {os.environ['RANK']} got {signal.Signals(signum).name}\n".encode())
+    sys.exit(0)
+
+
+def main() -> None:
+    wishes = sys.argv[1:]
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    for signum in ends:
+        if "deaf" in wishes:
+            signal.signal(signum, signal.SIG_IGN)
+        elif "loud" in wishes:
+            signal.signal(signum, say)
+    if "family" in wishes:
+        sleep = ["sleep", "600"]
+        subprocess.Popen(sleep, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            sleep, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+    with open(os.path.join(os.environ["READY"], os.environ["RANK"]), "w"):
+        pass
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    main()

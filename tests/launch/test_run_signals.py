@@ -1,0 +1,148 @@
+"""However somebody ends the launcher: with what code it ends, how soon, and that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from distdbg.testing.jobs import RunningJob
+
+pytestmark = pytest.mark.ranks
+
+PROGRAM = str(Path(__file__).with_name("programs") / "waiting.py")
+StartJob = Callable[..., RunningJob]
+StartWaiting = Callable[..., RunningJob]
+
+
+@pytest.fixture
+def start_waiting(start_job: StartJob, tmp_path: Path) -> StartWaiting:
+    """Starts two ranks, and returns when both wait."""
+
+    def start(*wishes: str, flags: tuple[str, ...] = (), **how: object) -> RunningJob:
+        ready = tmp_path / "ready"
+        ready.mkdir()
+        job = start_job(
+            "--nproc-per-node=2", *flags, PROGRAM, *wishes, environ={"READY": str(ready)}, **how
+        )
+        job.until(lambda: len(os.listdir(ready)) == 2, "both ranks are ready")
+        return job
+
+    return start
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"])
+def test_a_signal_is_passed_on_and_is_in_the_exit_code(
+    start_waiting: StartWaiting, name: str
+) -> None:
+    job = start_waiting("loud", "family")
+    began = time.monotonic()
+    job.send(signal.Signals[name])
+    done = job.wait()
+    assert time.monotonic() - began < 5
+    assert done.code == 128 + signal.Signals[name]
+    assert sorted(done.out.splitlines()) == [f"rank {rank} got {name}" for rank in range(2)]
+    what = "Ctrl-C (SIGINT)" if name == "SIGINT" else name
+    assert done.report[0] == f"distdbg run: interrupted by {what}; 2 ranks were ended"
+    assert [end.was_asked for end in job.ends()] == [True, True]
+
+
+def test_ranks_that_do_not_hear_are_killed_after_the_shutdown_timeout(
+    start_waiting: StartWaiting,
+) -> None:
+    job = start_waiting("deaf", "family", flags=("--shutdown-timeout=1",))
+    began = time.monotonic()
+    job.send(signal.SIGTERM)
+    done = job.wait()
+    assert 1.0 <= time.monotonic() - began < 5.0
+    assert done.code == 128 + signal.SIGTERM
+    assert {end.signal for end in job.ends()} == {signal.SIGKILL}
+
+
+def test_a_second_ctrl_c_does_not_wait_any_longer(start_waiting: StartWaiting) -> None:
+    job = start_waiting("deaf")
+    began = time.monotonic()
+    job.send(signal.SIGINT)
+    time.sleep(0.3)  # a person's two strokes
+    job.send(signal.SIGINT)
+    assert job.wait().code == 128 + signal.SIGINT
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_killed_launcher_takes_everything_with_it(start_waiting: StartWaiting) -> None:
+    job = start_waiting("deaf", "family")
+    job.send(signal.SIGKILL)
+    assert job.leftovers(2.0) == []
+
+
+def test_a_closed_terminal_ends_the_job(start_waiting: StartWaiting) -> None:
+    master, slave = pty.openpty()
+
+    def take_terminal() -> None:
+        os.close(os.open(os.ttyname(slave), os.O_RDWR))  # a session's first is its own
+
+    try:
+        streams = {"stdin": slave, "stdout": slave, "stderr": slave}
+        job = start_waiting("family", before_exec=take_terminal, **streams)
+    finally:
+        os.close(slave)
+        # A hang-up, and from then on nobody reads what the launcher says.
+        with suppress(OSError):
+            os.close(master)
+    assert job.wait().code == 128 + signal.SIGHUP
+
+
+def test_a_signal_before_the_ranks_run_ends_the_launcher(start_job: StartJob) -> None:
+    # Waits for a second host, which never comes.
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        endpoint = f"127.0.0.1:{held.getsockname()[1]}"
+    job = start_job("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", PROGRAM)
+    job.until(lambda: len(job.processes()) >= 2, "the warden runs")
+    time.sleep(0.5)  # no sign tells that it has begun to wait
+    began = time.monotonic()
+    job.send(signal.SIGINT)
+    done = job.wait()
+    assert time.monotonic() - began < 3.0, done
+    assert done.code == 128 + signal.SIGINT
+    assert done.report[0].startswith("distdbg run: interrupted by Ctrl-C (SIGINT)")
+
+
+def test_a_stopped_rank_is_ended_as_well(start_waiting: StartWaiting) -> None:
+    job = start_waiting("loud")
+    rank = next(
+        pid
+        for pid, command in job.processes().items()
+        if command.endswith("loud") and "run" not in command
+    )
+    os.kill(rank, signal.SIGSTOP)
+    job.send(signal.SIGTERM)
+    done = job.wait(10.0)
+    assert done.code == 128 + signal.SIGTERM
+    assert done.out.count("got SIGTERM") == 2
+
+
+def test_signals_that_are_not_to_be_handled_have_their_usual_effect(
+    start_waiting: StartWaiting,
+) -> None:
+    job = start_waiting("family", flags=("--signals-to-handle=SIGTERM",))
+    job.send(signal.SIGQUIT)
+    assert job.wait().code == -signal.SIGQUIT
+
+
+def test_a_launcher_started_in_the_background_of_a_script_hears_sigterm(
+    start_waiting: StartWaiting,
+) -> None:
+    # A shell without job control starts `command &` with SIGINT and SIGQUIT ignored.
+    def ignore() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    job = start_waiting("loud", before_exec=ignore)
+    job.send(signal.SIGTERM)
+    assert job.wait().code == 128 + signal.SIGTERM
