@@ -2,7 +2,8 @@
 
     --standalone                       c10d on a free port of this host; other --rdzv flags are ignored
     static, one host, no endpoint      the same, so that two jobs on one host do not collide
-    static, several hosts              --rdzv-endpoint, else --master-addr:--master-port (29500)
+    static, several hosts              --rdzv-endpoint, else --master-addr:--master-port (29500); once
+                                       they have met, that port is the ranks' MASTER_PORT
     c10d                               --rdzv-endpoint, its port 29400; --node-rank is ignored
     other backends                     whatever is registered under that name is asked, later
 
@@ -95,6 +96,7 @@ def read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> M
         port=port,
         id=flags.rdzv_id,
         master_addr=host,
+        master_port=port,
     )
 
 
