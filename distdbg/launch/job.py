@@ -20,7 +20,7 @@ from distdbg.launch.decide import Action, Decision, Situation, decide
 from distdbg.launch.environment import Start, rank_command, rank_environment
 from distdbg.launch.evidence import Evidence, gather
 from distdbg.launch.machine import cpus_of_ranks
-from distdbg.launch.meeting import STATIC
+from distdbg.launch.meeting import C10D, STATIC
 from distdbg.launch.options import RunOptions
 from distdbg.launch.outputs.choices import OutputChoices
 from distdbg.launch.outputs.folders import make_logs_folder
@@ -35,13 +35,15 @@ from distdbg.launch.rendezvous.round import (
     RendezvousInterrupted,
     Round,
 )
+from distdbg.launch.rendezvous.settings import Settings
 from distdbg.launch.report import Outcome, exit_code, report
+from distdbg.launch.root_cause import find_root_cause
 from distdbg.launch.shared import StartFacts
 from distdbg.launch.signals import Signals
 from distdbg.launch.std import Std
 from distdbg.launch.warden import Warden
 from distdbg.record import folders
-from distdbg.record.ends import RankEnd, signal_name
+from distdbg.record.ends import signal_name
 from distdbg.record.host import host_name
 from distdbg.runtime.rendezvous.token import run_token
 
@@ -67,7 +69,7 @@ class _Running:
     notes: Notes
     failed_at: float | None = None
     done_at: float | None = None
-    is_noted: bool = False
+    failure: str | None = None
     evidence: list[Evidence] = field(default_factory=list)
 
 
@@ -92,6 +94,10 @@ class Job:
             else cpus_of_ranks(options.numa_binding, options.nproc, os.environ)
         )
         self._restarts = 0
+        is_ours = options.rdzv_backend in (STATIC, C10D)
+        conf = options.rdzv_conf if is_ours else {}
+        #: After which another launcher is known to be dead.
+        self._silence_s = Settings.read(conf).silence_s
         self._held: HeldPort | None = None
         self._run = ""
         self._run_folder: Path | None = None
@@ -282,11 +288,11 @@ class Job:
             if not attempt.running and running.failed_at is None and running.done_at is None:
                 running.done_at = time.monotonic()
                 running.notes.write(Note(kind="finished"))
-            failure = self._failure(running)
-            if failure is not None and not running.is_noted:
+            if running.failure is None and (failure := self._failure(running)) is not None:
                 # Before the next round is asked for: others would take it for one that costs nothing.
-                running.is_noted = True
-                running.notes.write(Note(kind="failed", what=failure))
+                running.failure = failure
+                code = exit_code(Outcome(evidence=running.evidence))
+                running.notes.write(Note(kind="failed", what=failure, exit_code=code))
             decision = decide(self._situation(rendezvous, running))
             if decision.action is not Action.GO_ON:
                 return decision
@@ -311,7 +317,7 @@ class Job:
             name=running.round.nodes[running.round.node_rank].name,
             nodes=tuple(node.name for node in running.round.nodes),
             running=len(running.attempt.running),
-            failure=self._failure(running),
+            failure=running.failure,
             restarts_left=self._options.max_restarts - self._restarts,
             notes=running.notes.read(),
             waiting_count=waiting,
@@ -327,15 +333,23 @@ class Job:
 
     def _failure(self, running: _Running) -> str | None:
         """What failed here, once it is clear enough who was first."""
-        if running.failed_at is None:
+        found = find_root_cause(running.evidence)
+        if running.failed_at is None or found is None:
             return None
         since_s = time.monotonic() - running.failed_at
-        failed = [one for one in running.evidence if one.end.is_failure and not one.end.was_asked]
-        limit_s = _ROOT_CAUSE_S if all(one.because_of for one in failed) else _SETTLE_S
-        if running.attempt.running and since_s < limit_s:
+        has_others = len(running.round.nodes) > 1
+        if found.is_elsewhere and has_others:
+            # Another launcher notes the failure of its ranks, or is taken for dead.
+            if since_s < self._silence_s + _ROOT_CAUSE_S:
+                return None
+        elif (running.attempt.running or has_others) and since_s < (
+            _ROOT_CAUSE_S if found.is_elsewhere else _SETTLE_S
+        ):
             return None
-        first = min(failed, key=lambda one: (bool(one.because_of), one.failed_wall_ns))
-        return f"rank {first.rank} {first.how}"
+        first = found.first[0]
+        if has_others:
+            return f"rank {first.rank} on host {first.end.host} failed first: it {found.how}"
+        return f"rank {first.rank} {found.how}"
 
     def _gather(self, running: _Running) -> list[Evidence]:
         outputs = self._outputs
@@ -378,7 +392,9 @@ class Job:
             attempt=self._restarts,
             max_restarts=self._options.max_restarts,
             interrupted=received[0] if received else None,
-            because="" if self._failure(running) is not None else decision.reason,
+            because="" if running.failure is not None else decision.reason,
+            is_elsewhere=len(running.round.nodes) > 1,
+            code=next((n.exit_code for n in running.notes.read().values() if n.what), 1),
         )
         return self._say(outcome)
 

@@ -43,7 +43,10 @@ class Outcome:
     interrupted: int | None = None
     """The signal that ended the launcher."""
     because: str = ""
-    """Why the launcher ended its ranks though none of them had failed: 'host n04 is gone'."""
+    """Why the launcher ended its ranks though none of them had failed first: 'host n04 is gone'."""
+    is_elsewhere: bool = False
+    """Whether that was on another host, whose launcher ends with `code`."""
+    code: int = 1
     program: str = "distdbg run"
 
 
@@ -52,8 +55,8 @@ def exit_code(outcome: Outcome) -> int:
     if outcome.interrupted is not None:
         return 128 + outcome.interrupted
     found = find_root_cause(outcome.evidence)
-    if found is None or found.part is Part.ENDED:
-        return 1 if outcome.because or found is not None else 0
+    if found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
+        return outcome.code if outcome.because or found is not None else 0
     for one in (*found.first, *found.others, *found.victims, *found.ended):
         if one.end.shell_code:
             return one.end.shell_code
@@ -65,16 +68,16 @@ def report(outcome: Outcome) -> str:
     found = find_root_cause(outcome.evidence)
     if outcome.interrupted is not None:
         lines = [_interrupted(outcome, outcome.interrupted), *_meanwhile(found)]
-    elif found is None or found.part is Part.ENDED:
+    elif found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
         if found is None and not outcome.because:
             return ""
-        lines = [_ended(outcome)]
+        lines = [*_ended(outcome, found)]
     else:
         lines = [*_failed(found, outcome.program)]
     lines += [*_restarts(outcome)]
     if outcome.run_folder:
         lines.append(f"run folder: {outcome.run_folder}")
-    if found is not None and outcome.interrupted is None:
+    if found is not None and outcome.interrupted is None and not _was_elsewhere(outcome, found):
         hint = _hint(found)
         if hint:
             lines.append(f"hint: {hint}")
@@ -92,10 +95,23 @@ def _interrupted(outcome: Outcome, number: int) -> str:
     return f"interrupted by {name}{ended}"
 
 
-def _ended(outcome: Outcome) -> str:
-    count = sum(one.end.was_asked for one in outcome.evidence)
+def _was_elsewhere(outcome: Outcome, found: RootCause) -> bool:
+    """Whether the ranks of this host failed because of what happened on another one."""
+    return bool(outcome.because) and found.is_elsewhere
+
+
+def _ended(outcome: Outcome, found: RootCause | None) -> Iterator[str]:
     why = outcome.because or "the launcher ended its ranks"
-    return f"{why}; {_count(count)} {_were(count)} ended" if count else why
+    here = " of this host" if outcome.is_elsewhere else ""
+    failed = () if found is None or found.part is Part.ENDED else (*found.first, *found.victims)
+    ended = sum(one.end.was_asked for one in outcome.evidence)
+    many = []
+    if failed:
+        many.append(f"{_count(len(failed))}{here} failed because of it")
+    if ended:
+        many.append(f"{_count(ended)}{here} {_were(ended)} ended")
+    yield "; ".join([why, " and ".join(many)]) if many else why
+    yield from _fold("failed because of it", failed)
 
 
 def _failed(found: RootCause, program: str) -> Iterator[str]:
@@ -120,10 +136,7 @@ def _failed(found: RootCause, program: str) -> Iterator[str]:
 
 
 def _how(found: RootCause) -> str:
-    first = found.first[0]
-    if found.part is Part.LEAVER:
-        return "ended with exit code 0 while other ranks still needed it"
-    how = first.how
+    how = found.how
     return how if len(how) <= _MOST_REASON else how[:_MOST_REASON] + "..."
 
 

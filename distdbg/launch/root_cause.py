@@ -56,6 +56,18 @@ class RootCause:
     """Were ended by the launcher."""
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether all that failed did so because of others, of whom nothing is known here."""
+        return self.part in (Part.VICTIM, Part.SUSPECT, Part.ENDED)
+
+    @property
+    def how(self) -> str:
+        """What the first did, in words that follow its name."""
+        if self.part is Part.LEAVER:
+            return "ended with exit code 0 while other ranks still needed it"
+        return self.first[0].how
+
+    @property
     def blamed(self) -> frozenset[int]:
         """The ranks that the first name or waited for."""
         ranks = frozenset(evidence.rank for evidence in self.first)

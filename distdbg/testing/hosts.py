@@ -37,7 +37,9 @@ QUICK = (
 class Launcher:
     """One `distdbg run`."""
 
-    def __init__(self, host: str, folder: Path, command: list[str], environ: dict[str, str]) -> None:
+    def __init__(
+        self, host: str, folder: Path, command: list[str], environ: dict[str, str]
+    ) -> None:
         self.host = host
         self._paths = (folder / "stdout", folder / "stderr")
         folder.mkdir()

@@ -62,3 +62,50 @@ def test_ranks_of_two_hosts_are_numbered_and_reduce_together(tmp_path: Path) -> 
         assert sorted(p.name for p in (run_folder / folders.LOGS).iterdir()) == [
             hosts.address(n) for n in range(3)
         ]
+
+
+FAIL_IN_TURN = """
+import os, sys, time
+import numpy as np
+import distdbg as dist
+
+dist.init_process_group()
+print("restarts", os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["MASTER_PORT"], flush=True)
+x = np.ones(4)
+dist.all_reduce(x)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] in sys.argv[1].split(",") and os.environ["RANK"] == sys.argv[2]:
+    os._exit(7)
+dist.all_reduce(x)
+dist.destroy_process_group()
+"""
+
+
+def test_a_failure_on_one_host_restarts_all(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(FAIL_IN_TURN)
+        flags = ["--nproc-per-node", "2", "--max-restarts", "2", script, "0", "3"]
+        both = [hosts.launch(n, *hosts.static(2, n), *flags) for n in range(2)]
+        assert [launcher.wait() for launcher in both] == [0, 0]
+        for launcher in both:
+            assert launcher.lines("restarts") == [f"{count} {hosts.port}" for count in (0, 0, 1, 1)]
+            assert (
+                "rank 3 on host 127.0.0.3 failed first: it exited with code 7; "
+                "the ranks start anew (1 of 2 restarts used)"
+            ) in launcher.err
+        [run_folder] = hosts.run_folders
+        assert len(folders.attempts(run_folder)) == 2
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_every_launcher_names_the_rank_that_failed_first(tmp_path: Path, rank: int) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(FAIL_IN_TURN)
+        flags = ["--nproc-per-node", "2", "--max-restarts", "1", script, "0,1", str(rank)]
+        both = [hosts.launch(n, *hosts.static(2, n), *flags) for n in range(2)]
+        assert [launcher.wait() for launcher in both] == [7, 7]
+        there, other = both[rank // 2], both[1 - rank // 2]
+        assert f"distdbg run: rank {rank} exited with code 7 (host {there.host}" in there.err
+        first = f"distdbg run: rank {rank} on host {there.host} failed first: it exited with code 7"
+        assert f"{first}; 2 ranks of this host failed because of it\n" in other.err
+        for launcher in both:
+            assert "restarts used: 1 of 1" in launcher.err

@@ -22,6 +22,8 @@ class Note:
     kind: Literal["finished", "failed"]
     what: str = ""
     """Of a failure: what failed first there, in one line."""
+    exit_code: int = 1
+    """Of a failure: what the launcher there ends with."""
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "what": self.what[:_LONGEST_TEXT]})
@@ -32,7 +34,12 @@ class Note:
         found = json.loads(text)
         if not isinstance(found, dict) or found.get("kind") not in ("finished", "failed"):
             raise ValueError("not a note")
-        return cls(kind=found["kind"], what=str(found.get("what", ""))[:_LONGEST_TEXT])
+        code = found.get("exit_code")
+        return cls(
+            kind=found["kind"],
+            what=str(found.get("what", ""))[:_LONGEST_TEXT],
+            exit_code=code if isinstance(code, int) and 0 < code < 256 else 1,
+        )
 
 
 class Notes:

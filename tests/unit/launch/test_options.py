@@ -56,7 +56,7 @@ def test_static_with_several_hosts_meets_at_the_masters_port() -> None:
     assert not options.standalone
     assert (options.rdzv_backend, options.rdzv_endpoint) == ("static", "n01:29500")
     assert (options.rdzv_host, options.rdzv_port) == ("n01", 29500)
-    assert (options.master_addr, options.master_port) == ("n01", None)
+    assert (options.master_addr, options.master_port) == ("n01", 29500)
     assert options.node_rank == 1
     assert options.rdzv_id == "none"
     assert read("--nnodes=2", "--master-addr=[::1]").rdzv_endpoint == "[::1]:29500"
