@@ -292,11 +292,13 @@ class Job:
             if not attempt.running and running.failed_at is None and running.done_at is None:
                 running.done_at = time.monotonic()
                 running.notes.write(Note(kind="finished"))
+            if running.failure is None and (failure := self._failure(running)) is not None:
+                # Before the next round is asked for: others would take it for one that costs nothing.
+                running.failure = failure
+                code = exit_code(Outcome(evidence=running.evidence))
+                running.notes.write(Note(kind="failed", what=failure, exit_code=code))
             decision = decide(self._situation(rendezvous, running))
             if decision.action is not Action.GO_ON:
-                if running.failure is not None:  # before the others see what follows from it
-                    code = exit_code(Outcome(evidence=running.evidence))
-                    running.notes.write(Note(kind="failed", what=running.failure, exit_code=code))
                 return decision
             is_settling = running.failed_at is not None
             poll.poll((0.02 if is_settling else self._options.monitor_interval_s) * 1e3)
@@ -315,7 +317,6 @@ class Job:
             closing = closing or Closing(reason=error.what, is_well=False)
         received = self._signals.received
         done_at = running.done_at
-        running.failure = self._failure(running)
         return Situation(
             name=running.round.nodes[running.round.node_rank].name,
             nodes=tuple(node.name for node in running.round.nodes),
@@ -345,9 +346,10 @@ class Job:
             # Another launcher notes the failure of its ranks, or is taken for dead.
             if since_s < self._silence_s + _ROOT_CAUSE_S:
                 return None
-        elif running.attempt.running or has_others:
-            if since_s < (_ROOT_CAUSE_S if found.is_elsewhere else _SETTLE_S):
-                return None
+        elif (running.attempt.running or has_others) and since_s < (
+            _ROOT_CAUSE_S if found.is_elsewhere else _SETTLE_S
+        ):
+            return None
         first = found.first[0]
         if has_others:
             return f"rank {first.rank} on host {first.end.host} failed first: it {found.how}"
