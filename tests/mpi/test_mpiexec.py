@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -35,14 +36,14 @@ def find_launcher(package: str, names: Sequence[str]) -> Path:
     pytest.skip(f"{', '.join(names)} of {package} is missing")
 
 
-def run_job(tmp_path: Path, command: list[str]) -> str:
+def run_job(tmp_path: Path, command: list[str], **variables: str) -> str:
     script = tmp_path / "job.py"
     script.write_text(JOB)
     path = os.pathsep.join(entry for entry in [os.getcwd(), *sys.path] if entry)
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(
         [*command, sys.executable, str(script)],
-        env=os.environ | allowed | {"PYTHONPATH": path},
+        env=os.environ | allowed | {"PYTHONPATH": path} | variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -81,3 +82,22 @@ def test_ranks_of_open_mpi_meet(tmp_path: Path) -> None:
     launcher = find_launcher("openmpi", ["prterun"])
     options = ["--personality", "ompi", "--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE"]
     assert_all_met(run_job(tmp_path, [str(launcher), *options, "-n", "3"]), 3)
+
+
+@pytest.mark.parametrize("library", ["mpich", "openmpi"])
+def test_the_agent_does_not_keep_the_launcher_from_ending(tmp_path: Path, library: str) -> None:
+    if library == "mpich":
+        command = [str(find_launcher("mpich", ["mpiexec.hydra"]))]
+    else:
+        launcher = find_launcher("openmpi", ["prterun"])
+        options = ["--personality", "ompi", "--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE"]
+        command = [str(launcher), *options]
+    # Its output is a pipe that is read to the end: whoever holds it holds this.
+    output = run_job(tmp_path, [*command, "-n", "2"], DISTDBG_AGENT="1", TMPDIR=str(tmp_path))
+    assert_all_met(output, 2)
+    logs = list(tmp_path.glob("distdbg-*/2*/agent-*.log"))
+    assert len(logs) == 2, "one for each time that the ranks met"
+    deadline = time.monotonic() + 10
+    while list(tmp_path.glob("distdbg-*/.agents/*.sock")) and time.monotonic() < deadline:
+        time.sleep(0.02)  # they leave by themselves
+    assert not list(tmp_path.glob("distdbg-*/.agents/*.sock"))

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == os.environ["FAILS"]:
 """
 
 
-def torchrun(tmp_path: Path, *options: str, fails: str = "") -> str:
+def torchrun(tmp_path: Path, *options: str, fails: str = "", **variables: str) -> str:
     script = tmp_path / "job.py"
     script.write_text(JOB)
     command = [sys.executable, "-m", "torch.distributed.run", *options, str(script)]
@@ -37,7 +38,7 @@ def torchrun(tmp_path: Path, *options: str, fails: str = "") -> str:
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("RANK", "MASTER_"))}
     done = subprocess.run(
         command,
-        env=environ | {"PYTHONPATH": path, "FAILS": fails, "OMP_NUM_THREADS": "1"},
+        env=environ | {"PYTHONPATH": path, "FAILS": fails, "OMP_NUM_THREADS": "1"} | variables,
         capture_output=True,
         text=True,
         timeout=90,
@@ -60,3 +61,16 @@ def test_ranks_that_torchrun_started_again_meet_again(tmp_path: Path) -> None:
     options = ["--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     output = torchrun(tmp_path, *options, fails="0")
     assert output.count("rank 0 sees [0, 1]") == 4
+
+
+@pytest.mark.slow
+def test_the_agent_does_not_keep_torchrun_from_ending(tmp_path: Path) -> None:
+    options = ["--standalone", "--nproc-per-node=2"]
+    # Its output is a pipe that is read to the end: whoever holds it holds this.
+    torchrun(tmp_path, *options, DISTDBG_AGENT="1", TMPDIR=str(tmp_path))
+    logs = list(tmp_path.glob("distdbg-*/2*/agent-*.log"))
+    assert len(logs) == 2, "one for each time that the ranks met"
+    deadline = time.monotonic() + 10
+    while list(tmp_path.glob("distdbg-*/.agents/*.sock")) and time.monotonic() < deadline:
+        time.sleep(0.02)  # they leave by themselves
+    assert not list(tmp_path.glob("distdbg-*/.agents/*.sock"))

@@ -1,0 +1,109 @@
+"""`python -m benchmarks.agent`: what the agent of a host costs, beside ranks that do nothing but ops.
+
+Starts busy ranks with an agent, asks the agent twice for the CPU time it has used, and shows the share of
+a core in between: with nobody asking, and with a dashboard that subscribes to all rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from benchmarks.machine import describe_machine
+from distdbg.agent.client import AgentClient
+from distdbg.errors import DistNetworkError
+
+RANK = """
+import sys, time
+import numpy as np
+import distdbg as dist
+dist.init_process_group()
+x, go_on = np.ones(2), np.ones(1)
+end = time.monotonic() + float(sys.argv[1])
+while go_on[0]:
+    for _ in range(100):
+        dist.all_reduce(x, op=dist.ReduceOp.MAX)
+    go_on[0] = time.monotonic() < end
+    dist.all_reduce(go_on, op=dist.ReduceOp.MIN)
+dist.destroy_process_group()
+"""
+
+
+def start(folder: Path, ranks: int, seconds: float) -> list[subprocess.Popen[bytes]]:
+    """Ranks that meet in a file of `folder`."""
+    processes = []
+    for rank in range(ranks):
+        environ = os.environ | {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "DISTDBG_STORE": f"local://{folder}/store",
+            "DISTDBG_TOKEN": "of this measurement",
+            "DISTDBG_AGENT": "1",
+            "TMPDIR": str(folder),
+            "OMP_NUM_THREADS": "1",
+        }
+        processes.append(subprocess.Popen([sys.executable, "-c", RANK, str(seconds)], env=environ))
+    return processes
+
+
+def connect(folder: Path) -> AgentClient:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for path in folder.glob("distdbg-*/.agents/*.sock"):
+            with suppress(DistNetworkError):
+                return AgentClient.at(path)
+        time.sleep(0.05)
+    raise SystemExit("no agent came")
+
+
+def share(client: AgentClient, seconds: float, *, listens: bool) -> float:
+    """The part of a core that the agent uses."""
+    before = client.ask("about")
+    if listens:
+        end = time.monotonic() + seconds
+        for _ in client.events(seconds):
+            if time.monotonic() >= end:
+                break
+    else:
+        time.sleep(seconds)
+    after = client.ask("about")
+    return float((after["cpu_s"] - before["cpu_s"]) / (after["up_s"] - before["up_s"]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.agent", description=__doc__)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="of each of the two measurements"
+    )
+    chosen = parser.parse_args()
+    print(", ".join(f"{name}: {value}" for name, value in describe_machine().items()))
+    with tempfile.TemporaryDirectory() as name:
+        processes = start(Path(name), chosen.ranks, 2 * chosen.seconds + 8)
+        try:
+            with connect(Path(name)) as client:
+                while len(client.ask("ranks")["ranks"]) < chosen.ranks:
+                    time.sleep(0.1)
+                time.sleep(1)
+                begun_s = client.ask("about")["cpu_s"]
+                quiet = share(client, chosen.seconds, listens=False)
+                client.ask("subscribe", to=["ranks"])
+                heard = share(client, chosen.seconds, listens=True)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+    print(f"{chosen.ranks} busy ranks; the agent took {begun_s:.2f} s of CPU time to begin")
+    print(f"  nobody asks          {quiet:.2%} of a core")
+    print(f"  a dashboard listens  {heard:.2%} of a core")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
