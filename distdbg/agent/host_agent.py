@@ -115,6 +115,7 @@ class HostAgent:
         self._closer_look.tick(self.roster, now_ns)
         if self.roster.seats and not self.roster.is_over():
             self.steering.tick(now_ns)
+            self.steering.write_clock(self.roster.seats, now_ns)
         if self.steering.has_tree and now_ns - self._reported_ns >= _REPORT_NS:
             self._reported_ns = now_ns
             self.steering.report(self.roster.rows(now_ns))

@@ -10,23 +10,28 @@ import json
 import logging
 import os
 import selectors
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from distdbg.agent.clock_words import write_offset
 from distdbg.agent.launcher_orders import Attempt
 from distdbg.agent.orders import Do
 from distdbg.agent.status import RankStatus
 from distdbg.control.page import ControlPage, ControlState, read_page
 from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError
+from distdbg.record.folders import record_name
 
 if TYPE_CHECKING:
     from distdbg.agent.tree import Tree
     from distdbg.agent.view import View
 
 _BEAT_NS: Final = 1_000_000_000
+#: How often the offset of the clock is written; until it is known it is asked for as often as the first.
+_FIRST_CLOCK_NS: Final = 1_000_000_000
+_CLOCK_NS: Final = 10_000_000_000
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -41,6 +46,7 @@ class Steering:
         self._folder: Path | None = None
         self._tree: Tree | None = None
         self._beat_ns = -_BEAT_NS
+        self._clock_ns = 0
 
     # ------------------------------------------------------------------------------- beginning, end
 
@@ -48,6 +54,7 @@ class Steering:
         """Steer the ranks whose records are in `folder`."""
         self.close()
         self._folder = folder
+        self._clock_ns = 0
 
     def join(self, attempt: Attempt) -> None:
         """Meet the agents of the job's other hosts."""
@@ -89,6 +96,16 @@ class Steering:
         self._beat_ns = now_ns
         with suppress(RecordError), self._page() as page:
             page.beat(os.getpid(), now_ns)
+
+    def write_clock(self, ranks: Iterable[int], now_ns: int) -> None:
+        """Say in the records of these ranks how far this host's clock is from the root's."""
+        if self._tree is None or self._folder is None or now_ns < self._clock_ns:
+            return
+        offset = self._tree.offset()
+        self._clock_ns = now_ns + (_FIRST_CLOCK_NS if offset is None else _CLOCK_NS)
+        if offset is not None:
+            for rank in ranks:
+                write_offset(self._folder / record_name(rank), offset)
 
     def report(self, rows: Sequence[RankStatus]) -> None:
         """Tell the other hosts' agents."""

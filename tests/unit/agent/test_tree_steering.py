@@ -1,0 +1,77 @@
+"""The agents of two hosts, as far as what goes down: clocks in the records, orders on the pages."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distdbg.agent.launcher_orders import Attempt
+from distdbg.agent.steering import Steering
+from distdbg.control.page import read_page
+from distdbg.record.folders import record_name
+from distdbg.record.reader import RecordFile
+from distdbg.runtime.store import TCPStore
+from distdbg.testing.record_examples import build_short
+
+if TYPE_CHECKING:
+    import pytest
+
+
+class Host:
+    """One agent's loop, as small as it gets."""
+
+    def __init__(self, node: int, folder: Path, port: int) -> None:
+        self.name = f"127.0.0.{node + 2}"
+        self.ranks = (node,)
+        self.folder = folder
+        self.selector = selectors.DefaultSelector()
+        self.steering = Steering(self.selector, self.name, "run")
+        self.steering.follow(folder)
+        store = f"tcp://127.0.0.1:{port}/agents"
+        self.steering.join(
+            Attempt(number=0, folder=folder, pids={}, store=store, nodes=2, node_rank=node)
+        )
+
+    def turn(self) -> None:
+        for key, mask in self.selector.select(0.01):
+            key.data(mask)
+        self.steering.write_clock(self.ranks, time.monotonic_ns())
+
+    def close(self) -> None:
+        self.steering.close()
+        self.selector.close()
+
+
+def test_an_order_pauses_the_pages_and_the_clocks_are_in_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_TOKEN", "a secret")
+    for rank in range(2):
+        (tmp_path / record_name(rank)).write_bytes(build_short().to_bytes())
+    store = TCPStore("127.0.0.1", 0, is_master=True, _token=b"a secret")
+    hosts = [Host(node, tmp_path, store.port) for node in range(2)]
+    try:
+        hosts[1].steering.order("pause")
+        deadline = time.monotonic() + 20
+        while True:
+            for host in hosts:
+                host.turn()
+            pages = [read_page(tmp_path, host.name) for host in hosts]
+            states = []
+            for rank in range(2):
+                with RecordFile(tmp_path / record_name(rank)) as record:
+                    states.append(record.state())
+            if all(page is not None and page.is_paused for page in pages) and all(
+                state.clock_error_ns for state in states
+            ):
+                break
+            assert time.monotonic() < deadline
+    finally:
+        for host in hosts:
+            host.close()
+        store.close()
+    assert (states[0].clock_offset_ns, states[0].clock_error_ns) == (0, 1)
+    # One machine has one clock.
+    assert abs(states[1].clock_offset_ns) <= states[1].clock_error_ns
