@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distdbg.command import say
-from distdbg.errors import ConfigError, DistError, RendezvousError
+from distdbg.errors import ConfigError, DistError, RendezvousClosedError, RendezvousError
 from distdbg.launch.agent_link import AGENT, AgentLink
 from distdbg.launch.attempt import Attempt, RankStart
 from distdbg.launch.decide import Action, Decision, Situation, decide
@@ -119,12 +119,21 @@ class Job:
             nproc=self._options.nproc,
             role=self._options.role,
         )
+        takes_part = False
         try:
             while True:
+                takes_part = False
                 try:
                     round_ = rendezvous.next_round(facts)
                 except RendezvousInterrupted:
                     return self._say(Outcome(interrupted=self._signals.received[0]))
+                except RendezvousClosedError:
+                    closing = rendezvous.closing()
+                    if closing is not None and closing.is_well:
+                        self._tell(f"not needed: {closing.reason}")
+                        return 0
+                    raise
+                takes_part = True
                 running = self._start(round_)
                 decision = self._watch(rendezvous, running)
                 if decision.action is not Action.RESTART:
@@ -134,7 +143,8 @@ class Job:
                 count = f" ({self._restarts} of {self._options.max_restarts} restarts used)"
                 self._tell(f"{decision.reason}; the ranks start anew{count}")
         except DistError as error:
-            rendezvous.close(error.what)
+            if takes_part:  # the others would wait for the ranks here
+                rendezvous.close(error.what)
             raise
         finally:
             self._end_agent()

@@ -1,0 +1,220 @@
+"""Several launchers on 127.0.0.x: restarts, launchers that come, go and are killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import distdbg
+from distdbg.testing.leftovers import Mark, find_leftovers, find_marked, new_mark, take_traces
+
+PROGRAM = Path(__file__).parent / "programs" / "told_by_files.py"
+QUICK = "last_call_timeout=1,keep_alive_interval=0.3,keep_alive_max_attempt=3"
+PATIENCE_S = 30.0
+
+pytestmark = pytest.mark.slow  # each needs several interpreters to start, some of them twice
+
+
+class Host:
+    """A launcher on an address of its own."""
+
+    def __init__(self, number: int, folder: Path, mark: Mark, flags: list[str]) -> None:
+        self.number = number
+        self._log = folder / f"host-{number}.log"
+        package = str(Path(distdbg.__file__).parents[1])
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "distdbg.launch", "--use-env"),
+                    *("--local-addr", f"127.0.0.{number}", "--rdzv-conf", QUICK),
+                    *("--run-dir", str(folder / "runs"), *flags, str(PROGRAM), str(folder)),
+                ],
+                env={**os.environ, **mark.environment, "PYTHONPATH": package},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def ranks(self) -> list[str]:
+        """What its ranks said of themselves, start by start."""
+        return re.findall(r"<rank (.*)>", self.output)
+
+    def await_rank(self, *said: str) -> None:
+        self.await_that(lambda: any(rank in said for rank in self.ranks), f"no rank says {said}")
+
+    def end(self) -> int:
+        """Its exit code."""
+        return self.process.wait(PATIENCE_S)
+
+    def await_that(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"host {self.number}: {what}\n{self.output}"
+            time.sleep(0.02)  # a launcher announces nothing to its parent
+
+
+Start = Callable[..., list[Host]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    hosts: list[Host] = []
+    before = take_traces(new_mark())
+
+    def begin(count: int, nnodes: str, *flags: str, backend: str = "c10d") -> list[Host]:
+        begun = []
+        for _ in range(count):
+            meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"]
+            if backend == "static":
+                meeting = ["--node-rank", str(len(hosts)), "--master-port", str(port)]
+            given = ["--nnodes", nnodes, *meeting, *flags]
+            host = Host(len(hosts) + 1, tmp_path, before.mark, given)
+            hosts.append(host)
+            begun.append(host)
+        return begun
+
+    yield begin
+    (tmp_path / "go").touch()
+    for host in hosts:
+        with suppress(subprocess.TimeoutExpired):
+            host.process.wait(10.0)
+        host.process.kill()
+        host.process.wait()
+    leftovers = find_leftovers(before)
+    for pid in find_marked(before.mark):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert not leftovers
+
+
+def end_well(folder: Path, *hosts: Host) -> None:
+    (folder / "go").touch()
+    assert [host.end() for host in hosts] == [0] * len(hosts), [host.output for host in hosts]
+
+
+@pytest.mark.parametrize("backend", ["static", "c10d"])
+def test_ranks_of_all_hosts_are_one_world(start: Start, tmp_path: Path, backend: str) -> None:
+    (tmp_path / "meet").touch()
+    hosts = start(2, "2", "--nproc-per-node", "2", backend=backend)
+    end_well(tmp_path, *hosts)
+    said = [sorted(host.ranks) for host in hosts]
+    if backend == "c10d":
+        said.sort()  # whoever was first
+    expected = [f"{rank} of 4 in 4, restart 0" for rank in range(4)]
+    assert said == [expected[:2], expected[2:]]
+
+
+def test_a_failure_on_any_host_uses_up_one_restart_of_all(start: Start, tmp_path: Path) -> None:
+    hosts = start(2, "2", "--max-restarts", "1")
+    for host in hosts:
+        host.await_rank("0 in 2, restart 0", "1 in 2, restart 0")
+    (tmp_path / "fail-1-0").touch()
+    for host in hosts:
+        host.await_rank("0 in 2, restart 1", "1 in 2, restart 1")
+    (tmp_path / "fail-1-1").touch()
+    codes = {host.ranks[0][0]: host.end() for host in hosts}
+    assert codes == {"0": 1, "1": 3}
+    for host in hosts:
+        assert host.output.count("rank 1 exited with code 3; the ranks start anew") == 1
+        assert host.output.count("rank 1 exited with code 3") == 2
+
+
+def test_a_host_that_comes_late_has_all_start_anew_without_a_restart(
+    start: Start, tmp_path: Path
+) -> None:
+    early = start(1, "1:2", "--max-restarts", "0")
+    early[0].await_rank("0 in 1, restart 0")
+    late = start(1, "1:2", "--max-restarts", "0")
+    early[0].await_rank("0 in 2, restart 0")
+    late[0].await_rank("1 in 2, restart 0")
+    end_well(tmp_path, *early, *late)
+
+
+def test_a_host_that_is_killed_is_missed_and_the_others_go_on(start: Start, tmp_path: Path) -> None:
+    (first,) = start(1, "1:3")
+    first.await_rank("0 in 1, restart 0")  # so it serves
+    others = start(2, "1:3")
+    for host in others:
+        host.await_rank("1 in 3, restart 0", "2 in 3, restart 0")
+    others[1].process.kill()
+    first.await_rank("0 in 2, restart 0")
+    others[0].await_rank("1 in 2, restart 0")
+    end_well(tmp_path, first, others[0])
+
+
+def test_a_host_that_is_told_to_leave_is_not_waited_for(start: Start, tmp_path: Path) -> None:
+    (first,) = start(1, "1:2")
+    first.await_rank("0 in 1, restart 0")
+    (other,) = start(1, "1:2")
+    other.await_rank("1 in 2, restart 0")
+    other.process.terminate()
+    assert other.end() == 128 + signal.SIGTERM
+    first.await_that(lambda: first.ranks.count("0 in 1, restart 0") == 2, "it does not go on alone")
+    end_well(tmp_path, first)
+
+
+def test_when_the_serving_host_is_killed_the_others_end_and_name_it(start: Start) -> None:
+    (first,) = start(1, "1:2")
+    first.await_rank("0 in 1, restart 0")
+    (other,) = start(1, "1:2")
+    other.await_rank("1 in 2, restart 0")
+    first.process.kill()
+    assert other.end() == 1
+    assert "was served by launcher 127.0.0.1-" in other.output
+
+
+def test_when_the_serving_host_is_told_to_leave_the_others_end_and_say_so(start: Start) -> None:
+    (first,) = start(1, "1:2")
+    first.await_rank("0 in 1, restart 0")
+    (other,) = start(1, "1:2")
+    other.await_rank("1 in 2, restart 0")
+    first.process.terminate()
+    assert first.end() == 128 + signal.SIGTERM
+    assert other.end() == 1
+    assert "which served the store of the job, left" in other.output
+
+
+def test_a_launcher_that_cannot_join_leaves_the_others_alone(start: Start, tmp_path: Path) -> None:
+    (first,) = start(1, "1:2")
+    first.await_rank("0 in 1, restart 0")
+    (stranger,) = start(1, "1:3")
+    assert stranger.end() == 2
+    assert "has --nnodes 1:3, the others at 127.0.0.1:" in stranger.output
+    end_well(tmp_path, first)
+    assert first.ranks == ["0 in 1, restart 0"]
+
+
+def test_a_spare_launcher_ends_well_with_the_job(start: Start, tmp_path: Path) -> None:
+    hosts = start(2, "2")
+    for host in hosts:
+        host.await_rank("0 in 2, restart 0", "1 in 2, restart 0")
+    (spare,) = start(1, "2")
+    time.sleep(1.0)  # it says nothing while it waits
+    end_well(tmp_path, *hosts, spare)
+    assert spare.ranks == []
+
+
+def test_a_launcher_that_waits_for_others_ends_at_a_signal(start: Start) -> None:
+    (alone,) = start(1, "2")
+    time.sleep(1.0)  # it says nothing while it waits
+    alone.process.terminate()
+    assert alone.end() == 128 + signal.SIGTERM
