@@ -61,7 +61,8 @@ def where(program: str) -> str | None:
 
 
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    ours = ("PYTEST", "PYTHONUNBUFFERED")  # unbuffered, lines of several ranks would mix
+    # Unbuffered, lines of several ranks would mix; the tests of ranks need no agent, the pages do.
+    ours = ("PYTEST", "PYTHONUNBUFFERED", "DISTDBG_AGENT")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run(
         ["bash", "-c", line],
