@@ -92,12 +92,14 @@ def decide(now: Situation) -> Decision:
         return Decision(action=Action.END_WELL, reason="all ranks ended well")
     if now.name in now.lost:
         return _without(now, "the other launchers took this one for dead")
-    if now.next_has_begun:
-        return Decision(action=Action.RESTART, reason="another launcher has begun the next round")
     gone = [name for name in unfinished if name in now.lost]
+    verb = "is" if len(gone) == 1 else "are"
+    gone_words = f"{_count('launcher', len(gone))} {', '.join(gone[:8])} {verb} gone"
+    if now.next_has_begun:
+        reason = gone_words if gone else "another launcher has begun the next round"
+        return Decision(action=Action.RESTART, reason=reason)
     if gone:
-        verb = "is" if len(gone) == 1 else "are"
-        return _without(now, f"{_count('launcher', len(gone))} {', '.join(gone[:8])} {verb} gone")
+        return _without(now, gone_words)
     if now.waiting_count > 0 and len(unfinished) == len(now.nodes):
         verb = "waits" if now.waiting_count == 1 else "wait"
         who = f"{now.waiting_count} {_count('launcher', now.waiting_count)}"

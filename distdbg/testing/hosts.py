@@ -1,7 +1,7 @@
 """Several hosts on one machine: each is a launcher with an address of its own, 127.0.0.2, 127.0.0.3 ...
 
     with Hosts(tmp_path) as hosts:
-        script = hosts.script("print('hello')")
+        script = hosts.script("say('hello')")
         both = [hosts.launch(n, *hosts.static(2, n), script) for n in range(2)]
         assert [launcher.wait() for launcher in both] == [0, 0]
 
@@ -32,6 +32,12 @@ QUICK = (
     "last_call_timeout=0.5,keep_alive_interval=0.3,keep_alive_max_attempt=4,"
     "join_timeout=20,close_timeout=3"
 )
+
+_SAY = """
+import os, sys
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+"""
 
 
 class Launcher:
@@ -128,9 +134,9 @@ class Hosts:
         return f"127.0.0.{_FIRST + number}"
 
     def script(self, text: str, name: str = "script.py") -> str:
-        """A script for the ranks."""
+        """A script for the ranks; `say(...)` in it writes a line as a whole."""
         path = self._folder / name
-        path.write_text(text)
+        path.write_text(_SAY + text)
         return str(path)
 
     def static(self, nodes: int, number: int) -> list[str]:
@@ -138,8 +144,9 @@ class Hosts:
         place = ["--nnodes", str(nodes), "--node-rank", str(number)]
         return [*place, "--master-addr", self.address(0), "--master-port", str(self.port)]
 
-    def elastic(self, nodes: str, conf: str = QUICK, job: str = "x") -> list[str]:
-        """The flags of hosts that come and go."""
+    def elastic(self, nodes: str, number: int, *, conf: str = QUICK, job: str = "x") -> list[str]:
+        """The flags of hosts that come and go; host 0 serves, though the endpoint is on all."""
+        conf += f",is_host={int(number == 0)}"
         where = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{self.address(0)}:{self.port}"]
         return ["--nnodes", nodes, *where, "--rdzv-id", job, "--rdzv-conf", conf]
 

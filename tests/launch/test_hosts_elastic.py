@@ -13,13 +13,13 @@ pytestmark = pytest.mark.slow
 
 #: Reduces until WORLD_SIZE is as large as it is told; so it has to be started anew to end.
 UNTIL = """
-import os, sys, time
+import time
 import numpy as np
 import distdbg as dist
 
 dist.init_process_group()
 me = dist.get_rank(), dist.get_world_size()
-print("start", *me, os.environ["GROUP_RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"], flush=True)
+say("start", *me, os.environ["GROUP_RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"])
 x = np.ones(4)
 while True:
     dist.all_reduce(x)
@@ -32,12 +32,12 @@ dist.destroy_process_group()
 
 def test_a_host_that_joins_has_all_start_anew_with_new_numbers(tmp_path: Path) -> None:
     with Hosts(tmp_path) as hosts:
-        flags = [*hosts.elastic("1:3"), "--nproc-per-node", "2", hosts.script(UNTIL), "6"]
-        launchers = [hosts.launch(0, *flags)]
-        launchers[0].wait_for("start 0 2 0 0")
-        launchers.append(hosts.launch(1, *flags))
-        launchers[1].wait_for("start 2 4 1 0")
-        launchers.append(hosts.launch(2, *flags))
+        script = hosts.script(UNTIL)
+        launchers = []
+        for n, text in enumerate(("start 0 2 0 0", "start 2 4 1 0", "start 4 6 2 0")):
+            flags = [*hosts.elastic("1:3", n), "--nproc-per-node", "2", script, "6"]
+            launchers.append(hosts.launch(n, *flags))
+            launchers[n].wait_for(text)
         assert [launcher.wait() for launcher in launchers] == [0, 0, 0]
         assert launchers[0].lines("start") == [
             "0 2 0 0", "0 4 0 0", "0 6 0 0", "1 2 0 0", "1 4 0 0", "1 6 0 0",
@@ -50,16 +50,16 @@ def test_a_host_that_joins_has_all_start_anew_with_new_numbers(tmp_path: Path) -
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
 def test_the_others_go_on_without_a_host_that_goes(tmp_path: Path, signum: int) -> None:
     with Hosts(tmp_path) as hosts:
-        flags = [*hosts.elastic("1:3"), "--nproc-per-node", "2", hosts.script(UNTIL), "4"]
-        launchers = [hosts.launch(n, *flags) for n in range(3)]
+        flags = ["--nproc-per-node", "2", hosts.script(UNTIL), "4"]
+        launchers = [hosts.launch(n, *hosts.elastic("1:3", n), *flags) for n in range(3)]
         for launcher in launchers:
             launcher.wait_for(" 6 ", 2)
         launchers[1].send(signum)
         assert launchers[1].wait() == (143 if signum == signal.SIGTERM else -signal.SIGKILL)
         assert [launchers[0].wait(), launchers[2].wait()] == [0, 0]
-        # No restart was used up.
-        assert launchers[0].lines("start")[0] == "0 4 0 0"
-        assert launchers[2].lines("start")[0] == "2 4 1 0"
+        started = [launchers[n].lines("start") for n in (0, 2)]
+        again = sorted(line for lines in started for line in lines if " 4 " in line)
+        assert again == ["0 4 0 0", "1 4 0 0", "2 4 1 0", "3 4 1 0"]
         assert "is gone; the ranks start anew (0 of 0 restarts used)" in launchers[0].err
 
 
@@ -69,8 +69,8 @@ def test_too_few_hosts_end_with_who_is_there(tmp_path: Path, signum: int) -> Non
         conf = (
             "keep_alive_interval=0.3,keep_alive_max_attempt=4,join_timeout=2,last_call_timeout=0.2"
         )
-        flags = [*hosts.elastic("2:3", conf), hosts.script(UNTIL), "9"]
-        launchers = [hosts.launch(n, *flags) for n in range(2)]
+        flags = [hosts.script(UNTIL), "9"]
+        launchers = [hosts.launch(n, *hosts.elastic("2:3", n, conf=conf), *flags) for n in range(2)]
         for launcher in launchers:
             launcher.wait_for("start", 1)
         launchers[1].send(signum)
@@ -79,3 +79,98 @@ def test_too_few_hosts_end_with_who_is_there(tmp_path: Path, signum: int) -> Non
         assert "is gone; the ranks start anew" in launchers[0].err
         assert "RendezvousError: 1 of 2 launchers came to" in launchers[0].err
         assert "on 127.0.0.2" in launchers[0].err.split("1 of 2 launchers came to")[1]
+
+
+def test_without_the_launcher_that_serves_the_store_all_end_and_name_it(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(UNTIL)
+        launchers = [hosts.launch(n, *hosts.elastic("1:3", n), script, "9") for n in range(3)]
+        for launcher in launchers:
+            launcher.wait_for(" 3 ", 1)
+        launchers[0].send(signal.SIGKILL)
+        for launcher in launchers[1:]:
+            assert launcher.wait() == 1
+            [line] = [x for x in launcher.err.splitlines() if x.startswith("distdbg run:")]
+            assert f"the launchers' store at {hosts.address(0)}:{hosts.port} is gone" in line
+            assert "served by launcher 127.0.0.2-" in line
+
+
+def test_the_launcher_that_serves_says_to_the_others_that_it_leaves(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(UNTIL)
+        launchers = [hosts.launch(n, *hosts.elastic("1:2", n), script, "9") for n in range(2)]
+        for launcher in launchers:
+            launcher.wait_for(" 2 ", 1)
+        launchers[0].send(signal.SIGTERM)
+        assert launchers[0].wait() == 143
+        assert launchers[1].wait() != 0
+        assert "which served the store of the job, left" in launchers[1].err
+
+
+def test_two_jobs_at_one_endpoint_do_not_mix(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(UNTIL)
+        # The store ends with the launcher that serves it, so its job is the longer one.
+        long = [hosts.launch(n, *hosts.elastic("2", n, job="a"), script, "2") for n in (0,)]
+        short = [hosts.launch(n, *hosts.elastic("2", n, job="b"), script, "2") for n in (1, 2)]
+        assert [launcher.wait() for launcher in short] == [0, 0]
+        long.append(hosts.launch(3, *hosts.elastic("2", 3, job="a"), script, "2"))
+        assert [launcher.wait() for launcher in long] == [0, 0]
+        assert len(hosts.run_folders) == 2
+        assert sorted(line for one in (*long, *short) for line in one.lines("start")) == [
+            "0 2 0 0", "0 2 0 0", "1 2 1 0", "1 2 1 0",
+        ]  # fmt: skip
+
+
+def test_a_launcher_with_another_token_is_told_so(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(UNTIL)
+        launcher = hosts.launch(0, *hosts.elastic("1:2", 0), script, "9")
+        launcher.wait_for("start")
+        other = hosts.launch(1, *hosts.elastic("1:2", 1), script, "9", DISTDBG_TOKEN="another")
+        assert other.wait() == 6
+        assert "does not let this one join: another token" in other.err
+        assert launcher.process.poll() is None
+        launcher.send(signal.SIGINT)
+        assert launcher.wait() == 130
+
+
+def test_who_comes_after_the_end_is_told_that_it_is_over(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        quick = hosts.script("say('done')", "quick.py")
+        slow = hosts.script("import time; say('slow'); time.sleep(3)", "slow.py")
+        launchers = [
+            hosts.launch(0, *hosts.elastic("2:3", 0), slow),
+            hosts.launch(1, *hosts.elastic("2:3", 1), quick),
+        ]
+        launchers[1].wait_for("done")
+        launchers[0].wait_for("slow")
+        late = hosts.launch(2, *hosts.elastic("2:3", 2), quick)
+        assert [launcher.wait() for launcher in launchers] == [0, 0]
+        assert late.wait() == 6
+        assert "RendezvousClosedError: the job is over: all ranks ended well" in late.err
+
+
+def test_too_few_that_came_are_named_when_the_time_is_over(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script("say('never')")
+        launchers = [
+            hosts.launch(n, *hosts.elastic("3", n, conf=f"join_timeout={limit}"), script)
+            for n, limit in enumerate((20, 2))
+        ]
+        assert launchers[1].wait() == 6
+        assert "2 of 3 launchers came to" in launchers[1].err
+        for host in range(2):
+            assert f"on {hosts.address(host)}\n" in launchers[1].err
+        # Others may still come.
+        assert launchers[0].process.poll() is None
+        launchers[0].send(signal.SIGTERM)
+        assert launchers[0].wait() == 143
+
+
+def test_the_exit_barrier_waits_for_the_ranks_of_other_hosts(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script("import time; time.sleep(3 if os.environ['RANK'] == '1' else 0)")
+        launchers = [hosts.launch(n, *hosts.elastic("2", n), script) for n in range(2)]
+        assert [launcher.wait() for launcher in launchers] == [0, 0]
+        assert "anew" not in launchers[0].err + launchers[1].err
