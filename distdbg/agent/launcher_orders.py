@@ -24,7 +24,8 @@ class Attempt:
     pids: dict[int, int] = field(default_factory=dict)
     store: str = ""
     """Where the agents of the job's hosts meet; '' for a job of one host."""
-    nodes: int = 1
+    hosts: tuple[str, ...] = ()
+    """Of all nodes of the job, by node rank."""
     node_rank: int = 0
     addr: str = ""
     """Where the other hosts reach this one; '': found out."""
@@ -63,7 +64,7 @@ def _read_attempt(words: dict[str, Any]) -> Attempt:
             folder=Path(str(words["folder"])),
             pids={int(rank): int(pid) for rank, pid in dict(words.get("ranks") or {}).items()},
             store=str(words.get("store") or ""),
-            nodes=int(words.get("nodes") or 1),
+            hosts=tuple(map(str, words.get("hosts") or ())),
             node_rank=int(words.get("node_rank") or 0),
             addr=str(words.get("addr") or ""),
         )

@@ -78,6 +78,11 @@ def choose_run(runs: list[LiveRun], name: str | None) -> LiveRun:
     raise UsageError(f"{name!r} fits {len(names)} runs", details=names)
 
 
+def agents_of(runs: list[LiveRun], run: LiveRun) -> list[LiveRun]:
+    """All agents of the same run: as many as there are hosts that are played on this one."""
+    return [live for live in runs if live.run == run.run and live.socket is not None]
+
+
 def rows_without_agent(live: LiveRun) -> list[dict[str, Any]]:
     """What the records say of a run whose agent is gone."""
 

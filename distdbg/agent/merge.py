@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
@@ -71,6 +71,26 @@ def merge(stacks: Iterable[RankStacks]) -> list[MergedStack]:
         )
         for key, found in seen.items()
     ]
+    return _in_order(merged)
+
+
+def join(merged: Iterable[MergedStack]) -> list[MergedStack]:
+    """What several hosts have merged, as one."""
+    seen: dict[tuple[Any, ...], list[MergedStack]] = {}
+    for one in merged:
+        key = (one.is_main, one.holds_gil, _kind(one.thread), one.frames)
+        seen.setdefault(key, []).append(one)
+    return _in_order(
+        replace(
+            found[0],
+            ranks=tuple(sorted({rank for one in found for rank in one.ranks})),
+            thread_count=sum(one.thread_count for one in found),
+        )
+        for found in seen.values()
+    )
+
+
+def _in_order(merged: Iterable[MergedStack]) -> list[MergedStack]:
     return sorted(merged, key=lambda m: (not m.is_main, -len(m.ranks), m.ranks))
 
 

@@ -19,7 +19,8 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="distdbg ps", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
     chosen = parser.parse_args(argv)
-    runs = [found for live in find_live_runs(host_name()) if (found := _look(live)) is not None]
+    seen = [found for live in find_live_runs(host_name()) if (found := _look(live)) is not None]
+    runs = _join(seen)
     if chosen.json:
         sys.stdout.write(json.dumps({"runs": runs}, indent=1) + "\n")
         return 0
@@ -43,6 +44,18 @@ def _look(live: LiveRun) -> dict[str, Any] | None:
             return dict(about) | {"ranks": client.ask("ranks")["ranks"]}
     except (DistNetworkError, UsageError):
         return None  # it has just left
+
+
+def _join(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One entry per run: hosts that are played on this one have an agent each."""
+    runs: dict[str, dict[str, Any]] = {}
+    for found in sorted(seen, key=lambda one: len(one["ranks"]), reverse=True):
+        known = runs.setdefault(found["run"], found)
+        rows = {row["rank"]: row for row in known["ranks"]}
+        # An agent knows its own host best.
+        rows |= {r["rank"]: r for r in found["ranks"] if r["host"] == found["host"]}
+        known["ranks"] = [rows[rank] for rank in sorted(rows)]
+    return [runs[name] for name in sorted(runs)]
 
 
 def _title(run: dict[str, Any]) -> str:

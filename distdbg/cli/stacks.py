@@ -6,10 +6,11 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from distdbg.agent.live_runs import choose_run, find_live_runs
+from distdbg.agent.live_runs import agents_of, choose_run, find_live_runs
 from distdbg.agent.main import read_ranks
-from distdbg.agent.merge import MergedStack, render
+from distdbg.agent.merge import MergedStack, join, render
 from distdbg.errors import UsageError
 from distdbg.record.host import host_name
 
@@ -42,15 +43,23 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"--rank {chosen.rank!r}: {error}", hint="write 0-3,7") from None
     if not 0 < chosen.timeout <= 60:
         raise UsageError("--timeout is from 0 to 60 seconds")
-    live = choose_run(find_live_runs(host_name()), chosen.run)
-    with live.connect() as client:
-        found = client.ask(
-            "stacks", timeout_s=chosen.timeout + 5.0, limit_s=chosen.timeout, **arguments
-        )
+    runs = find_live_runs(host_name())
+    live = choose_run(runs, chosen.run)
+    stacks: list[MergedStack] = []
+    found: dict[str, Any] = {"how": {}, "failed": []}
+    for agent in agents_of(runs, live) or [live]:
+        with agent.connect() as client:
+            answer = client.ask(
+                "stacks", timeout_s=chosen.timeout + 5.0, limit_s=chosen.timeout, **arguments
+            )
+        stacks += [MergedStack.from_plain(facts) for facts in answer["stacks"]]
+        found["how"] |= answer["how"]
+        found["failed"] += answer["failed"]
+    stacks = join(stacks)
     if chosen.json:
-        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+        document = {"stacks": [stack.to_plain() for stack in stacks], **found}
+        sys.stdout.write(json.dumps(document, indent=1) + "\n")
     else:
-        merged = [MergedStack.from_plain(facts) for facts in found["stacks"]]
         failed = [(one["rank"], one["why"]) for one in found["failed"]]
-        sys.stdout.write("".join(line + "\n" for line in render(merged, failed)))
-    return 1 if found["failed"] or not found["stacks"] else 0
+        sys.stdout.write("".join(line + "\n" for line in render(stacks, failed)))
+    return 1 if found["failed"] or not stacks else 0

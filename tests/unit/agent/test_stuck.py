@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from distdbg.agent.processes import MainThread
+from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
+from distdbg.agent.status import RankState
+from distdbg.agent.stuck import Judgement, Look, judge
+
+OWN = "/env/distdbg"
+S = 10**9
+
+
+def py(function: str = "step", line: int = 88, file: str = "/home/ada/train.py") -> StackFrame:
+    return StackFrame(function, file, line)
+
+
+def native(function: str) -> StackFrame:
+    return StackFrame(function, "/lib/libc.so.6", 0, is_native=True)
+
+
+def thread(
+    *frames: StackFrame, gil: bool | None = False, active: bool | None = False
+) -> ThreadStack:
+    return ThreadStack(
+        frames, name="MainThread", thread_id=1, holds_gil=gil, is_active=active, is_main=True
+    )
+
+
+def stacks(*threads: ThreadStack, how: str = "py-spy", has_native: bool = True) -> RankStacks:
+    return RankStacks(rank=1, pid=1, threads=threads, has_native=has_native, how=how)
+
+
+def look(
+    at_s: float,
+    *threads: ThreadStack,
+    cpu_s: float = 0.0,
+    letter: str = "S",
+    wchan: str = "",
+    syscall: int | None = None,
+    has_timeout: bool = False,
+    is_futex: bool = False,
+    voluntary: int = 0,
+    how: str = "py-spy",
+    has_native: bool = True,
+) -> Look:
+    main = MainThread(
+        state=letter,
+        wchan=wchan,
+        syscall=syscall,
+        has_timeout=has_timeout,
+        voluntary=voluntary,
+        is_futex=is_futex,
+    )
+    taken = stacks(*threads, how=how, has_native=has_native) if threads else None
+    return Look(int(at_s * S), letter, cpu_s, main, taken)
+
+
+def judged(first: Look, second: Look) -> Judgement:
+    return judge(first, second, OWN)
+
+
+def test_uninterruptible_in_both_looks_is_blocked() -> None:
+    found = judged(look(0, letter="D"), look(1, letter="D", wchan="nfs_wait"))
+    assert (found.state, found.why) == (RankState.BLOCKED_IO, "in the kernel at nfs_wait")
+
+
+def test_uninterruptible_once_is_nothing() -> None:
+    found = judged(look(0, letter="D"), look(1, thread(py()), cpu_s=1, letter="R"))
+    assert found.state is RankState.RUNNING or found.state is RankState.LOOPS
+
+
+def test_one_native_call_under_the_gil_holds_it_whether_it_burns_or_sleeps() -> None:
+    for cpu_s, letter in ((0.0, "S"), (1.0, "R")):
+        at = thread(native("usleep"), py(), gil=True)
+        found = judged(look(0, at), look(1, at, cpu_s=cpu_s, letter=letter))
+        assert found.state is RankState.HOLDS_GIL
+        assert found.why == "one call that does not return (usleep)"
+        assert found.site == "train.py:88 (step)"
+
+
+def test_a_python_loop_on_one_line_does_not_hold_the_gil() -> None:
+    at = thread(py(), gil=True, active=True)
+    found = judged(look(0, at), look(1, at, cpu_s=1, letter="R"))
+    assert (found.state, found.site) == (RankState.LOOPS, "train.py:88 (step)")
+
+
+def test_lines_that_change_loop() -> None:
+    found = judged(look(0, thread(py(line=1), gil=True)), look(1, thread(py(line=2)), cpu_s=0.9))
+    assert found.state is RankState.LOOPS
+
+
+def test_a_rank_that_gets_little_of_a_full_host_loops_all_the_same() -> None:
+    first = look(0, thread(py(line=1), gil=True), letter="R")
+    found = judged(first, look(1, thread(py(line=2), gil=True), cpu_s=0.1, letter="R"))
+    assert found.state is RankState.LOOPS
+
+
+def test_a_long_computation_without_the_gil_is_work() -> None:
+    at = thread(native("dgemm"), py(), gil=False, active=True)
+    found = judged(look(0, at), look(1, at, cpu_s=1, letter="R"))
+    assert (found.state, found.site) == (RankState.RUNNING, "train.py:88 (step)")
+
+
+def test_another_thread_that_holds_the_gil_is_named() -> None:
+    main = thread(native("futex"), py())
+    other = ThreadStack(
+        (native("spin"), py("prefetch", 7)), name="loader", thread_id=2, holds_gil=True
+    )
+    found = judged(look(0, main, other), look(1, main, other, cpu_s=1))
+    assert found.state is RankState.HOLDS_GIL
+    assert found.why == "thread loader: one call that does not return (spin)"
+    assert found.site == "train.py:7 (prefetch)"
+
+
+def test_a_lock_without_a_timeout_is_a_sleep_and_one_with_it_is_not() -> None:
+    at = thread(native("lock"), py())
+    facts = {"wchan": "futex_do_wait", "syscall": 202, "is_futex": True}
+    found = judged(look(0, at, **facts), look(1, at, **facts))  # type: ignore[arg-type]
+    assert (found.state, found.why, found.site) == (
+        RankState.SLEEPS,
+        "in a lock",
+        "train.py:88 (step)",
+    )
+    facts["has_timeout"] = True
+    found = judged(look(0, at, **facts), look(1, at, **facts))  # type: ignore[arg-type]
+    assert found.state is RankState.RUNNING
+
+
+def test_a_lock_that_is_tried_again_and_again_is_no_sleep() -> None:
+    at = thread(native("lock"), py())
+    facts = {"wchan": "futex_do_wait", "syscall": 202, "is_futex": True}
+    found = judged(look(0, at, **facts), look(1, at, voluntary=200, **facts))  # type: ignore[arg-type]
+    assert found.state is RankState.RUNNING
+
+
+def test_a_read_that_nobody_answers_is_a_sleep() -> None:
+    at = thread(native("read"), py())
+    found = judged(
+        look(0, at, wchan="pipe_read", syscall=0), look(1, at, wchan="pipe_read", syscall=0)
+    )
+    assert (found.state, found.why) == (RankState.SLEEPS, "in a system call (pipe_read)")
+
+
+def test_a_sleep_for_a_time_runs() -> None:
+    at = thread(native("clock_nanosleep"), py("save_checkpoint"))
+    found = judged(
+        look(0, at, wchan="hrtimer_nanosleep", syscall=230, has_timeout=True),
+        look(1, at, wchan="hrtimer_nanosleep", syscall=230, has_timeout=True),
+    )
+    assert (found.state, found.site) == (RankState.RUNNING, "train.py:88 (save_checkpoint)")
+
+
+def test_a_wait_in_our_own_code_is_a_wait() -> None:
+    at = thread(native("futex"), py("wait", 5, f"{OWN}/runtime/work.py"), py())
+    found = judged(look(0, at), look(1, at))
+    assert (found.state, found.site) == (RankState.WAITING, "train.py:88 (step)")
+
+
+def test_faulthandler_tells_by_the_line_alone() -> None:
+    def at(line: int) -> ThreadStack:
+        return thread(py(line=line), gil=None, active=None)
+
+    facts = {"how": "faulthandler", "has_native": False}
+    same = judged(look(0, at(1), **facts), look(1, at(1), cpu_s=1, **facts))  # type: ignore[arg-type]
+    assert same.state is RankState.HOLDS_GIL
+    other = judged(look(0, at(1), **facts), look(1, at(2), cpu_s=1, **facts))  # type: ignore[arg-type]
+    assert other.state is RankState.LOOPS
+
+
+def test_without_stacks_burning_is_all_that_is_known() -> None:
+    assert judged(look(0), look(1, cpu_s=1)).state is RankState.LOOPS
+    assert judged(look(0), look(1)).state is RankState.RUNNING
