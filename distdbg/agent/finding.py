@@ -160,9 +160,9 @@ def read_address(value: bytes) -> Address | None:
 
 
 def store_opener(url: str, token: bytes) -> Callable[[], Store]:
-    """What opens the store at tcp://host:port/folder. ValueError for another URL."""
+    """What opens the store at tcp://host:port/folder, or launcher://. ValueError for another URL."""
     parts = urlsplit(url)
-    if parts.scheme != "tcp" or not parts.hostname or not parts.port:
+    if parts.scheme not in ("tcp", "launcher") or not parts.hostname or not parts.port:
         raise ValueError(f"the agents meet at tcp://host:port/folder, not at {url!r}")
     host, port = parts.hostname, parts.port
 

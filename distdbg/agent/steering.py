@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distdbg.agent.view import View
 
 _BEAT_NS: Final = 1_000_000_000
-#: How often the offset of the clock is written; until it is known it is asked for as often as the first.
+#: How often the offset of the clock is written; and how often it is tried until all ranks have it.
 _FIRST_CLOCK_NS: Final = 1_000_000_000
 _CLOCK_NS: Final = 10_000_000_000
 
@@ -102,10 +102,10 @@ class Steering:
         if self._tree is None or self._folder is None or now_ns < self._clock_ns:
             return
         offset = self._tree.offset()
-        self._clock_ns = now_ns + (_FIRST_CLOCK_NS if offset is None else _CLOCK_NS)
-        if offset is not None:
-            for rank in ranks:
-                write_offset(self._folder / record_name(rank), offset)
+        self._clock_ns = now_ns + _CLOCK_NS
+        for rank in ranks:
+            if offset is None or not write_offset(self._folder / record_name(rank), offset):
+                self._clock_ns = now_ns + _FIRST_CLOCK_NS
 
     def report(self, rows: Sequence[RankStatus]) -> None:
         """Tell the other hosts' agents."""

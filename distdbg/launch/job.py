@@ -172,7 +172,7 @@ class Job:
             folder=str(folder),
             ranks={str(rank): pid for rank, pid in attempt.pids.items()},
             store=self._store_url(round_, "agents"),
-            hosts=[node.host for node in round_.nodes],
+            nodes=len(round_.nodes),
             node_rank=round_.node_rank,
             addr=round_.nodes[round_.node_rank].addr,
         )

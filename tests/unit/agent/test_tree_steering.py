@@ -29,7 +29,7 @@ class Host:
         self.selector = selectors.DefaultSelector()
         self.steering = Steering(self.selector, self.name, "run")
         self.steering.follow(folder)
-        store = f"tcp://127.0.0.1:{port}/agents"
+        store = f"launcher://127.0.0.1:{port}/none/0/agents"
         self.steering.join(
             Attempt(number=0, folder=folder, pids={}, store=store, nodes=2, node_rank=node)
         )
