@@ -411,3 +411,16 @@ def test_a_port_held_by_another_program_is_told_with_its_holder(make_nodes: Make
         with pytest.raises(RendezvousError, match="cannot serve the others") as raised:
             node.start().result(PATIENCE_S)
         assert "pid" in raised.value.details[0]
+
+
+def test_a_port_whose_holder_is_no_launcher_is_not_waited_for_until_the_deadline(
+    make_nodes: MakeNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distdbg.launch.rendezvous.c10d.FOREIGN_S", 0.1)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        (node,) = make_nodes(1, min_nodes=2, max_nodes=2, rdzv_port=other.getsockname()[1])
+        with pytest.raises(RendezvousError, match="does not answer as a launcher") as raised:
+            node.start().result(PATIENCE_S)
+        assert any("pid" in line for line in raised.value.details)
