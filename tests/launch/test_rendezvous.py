@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -411,3 +412,63 @@ def test_a_port_held_by_another_program_is_told_with_its_holder(make_nodes: Make
         with pytest.raises(RendezvousError, match="cannot serve the others") as raised:
             node.start().result(PATIENCE_S)
         assert "pid" in raised.value.details[0]
+
+
+def test_a_port_whose_holder_is_no_launcher_is_not_waited_for_until_the_deadline(
+    make_nodes: MakeNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distdbg.launch.rendezvous.c10d.FOREIGN_S", 0.1)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        (node,) = make_nodes(1, min_nodes=2, max_nodes=2, rdzv_port=other.getsockname()[1])
+        with pytest.raises(RendezvousError, match="does not answer as a launcher") as raised:
+            node.start().result(PATIENCE_S)
+        assert any("pid" in line for line in raised.value.details)
+
+
+def test_static_node_0_says_who_has_the_meeting_port(make_nodes: MakeNodes) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        (node,) = make_nodes(1, rdzv_backend="static", min_nodes=2, max_nodes=2, rdzv_port=port)
+        with pytest.raises(RendezvousError, match="node 0 cannot wait for the other") as raised:
+            node.start().result(PATIENCE_S)
+        assert "pid" in raised.value.details[0]
+
+
+def test_what_answers_but_is_no_store_is_told_from_a_launcher(
+    make_nodes: MakeNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distdbg.launch.rendezvous.reach.FOREIGN_S", 0.1)
+    with socket.socket() as other, ThreadPoolExecutor(1) as pool:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+
+        def answer() -> None:
+            with suppress(OSError):  # shut down at the end
+                while True:
+                    with other.accept()[0] as visitor:
+                        visitor.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 8)
+
+        pool.submit(answer)
+        conf = {**QUICK, "is_host": "false"}
+        (node,) = make_nodes(
+            1, min_nodes=2, max_nodes=2, rdzv_port=other.getsockname()[1], rdzv_conf=conf
+        )
+        with pytest.raises(RendezvousError, match="another program answers at"):
+            node.start().result(PATIENCE_S)
+        other.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_name_is_served_at_the_local_address_that_was_given(
+    make_nodes: MakeNodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("distdbg.launch.rendezvous.c10d.is_name", lambda host: True)
+    (node,) = make_nodes(1, max_nodes=2, rdzv_host="127.0.0.1", local_addr="127.0.0.8")
+    assert meet(node)[0].store_host == "127.0.0.8"
+    assert not caplog.messages
+    (other,) = make_nodes(1, max_nodes=2, rdzv_host="127.0.0.1")
+    assert meet(other)[0].store_host == "127.0.0.1"
+    assert "launchers on other hosts cannot reach it" in caplog.messages[0]

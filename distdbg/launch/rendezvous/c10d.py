@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from distdbg.errors import DistNetworkError, RendezvousError, UsageError
-from distdbg.launch.rendezvous.reach import Search, is_here, is_name, own_address, serve
+from distdbg.launch.rendezvous.reach import FOREIGN_S, Search, is_here, is_name, own_address, serve
 from distdbg.launch.rendezvous.settings import Settings
 from distdbg.launch.rendezvous.shared import Reached, SharedRendezvous
 from distdbg.launch.rendezvous.solo import SoloRendezvous
@@ -55,6 +56,7 @@ class _Endpoint:
         must_serve = self._settings.is_host is True
         may_serve = is_here(self._host) if self._settings.is_host is None else must_serve
         search = Search(self.where, self._host, self._port, call_timeout_s)
+        taken_since_ns: int | None = None
         while True:
             check()
             taken = ""
@@ -74,6 +76,14 @@ class _Endpoint:
                 return self._reached(store, self._host)
             if taken:
                 search.details.append(taken)
+                now_ns = time.monotonic_ns()
+                taken_since_ns = taken_since_ns or now_ns
+                if now_ns - taken_since_ns > FOREIGN_S * 1e9:
+                    raise RendezvousError(
+                        f"whoever listens at {self.where} does not answer as a launcher",
+                        details=search.details,
+                        hint="end that process, or choose another port, the same for all launchers",
+                    )
             search.fail_after(deadline_ns)
 
     def _reached(self, store: TCPStore, host: str) -> Reached:

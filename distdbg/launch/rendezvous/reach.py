@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from distdbg.runtime.store import TCPStore
 
 _ATTEMPT_S = 0.5
-#: So long a port may be taken by something else: a job that is just ending.
-_FOREIGN_S = 10.0
+#: So long a port may be taken by something else, or a launcher be too busy to answer.
+FOREIGN_S = 10.0
 _HINT = "is the launcher that serves it running, and does a firewall let this host in"
 
 
@@ -79,7 +79,7 @@ class Search:
             case errno.EPROTO:
                 now_ns = time.monotonic_ns()
                 since_ns = self._foreign_since_ns = self._foreign_since_ns or now_ns
-                if now_ns - since_ns > _FOREIGN_S * 1e9:
+                if now_ns - since_ns > FOREIGN_S * 1e9:
                     raise RendezvousError(
                         f"another program answers at {self._where}, not a launcher",
                         details=self.details,
