@@ -51,6 +51,11 @@ _MOST_SIDES = 4
 Words = Mapping[str, Any]
 
 
+def is_compared(key: str) -> bool:
+    """Whether a key of a group's store is one by which its creation is compared."""
+    return key in ("first", "odd", "compared") or key.startswith("words/")
+
+
 class Creation:
     """One rank's part in the making of one group."""
 

@@ -243,6 +243,9 @@ class Status(IntEnum):
     BROKEN = 7
     INTERRUPTED = 8
     SYSTEM = 9
+    NONFINITE = 10
+    CHANGED = 11
+    DIVERGED = 12
     ABORTED = 13
     FAILED = 99  # a backend that is not ours
 

@@ -7,7 +7,7 @@
     left                a counter: of the members that have destroyed the group since
 
 The keys stay while any member is in the group: it is its own store, and a late rank finds the group
-complete. The last that leaves takes them all away; else a program that makes groups in a loop would fill
+complete. The last that leaves takes them all away, but for what creations compare; else a program that makes groups in a loop would fill
 the store.
 """
 
@@ -18,7 +18,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 
-from distdbg.check.membership import DIFFER, Creation
+from distdbg.check.membership import DIFFER, Creation, is_compared
 from distdbg.errors import (
     DistNetworkError,
     DistStoreError,
@@ -84,7 +84,9 @@ def part(store: Store, size: int) -> None:
     with suppress(DistStoreError, DistNetworkError, UsageError):
         if store.add("left", 1) == size:
             for key in store.list_keys():
-                store.delete_key(key)
+                # A rank that is no member may compare later; the last to compare removes those.
+                if not is_compared(key):
+                    store.delete_key(key)
 
 
 def _where(store: Store, ranks: Sequence[int], joined: Sequence[int]) -> list[str]:
