@@ -1,0 +1,118 @@
+"""--max-restarts on one host: what the ranks of each start are told, and what is reported at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distdbg.testing.jobs import RunningJob
+
+pytestmark = pytest.mark.ranks
+
+StartJob = Callable[..., RunningJob]
+WriteScript = Callable[[str], str]
+#: Meets, says what it was told, and fails in the first so many starts.
+SCRIPT = """
+import json, os, sys
+import distdbg as dist
+start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+dist.init_process_group()
+gathered = [None] * dist.get_world_size()
+dist.all_gather_object(gathered, start)
+told = {name: os.environ[name] for name in os.environ if name.startswith(("TORCHELASTIC_", "MASTER_"))}
+told |= {"RANK": os.environ["RANK"], "gathered": gathered, "folder": os.environ["DISTDBG_RUN_DIR"]}
+print(json.dumps(told) + "\\n", end="", flush=True)
+if dist.get_rank() == 1 and start < int(sys.argv[1]):
+    sys.exit(4)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_a_rank_that_fails_once_fails_nobody(
+    start_job: StartJob, write_script: WriteScript
+) -> None:
+    script = write_script(SCRIPT)
+    job = start_job("--nproc-per-node=2", "--max-restarts=3", script, "1")
+    done = job.wait()
+    assert done.code == 0, done.err
+    told = [json.loads(line) for line in done.out.splitlines()]
+    starts = [one["TORCHELASTIC_RESTART_COUNT"] for one in told]
+    assert starts == ["0", "0", "1", "1"]
+    assert [one["gathered"] for one in told] == [[0, 0], [0, 0], [1, 1], [1, 1]]
+    assert {one["TORCHELASTIC_MAX_RESTARTS"] for one in told} == {"3"}
+    assert len({one["TORCHELASTIC_RUN_ID"] for one in told}) == 1
+    run = job.run_folder
+    assert [one["folder"] for one in told] == [str(run / f"attempt_{n}") for n in (0, 0, 1, 1)]
+    assert [end.exit_code for end in job.ends(0)][1] == 4
+    assert [end.exit_code for end in job.ends(1)] == [0, 0]
+    for number in (0, 1):
+        records = sorted(path.name for path in (run / f"attempt_{number}").glob("*.ddr"))
+        assert records == ["rank00000.ddr", "rank00001.ddr"]
+    assert done.report == [
+        "distdbg run: rank 1 exited with code 4; the ranks start anew (1 of 3 restarts used)"
+    ]
+
+
+def test_when_no_restart_is_left_the_report_says_how_many_there_were(
+    start_job: StartJob, write_script: WriteScript
+) -> None:
+    job = start_job("--nproc-per-node=2", "--max-restarts=1", write_script(SCRIPT), "9")
+    done = job.wait()
+    assert done.code == 4
+    assert done.report[0].startswith("distdbg run: rank 1 exited with code 4 (host ")
+    assert "  restarts used: 1 of 1" in done.report
+    assert [end.exit_code for end in job.ends(1)][1] == 4
+    assert not (job.run_folder / "attempt_2").exists()
+
+
+def test_ranks_that_do_not_end_are_ended_before_they_start_anew(
+    start_job: StartJob, write_script: WriteScript
+) -> None:
+    script = write_script(
+        "import os, sys, time\n"
+        "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        "    time.sleep(600) if os.environ['RANK'] == '0' else sys.exit(1)\n"
+    )
+    job = start_job("--nproc-per-node=2", "--max-restarts=1", script)
+    done = job.wait()
+    assert done.code == 0, done.err
+    assert [end.was_asked for end in job.ends(0)] == [True, False]
+
+
+def test_a_port_that_was_named_serves_every_start(
+    start_job: StartJob, write_script: WriteScript, free_port: int
+) -> None:
+    script = write_script(
+        "import os, socket, sys\n"
+        "port = int(os.environ['MASTER_PORT'])\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    socket.create_server((os.environ['MASTER_ADDR'], port))\n"
+        "    print(port)\n"
+        "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] != '2')\n"
+    )
+    job = start_job("--nproc-per-node=2", "--max-restarts=2", f"--master-port={free_port}", script)
+    done = job.wait()
+    assert done.code == 0, done.err
+    assert done.out.split() == [str(free_port)] * 3
+
+
+def test_a_job_in_a_named_folder_can_run_there_again(
+    start_job: StartJob, write_script: WriteScript, tmp_path: Path
+) -> None:
+    folder = tmp_path / "here"
+    script = write_script(SCRIPT)
+    for _ in range(2):
+        job = start_job(
+            "--nproc-per-node=2", "--max-restarts=1", f"--run-dir={folder}", script, "1"
+        )
+        done = job.wait()
+        assert done.code == 0, done.err
+        assert sorted(name for name in os.listdir(folder) if name.startswith("att")) == [
+            "attempt_0",
+            "attempt_1",
+        ]
