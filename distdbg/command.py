@@ -21,7 +21,8 @@ def run_command(command: Callable[[], int]) -> int:
             code = command()
         except SystemExit as left:  # argparse leaves so after --help
             code = _code_of(left)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None: it was closed before Python began
+            sys.stdout.flush()
     except DistError as error:
         say(format_error(error))
         return error.exit_code

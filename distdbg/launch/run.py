@@ -9,24 +9,49 @@ Attempt, and what `decide` makes of its end. Whatever ends this function, the wa
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import ExitStack
 
 from distdbg.command import say
+from distdbg.errors import ConfigError
 from distdbg.launch.options import RunOptions
 from distdbg.launch.signals import Signals
 from distdbg.launch.warden import Warden
 
+_SCARCE = {
+    errno.EMFILE: "`ulimit -n` says how many files a process may open; raise it",
+    errno.ENFILE: "this host has no room for more open files",
+    errno.EAGAIN: "`ulimit -u` says how many processes this user may have; raise it",
+    errno.ENOMEM: "this host has no memory left",
+}
+
 
 def run(options: RunOptions) -> int:
     """Run the job; returns the exit code: the first failing rank's, 128 + n for signals."""
+    _open_missing_streams()
     for note in options.notes:
         say(note)
     # First of all: the warden is forked while this process is small and has one thread.
-    with (
-        Warden.start() as warden,
-        Signals(options.signals_to_handle) as signals,
-        ExitStack() as stack,
-    ):
-        from distdbg.launch.job import Job  # loads what the warden need not have
+    try:
+        with (
+            Warden.start() as warden,
+            Signals(options.signals_to_handle) as signals,
+            ExitStack() as stack,
+        ):
+            from distdbg.launch.job import Job  # loads what the warden need not have
 
-        return Job(options, warden, signals, stack).run()
+            return Job(options, warden, signals, stack).run()
+    except OSError as error:
+        if error.errno not in _SCARCE:
+            raise
+        raise ConfigError(
+            f"the launcher cannot go on: {error.strerror}", hint=_SCARCE[error.errno]
+        ) from error
+
+
+def _open_missing_streams() -> None:
+    """So that no socket gets the number of a stream that was closed, and then its bytes."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from distdbg.errors import DistError, UsageError
+from distdbg.errors import ConfigError, DistError, UsageError
 from distdbg.launch.descendants import (
     Swept,
     adopt_orphans,
@@ -136,7 +136,7 @@ class Warden:
         signals, the given descriptors (the launcher's own where None) and no others, and dies with
         the warden. With stdin="pipe", `take_stdin` gives the end to write to. When the launcher is
         gone, one that lingers is asked by SIGTERM and has so long to tidy up; others have no time.
-        UsageError when there is no such program or it may not be executed, DistError when the system
+        UsageError when there is no such program or it may not be executed, ConfigError when the system
         cannot start more.
         """
         folder = _folder(name, cwd)
@@ -340,7 +340,7 @@ def _start_error(
         hint = None
         if number == errno.EAGAIN:
             hint = "`ulimit -u` says how many processes this user may have; raise it"
-        return DistError(what, hint=hint)
+        return ConfigError(what, hint=hint)
     hint = None
     path = Path(cwd, program)
     if number == errno.EACCES and path.is_file():

@@ -87,7 +87,7 @@ class Outputs:
             raise ConfigError(
                 f"the outputs of local rank {local_rank} cannot be kept in {error.filename}: "
                 f"{error.strerror}",
-                hint="choose another folder with --log-dir",
+                hint=_hint(error.errno),
             ) from error
         return fds[0], fds[1]
 
@@ -260,6 +260,12 @@ class Outputs:
             self._is_trouble_said = True
             where = error.filename or self._logs
             _log.warning("%s: %s; what ranks print may be lost", where, error.strerror)
+
+
+def _hint(number: int | None) -> str:
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "`ulimit -n` says how many files a process may open; raise it, or tee fewer ranks"
+    return "choose another folder with --log-dir"
 
 
 def _flush_now(sink: Sink) -> bool:
