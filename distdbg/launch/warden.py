@@ -136,8 +136,8 @@ class Warden:
         signals, the given descriptors (the launcher's own where None) and no others, and dies with
         the warden. With stdin="pipe", `take_stdin` gives the end to write to. When the launcher is
         gone, one that lingers is asked by SIGTERM and has so long to tidy up; others have no time.
-        UsageError when there is no such program or it may not be executed, ConfigError when the
-        system cannot start more.
+        UsageError when there is no such program or it may not be executed, ConfigError when the system
+        cannot start more.
         """
         folder = _folder(name, cwd)
         own: list[int] = []
