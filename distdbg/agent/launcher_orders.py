@@ -24,8 +24,7 @@ class Attempt:
     pids: dict[int, int] = field(default_factory=dict)
     store: str = ""
     """Where the agents of the job's hosts meet; '' for a job of one host."""
-    hosts: tuple[str, ...] = ()
-    """Of all nodes of the job, by node rank."""
+    nodes: int = 1
     node_rank: int = 0
     addr: str = ""
     """Where the other hosts reach this one; '': found out."""
@@ -64,7 +63,7 @@ def _read_attempt(words: dict[str, Any]) -> Attempt:
             folder=Path(str(words["folder"])),
             pids={int(rank): int(pid) for rank, pid in dict(words.get("ranks") or {}).items()},
             store=str(words.get("store") or ""),
-            hosts=tuple(map(str, words.get("hosts") or ())),
+            nodes=len(words.get("hosts") or ()) or 1,
             node_rank=int(words.get("node_rank") or 0),
             addr=str(words.get("addr") or ""),
         )

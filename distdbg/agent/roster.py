@@ -204,8 +204,10 @@ class Roster:
         seat.pulse = seat.standing = None
         if seat.end is None:
             seat.change(RankState.RUNNING, now_ns)
-        else:
-            self._say_end(seat, now_ns)
+            return
+        with suppress(RecordError):
+            seat.pulse = record.pulse()
+        self._say_end(seat, now_ns)
 
     def _look(self, seat: Seat, now_ns: int) -> bool:
         record = seat.record

@@ -58,7 +58,7 @@ class Steering:
 
     def join(self, attempt: Attempt) -> None:
         """Meet the agents of the job's other hosts."""
-        if len(attempt.hosts) < 2 or not attempt.store:
+        if attempt.nodes < 2 or not attempt.store:
             return
         from distdbg.agent.tree import Tree  # needs native code, for the store
 
@@ -66,7 +66,7 @@ class Steering:
         try:
             self._tree = Tree(
                 self._host,
-                len(attempt.hosts),
+                attempt.nodes,
                 attempt.node_rank,
                 attempt.store,
                 token,
