@@ -6,13 +6,18 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distdbg.agent.clock import DRIFT, HERE, Exchanges, Offset
 from distdbg.agent.clock_words import write_offset
 from distdbg.record.reader import RecordFile
 from distdbg.testing.record_examples import build_short
+
+#: A machine may be busy.
+patient = settings(
+    max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -28,6 +33,7 @@ def exchange(
     return done_ns
 
 
+@patient
 @given(
     st.integers(-(10**15), 10**15),
     st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=1, max_size=40),

@@ -7,10 +7,15 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distdbg.agent.columns import SNAP_NS, UNIT_NS, BadBatch, Column, decode, encode, is_told
+
+#: A machine may be busy.
+patient = settings(
+    max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 SCHEMA = (Column.NUMBER, Column.TEXT, Column.TIME, Column.NUMBERS)
 NOW = 100 * 10**9
@@ -31,6 +36,7 @@ def in_order(rows: dict[int, Any]) -> dict[int, Any]:
     return dict(sorted(rows.items()))
 
 
+@patient
 @given(ROWS, ROWS)
 def test_both_ends_have_the_same_rows_after_every_batch(first: Any, second: Any) -> None:
     here: dict[int, Any] = {}
@@ -48,6 +54,7 @@ def test_both_ends_have_the_same_rows_after_every_batch(first: Any, second: Any)
             assert abs(since_ns - row[2]) <= (SNAP_NS if is_recent else UNIT_NS)
 
 
+@patient
 @given(ROWS, ROWS)
 def test_times_that_are_news_are_exact(first: Any, second: Any) -> None:
     _, told, snapped = encode(SCHEMA, in_order(first), {}, NOW, exact=first)
@@ -119,6 +126,7 @@ def test_the_batch_that_the_bad_ones_are_made_of_is_good() -> None:
     }
 
 
+@patient
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(max_size=3) | st.floats(allow_nan=False),
