@@ -7,8 +7,8 @@
     left                a counter: of the members that have destroyed the group since
 
 The keys stay while any member is in the group: it is its own store, and a late rank finds the group
-complete. The last that leaves takes them all away, but for what creations compare; else a program that makes groups in a loop would fill
-the store.
+complete. The last that leaves takes them all away, but for what creations compare; else a program that
+makes groups in a loop would fill the store.
 """
 
 from __future__ import annotations

@@ -10,12 +10,17 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from distdbg.testing.leftovers import Mark, find_marked, new_mark
 
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(sys.executable).parent
@@ -60,14 +65,29 @@ def where(program: str) -> str | None:
     return shutil.which(program, path=f"{TOOLS}{os.pathsep}{os.environ['PATH']}")
 
 
-def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def mark() -> Iterator[Mark]:
+    """Tells the processes of a page; what it leaves running ends with it."""
+    mark = new_mark()
+    yield mark
+    for pid in find_marked(mark):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def run(line: str, folder: Path, mark: Mark) -> subprocess.CompletedProcess[str]:
     # Unbuffered, lines of several ranks would mix; the tests of ranks need no agent, the pages do.
     ours = ("PYTEST", "PYTHONUNBUFFERED", "DISTDBG_AGENT")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
-        env={**environ, "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "80"},
+        env={
+            **environ,
+            **mark.environment,
+            "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}",
+            "COLUMNS": "80",
+        },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -79,7 +99,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("name", list(runnable()))
-def test_a_page_does_what_it_says(name: str, tmp_path: Path) -> None:
+def test_a_page_does_what_it_says(name: str, tmp_path: Path, mark: Mark) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for part in pages.parts(PAGES[name].read_text()):
         if isinstance(part, pages.File):
@@ -92,7 +112,7 @@ def test_a_page_does_what_it_says(name: str, tmp_path: Path) -> None:
             continue
         if where(program) is None:
             pytest.skip(f"{program} is not installed")
-        done = run(part.line, tmp_path)
+        done = run(part.line, tmp_path, mark)
         if part.output:
             assert re.fullmatch(part.pattern(), done.stdout), f"$ {part.line}\n{done.stdout}"
         else:
