@@ -79,6 +79,7 @@ def run(line: str, folder: Path, mark: Mark) -> subprocess.CompletedProcess[str]
     # Unbuffered, lines of several ranks would mix; the tests of ranks need no agent, the pages do.
     ours = ("PYTEST", "PYTHONUNBUFFERED", "DISTDBG_AGENT")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    path = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
