@@ -1,6 +1,6 @@
 """A rank that says who it is and waits for a word: files in the folder that it is given.
 
-go: return. fail-<rank>-<restart>: exit with code 3. meet (at the start): add up with all others.
+go: return. fail-<rank>-<restart>: exit with code 3.
 """
 
 import os
@@ -10,17 +10,7 @@ from pathlib import Path
 
 folder = Path(sys.argv[1])
 rank, restart = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
-total = ""
-if (folder / "meet").exists():
-    import numpy as np
-
-    import distdbg as dist
-
-    dist.init_process_group()
-    array = np.ones(1, np.float32)
-    dist.all_reduce(array)
-    total = f" of {array[0]:.0f}"
-print(f"<rank {rank}{total} in {os.environ['WORLD_SIZE']}, restart {restart}>", flush=True)
+print(f"<rank {rank} in {os.environ['WORLD_SIZE']}, restart {restart}>", flush=True)
 while not (folder / "go").exists():
     if (folder / f"fail-{rank}-{restart}").exists():
         sys.exit(3)
