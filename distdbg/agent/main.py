@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from distdbg import config
-from distdbg.agent import sockets
 from distdbg.agent.host_agent import HostAgent
 from distdbg.agent.policy import read_abort_on
 from distdbg.errors import ConfigError, DistError
-from distdbg.record.folders import agents_folder
+from distdbg.record.folders import agent_socket, agents_folder
 
 #: How long an agent of the same run and host may take to leave.
 _TURN_S: Final = 3.0
@@ -49,7 +48,8 @@ def main(argv: Sequence[str]) -> int:
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, lambda *_: agent.leave())
     try:
-        path = agents_folder() / sockets.agent_socket_name(chosen.run, chosen.host)
+        agents_folder()  # makes it
+        path = agent_socket(chosen.run, chosen.host)
         _listen(agent, path, is_patient=not chosen.orders)
         if chosen.listen:
             _listen_tcp(agent, chosen.listen)

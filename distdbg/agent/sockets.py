@@ -16,11 +16,6 @@ from pathlib import Path
 from distdbg.errors import ConfigError
 
 
-def agent_socket_name(run: str, host: str) -> str:
-    """The name of an agent's socket; of a file name's length at most."""
-    return f"{run}@{host}.sock"
-
-
 def listen(path: Path) -> socket.socket:
     """Listen at `path`, in place of a socket that nobody serves any more.
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from distdbg.errors import DistError
 from distdbg.launch.warden import Warden
 from distdbg.record.ends import RankEnd
+from distdbg.record.folders import agent_socket
 
 _log = logging.getLogger("distdbg.launch")
 
@@ -62,6 +63,7 @@ class AgentLink:
                 stdout_fd=2,
                 stderr_fd=log,
                 lingers_s=_LINGER_S,
+                socket_path=agent_socket(run, host),
             )
             self._fd = self._warden.take_stdin(AGENT)
             os.set_blocking(self._fd, False)

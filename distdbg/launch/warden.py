@@ -33,6 +33,7 @@ from distdbg.launch.descendants import (
     read_processes,
 )
 from distdbg.launch.ended import Ended
+from distdbg.launch.stale_sockets import remove_stale
 from distdbg.launch.warden_process import live_as_warden
 from distdbg.launch.warden_wire import Channel
 from distdbg.record.ends import signal_name
@@ -76,6 +77,8 @@ class Warden:
         self._was_reaper = was_reaper
         self._order_id = 0
         self._stdins: dict[str, int] = {}
+        #: By pid; the warden removes them, unless it is killed.
+        self._sockets: dict[int, Path] = {}
         self._lost: WardenLost | None = None
         self._is_closed = False
 
@@ -129,6 +132,7 @@ class Warden:
         stderr_fd: int | None = None,
         cpus: Collection[int] | None = None,
         lingers_s: float = 0.0,
+        socket_path: Path | None = None,
     ) -> int:
         """Start a child under a name no living one has; returns its pid once it executes.
 
@@ -136,6 +140,7 @@ class Warden:
         signals, the given descriptors (the launcher's own where None) and no others, and dies with
         the warden. With stdin="pipe", `take_stdin` gives the end to write to. When the launcher is
         gone, one that lingers is asked by SIGTERM and has so long to tidy up; others have no time.
+        What a child that was killed has left at `socket_path` is removed.
         UsageError when there is no such program or it may not be executed, ConfigError when the system
         cannot start more.
         """
@@ -161,16 +166,20 @@ class Warden:
                 "cwd": folder,
                 "cpus": None if cpus is None else sorted(cpus),
                 "lingers_s": lingers_s,
+                "socket": None if socket_path is None else str(socket_path),
                 "descriptors": len(passed),
             }
             answer = self._ask(order, passed)
             if "pid" not in answer:
                 raise _start_error(name, argv[0], folder, cpus, answer)
+            pid = int(answer["pid"])
+            if socket_path is not None:
+                self._sockets[pid] = socket_path
             if writer is not None:
                 if name in self._stdins:
                     os.close(self._stdins[name])  # of an earlier child, and never taken
                 self._stdins[name], writer = writer, None
-            return int(answer["pid"])
+            return pid
         finally:
             for fd in own if writer is None else [*own, writer]:
                 os.close(fd)
@@ -275,7 +284,10 @@ class Warden:
         """
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        return kill_descendants(time.monotonic_ns() + int(_SWEEP_S * 1e9), spare=self._older)
+        swept = kill_descendants(time.monotonic_ns() + int(_SWEEP_S * 1e9), spare=self._older)
+        for pid, path in self._sockets.items():
+            remove_stale(path, pid)
+        return swept
 
 
 def _folder(name: str, cwd: str | os.PathLike[str] | None) -> str:

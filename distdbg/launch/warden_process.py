@@ -24,11 +24,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NoReturn
 
 from distdbg.errors import InternalError
 from distdbg.launch.descendants import Swept, adopt_orphans, kill_descendants
 from distdbg.launch.ended import Ended
+from distdbg.launch.stale_sockets import remove_stale
 from distdbg.launch.warden_wire import Channel, to_frame
 
 _PR_SET_PDEATHSIG = 1
@@ -69,6 +71,8 @@ class WardenProcess:
         """Pid to name, of the children that have not ended."""
         self._lingers_s: dict[int, float] = {}
         """Pid to time, of those that may end by themselves when the launcher is gone."""
+        self._sockets: dict[int, Path] = {}
+        """Pid to the Unix socket that the child may leave behind."""
         self._unsent: deque[bytes] = deque()
         """Ends that the launcher has not made room for: the warden waits for nobody."""
         self._is_closing = False
@@ -166,6 +170,8 @@ class WardenProcess:
         self._names[pid] = order["name"]
         if order["lingers_s"] > 0:
             self._lingers_s[pid] = order["lingers_s"]
+        if order["socket"] is not None:
+            self._sockets[pid] = Path(order["socket"])
         return {"pid": pid}
 
     def _become(self, order: dict[str, Any], descriptors: Sequence[int], failed: int) -> NoReturn:
@@ -238,6 +244,8 @@ class WardenProcess:
                 return
             name = self._names.pop(pid, None)
             self._lingers_s.pop(pid, None)
+            if (path := self._sockets.pop(pid, None)) is not None:
+                remove_stale(path, pid)
             if name is None:
                 continue  # an orphan that came to us
             ended = Ended(

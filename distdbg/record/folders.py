@@ -111,6 +111,11 @@ def agents_folder(tempdir: str | None = None) -> Path:
     return parent / AGENTS
 
 
+def agent_socket(run: str, host: str, tempdir: str | None = None) -> Path:
+    """Where the agent of a host serves a run; it need not exist."""
+    return user_folder(tempdir) / AGENTS / f"{run}@{host}.sock"
+
+
 def list_runs(tempdir: str | None = None) -> list[Path]:
     """The folders of this user's runs, the oldest first; not those that DISTDBG_RUN_DIR put elsewhere."""
     parent = user_folder(tempdir)
