@@ -2,7 +2,9 @@
 
     not moved for a second -> look -> 0.35 s -> look -> judged -> again after 1, 2, 4 ... 30 s
 
-A look is the process in /proc and its stacks. A rank that moves meanwhile is forgotten at once.
+A look is the process in /proc and its stacks. A rank that moves meanwhile is forgotten at once. While nobody
+is seen waiting, the rank is not stopped for it, not for a millisecond; frames below Python, which take
+longer, are looked for only in the second look, and only where the first has found an owner of the GIL.
 """
 
 from __future__ import annotations
@@ -77,13 +79,17 @@ class CloserLook:
     def _look(self, roster: Roster, seat: Seat, case: _Case) -> None:
         started = seat.life.started if seat.life else 0
         target = Target(seat.rank, seat.pid, started, roster.folder)
+        is_needed = is_anybody_waiting(roster)
+        has_holder = case.first is not None and _has_gil_holder(case.first)
 
         def then(done: Future[Any]) -> None:
             case.is_busy = False
             if self._cases.get(seat.rank) is case and done.exception() is None:
                 self._on_look(seat, case, done.result())
 
-        self._work(lambda: take_look(target), then)
+        self._work(
+            lambda: take_look(target, native=is_needed and has_holder, softly=not is_needed), then
+        )
 
     def _on_look(self, seat: Seat, case: _Case, look: Look | None) -> None:
         now_ns = time.monotonic_ns()
@@ -106,8 +112,7 @@ def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:
     """The ranks in no op that have not moved for a second, if anybody waits or nothing moves."""
     unmoved = roster.unmoved(now_ns, UNMOVED_NS)
     living = [seat for seat in roster.seats.values() if not seat.is_gone]
-    is_anybody_waiting = any(seat.state is RankState.WAITING for seat in living)
-    if not is_anybody_waiting and len(unmoved) < len(living):
+    if not is_anybody_waiting(roster) and len(unmoved) < len(living):
         return []
     return [
         seat
@@ -119,7 +124,12 @@ def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:
     ]
 
 
-def take_look(target: Target) -> Look | None:
+def is_anybody_waiting(roster: Roster) -> bool:
+    """Whether a rank of this host waits for others."""
+    return any(seat.state is RankState.WAITING for seat in roster.seats.values())
+
+
+def take_look(target: Target, *, native: bool, softly: bool) -> Look | None:
     """Look at a process now; None when it is gone."""
     began_ns = time.monotonic_ns()
     stat = read_stat(target.pid)
@@ -129,5 +139,9 @@ def take_look(target: Target) -> Look | None:
     # Nothing stops a process that is in the kernel, and whoever tries waits with it.
     stacks = None
     if stat.state != "D":
-        stacks = take_one(target, began_ns + _STACKS_NS, native=True)
+        stacks = take_one(target, began_ns + _STACKS_NS, native=native, softly=softly)
     return Look(began_ns, stat.state, stat.cpu_s, thread, stacks)
+
+
+def _has_gil_holder(look: Look) -> bool:
+    return look.stacks is not None and look.stacks.gil_holder is not None

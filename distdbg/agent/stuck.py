@@ -111,8 +111,8 @@ def _hold(first: Look, second: Look, is_busy: bool) -> str | None:
             return None
         who = "" if now.is_main else f"thread {now.name or now.thread_id}: "
         call = next((f.function for f in now.inner if not f.function.startswith("0x")), "")
-        if first.stacks.has_native and second.stacks.has_native:
-            if not before.inner or not now.inner:
+        if second.stacks.has_native:
+            if not now.inner:
                 return None  # Python's own loop lets others have it every few milliseconds
             return f"{who}one call that does not return{f' ({call})' if call else ''}"
         if not now.is_active or not before.is_active or is_busy:

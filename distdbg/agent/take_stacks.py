@@ -55,8 +55,8 @@ def take_stacks(
         return list(pool.map(lambda target: take_one(target, deadline_ns, native=native), targets))
 
 
-def take_one(target: Target, deadline_ns: int, *, native: bool) -> RankStacks:
-    """Look at one process."""
+def take_one(target: Target, deadline_ns: int, *, native: bool, softly: bool = False) -> RankStacks:
+    """Look at one process; `softly`: do not stop it for that, at the price of a torn stack."""
     stat = read_stat(target.pid)
     if stat is None or stat.state in "ZX" or (target.started and stat.started != target.started):
         return _nothing(target, "its process is gone")
@@ -66,8 +66,8 @@ def take_one(target: Target, deadline_ns: int, *, native: bool) -> RankStacks:
         why_not.append("py-spy is not installed")
     else:
         # A stopped process must not be stopped again, nor woken.
-        is_stopped = stat.state in "Tt"
-        modes = [["--nonblocking"]] if is_stopped else [["--native"], []] if native else [[]]
+        is_soft = softly or stat.state in "Tt"
+        modes = [["--nonblocking"]] if is_soft else [["--native"], []] if native else [[]]
         for mode in modes:
             left_s = (deadline_ns - time.monotonic_ns()) / 1e9
             if mode == ["--native"]:
