@@ -75,10 +75,9 @@ def test_64_hosts_are_no_later() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("load", [lock_step, worst_case])
-def test_the_root_of_4096_agents_hears_less_than_a_megabyte_per_second(load) -> None:
-    found = measure(4096, load, seconds=2, warmup_s=2)
+@pytest.mark.timeout(600)
+def test_the_root_of_4096_agents_hears_less_than_a_megabyte_per_second() -> None:
+    found = measure(4096, worst_case, seconds=0.75, warmup_s=1.5)
     assert found.most_nbytes_s < 1_000_000
     assert found.root_nbytes_s < 500_000
     assert found.worst_late_s < 2
