@@ -40,8 +40,8 @@ from distdbg.launch.rendezvous.round import (
 from distdbg.launch.rendezvous.settings import Settings
 from distdbg.launch.report import Outcome, exit_code, report
 from distdbg.launch.root_cause import find_root_cause
-from distdbg.launch.start_facts import StartFacts
 from distdbg.launch.signals import Signals
+from distdbg.launch.start_facts import StartFacts
 from distdbg.launch.std import Std
 from distdbg.launch.warden import Warden
 from distdbg.record import folders

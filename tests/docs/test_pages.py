@@ -83,12 +83,7 @@ def run(line: str, folder: Path, mark: Mark) -> subprocess.CompletedProcess[str]
     return subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
-        env={
-            **environ,
-            **mark.environment,
-            "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}",
-            "COLUMNS": "80",
-        },
+        env={**environ, **mark.environment, "PATH": path, "COLUMNS": "80"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
