@@ -203,12 +203,13 @@ class Job:
             if self._options.run_dir is not None:
                 environ["DISTDBG_RUN_DIR"] = str(self._options.run_dir)
             try:
-                self._run_folder = folders.make_run_folder(run, environ)
+                self._run_folder, held = folders.make_run_folder(run, environ)
             except OSError as error:
                 raise ConfigError(
                     f"the folder of the run cannot be made: {error.filename}: {error.strerror}",
                     hint="--run-dir names another one",
                 ) from error
+            self._stack.callback(os.close, held)
             self._run = run
             self._outputs = self._open_outputs(self._run_folder)
             if self._options.agent:

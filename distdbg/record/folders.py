@@ -15,6 +15,7 @@ warning: the job runs on, unrecorded.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -35,6 +36,8 @@ LATEST: Final = "latest"
 SUFFIX: Final = ".ddr"
 AGENTS: Final = ".agents"
 LOGS: Final = "logs"
+#: What a launcher holds a lock on: the name of its run is in it.
+_HOLD: Final = ".run"
 _ATTEMPT: Final = "attempt_"
 _STARTING_NS: Final = 3_600 * 10**9
 
@@ -76,22 +79,65 @@ def attempts(run_folder: Path) -> list[Path]:
 
 def make_run_folder(
     run: str, environ: Mapping[str, str] | None = None, *, tempdir: str | None = None
-) -> Path:
+) -> tuple[Path, int]:
     """Make the folder of a run before any rank is there: DISTDBG_RUN_DIR, or one of the user's own.
 
-    What is left of a former run in DISTDBG_RUN_DIR is removed. OSError when it cannot be made, or when
-    that run is not over.
+    Also returns a descriptor: nobody removes or takes the folder while it is open. What is left of a
+    former run in DISTDBG_RUN_DIR is removed. OSError when it cannot be made, or when that run is not
+    over.
     """
     run_dir = config.read_setting("DISTDBG_RUN_DIR", environ)
-    if run_dir is not None:
+    if run_dir is None:
+        folder = _make_own_folder(run, environ, tempdir)
+    else:
         folder = Path(str(run_dir)).absolute()
-        why = _take_over(folder, run)
-        if why:
-            raise FileExistsError(17, why, str(folder))
-        for at in attempts(folder):  # of a former run; theirs are not live, as was just seen
-            if at != folder:
-                shutil.rmtree(at, ignore_errors=True)
-        return folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    held = os.open(folder / _HOLD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if _lock_alone(held) and os.pread(held, 256, 0).decode(errors="replace") != run:
+            if why := _take_over(folder, run):
+                raise FileExistsError(errno.EEXIST, why, str(folder))
+            os.pwrite(held, run.encode(), 0)
+            os.ftruncate(held, len(run.encode()))
+        fcntl.flock(held, fcntl.LOCK_SH)  # other launchers of the run hold it as well
+        if (other := os.pread(held, 256, 0).decode(errors="replace")) != run:
+            words = f"it holds run {other}, which is not over; one folder is for one run"
+            raise FileExistsError(errno.EEXIST, words, str(folder))
+    except BaseException:
+        os.close(held)
+        raise
+    return folder, held
+
+
+def _lock_alone(held: int) -> bool:
+    """Whether nobody else holds the folder; who only asks does so for a moment."""
+    for _ in range(20):
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return True
+    return False
+
+
+def _is_held(folder: Path) -> bool:
+    """Whether a launcher has the folder."""
+    try:
+        fd = os.open(folder / _HOLD, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _make_own_folder(run: str, environ: Mapping[str, str] | None, tempdir: str | None) -> Path:
     parent = user_folder(tempdir)
     folder = parent / run
     _make_private(parent)
@@ -134,11 +180,13 @@ def place_record(
     try:
         if run_dir is not None:
             folder = Path(str(run_dir)).absolute()
+            if _is_held(folder):
+                return None, f"{folder} is held by a launcher; one folder is for one run"
             why = _take_over(folder, run)
             if why:
                 return None, why
         else:
-            folder = make_run_folder(run, environ, tempdir=tempdir)
+            folder = _make_own_folder(run, environ, tempdir)
         if not os.access(folder, os.W_OK | os.X_OK):
             return None, f"{folder}: not writable"
     except OSError as error:
@@ -181,7 +229,8 @@ def prune_runs(
             continue
         records = _records(parent / run)
         is_due = total > most_nbytes if records else _is_old(parent / run, wall_ns)
-        if is_due and not any(map(is_live, records)) and _remove_run(parent / run):
+        is_live_run = _is_held(parent / run) or any(map(is_live, records))
+        if is_due and not is_live_run and _remove_run(parent / run):
             removed.append(run)
             total -= sizes[run]
     return removed
@@ -204,6 +253,9 @@ def _take_over(folder: Path, run: str) -> str:
             name = path.name
             return f"{folder} holds {name} of a run that is not over; one folder is for one run"
         path.unlink(missing_ok=True)
+    for at in attempts(folder):
+        if at != folder and not any(at.glob(f"*{SUFFIX}")):
+            shutil.rmtree(at, ignore_errors=True)
     return ""
 
 

@@ -249,3 +249,47 @@ def test_attempts_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
         "attempt_2",
         "attempt_10",
     ]
+
+
+def test_a_folder_that_a_launcher_holds_is_neither_removed_nor_taken(tmp_path: Path) -> None:
+    folder, held = folders.make_run_folder("run-a", NO_LIMIT, tempdir=str(tmp_path))
+    make(tmp_path, 1)
+    long_ago = 1_000_000_000
+    os.utime(folder, (long_ago, long_ago))
+    assert prune_runs(folder.parent, 0, wall_ns=NOON) == []
+    os.close(held)
+    os.utime(folder, (long_ago, long_ago))
+    assert prune_runs(folder.parent, 0, wall_ns=NOON) == ["run-a"]
+
+
+def test_launchers_of_one_run_share_a_folder_and_those_of_another_are_refused(
+    tmp_path: Path,
+) -> None:
+    environ = NO_LIMIT | {"DISTDBG_RUN_DIR": str(tmp_path / "run")}
+    folder, first = folders.make_run_folder("run-a", environ)
+    folders.attempt_folder(folder, 0).mkdir()
+    _, second = folders.make_run_folder("run-a", environ)
+    assert folders.attempt_folder(folder, 0).is_dir()
+    with pytest.raises(FileExistsError, match="holds run run-a, which is not over"):
+        folders.make_run_folder("run-b", environ)
+    os.close(first)
+    os.close(second)
+    _, third = folders.make_run_folder("run-b", environ)
+    assert not folders.attempt_folder(folder, 0).exists()
+    os.close(third)
+
+
+def test_ranks_without_a_launcher_take_a_folder_only_when_no_launcher_holds_it(
+    tmp_path: Path,
+) -> None:
+    run_dir = tmp_path / "run"
+    environ = NO_LIMIT | {"DISTDBG_RUN_DIR": str(run_dir)}
+    folder, held = folders.make_run_folder("run-b", environ)
+    at = folders.attempt_folder(folder, 0)
+    at.mkdir()
+    build(at, 0, "run-b")
+    assert "is held by a launcher" in refused(run_dir)
+    os.close(held)
+    path, why = place_record("run-a", 0, environ)
+    assert (path, why) == (run_dir / "rank00000.ddr", "")
+    assert folders.attempts(run_dir) == [run_dir]
