@@ -1,0 +1,165 @@
+"""The agents of several hosts: what the root's shows, and what is ordered at any of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distdbg.agent.client import AgentClient
+from distdbg.agent.sockets import agent_socket_name
+from distdbg.record import folders
+from distdbg.record.reader import RecordFile
+from distdbg.testing.hosts import Hosts, Launcher
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 20.0
+#: Rank 5 comes to the second all_reduce when it is told to; the others wait for it there.
+WAIT = """
+import pathlib, time
+from datetime import timedelta
+import numpy as np
+import distdbg as dist
+
+folder = pathlib.Path(sys.argv[1])
+dist.init_process_group(timeout=timedelta(seconds=float(sys.argv[2])))
+x = np.ones(4)
+dist.all_reduce(x)
+say("ready")
+while dist.get_rank() == 5 and not (folder / "go").exists():
+    time.sleep(0.01)
+try:
+    dist.all_reduce(x)
+except dist.DistError as error:
+    say("raised", type(error).__name__, error.what)
+    raise
+say("done")
+dist.destroy_process_group()
+"""
+
+
+def start(hosts: Hosts, folder: Path, timeout_s: float) -> list[Launcher]:
+    flags = ["--nproc-per-node", "2", hosts.script(WAIT), str(folder), str(timeout_s)]
+    launchers = [hosts.launch(n, *hosts.static(3, n), *flags) for n in range(3)]
+    for launcher in launchers:
+        launcher.wait_for("ready", 2)
+    return launchers
+
+
+def agent_of(hosts: Hosts, number: int) -> AgentClient:
+    [run_folder] = hosts.run_folders
+    path = hosts.runs / folders.AGENTS / agent_socket_name(run_folder.name, hosts.address(number))
+    await_that(path.exists, f"{path} is not there")
+    return AgentClient.at(path)
+
+
+def await_that(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)  # an agent is asked, it does not call
+
+
+def states(agent: AgentClient) -> dict[int, str]:
+    return {row["rank"]: row["state"] for row in agent.ask("ranks")["ranks"]}
+
+
+def hosts_of(agent: AgentClient) -> dict[int, str]:
+    return {row["rank"]: row["host"] for row in agent.ask("ranks")["ranks"]}
+
+
+WAITING = {**dict.fromkeys(range(5), "waiting"), 5: "running"}
+
+
+def test_the_first_hosts_agent_shows_the_ranks_of_all_hosts(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        launchers = start(hosts, tmp_path, 60)
+        with agent_of(hosts, 0) as root, agent_of(hosts, 2) as leaf:
+            await_that(lambda: states(root) == WAITING, f"{states(root)}")
+            assert hosts_of(root) == {rank: hosts.address(rank // 2) for rank in range(6)}
+            assert set(states(leaf)) == {4, 5}
+            [row] = [row for row in leaf.ask("ranks")["ranks"] if row["rank"] == 4]
+            # Each change is seen soon; how soon depends on how much else runs on the machine.
+            ages = []
+            for signum, state in ((signal.SIGSTOP, "stopped"), (signal.SIGCONT, "waiting")) * 2:
+                os.kill(row["pid"], signum)
+                began = time.monotonic()
+                await_that(lambda state=state: states(root)[4] == state, state)
+                ages.append(time.monotonic() - began)
+            assert min(ages) < 0.5
+        (tmp_path / "go").touch()
+        assert [launcher.wait() for launcher in launchers] == [0, 0, 0]
+
+
+def test_a_pause_at_any_agent_stops_the_deadlines_of_all_hosts(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        launchers = start(hosts, tmp_path, 4)
+        with agent_of(hosts, 0) as root, agent_of(hosts, 1) as middle, agent_of(hosts, 2) as leaf:
+            await_that(lambda: len(states(root)) == 6, "they do not find each other")
+            everyone = (root, middle, leaf)
+            assert leaf.ask("pause")["ticket"]
+            await_that(lambda: all(is_paused(agent) for agent in everyone), "not all are paused", 2)
+            time.sleep(5)  # longer than the ranks would wait
+            assert states(root) == WAITING
+            assert middle.ask("resume")["ticket"]
+            await_that(lambda: not any(is_paused(agent) for agent in everyone), "paused", 2)
+        (tmp_path / "go").touch()
+        assert [launcher.wait() for launcher in launchers] == [0, 0, 0]
+
+
+def is_paused(agent: AgentClient) -> bool:
+    return bool(agent.ask("about")["control"]["is_paused"])
+
+
+def test_an_abort_at_any_agent_ends_the_ranks_of_all_hosts(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        launchers = start(hosts, tmp_path, 60)
+        with agent_of(hosts, 0) as root, agent_of(hosts, 1) as middle:
+            await_that(lambda: len(states(root)) == 6, "they do not find each other")
+            middle.ask("abort", what="the learning rate was wrong", by="ada")
+            (tmp_path / "go").touch()
+        assert [launcher.wait() for launcher in launchers] == [9, 9, 9]
+        for launcher in launchers:
+            for line in launcher.lines("raised"):
+                assert line.startswith("JobAborted the learning rate was wrong")
+            assert "the learning rate was wrong" in launcher.err.split("distdbg run: ")[-1]
+
+
+def test_records_say_how_far_the_clocks_of_hosts_are_apart(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        launchers = start(hosts, tmp_path, 60)
+        [run_folder] = hosts.run_folders
+        [attempt] = folders.attempts(run_folder)
+
+        def is_written(rank: int) -> bool:
+            with RecordFile(attempt / folders.record_name(rank)) as record:
+                state = record.state()
+            if not state.clock_error_ns:
+                return False
+            assert abs(state.clock_offset_ns) <= state.clock_error_ns  # all are one clock here
+            return True
+
+        await_that(lambda: all(map(is_written, range(6))), "no clock words")
+        (tmp_path / "go").touch()
+        assert [launcher.wait() for launcher in launchers] == [0, 0, 0]
+
+
+def test_a_killed_agent_is_missed_by_nobody_but_the_root(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        launchers = start(hosts, tmp_path, 60)
+        with agent_of(hosts, 0) as root, agent_of(hosts, 1) as middle, agent_of(hosts, 2) as leaf:
+            await_that(lambda: len(states(root)) == 6, "they do not find each other")
+            os.kill(middle.ask("about")["pid"], signal.SIGKILL)
+            assert leaf.ask("pause")["ticket"]
+            await_that(lambda: is_paused(root) and is_paused(leaf), "the others do not follow", 5)
+            assert leaf.ask("resume")["ticket"]
+            await_that(lambda: not (is_paused(root) or is_paused(leaf)), "paused", 5)
+            assert set(states(root)) == set(range(6))
+        (tmp_path / "go").touch()
+        assert [launcher.wait() for launcher in launchers] == [0, 0, 0]
