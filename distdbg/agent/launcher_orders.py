@@ -63,7 +63,7 @@ def _read_attempt(words: dict[str, Any]) -> Attempt:
             folder=Path(str(words["folder"])),
             pids={int(rank): int(pid) for rank, pid in dict(words.get("ranks") or {}).items()},
             store=str(words.get("store") or ""),
-            nodes=len(words.get("hosts") or ()) or 1,
+            nodes=int(words.get("nodes") or 1),
             node_rank=int(words.get("node_rank") or 0),
             addr=str(words.get("addr") or ""),
         )

@@ -130,6 +130,7 @@ class Methods:
             "attempt": agent.roster.attempt,
             "launcher_pid": self._launcher_pid(),
             "control": agent.steering.plain_state(),
+            "tree": agent.steering.plain_tree(),
             "up_s": round((time.monotonic_ns() - agent.began_ns) / 1e9, 3),
             "cpu_s": round(time.process_time(), 3),
         }

@@ -116,6 +116,17 @@ class Steering:
     def has_tree(self) -> bool:
         return self._tree is not None
 
+    def plain_tree(self) -> dict[str, Any] | None:
+        """How this agent is placed among those of the job's hosts; None: there are no others."""
+        if self._tree is None:
+            return None
+        hosts = [
+            {"host": h.host, "is_lost": h.is_lost, "has_left": h.has_left}
+            for h in self._tree.view().hosts
+        ]
+        is_root, is_attached = self._tree.is_root, self._tree.is_attached
+        return {"is_root": is_root, "is_attached": is_attached, "hosts": hosts}
+
     def view(self) -> View | None:
         """All of the job at its root, elsewhere what is below; None: this host is all there is."""
         return self._tree.view() if self._tree is not None else None

@@ -12,7 +12,7 @@ from distdbg.record.ends import RankEnd
 def test_an_attempt_tells_where_and_who() -> None:
     line = json.dumps(
         {"order": "attempt", "number": 1, "folder": "/r/attempt_1", "ranks": {"2": 4711},
-         "store": "tcp://n14:1/agents", "hosts": ["n14", "n15"], "node_rank": 1, "addr": "10.0.0.1"}
+         "store": "tcp://n14:1/agents", "nodes": 2, "node_rank": 1, "addr": "10.0.0.1"}
     )  # fmt: skip
     assert read_order(line.encode()) == Attempt(
         number=1,
