@@ -128,11 +128,7 @@ def _is_held(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
+        return not _lock_alone(fd)
     finally:
         os.close(fd)
 
