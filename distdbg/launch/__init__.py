@@ -9,6 +9,11 @@
     descendants     all that was ever started below a process, and its end;  ended: how a child ended
     memory          a kill for memory told from a person's;  ports: one held for who listens later
 
+    run             the launcher's process;  job: its part in a job, round by round
+    attempt         one start of the ranks;  agent_link: the agent, told of it;  shared: what all agree on
+    decide          what to do next;  signals: what ends the launcher;  events: lines for programs
+    stale_sockets   what a killed agent leaves
+
     outputs/        what ranks print: kept, shown line by line, selected
     evidence        what is known of ranks that are gone;  evidence_json: told to other hosts
     root_cause      who of them was the first;  report, last_frames: how that is said

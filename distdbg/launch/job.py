@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -20,6 +21,7 @@ from distdbg.launch.attempt import Attempt, RankStart
 from distdbg.launch.decide import Action, Decision, Situation, decide
 from distdbg.launch.doing import what_ranks_do
 from distdbg.launch.environment import Start, rank_command, rank_environment
+from distdbg.launch.events import EventLog
 from distdbg.launch.evidence import Evidence, gather
 from distdbg.launch.machine import cpus_of_ranks
 from distdbg.launch.meeting import C10D, STATIC
@@ -45,7 +47,7 @@ from distdbg.launch.start_facts import StartFacts
 from distdbg.launch.std import Std
 from distdbg.launch.warden import Warden
 from distdbg.record import folders
-from distdbg.record.ends import signal_name
+from distdbg.record.ends import RankEnd, signal_name
 from distdbg.record.host import host_name
 from distdbg.runtime.rendezvous.token import run_token
 
@@ -92,6 +94,7 @@ class Job:
         self._host = options.local_addr or host_name(self._environ)
         self._token = run_token().decode(errors="surrogateescape")
         self._agent = AgentLink(warden)
+        self._events = EventLog(options.event_log_handler, say, time.time_ns)
         self._cpus = (
             None
             if options.numa_binding is None
@@ -109,6 +112,11 @@ class Job:
 
     def run(self) -> int:
         """Start the ranks until it is over; returns the exit code."""
+        code = self._run_rounds()
+        self._events.tell("done", run=self._run, exit_code=code)
+        return code
+
+    def _run_rounds(self) -> int:
         rendezvous = make_rendezvous(self._options)
         self._stack.callback(rendezvous.shutdown)
         self._signals.on_signal = rendezvous.interrupt
@@ -140,6 +148,12 @@ class Job:
                     return self._end(rendezvous, running, decision)
                 self._stop(running, signal.SIGTERM)
                 self._restarts += decision.uses_restart
+                self._events.tell(
+                    "restart",
+                    reason=decision.reason,
+                    used=self._restarts,
+                    of=self._options.max_restarts,
+                )
                 count = f" ({self._restarts} of {self._options.max_restarts} restarts used)"
                 self._tell(f"{decision.reason}; the ranks start anew{count}")
         except DistError as error:
@@ -156,7 +170,7 @@ class Job:
         self._restarts = start.restarts
         number = round_.number
         folder = self._make_folders(start.run, number)
-        attempt = Attempt(self._warden, self._host, folder, self._agent.tell_end)
+        attempt = Attempt(self._warden, self._host, folder, self._tell_end)
         running = _Running(
             round=round_, folder=folder, number=number, attempt=attempt, notes=Notes(round_)
         )
@@ -166,6 +180,16 @@ class Job:
         except BaseException:
             attempt.stop(signal.SIGKILL, 0.0, lambda: True)
             raise
+        self._events.tell(
+            "start",
+            run=start.run,
+            folder=str(folder),
+            attempt=number,
+            host=self._host,
+            node_rank=round_.node_rank,
+            world_size=sum(node.nproc for node in round_.nodes),
+            pids=attempt.pids,
+        )
         self._agent.send(
             "attempt",
             number=number,
@@ -177,6 +201,10 @@ class Job:
             addr=round_.nodes[round_.node_rank].addr,
         )
         return running
+
+    def _tell_end(self, end: RankEnd) -> None:
+        self._events.tell("end", **json.loads(end.to_json()))
+        self._agent.tell_end(end)
 
     def _agree(self, round_: Round) -> StartFacts:
         """What node 0 says, or what this launcher says as node 0."""

@@ -34,7 +34,10 @@ def start_job(job_folder: Path) -> Iterator[Callable[..., RunningJob]]:
             return job
 
         yield start
-        left = [line for job in jobs for line in job.leftovers()]
+        over = [
+            job for job in jobs if job.process.poll() is not None
+        ]  # of others, a test has failed
+        left = [line for job in over for line in job.leftovers()]
     if left:
         pytest.fail("the job left behind\n  " + "\n  ".join(left), pytrace=False)
 

@@ -116,3 +116,22 @@ def test_a_job_in_a_named_folder_can_run_there_again(
             "attempt_0",
             "attempt_1",
         ]
+
+
+def test_events_are_lines_of_json_for_who_wants_them(
+    start_job: StartJob, write_script: WriteScript
+) -> None:
+    script = write_script("import os\nos._exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n")
+    flags = ("--nproc-per-node=2", "--max-restarts=1")
+    done = start_job(*flags, "--event-log-handler=console", script).wait()
+    assert done.code == 0, done.err
+    lines = [json.loads(line) for line in done.err.splitlines() if line.startswith("{")]
+    assert [line["event"] for line in lines] == [
+        *("start", "end", "end", "restart"),
+        *("start", "end", "end", "done"),
+    ]
+    assert sorted(lines[0]["pids"]) == ["0", "1"]
+    assert [lines[1]["exit_code"], lines[-1]["exit_code"]] == [1, 0]
+    assert (lines[3]["used"], lines[3]["of"]) == (1, 1)
+    quiet = start_job(*flags, script).wait()
+    assert not any(line.startswith("{") for line in quiet.err.splitlines())
