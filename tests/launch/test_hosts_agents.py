@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from distdbg.agent.client import AgentClient
-from distdbg.agent.sockets import agent_socket_name
 from distdbg.record import folders
 from distdbg.record.reader import RecordFile
 from distdbg.testing.hosts import Hosts, Launcher
@@ -54,7 +53,8 @@ def start(hosts: Hosts, folder: Path, timeout_s: float) -> list[Launcher]:
 
 def agent_of(hosts: Hosts, number: int) -> AgentClient:
     [run_folder] = hosts.run_folders
-    path = hosts.runs / folders.AGENTS / agent_socket_name(run_folder.name, hosts.address(number))
+    tempdir = str(hosts.runs.parent)
+    path = folders.agent_socket(run_folder.name, hosts.address(number), tempdir)
     await_that(path.exists, f"{path} is not there")
     return AgentClient.at(path)
 
