@@ -17,3 +17,10 @@ machine.py    facts about the machine that a number needs beside it
 table.py      results to text; targets met or missed
 overhead/     what the record and the check cost
 """
+
+from __future__ import annotations
+
+import os
+
+# One process fewer on the machine that is measured; agent.py and launch.py are about it and start it.
+os.environ.setdefault("DISTDBG_AGENT", "0")

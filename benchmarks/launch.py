@@ -46,7 +46,7 @@ def launchers(ranks: int, program: Path) -> dict[str, list[str]]:
 def once(command: list[str], ranks: int) -> tuple[float, float]:
     """Seconds until the last rank runs, and until the launcher has ended."""
     with tempfile.TemporaryDirectory() as out:
-        environ = os.environ | {"BENCH_OUT": out, "OMP_NUM_THREADS": "1"}
+        environ = os.environ | {"BENCH_OUT": out, "OMP_NUM_THREADS": "1", "DISTDBG_AGENT": "1"}
         begin = time.monotonic_ns()
         subprocess.run(command, env=environ, check=True, stderr=subprocess.DEVNULL, timeout=300)
         end = time.monotonic_ns()

@@ -249,9 +249,12 @@ def _take_over(folder: Path, run: str) -> str:
             name = path.name
             return f"{folder} holds {name} of a run that is not over; one folder is for one run"
         path.unlink(missing_ok=True)
-    for at in attempts(folder):
-        if at != folder and not any(at.glob(f"*{SUFFIX}")):
-            shutil.rmtree(at, ignore_errors=True)
+    if not _records(folder):
+        for path in (*folder.glob("ends-*.jsonl"), *folder.glob("agent-*.log")):
+            path.unlink(missing_ok=True)
+        for at in attempts(folder):
+            if at != folder:
+                shutil.rmtree(at, ignore_errors=True)
     return ""
 
 

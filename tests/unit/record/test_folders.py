@@ -288,8 +288,10 @@ def test_ranks_without_a_launcher_take_a_folder_only_when_no_launcher_holds_it(
     at = folders.attempt_folder(folder, 0)
     at.mkdir()
     build(at, 0, "run-b")
+    (folder / "ends-n01.jsonl").touch()
     assert "is held by a launcher" in refused(run_dir)
     os.close(held)
     path, why = place_record("run-a", 0, environ)
     assert (path, why) == (run_dir / "rank00000.ddr", "")
     assert folders.attempts(run_dir) == [run_dir]
+    assert not (folder / "ends-n01.jsonl").exists()
