@@ -4,6 +4,8 @@ python -m benchmarks            times of all ops (`make bench` runs this and the
 python -m benchmarks.overhead   what the record and the check cost, beside torch's DETAIL
 python -m benchmarks.small      the small path alone: 8 B all_reduce, barrier, send_recv
 python -m benchmarks.scale      how the cost of an op grows with the number of ranks
+python -m benchmarks.start_jobs how long a launch takes, beside torchrun; needs torch
+python -m benchmarks.agent     what the agent costs; benchmarks.agent_tree: what agents tell each other
 python -m benchmarks.store      set+get per second of TCPStore beside torch's
 
 cases.py      what is measured: kinds, sizes and what a size means
@@ -22,5 +24,5 @@ from __future__ import annotations
 
 import os
 
-# One process fewer on the machine that is measured; agent.py and launch.py are about it and start it.
+# One process fewer on the machine that is measured; agent.py and start_jobs.py are about it and start it.
 os.environ.setdefault("DISTDBG_AGENT", "0")
