@@ -12,6 +12,9 @@ from distdbg.agent.tail import Standing, TailedRecord
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import Frame, Op, Pulse
 
+#: After which a process without a record is asked about.
+_STARTS_NS = 10 * 10**9
+
 
 @dataclass(slots=True)
 class Seat:
@@ -77,10 +80,17 @@ class Seat:
             seqs=self.seqs,
             op=name_op(op) if op is not None and is_in else "",
             site=site,
-            why=self.why,
+            why=self.why or self._why_no_record(now_ns),
             cpu_s=round(self.stat.cpu_s, 2) if self.stat else 0.0,
             rss_nbytes=self.stat.rss_nbytes if self.stat else 0,
         )
+
+    def _why_no_record(self, now_ns: int) -> str:
+        # A program that uses another library is watched as well, from further away.
+        is_unheard = self.state is RankState.STARTING and self.record is None
+        if is_unheard and now_ns - self.since_ns > _STARTS_NS:
+            return "it has not called distdbg's init_process_group"
+        return ""
 
 
 def name_op(op: Op) -> str:
