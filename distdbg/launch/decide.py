@@ -9,7 +9,7 @@ The first line that fits counts:
     the ranks of all launchers ended well                      well
     the others took this launcher for dead                     restart; or failed
     another launcher has begun the next round                  restart
-    a launcher is gone before its ranks ended well             restart; or failed
+    a launcher is gone, or going, before its ranks ended well  restart; or failed
     launchers wait to join, and nobody's ranks are done        restart
     the ranks here ended well, the others take too long        leave well
     anything else                                              go on
@@ -92,9 +92,8 @@ def decide(now: Situation) -> Decision:
         return Decision(action=Action.END_WELL, reason="all ranks ended well")
     if now.name in now.lost:
         return _without(now, "the other launchers took this one for dead")
-    gone = [name for name in unfinished if name in now.lost]
-    verb = "is" if len(gone) == 1 else "are"
-    gone_words = f"{_count('launcher', len(gone))} {', '.join(gone[:8])} {verb} gone"
+    gone = [name for name in unfinished if name in now.lost or _is_leaving(now, name)]
+    gone_words = _say_gone(now, gone)
     if now.next_has_begun:
         reason = gone_words if gone else "another launcher has begun the next round"
         return Decision(action=Action.RESTART, reason=reason)
@@ -149,6 +148,18 @@ def _is_done(now: Situation, name: str) -> bool:
         return now.running == 0
     note = now.notes.get(name)
     return note is not None and note.kind == "finished"
+
+
+def _is_leaving(now: Situation, name: str) -> bool:
+    note = now.notes.get(name)
+    return note is not None and note.kind == "leaving" and name != now.name
+
+
+def _say_gone(now: Situation, gone: list[str]) -> str:
+    verb = "is" if len(gone) == 1 else "are"
+    words = f"{_count('launcher', len(gone))} {', '.join(gone[:8])} {verb} gone"
+    whys = [now.notes[name].what for name in gone if _is_leaving(now, name)]
+    return f"{words}: {whys[0]}" if len(gone) == 1 and whys and whys[0] else words
 
 
 def _count(noun: str, number: int) -> str:

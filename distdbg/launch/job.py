@@ -325,9 +325,13 @@ class Job:
         poll.register(self._signals.fileno(), select.POLLIN)
         attempt = running.attempt
         while True:
-            if attempt.watch(0.0) and attempt.failures:
+            ended = attempt.watch(0.0)
+            if ended and attempt.failures:
                 running.evidence = self._gather(running)
                 running.failed_at = running.failed_at or time.monotonic()
+            left = [end.rank for end in ended if not end.is_failure]
+            if left and attempt.running and len(running.round.nodes) > 1:
+                running.notes.write_left(left)
             if not attempt.running and running.failed_at is None and running.done_at is None:
                 running.done_at = time.monotonic()
                 running.notes.write(Note(kind="finished"))
@@ -382,8 +386,10 @@ class Job:
         since_s = time.monotonic() - running.failed_at
         has_others = len(running.round.nodes) > 1
         if found.is_elsewhere and has_others:
-            # Another launcher notes the failure of its ranks, or is taken for dead.
-            if since_s < self._silence_s + _ROOT_CAUSE_S:
+            # Another launcher notes the failure of its ranks, or is taken for dead; but not when
+            # those that are blamed have ended well, too early.
+            is_clear = found.blamed and found.blamed <= self._ended_well(running)
+            if since_s < (_SETTLE_S if is_clear else self._silence_s + _ROOT_CAUSE_S):
                 return None
         elif (running.attempt.running or has_others) and since_s < (
             _ROOT_CAUSE_S if found.is_elsewhere else _SETTLE_S
@@ -393,6 +399,15 @@ class Job:
         if has_others:
             return f"rank {first.rank} on host {first.end.host} failed first: it {found.how}"
         return f"rank {first.rank} {found.how}"
+
+    def _ended_well(self, running: _Running) -> frozenset[int]:
+        """The ranks of other hosts that did."""
+        notes, ranks = running.notes.read(), set(running.notes.left)
+        for node, here in running.round.ranks_by_node():
+            note = notes.get(node.name)
+            if note is not None and note.kind == "finished":
+                ranks.update(here)
+        return frozenset(ranks)
 
     def _gather(self, running: _Running) -> list[Evidence]:
         outputs = self._outputs
@@ -422,6 +437,9 @@ class Job:
     def _end(self, rendezvous: Rendezvous, running: _Running, decision: Decision) -> int:
         if decision.action is Action.END_FAILED:
             rendezvous.close(decision.reason)
+        elif decision.action is Action.LEAVE and running.attempt.running:
+            # Before its ranks are gone: the others would look for why theirs fail.
+            running.notes.write(Note(kind="leaving", what=decision.reason))
         received = self._signals.received
         doing = what_ranks_do(running.folder, running.attempt.pids) if received else ()
         self._stop(running, received[0] if received else signal.SIGTERM)
@@ -439,6 +457,12 @@ class Job:
             doing=doing,
             because="" if running.failure is not None else decision.reason,
             is_elsewhere=len(running.round.nodes) > 1,
+            hosts={
+                rank: node.host
+                for node, ranks in running.round.ranks_by_node()
+                for rank in ranks
+                if node.name != running.round.nodes[running.round.node_rank].name
+            },
             code=next((n.exit_code for n in running.notes.read().values() if n.what), 1),
         )
         return self._say(outcome)

@@ -10,8 +10,8 @@ distdbg run: rank 2 was killed by SIGSEGV (host n14, pid 8812); 3 other ranks we
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.errors import format_ranks
@@ -49,6 +49,8 @@ class Outcome:
     is_elsewhere: bool = False
     """Whether that was on another host, whose launcher ends with `code`."""
     code: int = 1
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    """Of the ranks that ran elsewhere."""
     program: str = "distdbg run"
 
 
@@ -75,7 +77,7 @@ def report(outcome: Outcome) -> str:
             return ""
         lines = [*_ended(outcome, found)]
     else:
-        lines = [*_failed(found, outcome.program)]
+        lines = [*_failed(found, outcome)]
     lines += [*_restarts(outcome)]
     if outcome.run_folder:
         lines.append(f"run folder: {outcome.run_folder}")
@@ -116,13 +118,13 @@ def _ended(outcome: Outcome, found: RootCause | None) -> Iterator[str]:
     yield from _fold("failed because of it", failed)
 
 
-def _failed(found: RootCause, program: str) -> Iterator[str]:
+def _failed(found: RootCause, outcome: Outcome) -> Iterator[str]:
     first = found.first[0]
     what = f"{_who(found.first)} {_how(found)}"
     rest = []
     place = f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else ""
     aftermath = _aftermath(found)
-    used = len(program) + 2 + len(what)
+    used = len(outcome.program) + 2 + len(what)
     if place and used + len(place) + 3 <= _FIRST_LINE:
         what += f" ({place})"
         used += len(place) + 3
@@ -134,7 +136,7 @@ def _failed(found: RootCause, program: str) -> Iterator[str]:
         rest.append(aftermath)
     yield what
     yield from rest
-    yield from _details(found)
+    yield from _details(found, outcome.hosts)
 
 
 def _how(found: RootCause) -> str:
@@ -160,7 +162,7 @@ def _aftermath(found: RootCause) -> str:
 # ---------------------------------------------------------------------------------------- details
 
 
-def _details(found: RootCause) -> Iterator[str]:
+def _details(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
     first = found.first[0]
     error = first.error
     if error is not None:
@@ -173,7 +175,7 @@ def _details(found: RootCause) -> Iterator[str]:
     if error is None and first.stderr_tail:
         yield "the end of its stderr:"
         yield from (f"  {line}" for line in first.stderr_tail)
-    yield from _of_blamed(found)
+    yield from _of_blamed(found, hosts)
     if first.error_file:
         yield f"error file: {first.error_file}"
     if first.stderr_file:
@@ -197,13 +199,18 @@ def _of_victims(found: RootCause) -> Iterator[str]:
         yield from victim.details[:_MOST_DETAILS]
 
 
-def _of_blamed(found: RootCause) -> Iterator[str]:
+def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
     """What is known of the ranks that the first ones name."""
     known = {e.rank: e for e in (*found.victims, *found.ended, *found.others)}
     for rank in sorted(found.blamed)[:_MOST_DETAILS]:
         one = known.get(rank)
         if one is None:
-            yield f"rank {rank}: nothing is known of its end here; it may be on another host"
+            where = hosts.get(rank)
+            yield (
+                f"rank {rank} was on host {where}; see the output of the launcher there"
+                if where
+                else f"rank {rank}: nothing is known of its end here; it may be on another host"
+            )
         elif one.record is not None and one.record.doing:
             end = "it was ended by the launcher" if one.end.was_asked else f"it {one.how}"
             yield f"rank {rank}: {one.record.doing}; {end}"

@@ -60,7 +60,9 @@ def test_the_others_go_on_without_a_host_that_goes(tmp_path: Path, signum: int) 
         started = [launchers[n].lines("start") for n in (0, 2)]
         again = sorted(line for lines in started for line in lines if " 4 " in line)
         assert again == ["0 4 0 0", "1 4 0 0", "2 4 1 0", "3 4 1 0"]
-        assert "is gone; the ranks start anew (0 of 0 restarts used)" in launchers[0].err
+        why = ": SIGTERM was received" if signum == signal.SIGTERM else ""
+        said = f"is gone{why}; the ranks start anew (0 of 0 restarts used)"
+        assert said in launchers[0].err
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
@@ -76,7 +78,8 @@ def test_too_few_hosts_end_with_who_is_there(tmp_path: Path, signum: int) -> Non
         launchers[1].send(signum)
         launchers[1].wait()
         assert launchers[0].wait() == 6
-        assert "is gone; the ranks start anew" in launchers[0].err
+        why = ": SIGTERM was received" if signum == signal.SIGTERM else ""
+        assert f"is gone{why}; the ranks start anew" in launchers[0].err
         assert "RendezvousError: 1 of 2 launchers came to" in launchers[0].err
         assert "on 127.0.0.2" in launchers[0].err.split("1 of 2 launchers came to")[1]
 
@@ -165,3 +168,26 @@ def test_the_exit_barrier_waits_for_the_ranks_of_other_hosts(tmp_path: Path) -> 
         launchers = [hosts.launch(n, *hosts.elastic("2", n), script) for n in range(2)]
         assert [launcher.wait() for launcher in launchers] == [0, 0]
         assert "anew" not in launchers[0].err + launchers[1].err
+
+
+STUBBORN = """
+import signal
+if os.environ["DISTDBG_HOST"] == "127.0.0.3" and os.environ["LOCAL_RANK"] == "1":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+"""
+
+
+def test_a_host_whose_ranks_end_slowly_says_first_that_it_goes(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        flags = ["--nproc-per-node", "2", "--shutdown-timeout", "3", hosts.script(STUBBORN + UNTIL)]
+        # It is long until anybody is taken for dead, and one of the ranks that go is gone at once.
+        launchers = [
+            hosts.launch(n, *hosts.elastic("1:3", n, conf="last_call_timeout=20"), *flags, "4")
+            for n in range(3)
+        ]
+        for launcher in launchers:
+            launcher.wait_for(" 6 ", 2)
+        launchers[1].send(signal.SIGTERM)
+        assert [launcher.wait(12) for launcher in launchers] == [0, 143, 0]
+        for launcher in (launchers[0], launchers[2]):
+            assert "anew (0 of 0 restarts used)" in launcher.err

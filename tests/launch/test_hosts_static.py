@@ -187,3 +187,32 @@ def test_ranks_of_two_hosts_reduce_with_torch(tmp_path: Path) -> None:
         assert [launcher.wait() for launcher in both] == [0, 0]
         for launcher in both:
             assert launcher.lines("sum") == [f"6.0 6.0 6.0 6.0 {hosts.port}"] * 2
+
+
+LEAVE = """
+import time
+import numpy as np
+import distdbg as dist
+
+dist.init_process_group()
+x = np.ones(4)
+dist.all_reduce(x)
+if os.environ["RANK"] == "0":
+    os._exit(0)
+if os.environ["LOCAL_RANK"] == "1":
+    time.sleep(60)
+dist.all_reduce(x)
+"""
+
+
+def test_a_rank_that_ends_too_early_is_found_on_another_host(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(LEAVE)
+        flags = [[*hosts.static(2, n), "--nproc-per-node", str(2 - n), script] for n in range(2)]
+        both = [hosts.launch(n, *flags[n]) for n in range(2)]
+        assert [launcher.wait(10) for launcher in both] == [1, 1]
+        assert "distdbg run: rank 2 raised PeerLost: rank 0 " in both[1].err
+        assert "rank 0 was on host 127.0.0.2; see the output of the launcher there" in both[1].err
+        assert (
+            "distdbg run: rank 2 on host 127.0.0.3 failed first: it raised PeerLost: rank 0 "
+        ) in both[0].err

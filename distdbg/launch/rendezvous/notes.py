@@ -1,11 +1,17 @@
-"""How the ranks of each launcher ended in a round, told to the other launchers through its store."""
+"""How the ranks of each launcher end in a round, told to the other launchers through its store.
+
+Notes are numbered as they come, so each launcher reads each of them once, however many there are:
+
+    notes        how many were begun
+    note/<n>     JSON: who says it, and what
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from distdbg.errors import DistError
 
@@ -13,15 +19,17 @@ if TYPE_CHECKING:
     from distdbg.launch.rendezvous.round import Round
 
 _LONGEST_TEXT = 2000
+_Kind = Literal["finished", "failed", "leaving"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What one launcher says of its ranks, once, at their end."""
+    """What one launcher says of its ranks, once: that all ended well, that some failed, or that
+    it leaves and ends them."""
 
-    kind: Literal["finished", "failed"]
+    kind: _Kind
     what: str = ""
-    """Of a failure: what failed first there, in one line."""
+    """Of a failure: what failed first there, in one line; of one that leaves: why."""
     exit_code: int = 1
     """Of a failure: what the launcher there ends with."""
 
@@ -32,7 +40,7 @@ class Note:
     def from_json(cls, text: str | bytes) -> Self:
         """ValueError for what is none."""
         found = json.loads(text)
-        if not isinstance(found, dict) or found.get("kind") not in ("finished", "failed"):
+        if not isinstance(found, dict) or found.get("kind") not in get_args(_Kind):
             raise ValueError("not a note")
         code = found.get("exit_code")
         return cls(
@@ -54,33 +62,54 @@ class Notes:
         self._node_rank = round.node_rank
         self._names = [node.name for node in round.nodes]
         self._count = 0
+        self._pending: set[int] = set()
         self._found: dict[str, Note] = {}
+        self._left: set[int] = set()
 
     def write(self, note: Note) -> None:
-        """Tell the others."""
-        try:
-            self._store.set(_key(self._node_rank), note.to_json())
-            self._store.add("notes", 1)
-        except DistError:
-            return
+        """Tell the others; of one launcher they keep the first."""
+        self._write({"node": self._node_rank, "note": note.to_json()})
+
+    def write_left(self, ranks: Iterable[int]) -> None:
+        """Tell the others which ranks have ended well while others of this launcher run on."""
+        self._write({"node": self._node_rank, "left": sorted(ranks)})
 
     def read(self) -> Mapping[str, Note]:
         """The notes of all launchers so far, by name; this one's as well."""
         try:
             count = self._store.add("notes", 0)
-            if count != self._count:
-                self._find()
-                self._count = count
-        except (DistError, ValueError):
+            self._pending.update(range(self._count + 1, count + 1))
+            self._count = count
+            for number in sorted(self._pending):
+                # Not there yet: it is just being written, or its launcher died over it.
+                if self._store.check([_key(number)]):
+                    self._take(self._store.get(_key(number)))
+                    self._pending.remove(number)
+        except DistError:
             pass  # as far as is known
         return self._found
 
-    def _find(self) -> None:
-        for node_rank, name in enumerate(self._names):
-            key = _key(node_rank)
-            if name not in self._found and self._store.check([key]):
-                self._found[name] = Note.from_json(self._store.get(key))
+    @property
+    def left(self) -> frozenset[int]:
+        """The ranks of all launchers that ended well while others ran on, as last read."""
+        return frozenset(self._left)
+
+    def _write(self, words: dict[str, object]) -> None:
+        try:
+            self._store.set(_key(self._store.add("notes", 1)), json.dumps(words))
+        except DistError:
+            return
+
+    def _take(self, text: bytes) -> None:
+        try:
+            match json.loads(text):
+                case {"node": int() as node, "note": str() as note}:
+                    self._found.setdefault(self._names[node], Note.from_json(note))
+                case {"left": list() as ranks}:
+                    self._left.update(rank for rank in ranks if isinstance(rank, int))
+        except (ValueError, IndexError):
+            return  # of another version
 
 
-def _key(node_rank: int) -> str:
-    return f"note/{node_rank}"
+def _key(number: int) -> str:
+    return f"note/{number}"

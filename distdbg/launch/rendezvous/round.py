@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
@@ -57,6 +58,13 @@ class Round:
     def first_rank(self) -> int:
         """The global rank of this launcher's local rank 0."""
         return sum(node.nproc for node in self.nodes[: self.node_rank])
+
+    def ranks_by_node(self) -> Iterator[tuple[NodeFacts, range]]:
+        """Each launcher with the global ranks of its host."""
+        first = 0
+        for node in self.nodes:
+            yield node, range(first, first + node.nproc)
+            first += node.nproc
 
 
 def round_prefix(job: str, number: int) -> str:

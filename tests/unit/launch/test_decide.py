@@ -30,6 +30,7 @@ Job, Launcher, bury, settle = (
 )
 
 DONE = Note(kind="finished")
+LEAVING = Note(kind="leaving", what="SIGTERM was received")
 FAILED = Note(kind="failed", what="rank 5 exited with code 3")
 BAD = Closing(reason="rank 7 was killed", is_well=False)
 GOOD = Closing(reason="all ranks ended well", is_well=True)
@@ -94,6 +95,26 @@ def situation(**facts: Any) -> Situation:
         ({"lost": ("b",)}, Action.RESTART, "launcher b is gone"),
         ({"lost": ("b", "c")}, Action.RESTART, "launchers b, c are gone"),
         ({"lost": ("b",), "can_replace": False}, Action.END_FAILED, "launcher b is gone"),
+        (
+            {"notes": {"b": LEAVING}},
+            Action.RESTART,
+            "launcher b is gone: SIGTERM was received",
+        ),
+        (
+            {"notes": {"b": LEAVING}, "next_has_begun": True},
+            Action.RESTART,
+            "launcher b is gone: SIGTERM was received",
+        ),
+        (
+            {"notes": {"b": LEAVING}, "can_replace": False},
+            Action.END_FAILED,
+            "launcher b is gone: SIGTERM was received",
+        ),
+        (
+            {"notes": {"b": LEAVING}, "lost": ("c",)},
+            Action.RESTART,
+            "launchers b, c are gone",
+        ),
         (
             {"running": 0, "lost": ("b",), "closing": GOOD, "next_has_begun": True},
             Action.END_WELL,

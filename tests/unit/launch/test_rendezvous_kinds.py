@@ -251,6 +251,24 @@ def test_a_note_is_read_by_the_others() -> None:
     assert yours.read() == {"a": note}
     yours.write(Note(kind="finished"))
     assert mine.read() == {"a": note, "b": Note(kind="finished")}
+    assert mine.left == frozenset()
+    yours.write_left([2])
+    yours.write_left([3])
+    mine.read()
+    assert mine.left == {2, 3}
+
+
+def test_a_note_that_is_just_being_written_is_read_later() -> None:
+    store = HashStore()
+    mine, yours = Notes(round_of(store, 0)), Notes(round_of(store, 1))
+    number = store.add("notes", 1)
+    yours.write(Note(kind="finished"))
+    assert mine.read() == {"b": Note(kind="finished")}
+    store.set(f"note/{number}", '{"left": [0]}')
+    mine.read()
+    assert mine.left == {0}
+    store.set(f"note/{store.add('notes', 1)}", "of another version")
+    assert mine.read() == {"b": Note(kind="finished")}
 
 
 def test_a_store_that_is_gone_leaves_the_notes_as_they_were() -> None:
