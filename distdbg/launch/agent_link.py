@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +32,7 @@ class AgentLink:
     def __init__(self, warden: Warden) -> None:
         self._warden = warden
         self._fd: int | None = None
+        self._is_wanted = False
 
     def start(
         self,
@@ -67,6 +69,7 @@ class AgentLink:
             )
             self._fd = self._warden.take_stdin(AGENT)
             os.set_blocking(self._fd, False)
+            self._is_wanted = True
         except DistError as error:
             _log.warning("the agent of %s cannot be started: %s", host, error.what)
         finally:
@@ -79,14 +82,23 @@ class AgentLink:
         line = json.dumps({"order": order, **facts}).encode() + b"\n"
         try:
             if os.write(self._fd, line) != len(line):
-                self.close()  # half a line: it cannot follow any further
+                self._hang_up()  # half a line: it cannot follow any further
         except OSError:
-            self.close()
+            self._hang_up()
 
     @property
     def is_there(self) -> bool:
         """Whether it was started, and takes orders."""
         return self._fd is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was started, and is gone though nobody wanted it to leave."""
+        if self._fd is None:
+            return self._is_wanted
+        pipe = select.poll()
+        pipe.register(self._fd, 0)
+        return bool(pipe.poll(0))  # nobody reads any more
 
     def tell_end(self, end: RankEnd) -> None:
         """A rank has ended."""
@@ -94,6 +106,10 @@ class AgentLink:
 
     def close(self) -> None:
         """It leaves by itself when nobody gives it orders any more."""
+        self._is_wanted = False
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         if self._fd is not None:
             with suppress(OSError):
                 os.close(self._fd)

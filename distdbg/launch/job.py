@@ -60,6 +60,8 @@ _OTHERS_S = 300.0
 _HEAR_S = 60.0
 _DRAIN_S = 5.0
 _AGENT_S = 1.0
+#: How often an agent that is gone is started again.
+_MOST_AGENTS = 3
 #: `timeout` and some shells send a signal twice; that is one wish.
 _SAME_SIGNAL_NS = 200_000_000
 
@@ -94,6 +96,8 @@ class Job:
         self._host = options.local_addr or host_name(self._environ)
         self._token = run_token().decode(errors="surrogateescape")
         self._agent = AgentLink(warden)
+        self._agents_left = _MOST_AGENTS
+        self._agent_lost_at: float | None = None
         self._events = EventLog(options.event_log_handler, say, time.time_ns)
         self._cpus = (
             None
@@ -190,17 +194,42 @@ class Job:
             world_size=sum(node.nproc for node in round_.nodes),
             pids=attempt.pids,
         )
+        self._introduce(running)
+        return running
+
+    def _introduce(self, running: _Running) -> None:
+        """Tell the agent of a start of the ranks."""
+        round_ = running.round
         self._agent.send(
             "attempt",
-            number=number,
-            folder=str(folder),
-            ranks={str(rank): pid for rank, pid in attempt.pids.items()},
+            number=running.number,
+            folder=str(running.folder),
+            ranks={str(rank): pid for rank, pid in running.attempt.pids.items()},
             store=self._store_url(round_, "agents"),
             nodes=len(round_.nodes),
             node_rank=round_.node_rank,
             addr=round_.nodes[round_.node_rank].addr,
         )
-        return running
+
+    def _keep_agent(self, running: _Running) -> None:
+        """Start it again when it is gone: orders to all hosts go through it."""
+        if not self._agent.is_lost:
+            self._agent_lost_at = None
+            return
+        now = time.monotonic()
+        self._agent_lost_at = self._agent_lost_at or now
+        if now - self._agent_lost_at < _SETTLE_S:
+            return  # until the warden has seen its end
+        self._agent.close()
+        self._agent_lost_at = None
+        if self._agents_left == 0 or self._run_folder is None:
+            return
+        self._agents_left -= 1
+        self._tell("the agent of this host is gone; it is started again")
+        self._start_agent(self._run_folder)
+        self._introduce(running)
+        for end in running.attempt.ends.values():
+            self._agent.tell_end(end)
 
     def _tell_end(self, end: RankEnd) -> None:
         self._events.tell("end", **json.loads(end.to_json()))
@@ -340,6 +369,7 @@ class Job:
                 running.failure = failure
                 code = exit_code(Outcome(evidence=running.evidence))
                 running.notes.write(Note(kind="failed", what=failure, exit_code=code))
+            self._keep_agent(running)
             decision = decide(self._situation(rendezvous, running))
             if decision.action is not Action.GO_ON:
                 return decision
