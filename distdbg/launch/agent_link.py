@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from distdbg.command import say
 from distdbg.errors import DistError
+from distdbg.launch.ended import Ended
 from distdbg.launch.warden import Warden
-from distdbg.record.ends import RankEnd
+from distdbg.record.ends import RankEnd, signal_name
 from distdbg.record.folders import agent_socket
 
 _log = logging.getLogger("distdbg.launch")
@@ -31,6 +33,8 @@ class AgentLink:
     def __init__(self, warden: Warden) -> None:
         self._warden = warden
         self._fd: int | None = None
+        self._log = Path()
+        self._is_alive = False
 
     def start(
         self,
@@ -41,11 +45,15 @@ class AgentLink:
         extra: Sequence[str] = (),
     ) -> None:
         """Start it in the run's folder; what it says goes to its log there."""
-        argv = [sys.executable, "-m", "distdbg.agent", "--folder", str(folder)]
+        # It stands elsewhere, where a path that begins at our place leads nowhere.
+        path = [str(Path(__file__).parents[2]), *filter(None, [environ.get("PYTHONPATH")])]
+        environ = {**environ, "PYTHONPATH": os.pathsep.join(path)}
+        argv = [sys.executable, "-P", "-m", "distdbg.agent", "--folder", str(folder)]
         argv += ["--run", run, "--host", host, "--orders", *extra]
+        self._log = folder / f"agent-{host}.log"
         try:
             log = os.open(
-                folder / f"agent-{host}.log",
+                self._log,
                 os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
                 0o600,
             )
@@ -65,6 +73,7 @@ class AgentLink:
                 lingers_s=_LINGER_S,
                 socket_path=agent_socket(run, host),
             )
+            self._is_alive = True
             self._fd = self._warden.take_stdin(AGENT)
             os.set_blocking(self._fd, False)
         except DistError as error:
@@ -83,10 +92,22 @@ class AgentLink:
         except OSError:
             self.close()
 
-    @property
-    def is_there(self) -> bool:
-        """Whether it was started, and takes orders."""
-        return self._fd is not None
+    def on_end(self, ended: Ended) -> None:
+        """A child of the warden that is no rank has ended."""
+        if ended.name != AGENT:
+            return
+        self._is_alive = False
+        if self._fd is not None:  # nobody asked it to leave
+            if ended.signal is not None:
+                how = f"was killed by {signal_name(ended.signal)}"
+            else:
+                how = f"exited with code {ended.exit_code}"
+            say(f"distdbg run: the agent {how}; the job goes on without it; its log: {self._log}")
+            self.close()
+
+    def is_alive(self) -> bool:
+        """Whether it was started and is not known to have ended."""
+        return self._is_alive
 
     def tell_end(self, end: RankEnd) -> None:
         """A rank has ended."""

@@ -170,7 +170,7 @@ class Job:
         self._restarts = start.restarts
         number = round_.number
         folder = self._make_folders(start.run, number)
-        attempt = Attempt(self._warden, self._host, folder, self._tell_end)
+        attempt = Attempt(self._warden, self._host, folder, self._tell_end, self._agent.on_end)
         running = _Running(
             round=round_, folder=folder, number=number, attempt=attempt, notes=Notes(round_)
         )
@@ -452,12 +452,14 @@ class Job:
 
     def _end_agent(self) -> None:
         """It leaves by itself; what does not, the warden ends."""
-        if not self._agent.is_there:
+        if not self._agent.is_alive():
             return
         self._agent.close()
         deadline = time.monotonic() + _AGENT_S
         while (left_s := deadline - time.monotonic()) > 0:
-            if any(ended.name == AGENT for ended in self._warden.events(left_s)):
+            for ended in self._warden.events(left_s):
+                self._agent.on_end(ended)
+            if not self._agent.is_alive():
                 return
 
     def _store_url(self, round_: Round, part: str) -> str:
