@@ -176,6 +176,8 @@ class Job:
         )
         try:
             for local_rank in range(self._options.nproc):
+                if self._signals.received:
+                    break  # those that run are ended at once
                 self._start_rank(running, start, local_rank)
         except BaseException:
             attempt.stop(signal.SIGKILL, 0.0, lambda: True)

@@ -174,3 +174,13 @@ def test_a_killed_warden_ends_the_job_and_says_so(start_waiting: StartWaiting) -
     done = job.wait()
     assert done.code == 5
     assert f"(pid {warden}) was killed by SIGKILL" in done.err
+
+
+def test_nohup_keeps_the_job_when_the_terminal_goes(start_waiting: StartWaiting) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    job = start_waiting("loud", before_exec=ignore)
+    job.send(signal.SIGHUP)
+    job.send(signal.SIGTERM)
+    assert job.wait().code == 128 + signal.SIGTERM
