@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-import select
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from distdbg.errors import DistError
+from distdbg.launch.ended import Ended
 from distdbg.launch.warden import Warden
-from distdbg.record.ends import RankEnd
+from distdbg.record.ends import RankEnd, signal_name
 from distdbg.record.folders import agent_socket
 
 _log = logging.getLogger("distdbg.launch")
@@ -33,6 +33,10 @@ class AgentLink:
         self._warden = warden
         self._fd: int | None = None
         self._is_wanted = False
+        self._is_alive = False
+        #: How it ended, when it has.
+        self.how = ""
+        self.log = Path()
 
     def start(
         self,
@@ -43,11 +47,15 @@ class AgentLink:
         extra: Sequence[str] = (),
     ) -> None:
         """Start it in the run's folder; what it says goes to its log there."""
-        argv = [sys.executable, "-m", "distdbg.agent", "--folder", str(folder)]
+        # It stands elsewhere, where a path that begins at our place leads nowhere.
+        path = [str(Path(__file__).parents[2]), *filter(None, [environ.get("PYTHONPATH")])]
+        environ = {**environ, "PYTHONPATH": os.pathsep.join(path)}
+        argv = [sys.executable, "-P", "-m", "distdbg.agent", "--folder", str(folder)]
         argv += ["--run", run, "--host", host, "--orders", *extra]
+        self.log = folder / f"agent-{host}.log"
         try:
             log = os.open(
-                folder / f"agent-{host}.log",
+                self.log,
                 os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
                 0o600,
             )
@@ -67,6 +75,7 @@ class AgentLink:
                 lingers_s=_LINGER_S,
                 socket_path=agent_socket(run, host),
             )
+            self._is_alive = True
             self._fd = self._warden.take_stdin(AGENT)
             os.set_blocking(self._fd, False)
             self._is_wanted = True
@@ -86,19 +95,25 @@ class AgentLink:
         except OSError:
             self._hang_up()
 
-    @property
-    def is_there(self) -> bool:
-        """Whether it was started, and takes orders."""
-        return self._fd is not None
+    def on_end(self, ended: Ended) -> None:
+        """A child of the warden that is no rank has ended."""
+        if ended.name != AGENT:
+            return
+        self._is_alive = False
+        if ended.signal is not None:
+            self.how = f"was killed by {signal_name(ended.signal)}"
+        else:
+            self.how = f"exited with code {ended.exit_code}"
+        self._hang_up()
+
+    def is_alive(self) -> bool:
+        """Whether it was started and is not known to have ended."""
+        return self._is_alive
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was started, and is gone though nobody wanted it to leave."""
-        if self._fd is None:
-            return self._is_wanted
-        pipe = select.poll()
-        pipe.register(self._fd, 0)
-        return bool(pipe.poll(0))  # nobody reads any more
+        """Whether it was started, and has ended though nobody wanted it to leave."""
+        return self._is_wanted and not self._is_alive
 
     def tell_end(self, end: RankEnd) -> None:
         """A rank has ended."""

@@ -39,8 +39,14 @@ class Attempt:
     """The ranks of one start."""
 
     def __init__(
-        self, warden: Warden, host: str, folder: Path, on_end: Callable[[RankEnd], None]
+        self,
+        warden: Warden,
+        host: str,
+        folder: Path,
+        on_end: Callable[[RankEnd], None],
+        on_other: Callable[[Ended], None],
     ) -> None:
+        """`on_other` is told of the warden's children that are no ranks."""
         self.pids: dict[int, int] = {}
         self.running: set[int] = set()
         #: In the order in which they ended.
@@ -49,6 +55,7 @@ class Attempt:
         self._host = host
         self._folder = folder
         self._on_end = on_end
+        self._on_other = on_other
         self._memory = OomWatch()
         self._asked: set[int] = set()
 
@@ -69,9 +76,12 @@ class Attempt:
 
     def watch(self, timeout_s: float) -> list[RankEnd]:
         """Wait so long for ranks to end, and note how they did."""
-        found = [
-            ended for ended in self._warden.events(timeout_s) if _rank_of(ended) in self.running
-        ]
+        found = []
+        for ended in self._warden.events(timeout_s):
+            if _rank_of(ended) in self.running:
+                found.append(ended)
+            elif _rank_of(ended) < 0:
+                self._on_other(ended)
         now_ns = time.monotonic_ns()
         self._memory.refresh(now_ns)
         asked = {_name(rank) for rank in self._asked}

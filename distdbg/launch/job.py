@@ -97,7 +97,6 @@ class Job:
         self._token = run_token().decode(errors="surrogateescape")
         self._agent = AgentLink(warden)
         self._agents_left = _MOST_AGENTS
-        self._agent_lost_at: float | None = None
         self._events = EventLog(options.event_log_handler, say, time.time_ns)
         self._cpus = (
             None
@@ -174,12 +173,14 @@ class Job:
         self._restarts = start.restarts
         number = round_.number
         folder = self._make_folders(start.run, number)
-        attempt = Attempt(self._warden, self._host, folder, self._tell_end)
+        attempt = Attempt(self._warden, self._host, folder, self._tell_end, self._agent.on_end)
         running = _Running(
             round=round_, folder=folder, number=number, attempt=attempt, notes=Notes(round_)
         )
         try:
             for local_rank in range(self._options.nproc):
+                if self._signals.received:
+                    break  # those that run are ended at once
                 self._start_rank(running, start, local_rank)
         except BaseException:
             attempt.stop(signal.SIGKILL, 0.0, lambda: True)
@@ -214,18 +215,14 @@ class Job:
     def _keep_agent(self, running: _Running) -> None:
         """Start it again when it is gone: orders to all hosts go through it."""
         if not self._agent.is_lost:
-            self._agent_lost_at = None
             return
-        now = time.monotonic()
-        self._agent_lost_at = self._agent_lost_at or now
-        if now - self._agent_lost_at < _SETTLE_S:
-            return  # until the warden has seen its end
         self._agent.close()
-        self._agent_lost_at = None
+        what = f"the agent of this host {self._agent.how}"
         if self._agents_left == 0 or self._run_folder is None:
+            self._tell(f"{what}; the job goes on without it; its log: {self._agent.log}")
             return
         self._agents_left -= 1
-        self._tell("the agent of this host is gone; it is started again")
+        self._tell(f"{what}; it is started again")
         self._start_agent(self._run_folder)
         self._introduce(running)
         for end in running.attempt.ends.values():
@@ -506,12 +503,14 @@ class Job:
 
     def _end_agent(self) -> None:
         """It leaves by itself; what does not, the warden ends."""
-        if not self._agent.is_there:
+        if not self._agent.is_alive():
             return
         self._agent.close()
         deadline = time.monotonic() + _AGENT_S
         while (left_s := deadline - time.monotonic()) > 0:
-            if any(ended.name == AGENT for ended in self._warden.events(left_s)):
+            for ended in self._warden.events(left_s):
+                self._agent.on_end(ended)
+            if not self._agent.is_alive():
                 return
 
     def _store_url(self, round_: Round, part: str) -> str:

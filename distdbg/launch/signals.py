@@ -21,7 +21,11 @@ class Signals:
         #: Called in the handler, for whoever waits elsewhere.
         self.on_signal: Callable[[], None] | None = None
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._former = {number: signal.signal(number, self._catch) for number in numbers}
+        self._former = {
+            number: signal.signal(number, self._catch)
+            for number in numbers
+            if not _is_of_nohup(number)
+        }
         self._former_fd = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
@@ -52,3 +56,8 @@ class Signals:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_of_nohup(number: int) -> bool:
+    """Whether whoever started this process wants it to outlive its terminal."""
+    return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN

@@ -24,7 +24,7 @@ PROGRAM = str(Path(__file__).with_name("programs") / "steps.py")
 JOBS = 100
 LIMIT_S = 30.0
 #: How a process is known by its command line; "launcher" is the one that was started.
-WORDS = {"warden": "distdbg-warden of", "agent": "-m distdbg.agent", "rank": f"-u {PROGRAM}"}
+WORDS = {"warden": "distdbg-warden of", "agent": "-P -m distdbg.agent", "rank": f"-u {PROGRAM}"}
 
 
 def pids_of(job: RunningJob, victim: str) -> list[int]:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.record.folders import agent_socket
+from distdbg.record.host import host_name
 from distdbg.testing.jobs import RunningJob
 
 pytestmark = pytest.mark.ranks
@@ -144,5 +146,41 @@ def test_a_launcher_started_in_the_background_of_a_script_hears_sigterm(
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     job = start_waiting("loud", before_exec=ignore)
+    job.send(signal.SIGTERM)
+    assert job.wait().code == 128 + signal.SIGTERM
+
+
+def test_a_killed_agent_costs_one_line(start_waiting: StartWaiting) -> None:
+    job = start_waiting("loud", has_agent=True)
+    socket_path = agent_socket(job.run_folder.name, host_name(), str(job.folder))
+    job.until(socket_path.exists, "the agent serves")
+    agent = next(pid for pid, command in job.processes().items() if "distdbg.agent" in command)
+    os.kill(agent, signal.SIGKILL)
+    job.until(lambda: not socket_path.exists(), "its socket is removed")
+    job.send(signal.SIGTERM)
+    began = time.monotonic()
+    done = job.wait()
+    assert time.monotonic() - began < 0.9  # nobody waits for an agent that is gone
+    assert done.code == 128 + signal.SIGTERM
+    said = [line for line in done.err.splitlines() if "the agent" in line]
+    assert len(said) == 1
+    assert "the agent of this host was killed by SIGKILL; it is started again" in said[0]
+
+
+def test_a_killed_warden_ends_the_job_and_says_so(start_waiting: StartWaiting) -> None:
+    job = start_waiting("family", has_agent=True)
+    warden = next(pid for pid, command in job.processes().items() if "distdbg-warden" in command)
+    os.kill(warden, signal.SIGKILL)
+    done = job.wait()
+    assert done.code == 5
+    assert f"(pid {warden}) was killed by SIGKILL" in done.err
+
+
+def test_nohup_keeps_the_job_when_the_terminal_goes(start_waiting: StartWaiting) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    job = start_waiting("loud", before_exec=ignore)
+    job.send(signal.SIGHUP)
     job.send(signal.SIGTERM)
     assert job.wait().code == 128 + signal.SIGTERM
