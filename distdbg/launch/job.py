@@ -123,6 +123,8 @@ class Job:
         rendezvous = make_rendezvous(self._options)
         self._stack.callback(rendezvous.shutdown)
         self._signals.on_signal = rendezvous.interrupt
+        if self._signals.received:  # before anybody was there to be told
+            rendezvous.interrupt()
         facts = NodeFacts(
             name=f"{self._host}-{os.getpid()}-{os.urandom(3).hex()}",
             addr=self._address(),
