@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -239,6 +240,8 @@ class Job:
             folder = folders.attempt_folder(self._run_folder, number)
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
+            if error.filename is None or error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # it is not about the folder
             raise ConfigError(
                 f"the folder of the run cannot be made: {error.filename}: {error.strerror}",
                 hint="--run-dir names another one",

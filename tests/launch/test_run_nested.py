@@ -22,7 +22,8 @@ dist.all_gather_object(size, os.environ["DISTDBG_RUN_DIR"])
 if len(sys.argv) == 1:
     command = [sys.executable, "-m", "distdbg", "run", "--nproc-per-node=3", __file__, "inner"]
     subprocess.run(command, check=True)
-print(*sys.argv[1:], dist.get_rank(), len(size), len(set(size)), "\\n", end="")
+place = " ".join(sys.argv[1:] or ["outer"])
+print(f"{place} {dist.get_rank()} {len(size)} {len(set(size))}\\n", end="")
 dist.destroy_process_group()
 """
 
@@ -35,7 +36,7 @@ def inner(index, outer):
     dist.init_process_group()
     found = [None] * dist.get_world_size()
     dist.all_gather_object(found, outer)
-    print(index, dist.get_rank(), found, "\\n", end="", flush=True)
+    print(f"{index} {dist.get_rank()} {found}\\n", end="", flush=True)
     dist.destroy_process_group()
 
 
@@ -50,8 +51,7 @@ def test_a_rank_may_run_a_job_of_its_own(start_job: StartJob, write_script: Writ
     done = start_job("--nproc-per-node=2", write_script(JOB_IN_A_RANK)).wait()
     assert done.code == 0, done.err
     inner = [f"inner {rank} 3 1" for rank in range(3)] * 2
-    lines = sorted(line.strip() for line in done.out.splitlines())
-    assert lines == sorted(["0 2 1", "1 2 1", *inner])
+    assert sorted(done.out.splitlines()) == sorted([*inner, "outer 0 2 1", "outer 1 2 1"])
 
 
 def test_a_rank_may_spawn_ranks_of_their_own(
@@ -59,5 +59,4 @@ def test_a_rank_may_spawn_ranks_of_their_own(
 ) -> None:
     done = start_job("--nproc-per-node=2", write_script(SPAWN_IN_A_RANK)).wait()
     assert done.code == 0, done.err
-    lines = sorted(line.strip() for line in done.out.splitlines())
-    assert lines == ["0 0 [0, 0]", "0 0 [1, 1]", "1 1 [0, 0]", "1 1 [1, 1]"]
+    assert sorted(done.out.splitlines()) == ["0 0 [0, 0]", "0 0 [1, 1]", "1 1 [0, 0]", "1 1 [1, 1]"]
