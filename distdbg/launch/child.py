@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from distdbg.errors import PeerLost
+from distdbg.launch.own_environment import is_rank_of_launcher, own_environment
 from distdbg.launch.parent_death import die_with_parent
 from distdbg.record.error_file import write_error_file
 
@@ -81,7 +82,12 @@ def run_child(
         die_with_parent(parent_pid)
     else:
         threading.Thread(target=_watch_parent, name="distdbg-parent", daemon=True).start()
-    if not any(name in os.environ for name in _PLACE_VARIABLES):
+    if is_rank_of_launcher(os.environ):  # which is who the parent is, not this process
+        own = own_environment(os.environ)
+        os.environ.clear()
+        # An agent of their own would be ended with the job around them before it can tidy up.
+        os.environ.update({**own, "DISTDBG_AGENT": "0", **environment})
+    elif not any(name in os.environ for name in _PLACE_VARIABLES):
         os.environ.update(environment)
     try:
         fn(index, *args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -9,7 +10,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from distdbg.launch.options import RunOptions
 from distdbg.launch.outputs.choices import OutputChoices
 from distdbg.launch.outputs.folders import make_logs_folder
 from distdbg.launch.outputs.outputs import Outputs
+from distdbg.launch.own_environment import own_environment
 from distdbg.launch.ports import HeldPort
 from distdbg.launch.rendezvous.notes import Note, Notes
 from distdbg.launch.rendezvous.registry import make_rendezvous
@@ -92,7 +93,7 @@ class Job:
         self._signals = signals
         self._stack = stack
         #: What the ranks inherit, and what says where the run goes.
-        self._environ = _own_environment(os.environ)
+        self._environ = own_environment(os.environ)
         self._host = options.local_addr or host_name(self._environ)
         self._token = run_token().decode(errors="surrogateescape")
         self._agent = AgentLink(warden)
@@ -244,7 +245,7 @@ class Job:
             self._held.release()
         self._held = self._stack.enter_context(HeldPort(addr, options.master_port or 0))
         facts = StartFacts(
-            run=self._run or self._environ.get("DISTDBG_RUN") or folders.new_run_name(),
+            run=self._run or folders.read_run_name(self._environ),
             restarts=self._restarts,
             master_addr=addr,
             master_port=self._held.number,
@@ -254,24 +255,33 @@ class Job:
 
     def _make_folders(self, run: str, number: int) -> Path:
         """The folder of this start; at the first one, the run's, the logs and the agent as well."""
-        if self._run_folder is None or run != self._run:
-            environ = dict(self._environ)
-            if self._options.run_dir is not None:
-                environ["DISTDBG_RUN_DIR"] = str(self._options.run_dir)
-            try:
-                self._run_folder, held = folders.make_run_folder(run, environ)
-            except OSError as error:
-                raise ConfigError(
-                    f"the folder of the run cannot be made: {error.filename}: {error.strerror}",
-                    hint="--run-dir names another one",
-                ) from error
-            self._stack.callback(os.close, held)
-            self._run = run
-            self._outputs = self._open_outputs(self._run_folder)
-            if self._options.agent:
-                self._start_agent(self._run_folder)
-        folder = folders.attempt_folder(self._run_folder, number)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            if self._run_folder is None or run != self._run:
+                self._run_folder = self._make_run_folder(run)
+                self._run = run
+                self._outputs = self._open_outputs(self._run_folder)
+                if self._options.agent:
+                    self._start_agent(self._run_folder)
+            elif not self._run_folder.is_dir():
+                self._tell(f"{self._run_folder} was removed while the ranks ran; it is made anew")
+                self._run_folder = self._make_run_folder(run)
+            folder = folders.attempt_folder(self._run_folder, number)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            if error.filename is None or error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # it is not about the folder
+            raise ConfigError(
+                f"the folder of the run cannot be made: {error.filename}: {error.strerror}",
+                hint="--run-dir names another one",
+            ) from error
+        return folder
+
+    def _make_run_folder(self, run: str) -> Path:
+        environ = dict(self._environ)
+        if self._options.run_dir is not None:
+            environ["DISTDBG_RUN_DIR"] = str(self._options.run_dir)
+        folder, held = folders.make_run_folder(run, environ)
+        self._stack.callback(os.close, held)
         return folder
 
     def _open_outputs(self, run_folder: Path) -> Outputs:
@@ -524,12 +534,3 @@ class Job:
         if self._options.local_addr:
             return self._options.local_addr
         return "127.0.0.1" if self._options.standalone else socket.getfqdn()
-
-
-def _own_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without what another launcher has set for the rank that this launcher is: its run is not ours."""
-    kept = dict(environ)
-    if kept.get("DISTDBG_STORE", "").startswith("launcher://"):
-        for name in ("STORE", "RUN", "RUN_DIR", "HOST", "AGENT", "ERROR_FILE"):
-            kept.pop(f"DISTDBG_{name}", None)
-    return kept

@@ -9,13 +9,14 @@ from distdbg.launch.flags import parse
 from distdbg.launch.machine import allowed_cpus, find_gpus
 from distdbg.launch.nproc import visible_gpus
 from distdbg.launch.options import Machine, RunOptions, read_options
+from distdbg.launch.own_environment import own_environment
 
 
 def read_command_line(
     argv: Sequence[str], *, prog: str = "distdbg run", is_old_form: bool = False
 ) -> RunOptions:
     """Return what a command line asks of this host."""
-    environ = os.environ
+    environ = own_environment(os.environ)
     flags = parse(argv, environ, prog=prog, is_old_form=is_old_form)
     gpus = visible_gpus(find_gpus(), environ.get("CUDA_VISIBLE_DEVICES"))
     return read_options(flags, environ, Machine(cpus=len(allowed_cpus()), gpus=len(gpus)))

@@ -109,6 +109,8 @@ class WardenProcess:
 
     def _settle(self) -> None:
         os.setsid()
+        # Should somebody have stopped the warden when the launcher dies, it still has to clean up.
+        self._prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
         adopt_orphans()
         for name in _DEAF_TO:
             signal.signal(signal.Signals[name], signal.SIG_IGN)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from distdbg import config
-from distdbg.errors import RecordError
+from distdbg.errors import ConfigError, RecordError
 from distdbg.record.entries import Header
 from distdbg.record.reader import RecordFile
 
@@ -40,6 +40,8 @@ LOGS: Final = "logs"
 _HOLD: Final = ".run"
 _ATTEMPT: Final = "attempt_"
 _STARTING_NS: Final = 3_600 * 10**9
+#: What a control page has room for.
+_MOST_NAME_NBYTES: Final = 64
 
 
 def record_name(rank: int) -> str:
@@ -51,6 +53,22 @@ def new_run_name(wall_ns: int | None = None) -> str:
     """Return the name of a new run: when it began, and something random."""
     seconds = (time.time_ns() if wall_ns is None else wall_ns) // 10**9
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime(seconds)) + "-" + os.urandom(3).hex()
+
+
+def read_run_name(environ: Mapping[str, str] | None = None) -> str:
+    """DISTDBG_RUN, or the name of a new run; ConfigError for what cannot be the name of a folder."""
+    given = config.read_setting("DISTDBG_RUN", environ)
+    if given is None:
+        return new_run_name()
+    run = str(given)
+    is_name = "/" not in run and "\0" not in run and not run.startswith(".") and run != LATEST
+    if not is_name or len(os.fsencode(run)) > _MOST_NAME_NBYTES:
+        raise ConfigError(
+            f"the variable DISTDBG_RUN={run[:_MOST_NAME_NBYTES]!r} is not valid; "
+            "expected the name of a folder",
+            details=[f"at most {_MOST_NAME_NBYTES} bytes, no '/', no '.' at the beginning"],
+        )
+    return run
 
 
 def user_folder(tempdir: str | None = None) -> Path:

@@ -35,9 +35,10 @@ def start_recording(
     """Begin this rank's record and return the run's name, which all ranks take from rank 0."""
     if config.read_setting("DISTDBG_UNWRAPPED"):
         return ""
+    name = folders.read_run_name() if rank == 0 else ""
     with lives.blamed():
         if rank == 0:
-            store.set(_RUN_KEY, str(config.read_setting("DISTDBG_RUN") or folders.new_run_name()))
+            store.set(_RUN_KEY, name)
         lives.wait(store, _RUN_KEY, timeout_s)
         run = store.get(_RUN_KEY).decode()
     ring_count = config.read_int("DISTDBG_RECORD_OPS")

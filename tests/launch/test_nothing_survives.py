@@ -114,6 +114,13 @@ def test_a_launcher_that_is_stopped_and_then_killed_leaves_nothing() -> None:
         assert find_leftovers(launcher.before, GONE_WITHIN_S) == []
 
 
+def test_a_warden_that_is_stopped_while_its_launcher_is_killed_leaves_nothing() -> None:
+    with launched() as launcher:
+        os.kill(launcher.warden_pid, signal.SIGSTOP)
+        os.kill(launcher.process.pid, signal.SIGKILL)
+        assert find_leftovers(launcher.before, GONE_WITHIN_S) == []
+
+
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_launcher_whose_warden_is_killed_ends_all_that_it_had_started(signum: int) -> None:
     with launched() as launcher:

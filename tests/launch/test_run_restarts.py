@@ -58,6 +58,22 @@ def test_a_rank_that_fails_once_fails_nobody(
     ]
 
 
+def test_ranks_start_anew_when_the_folder_of_the_run_is_gone(
+    start_job: StartJob, write_script: WriteScript, tmp_path: Path
+) -> None:
+    script = write_script(
+        "import os, shutil, sys\n"
+        "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+        f"    shutil.rmtree({str(tmp_path / 'run')!r})\n"
+        "    sys.exit(1)\n"
+    )
+    job = start_job("--max-restarts=1", f"--run-dir={tmp_path / 'run'}", script)
+    done = job.wait()
+    assert done.code == 0, done.err
+    assert any("was removed while the ranks ran" in line for line in done.report)
+    assert (tmp_path / "run" / "attempt_1").is_dir()
+
+
 def test_when_no_restart_is_left_the_report_says_how_many_there_were(
     start_job: StartJob, write_script: WriteScript
 ) -> None:

@@ -176,7 +176,11 @@ def _where_env(
     # The port that torchrun names is often taken by its own store, which speaks another protocol.
     is_port_taken = environ.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true"
     # MASTER_ADDR and MASTER_PORT may be for another library in the same ranks.
-    is_for_us = named_where.startswith(f"{_LAUNCHER}://")
+    # A torchrun that a rank has started says by its store that these are its ranks, not the launcher's.
+    is_of_launcher = named_where.startswith(f"{_LAUNCHER}://")
+    is_for_us = is_of_launcher and not is_port_taken
+    if is_of_launcher and not is_for_us:
+        named_where = ""
     if named_where and (is_for_us or not (address and port)):
         return _where(_parse(named_where)[0], named_where)
     if address and port and not is_port_taken:

@@ -42,6 +42,11 @@ def test_ranks_by_gpu_need_one() -> None:
     assert "auto" in str(caught.value.hint)
 
 
+def test_a_count_that_no_host_can_have_is_refused() -> None:
+    with pytest.raises(UsageError, match="a host has at most 65536 ranks"):
+        count_ranks("100000000000", cpus=6, gpus=2)
+
+
 @pytest.mark.parametrize(
     ("visible", "minors"),
     [

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+from distdbg.errors import ConfigError
 from distdbg.record import folders
 from distdbg.record.folders import new_run_name, place_record, prune_runs, record_name
 from distdbg.testing.record_builder import RecordBuilder
@@ -295,3 +296,15 @@ def test_ranks_without_a_launcher_take_a_folder_only_when_no_launcher_holds_it(
     assert (path, why) == (run_dir / "rank00000.ddr", "")
     assert folders.attempts(run_dir) == [run_dir]
     assert not (folder / "ends-n01.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".agents", "latest", "x" * 65, "ä" * 33])
+def test_a_name_that_is_no_folder_for_a_run_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"DISTDBG_RUN=.* expected the name of a folder"):
+        folders.read_run_name({"DISTDBG_RUN": name})
+
+
+def test_a_run_may_have_any_other_name() -> None:
+    for name in ("night run", "ä💥", "0"):
+        assert folders.read_run_name({"DISTDBG_RUN": name}) == name
+    assert folders.read_run_name({}) != folders.read_run_name({})

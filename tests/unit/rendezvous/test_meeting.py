@@ -92,6 +92,13 @@ def test_torchruns_own_store_port_is_not_used_on_one_host() -> None:
     assert "41061" in where.key
 
 
+def test_ranks_of_a_torchrun_that_a_rank_has_started_do_not_meet_at_the_launchers_store() -> None:
+    environ = TORCHRUN | {"DISTDBG_STORE": "launcher://127.0.0.1:4000/a/ranks"}
+    assert plan(environ).where == plan(TORCHRUN).where
+    without = environ | {"TORCHELASTIC_USE_AGENT_STORE": "False"}
+    assert plan(without).where == AtAddress("127.0.0.1", 4000, by_launcher=True, prefix="a/ranks")
+
+
 def test_all_ranks_of_a_torchrun_share_a_spot_and_the_next_run_has_another() -> None:
     other_rank = TORCHRUN | {
         "RANK": "0",
