@@ -1,7 +1,7 @@
-"""The runs of this user that live on this host: their agents, and those whose agent is gone.
+"""The runs of this user that live on this host: their agents, and those that have none.
 
-A socket that nobody serves is removed in passing. A run whose agent is gone is known by its records,
-each of which is locked as long as its rank lives.
+A socket that nobody serves is removed in passing. A run without an agent is known by its records, each
+of which is locked as long as its rank lives: the agent is gone, or not there yet, or not wanted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from distdbg.agent.roster import Roster
 from distdbg.errors import UsageError
 from distdbg.record.folders import agents_folder, attempts, is_live, list_runs
 
+#: Whether a rank moves is seen by two looks; who has not moved in between waits where it is.
+_BETWEEN_LOOKS_S = 0.3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
@@ -25,33 +28,41 @@ class LiveRun:
     run: str
     host: str
     socket: Path | None
-    """None: its agent is gone."""
+    """None: no agent listens."""
     folder: Path | None = None
-    """Where its records are, when its agent is gone."""
+    """Where its records are; None when they are in a folder that the user chose."""
 
     def connect(self, timeout_s: float = 5.0) -> AgentClient:
         """UsageError without an agent."""
         if self.socket is None:
-            raise UsageError(f"the agent of run {self.run} is gone; its ranks live")
+            raise UsageError(
+                f"no agent answers for run {self.run}; its ranks live",
+                hint="it is still starting, or was ended, or turned off by --no-agent or DISTDBG_AGENT=0",
+            )
         return AgentClient.at(self.socket, timeout_s=timeout_s)
 
 
 def find_live_runs(host: str, *, tempdir: str | None = None) -> list[LiveRun]:
     """By name. Several agents of one run are several hosts that are played on this one."""
+    records = {folder.name: folder for folder in list_runs(tempdir)}
     found = []
-    folder = agents_folder(tempdir)
-    for path in sorted(folder.glob("*.sock")):
+    for path in sorted(agents_folder(tempdir).glob("*.sock")):
         run, _, at = path.name.removesuffix(".sock").rpartition("@")
         if run and sockets.is_served(path):
-            found.append(LiveRun(run=run, host=at, socket=path))
+            folder = _last_attempt(records[run]) if run in records else None
+            found.append(LiveRun(run=run, host=at, socket=path, folder=folder))
     served = {live.run for live in found}
-    for run_folder in list_runs(tempdir):
-        if run_folder.name in served:
+    for run, run_folder in records.items():
+        if run in served:
             continue
-        newest = attempts(run_folder)[-1:]
-        if newest and any(is_live(path) for path in newest[0].glob("rank*.ddr")):
-            found.append(LiveRun(run=run_folder.name, host=host, socket=None, folder=newest[0]))
+        folder = _last_attempt(run_folder)
+        if folder is not None and any(is_live(path) for path in folder.glob("rank*.ddr")):
+            found.append(LiveRun(run=run, host=host, socket=None, folder=folder))
     return found
+
+
+def _last_attempt(run_folder: Path) -> Path | None:
+    return next(reversed(attempts(run_folder)), None)
 
 
 def choose_run(runs: list[LiveRun], name: str | None) -> LiveRun:
@@ -84,13 +95,14 @@ def agents_of(runs: list[LiveRun], run: LiveRun) -> list[LiveRun]:
 
 
 def rows_without_agent(live: LiveRun) -> list[dict[str, Any]]:
-    """What the records say of a run whose agent is gone."""
-
-    assert live.folder is not None
+    """What the records say of a run for which no agent answers."""
+    if live.folder is None:
+        return []
     roster = Roster(live.folder, live.host, is_told=True)
     try:
-        now_ns = time.monotonic_ns()
-        roster.tick(now_ns)
+        roster.tick(time.monotonic_ns())
+        time.sleep(_BETWEEN_LOOKS_S)
+        roster.tick(time.monotonic_ns())
         return [asdict(row) for row in roster.rows(time.monotonic_ns())]
     finally:
         roster.close()

@@ -63,7 +63,8 @@ def take_one(target: Target, deadline_ns: int, *, native: bool, softly: bool = F
     why_not = []
     py_spy = find_py_spy()
     if py_spy is None:
-        why_not.append("py-spy is not installed")
+        is_wanted = config.read_setting("DISTDBG_STACKS") == "auto"
+        why_not.append("py-spy is not installed" if is_wanted else "DISTDBG_STACKS=faulthandler")
     else:
         # A stopped process must not be stopped again, nor woken.
         is_soft = softly or stat.state in "Tt"
@@ -89,6 +90,8 @@ def take_one(target: Target, deadline_ns: int, *, native: bool, softly: bool = F
     if stat.state in "Tt":
         why_not.append("it is stopped, so it answers no signal")
         return _nothing(target, "; ".join(why_not))
+    if time.monotonic_ns() >= deadline_ns:
+        return _nothing(target, "; ".join([*why_not, "no time was left for it"]))
     text, why = ask_faulthandler(target, deadline_ns)
     stacks = read_faulthandler(text)
     if stacks:

@@ -23,7 +23,10 @@ COMMANDS: tuple[Command, ...] = (
         "[flags] SCRIPT [ARGUMENTS]",
     ),
     Command(
-        "ps", "the jobs that run, and what each of their ranks does", "distdbg.cli.ps", "[--json]"
+        "ps",
+        "the jobs that run, and what each of their ranks does",
+        "distdbg.cli.ps",
+        "[RUN] [--json]",
     ),
     Command(
         "stacks",

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.agent.live_runs import LiveRun, find_live_runs, rows_without_agent
+from distdbg.agent.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
+from distdbg.agent.sockets import is_served
 from distdbg.cli.table import print_table
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.record.host import host_name
@@ -17,9 +18,14 @@ from distdbg.record.host import host_name
 def main(argv: Sequence[str]) -> int:
     """Print them; exit code 0 also when there are none."""
     parser = argparse.ArgumentParser(prog="distdbg ps", description=__doc__)
+    parser.add_argument("run", nargs="?", metavar="RUN", help="this one alone; all when not given")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
     chosen = parser.parse_args(argv)
-    seen = [found for live in find_live_runs(host_name()) if (found := _look(live)) is not None]
+    lives = find_live_runs(host_name())
+    if chosen.run is not None:
+        name = choose_run(lives, chosen.run).run
+        lives = [live for live in lives if live.run == name]
+    seen = [found for live in lives if (found := _look(live)) is not None]
     runs = _join(seen)
     if chosen.json:
         sys.stdout.write(json.dumps({"runs": runs}, indent=1) + "\n")
@@ -34,16 +40,17 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _look(live: LiveRun) -> dict[str, Any] | None:
-    if live.socket is None:
-        about: dict[str, Any] = {"run": live.run, "host": live.host, "pid": None}
-        about |= {"launcher_pid": None, "attempt": 0, "control": None, "folder": str(live.folder)}
-        return about | {"ranks": rows_without_agent(live)}
-    try:
-        with live.connect() as client:
-            about = client.ask("about")
-            return dict(about) | {"ranks": client.ask("ranks")["ranks"]}
-    except (DistNetworkError, UsageError):
-        return None  # it has just left
+    if live.socket is not None:
+        try:
+            with live.connect() as client:
+                about = client.ask("about")
+                return dict(about) | {"ranks": client.ask("ranks")["ranks"]}
+        except (DistNetworkError, UsageError):
+            if not is_served(live.socket):
+                return None  # it has just left
+    about = {"run": live.run, "host": live.host, "pid": None, "launcher_pid": None, "attempt": 0}
+    about |= {"control": None, "folder": str(live.folder) if live.folder else None}
+    return about | {"ranks": rows_without_agent(live)}
 
 
 def _join(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -62,7 +69,7 @@ def _title(run: dict[str, Any]) -> str:
     parts = [f"run {run['run']} on {run['host']}"]
     if run["attempt"]:
         parts.append(f"start {run['attempt'] + 1}")
-    parts.append(f"agent {run['pid']}" if run["pid"] else "its agent is gone")
+    parts.append(f"agent {run['pid']}" if run["pid"] else "no agent answers")
     if run["launcher_pid"]:
         parts.append(f"launcher {run['launcher_pid']}")
     control = run["control"] or {}

@@ -61,6 +61,27 @@ def test_ranks_of_spawn_have_an_agent(tmp_path: Path) -> None:
     assert_one_agent(tmp_path, [sys.executable, str(program)])
 
 
+def test_ranks_of_srun_have_an_agent(tmp_path: Path) -> None:
+    program = tmp_path / "job.py"
+    program.write_text(
+        "import distdbg as dist\n"
+        "dist.init_process_group()\n"
+        "dist.barrier()\n"
+        "dist.destroy_process_group()\n"
+    )
+    # What srun sets on one host; tasks are its word for ranks.
+    step = {
+        "SLURM_JOB_ID": "77",
+        "SLURM_STEP_ID": "0",
+        "SLURM_NTASKS": "2",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NODELIST": os.uname().nodename,
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+    }
+    start = 'for n in 0 1; do SLURM_PROCID=$n SLURM_LOCALID=$n "$@" & done; wait'
+    assert_one_agent(tmp_path, ["sh", "-c", start, "sh", sys.executable, str(program)], **step)
+
+
 def assert_one_agent(tmp_path: Path, command: list[str], **variables: str) -> None:
     """Run a job whose output is a pipe: it is at its end when the job is, though the agent lives."""
     environ = dict(os.environ) | {

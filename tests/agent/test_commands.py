@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partialmethod
 from typing import Any
 
 import pytest
 
+from distdbg.agent.live_runs import LiveRun
 from distdbg.cli.main import main
 
 WAITS = "if rank == 1:\n    time.sleep(60)\ndist.all_reduce(x)\n"
@@ -51,7 +55,7 @@ def test_a_job_is_shown_paused_resumed_and_ended(
     assert [process.wait(10) for process in job.processes] == [-15, -15]
 
 
-def test_ranks_whose_agent_is_gone_are_shown_all_the_same(
+def test_ranks_without_an_agent_are_shown_all_the_same(
     start_job: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -64,9 +68,52 @@ def test_ranks_whose_agent_is_gone_are_shown_all_the_same(
         main(["ps"])
         out = capsys.readouterr().out
         time.sleep(0.02)  # without an agent nobody says when ranks have begun
-    assert "its agent is gone" in out
+    assert "no agent answers" in out
     assert main(["stacks"]) == 2
-    assert "the agent of run" in capsys.readouterr().err
+    assert "no agent answers for run" in capsys.readouterr().err
+
+
+def test_a_run_whose_agent_is_stopped_is_shown_by_its_records(
+    job: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LiveRun, "connect", partialmethod(LiveRun.connect, 0.2))
+    with job.connect() as client:
+        agent = client.hello["pid"]
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        assert main(["ps"]) == 0
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("no agent answers")
+    assert "all_reduce #21 on group 'world', job.py:" in lines[2]
+
+
+def test_one_run_is_shown_of_several(
+    start_job: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second = (start_job("time.sleep(60)\n", 1) for _ in range(2))
+    names = []
+    for job in (first, second):
+        with job.connect() as client:
+            names.append(client.hello["run"])
+    # Jobs of these tests have a temporary folder each: this brings both into one.
+    beside = first.sockets[0].with_name(second.sockets[0].name)
+    os.link(second.sockets[0], beside)
+    monkeypatch.setattr(tempfile, "tempdir", str(first.folder))
+    try:
+        assert main(["ps"]) == 0
+        assert capsys.readouterr().out.count("run ") == 2
+        assert main(["ps", names[1]]) == 0
+        assert main(["ps", "else"]) == 2
+    finally:
+        beside.unlink()
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"run {names[1]} on ")
+    assert names[0] not in shown.out
+    assert "no run 'else' lives on this host" in shown.err
 
 
 def test_without_a_run_every_command_says_so(

@@ -20,7 +20,7 @@ from distdbg.check.sites import call_site
 from distdbg.check.suspicion import Suspicion, explain_suspicion, record_suspicion, warn
 from distdbg.config import read_setting
 from distdbg.control.clock import FREE_CLOCK, JobClock
-from distdbg.errors import DistError, UsageError
+from distdbg.errors import DistError, InternalError, UsageError
 from distdbg.native import Control, Message, NativeError, Op, Recorder, View
 from distdbg.record.writing import write_error
 from distdbg.runtime.backends.failures import Where, to_public
@@ -325,7 +325,9 @@ class CpuEngine:
             breaks = error.fault in _BREAKING
             write_error(self._recorder, self._record_group, number, public, breaks)
         _log.info("%s", public.what, rank=self._names[self._rank])
-        raise public from error
+        # All that native code knew is in the public error, which says more; its own text above it
+        # would be the first that the user reads. It stays in __context__.
+        raise public from (error if isinstance(public, InternalError) else None)
 
 
 def _to_ns(seconds: float) -> int:

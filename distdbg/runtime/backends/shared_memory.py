@@ -150,9 +150,9 @@ def connect(
         missing = [r for r, facts in enumerate(group.facts()) if not facts[0]]
         group.close()
         if error.fault == "peer_lost":
-            raise lives.lost(error.peer, lives.how(error.peer, str(error))) from error
+            raise lives.lost(error.peer, lives.how(error.peer, str(error))) from None
         if error.fault == "aborted":
-            raise to_error(str(error), group=group_name) from error
+            raise to_error(str(error), group=group_name) from None
         if error.fault != "timeout":
             raise DistBackendError(
                 f"the ranks of group '{group_name}' could not be connected: {error}"
@@ -165,7 +165,7 @@ def connect(
             expected=size,
             details=["ranks are numbered within the group"],
             hint="every member must call the function that makes the group, in the same order",
-        ) from error
+        ) from None
     return group
 
 

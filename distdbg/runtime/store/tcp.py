@@ -362,7 +362,7 @@ class TCPStore(Store):
                 op, number, fields, deadline_ns, world.native_control, ends_with_job
             )
         except NativeError as error:
-            raise call_error(self._label(), error, patience + _GRACE_S) from error
+            raise call_error(self._label(), error, patience + _GRACE_S) from None
         if answer[0] == Status.BAD_REQUEST:
             raise InternalError(f"{self._label()} did not understand {op.name.lower()}")
         return answer
