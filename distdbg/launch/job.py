@@ -123,6 +123,8 @@ class Job:
         rendezvous = make_rendezvous(self._options)
         self._stack.callback(rendezvous.shutdown)
         self._signals.on_signal = rendezvous.interrupt
+        if self._signals.received:  # before anybody listened
+            rendezvous.interrupt()
         facts = NodeFacts(
             name=f"{self._host}-{os.getpid()}-{os.urandom(3).hex()}",
             addr=self._address(),
@@ -137,7 +139,9 @@ class Job:
                 try:
                     round_ = rendezvous.next_round(facts)
                 except RendezvousInterrupted:
-                    return self._say(Outcome(interrupted=self._signals.received[0]))
+                    folder = "" if self._run_folder is None else str(self._run_folder)
+                    number = self._signals.received[0]
+                    return self._say(Outcome(interrupted=number, run_folder=folder))
                 except RendezvousClosedError:
                     closing = rendezvous.closing()
                     if closing is not None and closing.is_well:

@@ -58,6 +58,7 @@ def test_a_rank_that_fails_once_fails_nobody(
     ]
 
 
+@pytest.mark.slow
 def test_when_no_restart_is_left_the_report_says_how_many_there_were(
     start_job: StartJob, write_script: WriteScript
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_port_that_was_named_serves_every_start(
     assert done.out.split() == [str(free_port)] * 3
 
 
+@pytest.mark.slow
 def test_a_job_in_a_named_folder_can_run_there_again(
     start_job: StartJob, write_script: WriteScript, tmp_path: Path
 ) -> None:
