@@ -140,7 +140,9 @@ class Job:
                 try:
                     round_ = rendezvous.next_round(facts)
                 except RendezvousInterrupted:
-                    return self._say(Outcome(interrupted=self._signals.received[0]))
+                    folder = "" if self._run_folder is None else str(self._run_folder)
+                    number = self._signals.received[0]
+                    return self._say(Outcome(interrupted=number, run_folder=folder))
                 except RendezvousClosedError:
                     closing = rendezvous.closing()
                     if closing is not None and closing.is_well:

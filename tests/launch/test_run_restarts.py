@@ -74,6 +74,7 @@ def test_ranks_start_anew_when_the_folder_of_the_run_is_gone(
     assert (tmp_path / "run" / "attempt_1").is_dir()
 
 
+@pytest.mark.slow
 def test_when_no_restart_is_left_the_report_says_how_many_there_were(
     start_job: StartJob, write_script: WriteScript
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_port_that_was_named_serves_every_start(
     assert done.out.split() == [str(free_port)] * 3
 
 
+@pytest.mark.slow
 def test_a_job_in_a_named_folder_can_run_there_again(
     start_job: StartJob, write_script: WriteScript, tmp_path: Path
 ) -> None:
