@@ -10,7 +10,8 @@
     memory          a kill for memory told from a person's;  ports: one held for who listens later
 
     run             the launcher's process;  job: its part in a job, round by round
-    attempt         one start of the ranks;  agent_link: the agent, told of it;  shared: what all agree on
+    running         one start of the ranks as a launcher sees it;  attempt: as processes
+    agent_link      the agent, told of it;  start_facts: what all launchers agree on
     decide          what to do next;  signals: what ends the launcher;  events: lines for programs
     stale_sockets   what a killed agent leaves
 

@@ -11,7 +11,6 @@ import socket
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from distdbg.command import say
@@ -22,7 +21,6 @@ from distdbg.launch.decide import Action, Decision, Situation, decide
 from distdbg.launch.doing import what_ranks_do
 from distdbg.launch.environment import Start, rank_command, rank_environment
 from distdbg.launch.events import EventLog
-from distdbg.launch.evidence import Evidence, gather
 from distdbg.launch.machine import cpus_of_ranks
 from distdbg.launch.meeting import C10D, STATIC
 from distdbg.launch.options import RunOptions
@@ -42,20 +40,15 @@ from distdbg.launch.rendezvous.round import (
 )
 from distdbg.launch.rendezvous.settings import Settings
 from distdbg.launch.report import Outcome, exit_code, report
-from distdbg.launch.root_cause import find_root_cause
+from distdbg.launch.running import Running
 from distdbg.launch.signals import Signals
 from distdbg.launch.start_facts import StartFacts
-from distdbg.launch.std import Std
 from distdbg.launch.warden import Warden
 from distdbg.record import folders
 from distdbg.record.ends import RankEnd, signal_name
 from distdbg.record.host import host_name
 from distdbg.runtime.rendezvous.token import run_token
 
-#: After the first failure: others that fail by themselves at the same time tell more than a SIGTERM.
-_SETTLE_S = 0.25
-#: While all that failed lost somebody else: how long to look for who that was.
-_ROOT_CAUSE_S = 1.0
 #: How long ranks that ended well wait for those of other hosts, as torchrun.
 _OTHERS_S = 300.0
 _HEAR_S = 60.0
@@ -65,21 +58,6 @@ _AGENT_S = 1.0
 _MOST_AGENTS = 3
 #: `timeout` and some shells send a signal twice; that is one wish.
 _SAME_SIGNAL_NS = 200_000_000
-
-
-@dataclass(slots=True, kw_only=True)
-class _Running:
-    """One start while it runs."""
-
-    round: Round
-    folder: Path
-    number: int
-    attempt: Attempt
-    notes: Notes
-    failed_at: float | None = None
-    done_at: float | None = None
-    failure: str | None = None
-    evidence: list[Evidence] = field(default_factory=list)
 
 
 class Job:
@@ -173,14 +151,20 @@ class Job:
 
     # ------------------------------------------------------------------------------------ starting
 
-    def _start(self, round_: Round) -> _Running:
+    def _start(self, round_: Round) -> Running:
         start = self._agree(round_)
         self._restarts = start.restarts
         number = round_.number
         folder = self._make_folders(start.run, number)
         attempt = Attempt(self._warden, self._host, folder, self._tell_end, self._agent.on_end)
-        running = _Running(
-            round=round_, folder=folder, number=number, attempt=attempt, notes=Notes(round_)
+        assert self._outputs is not None  # made with the folders
+        running = Running(
+            round=round_,
+            folder=folder,
+            number=number,
+            attempt=attempt,
+            notes=Notes(round_),
+            outputs=self._outputs,
         )
         try:
             for local_rank in range(self._options.nproc):
@@ -203,7 +187,7 @@ class Job:
         self._introduce(running)
         return running
 
-    def _introduce(self, running: _Running) -> None:
+    def _introduce(self, running: Running) -> None:
         """Tell the agent of a start of the ranks."""
         round_ = running.round
         self._agent.send(
@@ -217,7 +201,7 @@ class Job:
             addr=round_.nodes[round_.node_rank].addr,
         )
 
-    def _keep_agent(self, running: _Running) -> None:
+    def _keep_agent(self, running: Running) -> None:
         """Start it again when it is gone: orders to all hosts go through it."""
         if not self._agent.is_lost:
             return
@@ -314,9 +298,8 @@ class Job:
         extra = [] if listen is None else ["--listen", f"{listen[0]}:{listen[1]}"]
         self._agent.start(run_folder, self._run, self._host, environ, extra)
 
-    def _start_rank(self, running: _Running, facts: StartFacts, local_rank: int) -> None:
-        outputs = self._outputs
-        assert outputs is not None  # made with the folders
+    def _start_rank(self, running: Running, facts: StartFacts, local_rank: int) -> None:
+        outputs = running.outputs
         round_, options = running.round, self._options
         rank = round_.first_rank + local_rank
         start = Start(
@@ -358,7 +341,7 @@ class Job:
 
     # ------------------------------------------------------------------------------------ watching
 
-    def _watch(self, rendezvous: Rendezvous, running: _Running) -> Decision:
+    def _watch(self, rendezvous: Rendezvous, running: Running) -> Decision:
         """Until something has to be done."""
         poll = select.poll()
         poll.register(self._warden.fileno(), select.POLLIN)
@@ -367,7 +350,7 @@ class Job:
         while True:
             ended = attempt.watch(0.0)
             if ended and attempt.failures:
-                running.evidence = self._gather(running)
+                running.evidence = running.gather()
                 running.failed_at = running.failed_at or time.monotonic()
             left = [end.rank for end in ended if not end.is_failure]
             if left and attempt.running and len(running.round.nodes) > 1:
@@ -375,7 +358,10 @@ class Job:
             if not attempt.running and running.failed_at is None and running.done_at is None:
                 running.done_at = time.monotonic()
                 running.notes.write(Note(kind="finished"))
-            if running.failure is None and (failure := self._failure(running)) is not None:
+            if (
+                running.failure is None
+                and (failure := running.find_failure(self._silence_s)) is not None
+            ):
                 # Before the next round is asked for: others would take it for one that costs nothing.
                 running.failure = failure
                 code = exit_code(Outcome(evidence=running.evidence))
@@ -388,7 +374,7 @@ class Job:
             poll.poll((0.02 if is_settling else self._options.monitor_interval_s) * 1e3)
             self._signals.drain()
 
-    def _situation(self, rendezvous: Rendezvous, running: _Running) -> Situation:
+    def _situation(self, rendezvous: Rendezvous, running: Running) -> Situation:
         waiting, begun = 0, False
         lost: tuple[str, ...] = ()
         closing: Closing | None = None
@@ -419,51 +405,9 @@ class Job:
             and time.monotonic() - done_at > _OTHERS_S,
         )
 
-    def _failure(self, running: _Running) -> str | None:
-        """What failed here, once it is clear enough who was first."""
-        found = find_root_cause(running.evidence)
-        if running.failed_at is None or found is None:
-            return None
-        since_s = time.monotonic() - running.failed_at
-        has_others = len(running.round.nodes) > 1
-        if found.is_elsewhere and has_others:
-            # Another launcher notes the failure of its ranks, or is taken for dead; but not when
-            # those that are blamed have ended well, too early.
-            is_clear = found.blamed and found.blamed <= self._ended_well(running)
-            if since_s < (_SETTLE_S if is_clear else self._silence_s + _ROOT_CAUSE_S):
-                return None
-        elif (running.attempt.running or has_others) and since_s < (
-            _ROOT_CAUSE_S if found.is_elsewhere else _SETTLE_S
-        ):
-            return None
-        first = found.first[0]
-        if has_others:
-            return f"rank {first.rank} on host {first.end.host} failed first: it {found.how}"
-        return f"rank {first.rank} {found.how}"
-
-    def _ended_well(self, running: _Running) -> frozenset[int]:
-        """The ranks of other hosts that did."""
-        notes, ranks = running.notes.read(), set(running.notes.left)
-        for node, here in running.round.ranks_by_node():
-            note = notes.get(node.name)
-            if note is not None and note.kind == "finished":
-                ranks.update(here)
-        return frozenset(ranks)
-
-    def _gather(self, running: _Running) -> list[Evidence]:
-        outputs = self._outputs
-        assert outputs is not None  # made with the folders
-        first = running.round.first_rank
-        return gather(
-            running.attempt.ends.values(),
-            running.folder,
-            lambda rank: outputs.error_file(rank - first, running.number),
-            lambda rank: outputs.log_file(rank - first, running.number, Std.ERR),
-        )
-
     # -------------------------------------------------------------------------------------- ending
 
-    def _stop(self, running: _Running, signum: int) -> None:
+    def _stop(self, running: Running, signum: int) -> None:
         """End the ranks of a start and whatever they have started, and show their last lines."""
         since_ns = time.monotonic_ns() + _SAME_SIGNAL_NS
         running.attempt.stop(
@@ -475,7 +419,7 @@ class Job:
         if self._outputs is not None:
             self._outputs.drain(time.monotonic_ns() + int(_DRAIN_S * 1e9))
 
-    def _end(self, rendezvous: Rendezvous, running: _Running, decision: Decision) -> int:
+    def _end(self, rendezvous: Rendezvous, running: Running, decision: Decision) -> int:
         if decision.action is Action.END_FAILED:
             rendezvous.close(decision.reason)
         elif decision.action is Action.LEAVE and running.attempt.running:
@@ -490,7 +434,7 @@ class Job:
         if decision.action is Action.LEAVE_WELL:
             return 0
         outcome = Outcome(
-            evidence=self._gather(running),
+            evidence=running.gather(),
             run_folder=str(self._run_folder or ""),
             attempt=self._restarts,
             max_restarts=self._options.max_restarts,
