@@ -36,7 +36,7 @@ def fail(kind: str) -> None:
             cgroup = os.environ["TEST_CGROUP"]
             with open(f"{cgroup}/cgroup.procs", "w") as file:
                 file.write(str(os.getpid()))
-            time.sleep(0.3)  # the launcher looks now and then where its ranks are
+            time.sleep(1.5)  # the launcher looks once a second where its ranks are
             keep = [bytearray(b"x" * (1 << 24)) for _ in range(64)]
             print(len(keep))
         case "stop":
