@@ -71,7 +71,7 @@ def test_two_jobs_on_one_host_do_not_meet(start_job: StartJob, write_script: Wri
         "dist.init_process_group()\n"
         "found = [None] * 2\n"
         "dist.all_gather_object(found, os.environ['DISTDBG_RUN'])\n"
-        "print(len(set(found)), found[0])\n"
+        "print(f'{len(set(found))} {found[0]}\\n', end='')\n"
     )
     jobs = [start_job("--nproc-per-node=2", script) for _ in range(2)]
     runs = set()
