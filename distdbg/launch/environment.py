@@ -61,6 +61,15 @@ class RankPlace:
     role_world_size: int
 
 
+def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without what another launcher has set for the rank that this launcher is: its run is not ours."""
+    kept = dict(environ)
+    if kept.get("DISTDBG_STORE", "").startswith("launcher://"):
+        for name in ("STORE", "RUN", "RUN_DIR", "HOST", "AGENT", "ERROR_FILE"):
+            kept.pop(f"DISTDBG_{name}", None)
+    return kept
+
+
 def find_place(nodes: tuple[NodeFacts, ...], node_rank: int, local_rank: int) -> RankPlace:
     """Number a rank, among all and among those of its role."""
     node = nodes[node_rank]

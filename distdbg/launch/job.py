@@ -20,9 +20,15 @@ from distdbg.launch.agent_link import AGENT, AgentLink
 from distdbg.launch.attempt import Attempt, RankStart
 from distdbg.launch.decide import Action, Decision, Situation, decide
 from distdbg.launch.doing import what_ranks_do
-from distdbg.launch.environment import Start, rank_command, rank_environment
+from distdbg.launch.environment import (
+    Start,
+    own_environment,
+    rank_command,
+    rank_environment,
+)
 from distdbg.launch.events import EventLog
 from distdbg.launch.evidence import Evidence, gather
+from distdbg.launch.first_failure import find_ended_well, hosts_of_others, name_failure
 from distdbg.launch.machine import cpus_of_ranks
 from distdbg.launch.meeting import C10D, STATIC
 from distdbg.launch.options import RunOptions
@@ -42,7 +48,6 @@ from distdbg.launch.rendezvous.round import (
 )
 from distdbg.launch.rendezvous.settings import Settings
 from distdbg.launch.report import Outcome, exit_code, report
-from distdbg.launch.root_cause import find_root_cause
 from distdbg.launch.signals import Signals
 from distdbg.launch.start_facts import StartFacts
 from distdbg.launch.std import Std
@@ -52,10 +57,6 @@ from distdbg.record.ends import RankEnd, signal_name
 from distdbg.record.host import host_name
 from distdbg.runtime.rendezvous.token import run_token
 
-#: After the first failure: others that fail by themselves at the same time tell more than a SIGTERM.
-_SETTLE_S = 0.25
-#: While all that failed lost somebody else: how long to look for who that was.
-_ROOT_CAUSE_S = 1.0
 #: How long ranks that ended well wait for those of other hosts, as torchrun.
 _OTHERS_S = 300.0
 _HEAR_S = 60.0
@@ -211,7 +212,7 @@ class Job:
             number=running.number,
             folder=str(running.folder),
             ranks={str(rank): pid for rank, pid in running.attempt.pids.items()},
-            store=self._store_url(round_, "agents"),
+            store=round_.store_url("agents"),
             nodes=len(round_.nodes),
             node_rank=round_.node_rank,
             addr=round_.nodes[round_.node_rank].addr,
@@ -326,7 +327,7 @@ class Job:
             run=facts.run,
             folder=running.folder,
             host=self._host,
-            store=self._store_url(round_, "ranks"),
+            store=round_.store_url("ranks"),
             token=self._token,
             master_addr=facts.master_addr,
             master_port=facts.master_port,
@@ -421,34 +422,17 @@ class Job:
 
     def _failure(self, running: _Running) -> str | None:
         """What failed here, once it is clear enough who was first."""
-        found = find_root_cause(running.evidence)
-        if running.failed_at is None or found is None:
+        if running.failed_at is None:
             return None
-        since_s = time.monotonic() - running.failed_at
-        has_others = len(running.round.nodes) > 1
-        if found.is_elsewhere and has_others:
-            # Another launcher notes the failure of its ranks, or is taken for dead; but not when
-            # those that are blamed have ended well, too early.
-            is_clear = found.blamed and found.blamed <= self._ended_well(running)
-            if since_s < (_SETTLE_S if is_clear else self._silence_s + _ROOT_CAUSE_S):
-                return None
-        elif (running.attempt.running or has_others) and since_s < (
-            _ROOT_CAUSE_S if found.is_elsewhere else _SETTLE_S
-        ):
-            return None
-        first = found.first[0]
-        if has_others:
-            return f"rank {first.rank} on host {first.end.host} failed first: it {found.how}"
-        return f"rank {first.rank} {found.how}"
-
-    def _ended_well(self, running: _Running) -> frozenset[int]:
-        """The ranks of other hosts that did."""
-        notes, ranks = running.notes.read(), set(running.notes.left)
-        for node, here in running.round.ranks_by_node():
-            note = notes.get(node.name)
-            if note is not None and note.kind == "finished":
-                ranks.update(here)
-        return frozenset(ranks)
+        notes = running.notes.read()
+        return name_failure(
+            running.evidence,
+            since_s=time.monotonic() - running.failed_at,
+            has_running=bool(running.attempt.running),
+            has_others=len(running.round.nodes) > 1,
+            ended_well=find_ended_well(running.round, notes, running.notes.left),
+            silence_s=self._silence_s,
+        )
 
     def _gather(self, running: _Running) -> list[Evidence]:
         outputs = self._outputs
@@ -489,6 +473,7 @@ class Job:
             return 0
         if decision.action is Action.LEAVE_WELL:
             return 0
+        notes = running.notes.read()
         outcome = Outcome(
             evidence=self._gather(running),
             run_folder=str(self._run_folder or ""),
@@ -498,13 +483,8 @@ class Job:
             doing=doing,
             because="" if running.failure is not None else decision.reason,
             is_elsewhere=len(running.round.nodes) > 1,
-            hosts={
-                rank: node.host
-                for node, ranks in running.round.ranks_by_node()
-                for rank in ranks
-                if node.name != running.round.nodes[running.round.node_rank].name
-            },
-            code=next((n.exit_code for n in running.notes.read().values() if n.what), 1),
+            hosts=hosts_of_others(running.round),
+            code=next((n.exit_code for n in notes.values() if n.kind == "failed"), 1),
         )
         return self._say(outcome)
 
@@ -526,10 +506,6 @@ class Job:
                 self._agent.on_end(ended)
             if not self._agent.is_alive():
                 return
-
-    def _store_url(self, round_: Round, part: str) -> str:
-        host = f"[{round_.store_host}]" if ":" in round_.store_host else round_.store_host
-        return f"launcher://{host}:{round_.store_port}/{round_.prefix}/{part}"
 
     def _address(self) -> str:
         """Where the ranks of other hosts reach this one."""
