@@ -21,6 +21,7 @@ from distdbg.launch.decide import Action, Decision, Situation, decide
 from distdbg.launch.doing import what_ranks_do
 from distdbg.launch.environment import Start, rank_command, rank_environment
 from distdbg.launch.events import EventLog
+from distdbg.launch.first_failure import hosts_of_others
 from distdbg.launch.machine import cpus_of_ranks
 from distdbg.launch.meeting import C10D, STATIC
 from distdbg.launch.options import RunOptions
@@ -195,7 +196,7 @@ class Job:
             number=running.number,
             folder=str(running.folder),
             ranks={str(rank): pid for rank, pid in running.attempt.pids.items()},
-            store=self._store_url(round_, "agents"),
+            store=round_.store_url("agents"),
             nodes=len(round_.nodes),
             node_rank=round_.node_rank,
             addr=round_.nodes[round_.node_rank].addr,
@@ -309,7 +310,7 @@ class Job:
             run=facts.run,
             folder=running.folder,
             host=self._host,
-            store=self._store_url(round_, "ranks"),
+            store=round_.store_url("ranks"),
             token=self._token,
             master_addr=facts.master_addr,
             master_port=facts.master_port,
@@ -433,6 +434,7 @@ class Job:
             return 0
         if decision.action is Action.LEAVE_WELL:
             return 0
+        notes = running.notes.read()
         outcome = Outcome(
             evidence=running.gather(),
             run_folder=str(self._run_folder or ""),
@@ -442,13 +444,8 @@ class Job:
             doing=doing,
             because="" if running.failure is not None else decision.reason,
             is_elsewhere=len(running.round.nodes) > 1,
-            hosts={
-                rank: node.host
-                for node, ranks in running.round.ranks_by_node()
-                for rank in ranks
-                if node.name != running.round.nodes[running.round.node_rank].name
-            },
-            code=next((n.exit_code for n in running.notes.read().values() if n.what), 1),
+            hosts=hosts_of_others(running.round),
+            code=next((n.exit_code for n in notes.values() if n.kind == "failed"), 1),
         )
         return self._say(outcome)
 
@@ -470,10 +467,6 @@ class Job:
                 self._agent.on_end(ended)
             if not self._agent.is_alive():
                 return
-
-    def _store_url(self, round_: Round, part: str) -> str:
-        host = f"[{round_.store_host}]" if ":" in round_.store_host else round_.store_host
-        return f"launcher://{host}:{round_.store_port}/{round_.prefix}/{part}"
 
     def _address(self) -> str:
         """Where the ranks of other hosts reach this one."""

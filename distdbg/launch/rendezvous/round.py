@@ -59,6 +59,11 @@ class Round:
         """The global rank of this launcher's local rank 0."""
         return sum(node.nproc for node in self.nodes[: self.node_rank])
 
+    def store_url(self, part: str) -> str:
+        """Where `part` of what runs in this round meets."""
+        host = f"[{self.store_host}]" if ":" in self.store_host else self.store_host
+        return f"launcher://{host}:{self.store_port}/{self.prefix}/{part}"
+
     def ranks_by_node(self) -> Iterator[tuple[NodeFacts, range]]:
         """Each launcher with the global ranks of its host."""
         first = 0
