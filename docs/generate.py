@@ -178,8 +178,10 @@ def launch_flags_page() -> str:
         "- `--rdzv-backend=static` takes no range of hosts, and `--standalone` not more than one.",
         "- `--redirects` and `--tee` take local ranks of more than one digit.",
         "- `--numa-binding` needs no GPU and no numactl.",
-        "- With one host, `--master-port` is for the ranks alone. With several and `static`, the",
-        "  launchers meet there and the ranks get another one, as `MASTER_PORT`.",
+        "- The exit code is that of the rank that failed first, 128 + n for signal n; torchrun's is 1.",
+        "- `--master-port` is for the ranks. With several hosts and `static` the launchers meet there",
+        "  first. Rank 0 of torch serves its store there (`TORCHELASTIC_USE_AGENT_STORE` is `False`);",
+        "  until it does, the launcher holds the port against others.",
         "- Of the script's arguments only `${local_rank}` is replaced, neither `$local_rank` nor `$$`.",
         "- An empty variable counts as one that is not set.",
     ]

@@ -6,6 +6,7 @@ not prove over TCP that it has the token is dropped, and so is any other user on
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import selectors
@@ -137,8 +138,14 @@ class ApiServer:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             sock = socket.create_server((host, port), family=family, backlog=16)
         except OSError as error:
+            why = error.strerror or str(error)
+            if error.errno == errno.EADDRINUSE:
+                from distdbg.runtime.store.holder import holder_of
+
+                why = f"the port is held by {holder_of(port)}"
             raise ConfigError(
-                f"the agent cannot listen on {host}:{port}: {error.strerror or error}"
+                f"the agent cannot listen on {host}:{port}: {why}",
+                hint="--agent-listen takes another port; the job and the local socket work without it",
             ) from error
         sock.setblocking(False)
         self._token = token

@@ -101,12 +101,23 @@ class AgentClient:
                     f"this distdbg speaks {PROTOCOL}"
                 )
             if "nonce" in hello:
-                self._send({"proof": protocol.prove(token, str(hello["nonce"]))})
-                self._read(deadline)
+                self._prove(token, str(hello["nonce"]), deadline)
         except BaseException:
             self.close()
             raise
         return hello
+
+    def _prove(self, token: bytes, nonce: str, deadline: float) -> None:
+        try:
+            self._send({"proof": protocol.prove(token, nonce)})
+            self._read(deadline)
+        except AgentTimeout:
+            raise
+        except DistNetworkError as error:
+            raise DistNetworkError(
+                f"the agent at {self._name} does not accept the token",
+                hint="give the token of the run; distdbg run takes it from DISTDBG_TOKEN where that is set",
+            ) from error
 
     def _send(self, words: dict[str, Any]) -> None:
         try:

@@ -58,6 +58,8 @@ def main(argv: Sequence[str]) -> int:
         if not chosen.orders:
             agent.close()
             return error.exit_code if isinstance(error, DistError) else 1
+        sys.stdout.write(f"distdbg run: {error}\n")  # the launcher's stderr
+        sys.stdout.flush()
     gc.collect()
     gc.freeze()
     agent.run()

@@ -153,8 +153,9 @@ def test_more_clients_than_allowed_are_turned_away(serving: Serving) -> None:
 def test_over_tcp_only_who_has_the_token_is_served(serving: Serving) -> None:
     with AgentClient.over_tcp("127.0.0.1", serving.port, b"the token") as client:
         assert client.ask("echo", a=1) == {"a": 1}
-    with pytest.raises(DistNetworkError):
+    with pytest.raises(DistNetworkError, match="does not accept the token") as caught:
         AgentClient.over_tcp("127.0.0.1", serving.port, b"another")
+    assert "DISTDBG_TOKEN" in str(caught.value.hint)
     for line in (
         b'{"id":1,"do":"echo"}\n',
         b"\n\n{}\n",

@@ -147,7 +147,9 @@ def test_a_port_in_use_names_the_process(tmp_path: Path) -> None:
     with Hosts(tmp_path) as hosts, socket.create_server((hosts.address(0), hosts.port)):
         launcher = hosts.launch(0, *hosts.static(2, 0), hosts.script("say('never')"))
         assert launcher.wait() == 6
-        assert f"node 0 cannot wait for the other launchers at {hosts.address(0)}" in launcher.err
+        assert (
+            f"the first launcher cannot wait for the others at {hosts.address(0)}" in launcher.err
+        )
         assert f"pid {os.getpid()}" in launcher.err
 
 

@@ -433,7 +433,9 @@ def test_static_node_0_says_who_has_the_meeting_port(make_nodes: MakeNodes) -> N
         other.listen()
         port = other.getsockname()[1]
         (node,) = make_nodes(1, rdzv_backend="static", min_nodes=2, max_nodes=2, rdzv_port=port)
-        with pytest.raises(RendezvousError, match="node 0 cannot wait for the other") as raised:
+        with pytest.raises(
+            RendezvousError, match="the first launcher cannot wait for the others"
+        ) as raised:
             node.start().result(PATIENCE_S)
         assert "pid" in raised.value.details[0]
 

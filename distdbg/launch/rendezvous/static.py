@@ -37,7 +37,7 @@ def make_static(options: RendezvousOptions) -> Rendezvous:
     if options.max_nodes == 1:
         return SoloRendezvous(options.rdzv_id, host=options.local_addr or "127.0.0.1")
     if not 0 <= options.node_rank < options.max_nodes:
-        raise UsageError(f"--node-rank {options.node_rank} is not one of {options.max_nodes} nodes")
+        raise UsageError(f"--node-rank {options.node_rank} is not one of {options.max_nodes} hosts")
     return SharedRendezvous(
         _Meeting(options, settings),
         job=options.rdzv_id,
@@ -49,7 +49,7 @@ def make_static(options: RendezvousOptions) -> Rendezvous:
 
 
 class _Meeting:
-    """The address where node 0 tells the others where its store is."""
+    """The address where the first launcher, --node-rank 0, tells the others where its store is."""
 
     def __init__(self, options: RendezvousOptions, settings: Settings) -> None:
         host, port = options.rdzv_host, options.rdzv_port
@@ -73,7 +73,7 @@ class _Meeting:
                 raise
         except DistNetworkError as error:
             raise RendezvousError(
-                f"node 0 cannot wait for the other launchers at {self.where}",
+                f"the first launcher cannot wait for the others at {self.where}",
                 details=[error.what],
                 hint=error.hint,
             ) from error
@@ -88,12 +88,12 @@ class _Meeting:
                 meeting.set_timeout(timedelta(seconds=_READ_S))
                 port = int(json.loads(meeting.get(self._key))["port"])
             except (DistError, ValueError, KeyError, TypeError) as error:
-                search.details = [f"node 0 did not tell where its store is: {error!s}"]
+                search.details = [f"the first launcher did not tell where its store is: {error!s}"]
                 search.fail_after(deadline_ns)
                 continue
             finally:
                 with suppress(DistError):
                     meeting.close()
-            where = f"the store of node 0 at {self._host}:{port}"
+            where = f"the store of the first launcher at {self._host}:{port}"
             store = Search(where, self._host, port, self._call_timeout_s).until(deadline_ns, check)
             return Reached(store=store, host=self._host, port=port, completes=False)

@@ -78,7 +78,7 @@ def test_options_choose_the_kind_and_nothing_is_opened(given: dict[str, Any], ki
         ({"rdzv_backend": "static", "max_nodes": 2}, "needs launchers that may come and go"),
         (
             {"rdzv_backend": "static", "min_nodes": 2, "max_nodes": 2, "node_rank": 2},
-            "--node-rank 2 is not one of 2 nodes",
+            "--node-rank 2 is not one of 2 hosts",
         ),
     ],
 )

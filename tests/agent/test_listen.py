@@ -1,0 +1,79 @@
+"""`distdbg run --agent-listen`: the agent answers over TCP, or says who has the port, and the job runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from distdbg.agent.client import AgentClient
+from distdbg.errors import DistNetworkError
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "of this test"
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def run(port: int, program: str) -> subprocess.Popen[str]:
+        (tmp_path / "job.py").write_text(program)
+        words = ["-m", "distdbg", "run", f"--agent-listen=127.0.0.1:{port}"]
+        own = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT), "DISTDBG_AGENT": "1"}
+        started.append(
+            subprocess.Popen(
+                [sys.executable, *words, str(tmp_path / "job.py")],
+                env=os.environ | own | {"DISTDBG_TOKEN": TOKEN},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def connect(port: int) -> AgentClient:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with suppress(DistNetworkError):
+            return AgentClient.over_tcp("127.0.0.1", port, TOKEN.encode())
+        time.sleep(0.02)  # nothing announces that an agent listens
+    raise AssertionError("no agent came")
+
+
+def test_who_has_the_token_arms_and_stops_a_job_over_tcp(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    job = start(port, "import time\ntime.sleep(60)\n")
+    with connect(port) as client:
+        assert client.ask("arm", rules={"kind": "all_reduce"}) == {"changed": True}
+        assert client.ask("about")["control"]["rules"] == {"kind": "all_reduce"}
+        assert client.ask("disarm") == {"changed": True}
+        assert client.ask("stop") == {"launcher": job.pid}
+    assert job.wait(20) == 128 + 15
+
+
+def test_a_port_that_is_taken_is_said_with_its_holder_and_the_job_runs(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        job = start(port, "import time\ntime.sleep(2)\nprint('ran')\n")
+        out, err = job.communicate(timeout=30)
+    assert (job.returncode, out) == (0, "ran\n")
+    said = f"the agent cannot listen on 127.0.0.1:{port}: the port is held by "
+    assert said in err
+    assert f"(pid {os.getpid()}, user " in err
