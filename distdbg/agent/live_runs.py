@@ -32,7 +32,10 @@ class LiveRun:
     def connect(self, timeout_s: float = 5.0) -> AgentClient:
         """UsageError without an agent."""
         if self.socket is None:
-            raise UsageError(f"the agent of run {self.run} is gone; its ranks live")
+            raise UsageError(
+                f"the agent of run {self.run} is gone; its ranks live",
+                hint="kill its launcher, or its ranks, to end it; `distdbg ps` names their pids",
+            )
         return AgentClient.at(self.socket, timeout_s=timeout_s)
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from distdbg.errors import DistError
+from distdbg.launch.ended import Ended, to_rank_end
 from distdbg.launch.warden import Warden
 from distdbg.record.ends import RankEnd
 from distdbg.record.folders import agent_socket
@@ -30,6 +31,7 @@ class AgentLink:
 
     def __init__(self, warden: Warden) -> None:
         self._warden = warden
+        self._host = ""
         self._fd: int | None = None
 
     def start(
@@ -41,6 +43,7 @@ class AgentLink:
         extra: Sequence[str] = (),
     ) -> None:
         """Start it in the run's folder; what it says goes to its log there."""
+        self._host = host
         argv = [sys.executable, "-m", "distdbg.agent", "--folder", str(folder)]
         argv += ["--run", run, "--host", host, "--orders", *extra]
         try:
@@ -91,6 +94,14 @@ class AgentLink:
     def tell_end(self, end: RankEnd) -> None:
         """A rank has ended."""
         self.send("ended", **json.loads(end.to_json()))
+
+    def note_end(self, ended: Ended) -> None:
+        """It has ended while ranks ran, which it does not do by itself."""
+        self.close()
+        how = to_rank_end(ended, rank=-1, host=self._host, wall_ns=0).how
+        _log.warning(
+            "the agent of %s (pid %d) %s; the job goes on without it", self._host, ended.pid, how
+        )
 
     def close(self) -> None:
         """It leaves by itself when nobody gives it orders any more."""

@@ -45,6 +45,8 @@ class Attempt:
         self.running: set[int] = set()
         #: In the order in which they ended.
         self.ends: dict[int, RankEnd] = {}
+        #: What has ended and is no rank: the agent.
+        self.others: list[Ended] = []
         self._warden = warden
         self._host = host
         self._folder = folder
@@ -69,9 +71,9 @@ class Attempt:
 
     def watch(self, timeout_s: float) -> list[RankEnd]:
         """Wait so long for ranks to end, and note how they did."""
-        found = [
-            ended for ended in self._warden.events(timeout_s) if _rank_of(ended) in self.running
-        ]
+        news = self._warden.events(timeout_s)
+        found = [ended for ended in news if _rank_of(ended) in self.running]
+        self.others += [ended for ended in news if _rank_of(ended) < 0]
         now_ns = time.monotonic_ns()
         self._memory.refresh(now_ns)
         asked = {_name(rank) for rank in self._asked}

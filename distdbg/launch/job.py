@@ -338,6 +338,8 @@ class Job:
             if attempt.watch(0.0) and attempt.failures:
                 running.evidence = self._gather(running)
                 running.failed_at = running.failed_at or time.monotonic()
+            if attempt.others:
+                self._agent.note_end(attempt.others.pop())
             if not attempt.running and running.failed_at is None and running.done_at is None:
                 running.done_at = time.monotonic()
                 running.notes.write(Note(kind="finished"))
