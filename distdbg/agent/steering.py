@@ -45,6 +45,9 @@ class Steering:
         self._run = run
         self._folder: Path | None = None
         self._tree: Tree | None = None
+        self._is_launched = False
+        #: Of ranks that a launcher has started: an order stands, also for those that join later.
+        self._held: ControlPage | None = None
         self._beat_ns = -_BEAT_NS
         self._clock_ns = 0
 
@@ -57,7 +60,8 @@ class Steering:
         self._clock_ns = 0
 
     def join(self, attempt: Attempt) -> None:
-        """Meet the agents of the job's other hosts."""
+        """Of a launcher's start: meet the agents of the job's other hosts."""
+        self._is_launched = True
         if attempt.nodes < 2 or not attempt.store:
             return
         from distdbg.agent.tree import Tree  # needs native code, for the store
@@ -86,6 +90,9 @@ class Steering:
                 self._selector.unregister(self._tree)
             self._tree.close()
             self._tree = None
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     # ------------------------------------------------------------------------------- from moment to moment
 
@@ -170,6 +177,9 @@ class Steering:
             tree.acknowledge(order)
 
     def _apply(self, do: Do, words: dict[str, Any]) -> bool:
+        if self._is_launched and self._held is None and self._folder is not None:
+            # Each start has a folder of its own, so no later run can find the page in use.
+            self._held = ControlPage.open(self._folder, self._host, self._run)
         with self._page() as page:
             match do:
                 case "pause":

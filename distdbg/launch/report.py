@@ -273,7 +273,10 @@ def _hint(found: RootCause) -> str:
     if not first.reason and end.signal == signal.SIGTERM:
         return "SIGTERM came from outside: from a scheduler that ends the job, or a person"
     if not first.reason and end.signal == signal.SIGBUS:
-        return f"often /dev/shm or a disk is full; see df on {end.host}"
+        return (
+            f"often /dev/shm or a disk is full; see df on {end.host}; "
+            "or a file of the run folder was cut short"
+        )
     if not first.reason and end.signal in _CRASHES:
         return "@distdbg.record on main(), or PYTHONFAULTHANDLER=1, prints where the crash was"
     if not first.reason and end.cause == "exited" and found.part is Part.CAUSE:

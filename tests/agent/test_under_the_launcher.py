@@ -87,3 +87,17 @@ def test_it_follows_a_restart_and_leaves_with_the_launcher(
     while Path(f"/proc/{about['pid']}").exists() and time.monotonic() < deadline:
         time.sleep(0.02)  # its launcher's end is what it sees
     assert not Path(f"/proc/{about['pid']}").exists()
+
+
+def test_its_death_costs_a_line_and_not_the_job(
+    launcher: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    deadline = time.monotonic() + 30
+    while not (about := ask(tmp_path, "about")) and time.monotonic() < deadline:
+        time.sleep(0.02)  # it is starting
+    os.kill(about["pid"], signal.SIGKILL)
+    words = "the agent of this host was killed by SIGKILL; it is started again"
+    while words not in (tmp_path / "out").read_text() and time.monotonic() < deadline:
+        time.sleep(0.02)  # the launcher's output is a file
+    assert words in (tmp_path / "out").read_text()
+    assert launcher.poll() is None
