@@ -16,7 +16,7 @@
     stale_sockets   what a killed agent leaves
 
     outputs/        what ranks print: kept, shown line by line, selected
-    evidence        what is known of ranks that are gone;  evidence_json: told to other hosts
+    evidence        what is known of ranks that are gone
     root_cause      who of them was the first;  report, last_frames: how that is said
 
     spawn           torch.multiprocessing's spawn and start_processes

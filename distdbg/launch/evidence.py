@@ -41,8 +41,7 @@ class RecordFacts:
     """'ValueError: no data'."""
     raised_wall_ns: int = 0
     error_type: str = ""
-    """Of the last error that one of its ops had, with the words and ranks of it."""
-    error_what: str = ""
+    """Of the last error that one of its ops had, with the ranks of it."""
     error_ranks: tuple[int, ...] = ()
 
 
@@ -148,7 +147,7 @@ def read_facts(path: Path, end: RankEnd, boot_id: str = "") -> RecordFacts | Non
                 return None  # of another start of the same rank
             clock = Clock(record.header, end.ended_ns, boot_id)
             state = record.state()
-            kind, what, ranks = _last_error(record)
+            kind, ranks = _last_error(record)
             raised = ""
             if state.exit is Exit.RAISED:
                 raised = str(_words(state.exit_text).get("what", "an exception"))
@@ -159,14 +158,13 @@ def read_facts(path: Path, end: RankEnd, boot_id: str = "") -> RecordFacts | Non
                 raised=raised,
                 raised_wall_ns=record.header.to_wall_ns(state.exit_ns) if raised else 0,
                 error_type=kind,
-                error_what=what,
                 error_ranks=ranks,
             )
     except RecordError:
         return None
 
 
-def _last_error(record: RecordFile) -> tuple[str, str, tuple[int, ...]]:
+def _last_error(record: RecordFile) -> tuple[str, tuple[int, ...]]:
     last = record.state().last_number
     for number in range(last, max(0, last - _MOST_NOTES), -1):
         event = record.event(number)
@@ -174,8 +172,8 @@ def _last_error(record: RecordFile) -> tuple[str, str, tuple[int, ...]]:
             words = _words(event.text)
             ranks = words.get("ranks")
             named = [r for r in ranks if isinstance(r, int)] if isinstance(ranks, list) else []
-            return str(words.get("type", "")), str(words.get("what", "")), tuple(named)
-    return "", "", ()
+            return str(words.get("type", "")), tuple(named)
+    return "", ()
 
 
 def _words(text: str | None) -> dict[str, object]:

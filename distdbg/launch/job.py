@@ -273,22 +273,13 @@ class Job:
 
     def _open_outputs(self, run_folder: Path) -> Outputs:
         options = self._options
-        choices = OutputChoices(
-            redirects=options.redirects,
-            tee=options.tee,
-            local_ranks=options.local_ranks_filter,
-            stdout_filters=options.duplicate_stdout_filters,
-            stderr_filters=options.duplicate_stderr_filters,
-            role=options.role,
-            prefix_template=options.log_line_prefix_template,
-        )
         logs = make_logs_folder(
             run_folder,
             log_dir=options.log_dir,
             run_id=options.rdzv_id,
             host="" if options.standalone else self._host,
         )
-        outputs = Outputs(choices, logs)
+        outputs = Outputs(OutputChoices.from_options(options), logs)
         self._stack.callback(outputs.close)
         outputs.start()
         return outputs

@@ -86,18 +86,6 @@ class OomWatch:
             found |= victims
         return frozenset(found)
 
-    def other_kills(self, name: str, now_ns: int) -> int:
-        """How many more the kernel killed lately in the cgroup of a process that still lives.
-
-        They are children of ranks, or not of the job at all.
-        """
-        path = self._places.get(name)
-        if path is None:
-            return 0
-        counter = self._counters[path]
-        _update(counter, read_kills(path), now_ns)
-        return len(counter.unclaimed)
-
     def _locate(self, name: str) -> None:
         path = find_counter(self._pids[name])
         if path is None:

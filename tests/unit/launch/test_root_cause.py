@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distdbg.launch.evidence import Evidence, RecordFacts
-from distdbg.launch.evidence_json import from_json, to_json
 from distdbg.launch.report import Outcome, exit_code, report
 from distdbg.launch.root_cause import Part, divide, find_root_cause
 from distdbg.record.ends import Cause, RankEnd
@@ -112,17 +110,3 @@ def test_a_report_is_made_of_printable_lines_and_its_code_fits(
     if text:
         assert text.startswith("distdbg run: ")
         assert text.count("  hint: ") <= 1
-
-
-@settings(deadline=None)  # a machine may be busy
-@given(evidences())
-def test_evidence_travels_between_launchers(evidence: list[Evidence]) -> None:
-    assert [from_json(to_json(one)) for one in evidence] == evidence
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"end": {}}', '{"end": {"rank": 1}, "error": []}', '{"end": 3}']
-)
-def test_other_texts_are_no_evidence(text: str) -> None:
-    with pytest.raises(ValueError):
-        from_json(text)
