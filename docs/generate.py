@@ -26,6 +26,34 @@ from record_layout import layout_page
 REFERENCE = Path(__file__).parent / "reference"
 MADE = "<!-- Made by docs/generate.py from {source}; edit that, then run `make docs`. -->\n\n"
 
+#: What `distdbg.launch.environment` tells a rank; a test compares the names.
+RANK_VARIABLES = (
+    ("`RANK`, `WORLD_SIZE`", "its number among all ranks of the job, and how many there are"),
+    ("`LOCAL_RANK`, `LOCAL_WORLD_SIZE`", "the same on its host"),
+    ("`GROUP_RANK`, `GROUP_WORLD_SIZE`", "the number of its host, and how many hosts there are"),
+    ("`ROLE_NAME`, `ROLE_RANK`, `ROLE_WORLD_SIZE`", "`--role`, and its place among ranks with it"),
+    ("`MASTER_ADDR`, `MASTER_PORT`", "where rank 0 of torch serves its store"),
+    ("`TORCHELASTIC_RESTART_COUNT`, `TORCHELASTIC_MAX_RESTARTS`", "restarts so far, and allowed"),
+    ("`TORCHELASTIC_RUN_ID`", "`--rdzv-id`, or a name by chance for a job alone"),
+    ("`TORCHELASTIC_USE_AGENT_STORE`", "`False`: rank 0 serves torch's store itself"),
+    ("`TORCHELASTIC_SIGNALS_TO_HANDLE`", "`--signals-to-handle`"),
+    ("`TORCHELASTIC_ERROR_FILE`, `DISTDBG_ERROR_FILE`", "where to write what ended it"),
+    ("`TORCH_NCCL_ASYNC_ERROR_HANDLING`", "`1` unless it is set"),
+    ("`OMP_NUM_THREADS`", "`1` unless it is set, where a host has several ranks"),
+    ("`CUDA_VISIBLE_DEVICES`", "its one GPU, with `--virtual-local-rank`"),
+    ("`DISTDBG_STORE`, `DISTDBG_TOKEN`", "where ranks meet, and the secret of the run"),
+    ("`DISTDBG_RUN`, `DISTDBG_RUN_DIR`, `DISTDBG_HOST`", "where its record goes, and its host"),
+    ("`DISTDBG_AGENT`", "`0`: the launcher has started the agent"),
+)
+OTHER_VARIABLES = (
+    (
+        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+        "what teed lines begin with; `${role_name}`, `${local_rank}` and `${rank}` are replaced",
+    ),
+    ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "`--shutdown-timeout` where that is not given"),
+    ("PYTHON_EXEC", "the Python that runs the script, instead of the launcher's"),
+)
+
 
 def env_page() -> str:
     """One row per variable of distdbg.config."""
@@ -171,6 +199,18 @@ def launch_flags_page() -> str:
         "unless this flag is given. `--no-python` needs it.",
         "",
         *_flag_rows([USE_ENV]),
+        "## What a rank finds",
+        "",
+        "| variable | its value |",
+        "|---|---|",
+        *(f"| {names} | {value} |" for names, value in RANK_VARIABLES),
+        "",
+        "## Other variables that are read",
+        "",
+        "| variable | meaning |",
+        "|---|---|",
+        *(f"| `{name}` | {meaning} |" for name, meaning in OTHER_VARIABLES),
+        "",
         "## Not as torchrun",
         "",
         "- `--start-method` is taken and means nothing: a rank is always a process of its own.",

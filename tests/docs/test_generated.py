@@ -10,7 +10,10 @@ from types import ModuleType
 import pytest
 
 from distdbg import config
+from distdbg.launch.environment import Start, rank_environment
 from distdbg.launch.flag_table import FLAGS
+from distdbg.launch.options import RunOptions
+from distdbg.launch.rendezvous.round import NodeFacts
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,3 +52,22 @@ def test_every_variable_of_the_table_is_read_somewhere() -> None:
     sources = [path for path in (ROOT / "distdbg").rglob("*.py") if path.name != "config.py"]
     text = "".join(path.read_text() for path in sources)
     assert [v.name for v in config.VARIABLES if v.name not in text] == []
+
+
+def test_the_page_names_all_that_a_rank_is_told(generate: ModuleType) -> None:
+    options = RunOptions(script="train.py", nproc=2, virtual_local_rank=True)
+    start = Start(
+        nodes=(NodeFacts(name="a", addr="a", host="a", nproc=2, role="default"),),
+        node_rank=0,
+        restarts=0,
+        run="run",
+        folder=Path("/run/attempt_0"),
+        host="a",
+        store="tcp://a:1/ranks",
+        token="secret",
+        master_addr="a",
+        master_port=1,
+    )
+    told = rank_environment(options, start, 0, environ={}, error_file=Path("/run/error.json"))
+    named = re.findall(r"`([A-Z_]+)`", " ".join(names for names, _ in generate.RANK_VARIABLES))
+    assert sorted(named) == sorted(told)
