@@ -84,6 +84,7 @@ class HostAgent:
         self._abort_on = abort_on
         self._reported_ns = 0
         self.steering = Steering(self.selector, host, run)
+        self.steering.on_stop = self.methods.stop_here
         if orders_fd is None:
             self.steering.follow(folder)
         #: The newest start of the ranks, last; without a launcher the only one.

@@ -195,6 +195,15 @@ class Methods:
 
     def _stop(self, arguments: Plain) -> Plain:
         kill = arguments.get("kill", False)
+        if type(kill) is not bool:
+            raise UsageError("stop: 'kill' is true or false")
+        if self._agent.steering.has_tree:
+            # One launcher that leaves does not end a job that goes on without it.
+            return self._agent.steering.order("stop", {"kill": kill})
+        return self.stop_here(kill)
+
+    def stop_here(self, kill: bool) -> Plain:
+        """End this host's part of the job."""
         launcher = self._launcher_pid()
         if launcher is not None and not kill:
             os.kill(launcher, signal.SIGTERM)

@@ -1,7 +1,8 @@
-"""What is ordered of all hosts: pause, resume, abort, arm, disarm; numbered by the root. Pure.
+"""What is ordered of all hosts: pause, resume, abort, arm, disarm, stop; numbered by the root. Pure.
 
 An order goes up to the root, gets its number there, and comes down to all. Whoever attaches later gets
-the orders that still hold: the last of pause and resume, the first abort, the last of arm and disarm.
+the orders that still hold: the last of pause and resume, the first abort, the last of arm and disarm,
+a stop.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, get_args
 
-Do = Literal["pause", "resume", "abort", "arm", "disarm"]
+Do = Literal["pause", "resume", "abort", "arm", "disarm", "stop"]
 
 MOST_TICKET: Final = 80
 _SLOTS: Final = {
@@ -18,12 +19,14 @@ _SLOTS: Final = {
     "abort": "abort",
     "arm": "arm",
     "disarm": "arm",
+    "stop": "stop",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One order. `words` is what the page gets: the verdict of an abort, the rules of an arm."""
+    """One order. `words` is what the page gets: the verdict of an abort, the rules of an arm; for
+    a stop, whether to kill."""
 
     ticket: str
     """Made by whoever ordered it, to know it again."""

@@ -10,7 +10,8 @@ import json
 import logging
 import os
 import selectors
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,8 @@ _BEAT_NS: Final = 1_000_000_000
 #: How often the offset of the clock is written; and how often it is tried until all ranks have it.
 _FIRST_CLOCK_NS: Final = 1_000_000_000
 _CLOCK_NS: Final = 10_000_000_000
+#: Less, and launchers lose the one that serves them; more, and it starts its ranks anew without them.
+_STOP_LAST_NS: Final = 100_000_000
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -50,6 +53,9 @@ class Steering:
         self._held: ControlPage | None = None
         self._beat_ns = -_BEAT_NS
         self._clock_ns = 0
+        #: How this host's part of the job is ended; told whether to kill.
+        self.on_stop: Callable[[bool], object] = lambda _: None
+        self._stop: tuple[int, bool] | None = None
 
     # ------------------------------------------------------------------------------- beginning, end
 
@@ -98,11 +104,18 @@ class Steering:
 
     def tick(self, now_ns: int) -> None:
         """Say on the page that there is an agent; not when no rank is left, who might need it."""
+        self._stop_when_due(now_ns)
         if now_ns - self._beat_ns < _BEAT_NS:
             return
         self._beat_ns = now_ns
         with suppress(RecordError), self._page() as page:
             page.beat(os.getpid(), now_ns)
+
+    def _stop_when_due(self, now_ns: int) -> None:
+        if self._stop is not None and now_ns >= self._stop[0]:
+            _, kill = self._stop
+            self._stop = None
+            self.on_stop(kill)
 
     def write_clock(self, ranks: Iterable[int], now_ns: int) -> None:
         """Say in the records of these ranks how far this host's clock is from the root's."""
@@ -177,6 +190,13 @@ class Steering:
             tree.acknowledge(order)
 
     def _apply(self, do: Do, words: dict[str, Any]) -> bool:
+        if do == "stop":
+            # The root's launcher serves the others, mostly: it is the last.
+            is_last = self._tree is not None and self._tree.is_root
+            wait_ns = _STOP_LAST_NS if is_last else 0
+            self._stop = (time.monotonic_ns() + wait_ns, words.get("kill") is True)
+            self._stop_when_due(time.monotonic_ns())
+            return True
         if self._is_launched and self._held is None and self._folder is not None:
             # Each start has a folder of its own, so no later run can find the page in use.
             self._held = ControlPage.open(self._folder, self._host, self._run)

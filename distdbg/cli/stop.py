@@ -21,8 +21,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="distdbg stop",
         description=__doc__,
-        epilog="The launcher is asked to end its ranks, or, without one, each rank of this host is "
-        "(SIGTERM). With --abort each rank raises JobAborted in the op that it waits in, or begins next.",
+        epilog="The launchers of all hosts are asked to end their ranks, or, without any, each rank of "
+        "this host is (SIGTERM). With --abort each rank raises JobAborted in the op that it waits "
+        "in, or begins next.",
     )
     parser.add_argument(
         "run", nargs="?", metavar="RUN", help="which run; not needed for the only one"
@@ -30,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--abort", metavar="WHY", help="have the ranks raise JobAborted with this text"
     )
-    parser.add_argument("--kill", action="store_true", help="SIGKILL to the ranks of this host")
+    parser.add_argument("--kill", action="store_true", help="SIGKILL to the ranks")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     chosen = parser.parse_args(argv)
     live = choose_run(find_live_runs(host_name()), chosen.run)

@@ -75,3 +75,30 @@ def test_an_order_pauses_the_pages_and_the_clocks_are_in_the_records(
     assert (states[0].clock_offset_ns, states[0].clock_error_ns) == (0, 1)
     # One machine has one clock.
     assert abs(states[1].clock_offset_ns) <= states[1].clock_error_ns
+
+
+def test_a_stop_at_one_agent_ends_the_job_on_all_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_TOKEN", "a secret")
+    store = TCPStore("127.0.0.1", 0, is_master=True, _token=b"a secret")
+    hosts = [Host(node, tmp_path, store.port) for node in range(2)]
+    stopped: list[tuple[str, bool]] = []
+    for host in hosts:
+        host.steering.on_stop = lambda kill, name=host.name: stopped.append((name, kill))
+    try:
+        assert hosts[1].steering.order("stop", {"kill": True})["ticket"]
+        deadline = time.monotonic() + 20
+        while len(stopped) < 2 and time.monotonic() < deadline:
+            for host in hosts:
+                host.turn()
+                host.steering.tick(time.monotonic_ns())
+        assert [name for name, _ in stopped] == [
+            hosts[1].name,
+            hosts[0].name,
+        ]  # the root is the last
+        assert sorted(stopped) == [(host.name, True) for host in hosts]
+    finally:
+        for host in hosts:
+            host.close()
+        store.close()
