@@ -30,9 +30,6 @@ class ExitNote:
 
     def __init__(self, world: World) -> None:
         self._world = weakref.ref(world)
-        atexit.unregister(_write_error_file)
-        # Not forgotten by `cancel`: many a program destroys its groups on the way out of an exception.
-        atexit.register(_write_error_file, os.getpid())
         atexit.register(self.write)
 
     def cancel(self) -> None:
@@ -45,6 +42,15 @@ class ExitNote:
         if world is None:
             return
         leave(world, _uncaught())
+
+
+def tell_launcher_of_errors() -> None:
+    """From here on the launcher learns what ends this rank, be it in the making of its first group.
+
+    Never forgotten: many a program destroys its groups on the way out of an exception.
+    """
+    atexit.unregister(_write_error_file)
+    atexit.register(_write_error_file, os.getpid())
 
 
 def _uncaught() -> BaseException | None:
