@@ -13,7 +13,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from distdbg.errors import DistError
+from distdbg.errors import DistError, error_text
 from distdbg.native import NativeError
 from distdbg.record.error_file import write_error_file
 from distdbg.record.format import Exit
@@ -67,7 +67,7 @@ def _write_error_file(pid: int) -> None:
 
 def raised(error: BaseException) -> str:
     """'raised ValueError: no data'."""
-    first_line = str(error).partition("\n")[0]
+    first_line = error_text(error).partition("\n")[0]
     name = type(error).__name__
     return f"raised {name}: {first_line}" if first_line else f"raised {name}"
 
