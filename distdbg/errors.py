@@ -33,8 +33,16 @@ from typing import Any, ClassVar, Self
 
 def format_error(error: BaseException) -> str:
     """'ValueError: no data', or 'MemoryError' for one that says nothing, as a traceback ends."""
-    text = str(error)
+    text = error_text(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def error_text(error: BaseException) -> str:
+    """What it says; in Python's words when it cannot, for whoever asks is busy with an error already."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the user's code, and what it raises is not what went wrong
+        return "<exception str() failed>"
 
 
 def format_ranks(ranks: Iterable[int], limit: int = 8) -> str:

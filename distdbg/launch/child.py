@@ -18,7 +18,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from distdbg.errors import PeerLost
+from distdbg.errors import PeerLost, error_text
 from distdbg.launch.own_environment import is_rank_of_launcher, own_environment
 from distdbg.launch.parent_death import die_with_parent
 from distdbg.record.error_file import write_error_file
@@ -46,7 +46,7 @@ class Report:
         if len(text) > _TRACEBACK_LIMIT // 4:  # a character may take four bytes
             kept = _TRACEBACK_LIMIT // 8
             text = f"{text[:kept]}\n... {len(text) - 2 * kept} characters ...\n{text[-kept:]}"
-        first_line = str(error).partition("\n")[0][:_LINE_LIMIT]
+        first_line = error_text(error).partition("\n")[0][:_LINE_LIMIT]
         name = type(error).__name__
         return cls(
             summary=f"{name}: {first_line}" if first_line else name,

@@ -19,6 +19,7 @@ from distdbg.record.error_file import ErrorFacts, read_error_file
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
 from distdbg.record.reader import RecordFile
+from distdbg.record.regular_file import open_regular
 from distdbg.record.whereabouts import Clock, describe, read_boot_id
 
 #: How far back in a record the last finding is looked for.
@@ -186,7 +187,7 @@ def _words(text: str | None) -> dict[str, object]:
 
 def _tail(path: Path) -> tuple[str, ...]:
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _STDERR_NBYTES))
             text = file.read(_STDERR_NBYTES).decode(errors="replace")

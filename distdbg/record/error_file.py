@@ -22,6 +22,7 @@ from typing import Any
 from distdbg import config
 from distdbg.errors import DistError, JobAborted, OpTimeout, PeerLost, format_error
 from distdbg.record.host import host_name
+from distdbg.record.regular_file import open_regular
 
 _MOST_NBYTES = 4 << 20
 #: Of a text and of a traceback; the middle of longer ones is left out.
@@ -201,7 +202,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         content = file.read(_MOST_NBYTES)
     try:
         found = json.loads(content)

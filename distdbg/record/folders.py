@@ -112,6 +112,8 @@ def make_run_folder(
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     held = os.open(folder / _HOLD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
+        if not stat.S_ISREG(os.fstat(held).st_mode):
+            raise FileExistsError(errno.EEXIST, "is not a file", str(folder / _HOLD))
         if _lock_alone(held) and os.pread(held, 256, 0).decode(errors="replace") != run:
             if why := _take_over(folder, run):
                 raise FileExistsError(errno.EEXIST, why, str(folder))

@@ -13,7 +13,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from distdbg.errors import DistError
+from distdbg.errors import DistError, error_text
 from distdbg.native import NativeError
 from distdbg.record.error_file import write_error_file
 from distdbg.record.format import Exit
@@ -30,9 +30,6 @@ class ExitNote:
 
     def __init__(self, world: World) -> None:
         self._world = weakref.ref(world)
-        atexit.unregister(_write_error_file)
-        # Not forgotten by `cancel`: many a program destroys its groups on the way out of an exception.
-        atexit.register(_write_error_file, os.getpid())
         atexit.register(self.write)
 
     def cancel(self) -> None:
@@ -45,6 +42,15 @@ class ExitNote:
         if world is None:
             return
         leave(world, _uncaught())
+
+
+def tell_launcher_of_errors() -> None:
+    """From here on the launcher learns what ends this rank, be it in the making of its first group.
+
+    Never forgotten: many a program destroys its groups on the way out of an exception.
+    """
+    atexit.unregister(_write_error_file)
+    atexit.register(_write_error_file, os.getpid())
 
 
 def _uncaught() -> BaseException | None:
@@ -61,7 +67,7 @@ def _write_error_file(pid: int) -> None:
 
 def raised(error: BaseException) -> str:
     """'raised ValueError: no data'."""
-    first_line = str(error).partition("\n")[0]
+    first_line = error_text(error).partition("\n")[0]
     name = type(error).__name__
     return f"raised {name}: {first_line}" if first_line else f"raised {name}"
 

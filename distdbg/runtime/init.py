@@ -17,7 +17,7 @@ from distdbg.record.format import Exit
 from distdbg.runtime.agent_start import start_agent
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
-from distdbg.runtime.departure import ExitNote
+from distdbg.runtime.departure import ExitNote, tell_launcher_of_errors
 from distdbg.runtime.following import unfollow_control
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
 from distdbg.runtime.lives import Life, Lives
@@ -74,6 +74,7 @@ def init_process_group(
             "init_process_group was called twice",
             hint="call destroy_process_group before initializing again",
         )
+    tell_launcher_of_errors()
     prepare(world)
     backend_config = BackendConfig(Backend(backend or "undefined"))
     check_available(backend_config)

@@ -83,3 +83,18 @@ def test_two_jobs_on_one_host_do_not_meet(start_job: StartJob, write_script: Wri
             assert count == "1"
             runs.add(run)
     assert len(runs) == 2
+
+
+def test_a_rank_that_could_not_meet_the_others_is_quoted(
+    start_job: StartJob, write_script: WriteScript
+) -> None:
+    script = write_script(
+        "import os, sys\n"
+        "import distdbg as dist\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    sys.exit(0)\n"
+        "dist.init_process_group(timeout=1)\n"
+    )
+    done = start_job("--nproc-per-node=2", script).wait()
+    assert done.code != 0
+    assert "RendezvousError: 1 of 2 ranks joined" in "\n".join(done.report)

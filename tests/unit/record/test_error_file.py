@@ -126,6 +126,23 @@ def test_what_is_no_error_file_is_passed_over(tmp_path: Path, content: bytes) ->
     assert read_error_file(path) is None
 
 
+def test_a_named_pipe_in_place_of_the_file_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "error.json"
+    os.mkfifo(path)
+    assert read_error_file(path) is None
+
+
+def test_an_error_that_cannot_say_what_it_is_leaves_its_traceback(error_file: Path) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert write_error_file(Mute())
+    found = read_error_file(error_file)
+    assert found is not None
+    assert found.text == "Mute: <exception str() failed>"
+
+
 def test_fields_of_other_types_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "error.json"
     ours = {"because_of": "x", "rank": "y", "pid": True, "hint": 3, "details": 4, "wall_ns": []}
