@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from distdbg.control.layout import MOST_ABORT_NBYTES
 from distdbg.errors import JobAborted
 
+#: The kind of abort that a person writes.
+STOPPED: Final = "stopped"
 _MOST_LINE = 400
 _MOST_RANKS = 64
 
@@ -20,7 +22,7 @@ class AbortWords:
 
     what: str
     """The first line: "rank 2 was killed (signal 9, SIGKILL)"."""
-    type: str = "stopped"
+    type: str = STOPPED
     """The kind of finding: "dead rank", "deadlock", "stopped"."""
     ranks: Sequence[int] = ()
     """Those to blame."""

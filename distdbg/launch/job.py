@@ -379,12 +379,15 @@ class Job:
             closing = closing or Closing(reason=error.what, is_well=False)
         received = self._signals.received
         done_at = running.done_at
+        left = self._options.max_restarts - self._restarts
+        if running.failure is not None and running.was_stopped(self._host):
+            left = 0
         return Situation(
             name=running.round.nodes[running.round.node_rank].name,
             nodes=tuple(node.name for node in running.round.nodes),
             running=len(running.attempt.running),
             failure=running.failure,
-            restarts_left=self._options.max_restarts - self._restarts,
+            restarts_left=left,
             notes=running.notes.read(),
             waiting_count=waiting,
             next_has_begun=begun,

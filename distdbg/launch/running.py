@@ -6,6 +6,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from distdbg.control.page import read_page
+from distdbg.control.words import STOPPED
+from distdbg.errors import RecordError
 from distdbg.launch.attempt import Attempt
 from distdbg.launch.evidence import Evidence, gather
 from distdbg.launch.first_failure import find_ended_well, name_failure
@@ -46,6 +49,14 @@ class Running:
             ended_well=find_ended_well(self.round, notes, self.notes.left),
             silence_s=silence_s,
         )
+
+    def was_stopped(self, host: str) -> bool:
+        """Whether a person ended this start by words on the control page: then it is over for good."""
+        try:
+            words = read_page(self.folder, host).abort
+        except RecordError:
+            return False
+        return words is not None and words.type == STOPPED
 
     def gather(self) -> list[Evidence]:
         """Read what the ranks that ended have left."""

@@ -153,3 +153,28 @@ def test_events_are_lines_of_json_for_who_wants_them(
     assert (lines[3]["used"], lines[3]["of"]) == (1, 1)
     quiet = start_job(*flags, script).wait()
     assert not any(line.startswith("{") for line in quiet.err.splitlines())
+
+
+@pytest.mark.slow
+def test_a_job_that_a_person_ends_does_not_start_anew(
+    start_job: StartJob, write_script: WriteScript
+) -> None:
+    script = write_script(
+        "import os\n"
+        "import numpy as np\n"
+        "import distdbg as dist\n"
+        "from distdbg.control.page import ControlPage\n"
+        "from distdbg.control.words import AbortWords\n"
+        "from distdbg.record.host import host_name\n"
+        "dist.init_process_group()\n"
+        "if dist.get_rank() == 1:\n"
+        "    page = ControlPage.open(os.environ['DISTDBG_RUN_DIR'], host_name())\n"
+        "    page.abort(AbortWords(what='the data is wrong', by='ada'))\n"
+        "    page.close()\n"
+        "dist.all_reduce(np.ones(1))\n"
+        "dist.all_reduce(np.ones(1))\n"
+    )
+    done = start_job("--nproc-per-node=2", "--max-restarts=3", script).wait()
+    assert done.code == 1
+    assert "the data is wrong" in done.report[0], done.report
+    assert not any("start anew" in line for line in done.err.splitlines())
