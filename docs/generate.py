@@ -182,9 +182,9 @@ def launch_flags_page() -> str:
         "",
         "All flags of torchrun are here, with its names, short forms, defaults and variables; a",
         "flag may be written with `_` for `-`. What is not on the command line is taken from the",
-        "first of the variables that is set and not empty. A bad value raises `UsageError`, a bad",
-        "variable `ConfigError`; both end with exit code 2 before anything is started. The",
-        "argument `${local_rank}` of the script becomes the number.",
+        "first of the variables that is set and not empty. A bad value raises `UsageError`, a",
+        "variable that is no number where one is wanted `ConfigError`; both end with exit code 2",
+        "before anything is started. The argument `${local_rank}` of the script becomes the number.",
         "",
     ]
     for section in SECTIONS:

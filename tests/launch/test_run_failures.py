@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,12 +21,15 @@ pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 PROGRAM = str(Path(__file__).with_name("programs") / "failing.py")
 #: Starting four ranks takes most of it.
 SOON_S = 15.0
+#: From the first end to the launcher's own, with the report in between.
+TOLD_S = 4.0
 StartJob = Callable[..., RunningJob]
 
 
 def fail(start_job: StartJob, kind: str, *flags: str, **how: object) -> tuple[Done, list[RankEnd]]:
     job = start_job("--nproc-per-node=4", *flags, PROGRAM, kind, **how)
     done = job.wait()
+    over_ns = time.time_ns()
     assert done.seconds < SOON_S
     assert done.report, done
     assert done.report[-1].strip().startswith(("run folder: ", "hint: ")), done.err
@@ -33,6 +37,7 @@ def fail(start_job: StartJob, kind: str, *flags: str, **how: object) -> tuple[Do
     ends = job.ends()
     assert [end.rank for end in ends] == [0, 1, 2, 3]
     assert all(end.is_failure for end in ends)
+    assert over_ns - min(end.wall_ns for end in ends) < TOLD_S * 1e9
     return done, ends
 
 
