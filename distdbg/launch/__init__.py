@@ -4,6 +4,7 @@
     flag_table      the flags of `distdbg run`;  flags: reads them;  options, meeting: what they come to
     std endpoint nproc numa   values of single flags;  machine: what they ask of the host
     environment     what one rank is started with;  run_path: for --run-path
+    own_environment what is left of it for a job that a rank starts
 
     warden          starts, watches and ends the ranks; warden_process: what it runs;  warden_wire
     descendants     all that was ever started below a process, and its end;  ended: how a child ended

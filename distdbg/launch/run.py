@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from contextlib import ExitStack
 
 from distdbg.command import say
@@ -30,6 +31,8 @@ _SCARCE = {
 def run(options: RunOptions) -> int:
     """Run the job; returns the exit code: the first failing rank's, 128 + n for signals."""
     _open_missing_streams()
+    # Where whoever started this process ignored it, nobody could say how the warden ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for note in options.notes:
         say(note)
     # First of all: the warden is forked while this process is small and has one thread.

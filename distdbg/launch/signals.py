@@ -26,6 +26,8 @@ class Signals:
             for number in numbers
             if not _is_of_nohup(number)
         }
+        # Blocked ones are inherited like ignored ones, but nobody wants that of a launcher.
+        self._former_mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, self._former)
         self._former_fd = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
@@ -46,6 +48,7 @@ class Signals:
     def close(self) -> None:
         """Put back what was there before."""
         signal.set_wakeup_fd(self._former_fd)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._former_mask)
         for number, former in self._former.items():
             signal.signal(number, signal.SIG_DFL if former is None else former)
         os.close(self._reading)

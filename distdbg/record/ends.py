@@ -97,7 +97,9 @@ def ends_name(host: str) -> str:
 def write_end(folder: Path, end: RankEnd) -> None:
     """Append one line. OSError when it cannot be."""
     path = folder / ends_name(end.host)
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # Without O_NONBLOCK the open of a named pipe waits for a reader.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    fd = os.open(path, flags, 0o600)
     try:
         os.write(fd, end.to_json().encode() + b"\n")  # one write: lines of two writers do not mix
     finally:

@@ -107,3 +107,16 @@ def test_a_rank_that_the_kernel_killed_for_memory_is_told_apart_from_a_kill(
     assert done.report[0].startswith("distdbg run: rank 2 was killed for memory"), done.err
     assert ends[2].cause == "oom"
     assert ends[2].signal == signal.SIGKILL
+
+
+def test_named_pipes_in_place_of_files_hold_nobody_up(
+    start_job: StartJob, write_script: Callable[[str], str]
+) -> None:
+    script = write_script(
+        "import os\n"
+        "os.mkfifo(os.environ['TORCHELASTIC_ERROR_FILE'])\n"
+        "here, host = os.environ['DISTDBG_RUN_DIR'], os.environ['DISTDBG_HOST']\n"
+        "os.mkfifo(f'{here}/ends-{host}.jsonl')\n"
+        "os._exit(4)\n"
+    )
+    assert start_job(script).wait().code == 4

@@ -150,6 +150,27 @@ def test_a_launcher_started_in_the_background_of_a_script_hears_sigterm(
     assert job.wait().code == 128 + signal.SIGTERM
 
 
+def test_a_launcher_started_with_signals_blocked_hears_them(start_waiting: StartWaiting) -> None:
+    def block() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+    job = start_waiting("loud", before_exec=block)
+    job.send(signal.SIGTERM)
+    assert job.wait().code == 128 + signal.SIGTERM
+
+
+def test_a_launcher_started_with_sigchld_ignored_says_how_its_ranks_ended(
+    start_job: StartJob, write_script: Callable[[str], str]
+) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    script = write_script("raise SystemExit(3)")
+    done = start_job("--nproc-per-node=2", script, before_exec=ignore).wait()
+    assert done.code == 3
+    assert "distdbg run: rank" in done.report[0]
+
+
 def test_a_killed_agent_costs_one_line(start_waiting: StartWaiting) -> None:
     job = start_waiting("loud", has_agent=True)
     socket_path = agent_socket(job.run_folder.name, host_name(), str(job.folder))
