@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from distdbg.launch.memory import locate_cgroup
 from distdbg.testing.jobs import RunningJob, running
 
 
@@ -34,9 +37,8 @@ def start_job(job_folder: Path) -> Iterator[Callable[..., RunningJob]]:
             return job
 
         yield start
-        over = [
-            job for job in jobs if job.process.poll() is not None
-        ]  # of others, a test has failed
+        # Of others, a test has failed.
+        over = [job for job in jobs if job.process.poll() is not None]
         left = [line for job in over for line in job.leftovers()]
     if left:
         pytest.fail("the job left behind\n  " + "\n  ".join(left), pytrace=False)
@@ -57,3 +59,41 @@ def _write(folder: Path, text: str) -> str:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
+
+
+@pytest.fixture
+def make_cgroup() -> Iterator[Callable[[int], Path]]:
+    """Makes a memory cgroup of so many bytes below this process's own, of version 1 or 2."""
+    with ExitStack() as stack:
+        yield lambda nbytes: stack.enter_context(_cgroup(nbytes))
+
+
+@contextmanager
+def _cgroup(nbytes: int) -> Iterator[Path]:
+    own = locate_cgroup(
+        Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+    )
+    if own is None:
+        pytest.skip("no memory cgroup is mounted here")
+    folder = own / f"distdbg-test-{secrets.token_hex(4)}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made in {own}: {error.strerror}")
+    try:
+        limits = {"memory.limit_in_bytes": nbytes, "memory.max": nbytes}
+        rest = {"memory.memsw.limit_in_bytes": nbytes, "memory.swap.max": 0}
+        for name, value in (limits | rest).items():
+            with suppress(OSError):
+                if (folder / name).exists():
+                    (folder / name).write_text(str(value))
+        if not any((folder / name).exists() for name in limits):
+            pytest.skip(f"the memory controller is not passed on below {own}")
+        yield folder
+    finally:
+        deadline = time.monotonic() + 2.0
+        while folder.exists():
+            with suppress(OSError):  # busy until the last of it has been waited for
+                folder.rmdir()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)

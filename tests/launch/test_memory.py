@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from distdbg.launch.ended import Ended
-from distdbg.launch.memory import OomWatch, find_counter, locate_cgroup, read_kills
+from distdbg.launch.memory import OomWatch, find_counter, read_kills
 from distdbg.launch.warden import Warden
 
 LIMIT_NBYTES = 64 << 20
@@ -31,37 +29,8 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def small_cgroup() -> Iterator[Path]:
-    own = locate_cgroup(
-        Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
-    )
-    if own is None:
-        pytest.skip("no memory cgroup is mounted here")
-    folder = own / f"distdbg-test-{secrets.token_hex(4)}"
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made in {own}: {error.strerror}")
-    try:
-        for limit, value in (
-            ("memory.limit_in_bytes", LIMIT_NBYTES),  # v1
-            ("memory.max", LIMIT_NBYTES),  # v2
-            ("memory.memsw.limit_in_bytes", LIMIT_NBYTES),
-            ("memory.swap.max", 0),
-        ):
-            with suppress(OSError):
-                if (folder / limit).exists():
-                    (folder / limit).write_text(str(value))
-        if not any((folder / file).exists() for file in ("memory.limit_in_bytes", "memory.max")):
-            pytest.skip(f"the memory controller is not passed on below {own}")
-        yield folder
-    finally:
-        deadline = time.monotonic() + 2.0
-        while folder.exists():
-            with suppress(OSError):  # busy until the last of it has been waited for
-                folder.rmdir()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+def small_cgroup(make_cgroup: Callable[[int], Path]) -> Path:
+    return make_cgroup(LIMIT_NBYTES)
 
 
 def start(warden: Warden, watch: OomWatch, cgroup: Path, name: str) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from distdbg.launch.memory import locate_cgroup
 from distdbg.record.ends import RankEnd
 from distdbg.testing.jobs import Done, RunningJob
 
@@ -74,35 +71,11 @@ def test_a_traceback_is_in_the_report_and_in_the_error_file(start_job: StartJob)
     assert "no data" in Path(file).read_text()
 
 
-@pytest.fixture
-def small_cgroup() -> Iterator[Path]:
-    own = locate_cgroup(
-        Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
-    )
-    if own is None:
-        pytest.skip("no memory cgroup is mounted here")
-    folder = own / f"distdbg-test-{secrets.token_hex(4)}"
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made in {own}: {error.strerror}")
-    try:
-        limits = {"memory.limit_in_bytes": 192 << 20, "memory.max": 192 << 20, "memory.swap.max": 0}
-        for name, value in limits.items():  # of both versions
-            with suppress(OSError):
-                if (folder / name).exists():
-                    (folder / name).write_text(str(value))
-        if not any((folder / name).exists() for name in limits):
-            pytest.skip(f"the memory controller is not passed on below {own}")
-        yield folder
-    finally:
-        folder.rmdir()
-
-
 def test_a_rank_that_the_kernel_killed_for_memory_is_told_apart_from_a_kill(
-    start_job: StartJob, small_cgroup: Path
+    start_job: StartJob, make_cgroup: Callable[[int], Path]
 ) -> None:
-    done, ends = fail(start_job, "hog", environ={"TEST_CGROUP": str(small_cgroup)})
+    environ = {"TEST_CGROUP": str(make_cgroup(192 << 20))}
+    done, ends = fail(start_job, "hog", environ=environ)
     assert done.code == 137
     assert done.report[0].startswith("distdbg run: rank 2 was killed for memory"), done.err
     assert ends[2].cause == "oom"
