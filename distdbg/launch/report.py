@@ -167,7 +167,9 @@ def _details(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
     error = first.error
     if error is not None:
         # Of our own errors the details say it; of others the rest of a text of several lines.
-        yield from (_shared_details(found.first) or error.text.splitlines()[1:])[:_MOST_DETAILS]
+        said_later = f"hint: {error.hint}"
+        below = [line for line in error.text.splitlines()[1:] if line.strip() != said_later]
+        yield from (_shared_details(found.first) or below)[:_MOST_DETAILS]
         if not error.details:
             yield from last_frames(error.traceback)
     elif first.record is not None and first.record.doing and first.record.how is not Exit.RETURNED:

@@ -439,3 +439,9 @@ def test_a_verdict_that_aborts_the_job_is_told_by_all_who_were_waiting() -> None
     ]
     assert first_of(*aborted) == (Part.VICTIM, [0, 1, 2])
     assert told(*aborted).splitlines()[0] == f"distdbg run: ranks 0-2 raised {text}"
+
+
+def test_a_hint_is_given_once() -> None:
+    text = "UsageError: wrong thing\n  hint: do the right one"
+    one = Evidence(end=ended(0, exit_code=1), error=error(text, hint="do the right one"))
+    assert told(one).count("hint: do the right one") == 1
