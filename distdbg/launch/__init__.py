@@ -11,6 +11,7 @@
     memory          a kill for memory told from a person's;  ports: one held for who listens later
 
     run             the launcher's process;  job: its part in a job, round by round
+    own_host        what it keeps there from start to start: folder, outputs, agent
     running         one start of the ranks as a launcher sees it;  attempt: as processes
     agent_link      the agent, told of it;  start_facts: what all launchers agree on
     decide          what to do next;  signals: what ends the launcher;  events: lines for programs
@@ -18,7 +19,8 @@
 
     outputs/        what ranks print: kept, shown line by line, selected
     evidence        what is known of ranks that are gone
-    root_cause      who of them was the first;  report, last_frames: how that is said
+    root_cause      who of them was the first;  first_failure: when that is clear
+    report, last_frames, doing   how it is said, and what ranks did when a job was stopped
 
     spawn           torch.multiprocessing's spawn and start_processes
     child           what a spawned process executes; failures: how its end is reported

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import select
 import signal
 import socket
-import sys
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 from distdbg.command import say
-from distdbg.errors import ConfigError, DistError, RendezvousClosedError, RendezvousError
-from distdbg.launch.agent_link import AGENT, AgentLink
-from distdbg.launch.attempt import Attempt, RankStart
+from distdbg.errors import DistError, RendezvousClosedError, RendezvousError
+from distdbg.launch.agent_link import AGENT
+from distdbg.launch.attempt import Attempt
 from distdbg.launch.decide import Action, Decision, Situation, decide
 from distdbg.launch.doing import what_ranks_do
-from distdbg.launch.environment import Start, rank_command, rank_environment
 from distdbg.launch.events import EventLog
 from distdbg.launch.first_failure import hosts_of_others
-from distdbg.launch.machine import cpus_of_ranks
 from distdbg.launch.meeting import C10D, STATIC
 from distdbg.launch.options import RunOptions
-from distdbg.launch.outputs.choices import OutputChoices
-from distdbg.launch.outputs.folders import make_logs_folder
-from distdbg.launch.outputs.outputs import Outputs
-from distdbg.launch.own_environment import own_environment
+from distdbg.launch.own_host import OwnHost
 from distdbg.launch.ports import HeldPort
 from distdbg.launch.rendezvous.notes import Note, Notes
 from distdbg.launch.rendezvous.registry import make_rendezvous
@@ -47,8 +39,6 @@ from distdbg.launch.start_facts import StartFacts
 from distdbg.launch.warden import Warden
 from distdbg.record import folders
 from distdbg.record.ends import RankEnd, signal_name
-from distdbg.record.host import host_name
-from distdbg.runtime.rendezvous.token import run_token
 
 #: How long ranks that ended well wait for those of other hosts, as torchrun.
 _OTHERS_S = 300.0
@@ -71,32 +61,19 @@ class Job:
         self._warden = warden
         self._signals = signals
         self._stack = stack
-        #: What the ranks inherit, and what says where the run goes.
-        self._environ = own_environment(os.environ)
-        self._host = options.local_addr or host_name(self._environ)
-        self._token = run_token().decode(errors="surrogateescape")
-        self._agent = AgentLink(warden)
-        self._agents_left = _MOST_AGENTS
+        self._here = OwnHost(options, warden, stack)
         self._events = EventLog(options.event_log_handler, say, time.time_ns)
-        self._cpus = (
-            None
-            if options.numa_binding is None
-            else cpus_of_ranks(options.numa_binding, options.nproc, os.environ)
-        )
         self._restarts = 0
         is_ours = options.rdzv_backend in (STATIC, C10D)
         conf = options.rdzv_conf if is_ours else {}
         #: After which another launcher is known to be dead.
         self._silence_s = Settings.read(conf).silence_s
         self._held: HeldPort | None = None
-        self._run = ""
-        self._run_folder: Path | None = None
-        self._outputs: Outputs | None = None
 
     def run(self) -> int:
         """Start the ranks until it is over; returns the exit code."""
         code = self._run_rounds()
-        self._events.tell("done", run=self._run, exit_code=code)
+        self._events.tell("done", run=self._here.run, exit_code=code)
         return code
 
     def _run_rounds(self) -> int:
@@ -106,9 +83,9 @@ class Job:
         if self._signals.received:  # before anybody was there to be told
             rendezvous.interrupt()
         facts = NodeFacts(
-            name=f"{self._host}-{os.getpid()}-{os.urandom(3).hex()}",
+            name=f"{self._here.name}-{os.getpid()}-{os.urandom(3).hex()}",
             addr=self._address(),
-            host=self._host,
+            host=self._here.name,
             nproc=self._options.nproc,
             role=self._options.role,
         )
@@ -119,7 +96,7 @@ class Job:
                 try:
                     round_ = rendezvous.next_round(facts)
                 except RendezvousInterrupted:
-                    folder = "" if self._run_folder is None else str(self._run_folder)
+                    folder = "" if self._here.run_folder is None else str(self._here.run_folder)
                     number = self._signals.received[0]
                     return self._say(Outcome(interrupted=number, run_folder=folder))
                 except RendezvousClosedError:
@@ -148,7 +125,7 @@ class Job:
                 rendezvous.close(error.what)
             raise
         finally:
-            self._end_agent()
+            self._here.end_agent()
 
     # ------------------------------------------------------------------------------------ starting
 
@@ -156,22 +133,23 @@ class Job:
         start = self._agree(round_)
         self._restarts = start.restarts
         number = round_.number
-        folder = self._make_folders(start.run, number)
-        attempt = Attempt(self._warden, self._host, folder, self._tell_end, self._agent.on_end)
-        assert self._outputs is not None  # made with the folders
+        folder, outputs = self._here.prepare(start.run, number)
+        attempt = Attempt(
+            self._warden, self._here.name, folder, self._tell_end, self._here.agent.on_end
+        )
         running = Running(
             round=round_,
             folder=folder,
             number=number,
             attempt=attempt,
             notes=Notes(round_),
-            outputs=self._outputs,
+            outputs=outputs,
         )
         try:
             for local_rank in range(self._options.nproc):
                 if self._signals.received:
                     break  # those that run are ended at once
-                self._start_rank(running, start, local_rank)
+                self._here.start_rank(running, start, local_rank)
         except BaseException:
             attempt.stop(signal.SIGKILL, 0.0, lambda: True)
             raise
@@ -180,47 +158,17 @@ class Job:
             run=start.run,
             folder=str(folder),
             attempt=number,
-            host=self._host,
+            host=self._here.name,
             node_rank=round_.node_rank,
             world_size=sum(node.nproc for node in round_.nodes),
             pids=attempt.pids,
         )
-        self._introduce(running)
+        self._here.introduce(running)
         return running
-
-    def _introduce(self, running: Running) -> None:
-        """Tell the agent of a start of the ranks."""
-        round_ = running.round
-        self._agent.send(
-            "attempt",
-            number=running.number,
-            folder=str(running.folder),
-            ranks={str(rank): pid for rank, pid in running.attempt.pids.items()},
-            store=round_.store_url("agents"),
-            nodes=len(round_.nodes),
-            node_rank=round_.node_rank,
-            addr=round_.nodes[round_.node_rank].addr,
-        )
-
-    def _keep_agent(self, running: Running) -> None:
-        """Start it again when it is gone: orders to all hosts go through it."""
-        if not self._agent.is_lost:
-            return
-        self._agent.close()
-        what = f"the agent of this host {self._agent.how}"
-        if self._agents_left == 0 or self._run_folder is None:
-            self._tell(f"{what}; the job goes on without it; its log: {self._agent.log}")
-            return
-        self._agents_left -= 1
-        self._tell(f"{what}; it is started again")
-        self._start_agent(self._run_folder)
-        self._introduce(running)
-        for end in running.attempt.ends.values():
-            self._agent.tell_end(end)
 
     def _tell_end(self, end: RankEnd) -> None:
         self._events.tell("end", **json.loads(end.to_json()))
-        self._agent.tell_end(end)
+        self._here.agent.tell_end(end)
 
     def _agree(self, round_: Round) -> StartFacts:
         """What node 0 says, or what this launcher says as node 0."""
@@ -232,104 +180,13 @@ class Job:
             self._held.release()
         self._held = self._stack.enter_context(HeldPort(addr, options.master_port or 0))
         facts = StartFacts(
-            run=self._run or folders.read_run_name(self._environ),
+            run=self._here.run or folders.read_run_name(self._here.environ),
             restarts=self._restarts,
             master_addr=addr,
             master_port=self._held.number,
         )
         facts.tell(round_)
         return facts
-
-    def _make_folders(self, run: str, number: int) -> Path:
-        """The folder of this start; at the first one, the run's, the logs and the agent as well."""
-        try:
-            if self._run_folder is None or run != self._run:
-                self._run_folder = self._make_run_folder(run)
-                self._run = run
-                self._outputs = self._open_outputs(self._run_folder)
-                if self._options.agent:
-                    self._start_agent(self._run_folder)
-            elif not self._run_folder.is_dir():
-                self._tell(f"{self._run_folder} was removed while the ranks ran; it is made anew")
-                self._run_folder = self._make_run_folder(run)
-            folder = folders.attempt_folder(self._run_folder, number)
-            folder.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            if error.filename is None or error.errno in (errno.EMFILE, errno.ENFILE):
-                raise  # it is not about the folder
-            raise ConfigError(
-                f"the folder of the run cannot be made: {error.filename}: {error.strerror}",
-                hint="--run-dir names another one",
-            ) from error
-        return folder
-
-    def _make_run_folder(self, run: str) -> Path:
-        environ = dict(self._environ)
-        if self._options.run_dir is not None:
-            environ["DISTDBG_RUN_DIR"] = str(self._options.run_dir)
-        folder, held = folders.make_run_folder(run, environ)
-        self._stack.callback(os.close, held)
-        return folder
-
-    def _open_outputs(self, run_folder: Path) -> Outputs:
-        options = self._options
-        logs = make_logs_folder(
-            run_folder,
-            log_dir=options.log_dir,
-            run_id=options.rdzv_id,
-            host="" if options.standalone else self._host,
-        )
-        outputs = Outputs(OutputChoices.from_options(options), logs)
-        self._stack.callback(outputs.close)
-        outputs.start()
-        return outputs
-
-    def _start_agent(self, run_folder: Path) -> None:
-        environ = {**self._environ, "DISTDBG_TOKEN": self._token}
-        listen = self._options.agent_listen
-        extra = [] if listen is None else ["--listen", f"{listen[0]}:{listen[1]}"]
-        self._agent.start(run_folder, self._run, self._host, environ, extra)
-
-    def _start_rank(self, running: Running, facts: StartFacts, local_rank: int) -> None:
-        outputs = running.outputs
-        round_, options = running.round, self._options
-        rank = round_.first_rank + local_rank
-        start = Start(
-            nodes=round_.nodes,
-            node_rank=round_.node_rank,
-            restarts=facts.restarts,
-            run=facts.run,
-            folder=running.folder,
-            host=self._host,
-            store=round_.store_url("ranks"),
-            token=self._token,
-            master_addr=facts.master_addr,
-            master_port=facts.master_port,
-        )
-        out, err = outputs.open(local_rank, rank, running.number)
-        try:
-            running.attempt.start(
-                RankStart(
-                    rank=rank,
-                    argv=rank_command(
-                        options, local_rank, environ=self._environ, executable=sys.executable
-                    ),
-                    environ=rank_environment(
-                        options,
-                        start,
-                        local_rank,
-                        environ=self._environ,
-                        error_file=outputs.error_file(local_rank, running.number),
-                    ),
-                    stdout_fd=out,
-                    stderr_fd=err,
-                    cpus=None if self._cpus is None else self._cpus[local_rank],
-                )
-            )
-        finally:
-            for fd in (out, err):
-                if fd is not None:
-                    os.close(fd)
 
     # ------------------------------------------------------------------------------------ watching
 
@@ -358,7 +215,7 @@ class Job:
                 running.failure = failure
                 code = exit_code(Outcome(evidence=running.evidence))
                 running.notes.write(Note(kind="failed", what=failure, exit_code=code))
-            self._keep_agent(running)
+            self._here.keep_agent(running)
             decision = decide(self._situation(rendezvous, running))
             if decision.action is not Action.GO_ON:
                 return decision
@@ -380,7 +237,7 @@ class Job:
         received = self._signals.received
         done_at = running.done_at
         left = self._options.max_restarts - self._restarts
-        if running.failure is not None and running.was_stopped(self._host):
+        if running.failure is not None and running.was_stopped(self._here.name):
             left = 0
         return Situation(
             name=running.round.nodes[running.round.node_rank].name,
@@ -411,8 +268,7 @@ class Job:
             is_hurried=lambda: self._signals.last_ns > since_ns,
         )
         self._warden.sweep(keep=[AGENT])
-        if self._outputs is not None:
-            self._outputs.drain(time.monotonic_ns() + int(_DRAIN_S * 1e9))
+        self._here.drain()
 
     def _end(self, rendezvous: Rendezvous, running: Running, decision: Decision) -> int:
         if decision.action is Action.END_FAILED:
@@ -431,7 +287,7 @@ class Job:
         notes = running.notes.read()
         outcome = Outcome(
             evidence=running.gather(),
-            run_folder=str(self._run_folder or ""),
+            run_folder=str(self._here.run_folder or ""),
             attempt=self._restarts,
             max_restarts=self._options.max_restarts,
             interrupted=received[0] if received else None,
@@ -449,18 +305,6 @@ class Job:
 
     def _tell(self, line: str) -> None:
         say(f"distdbg run: {line}")
-
-    def _end_agent(self) -> None:
-        """It leaves by itself; what does not, the warden ends."""
-        if not self._agent.is_alive():
-            return
-        self._agent.close()
-        deadline = time.monotonic() + _AGENT_S
-        while (left_s := deadline - time.monotonic()) > 0:
-            for ended in self._warden.events(left_s):
-                self._agent.on_end(ended)
-            if not self._agent.is_alive():
-                return
 
     def _address(self) -> str:
         """Where the ranks of other hosts reach this one."""
