@@ -16,18 +16,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from distdbg.agent.clock_words import write_offset
 from distdbg.agent.launcher_orders import Attempt
-from distdbg.agent.orders import Do
 from distdbg.agent.status import RankStatus
+from distdbg.agent.tree.clock_words import write_offset
+from distdbg.agent.tree.orders import Do
 from distdbg.control.page import ControlPage, ControlState, read_page
 from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError
 from distdbg.record.folders import record_name
 
 if TYPE_CHECKING:
-    from distdbg.agent.tree import Tree
-    from distdbg.agent.view import View
+    from distdbg.agent.tree.place import Tree
+    from distdbg.agent.tree.view import View
 
 _BEAT_NS: Final = 1_000_000_000
 #: How often the offset of the clock is written; and how often it is tried until all ranks have it.
@@ -70,7 +70,7 @@ class Steering:
         self._is_launched = True
         if attempt.nodes < 2 or not attempt.store:
             return
-        from distdbg.agent.tree import Tree  # needs native code, for the store
+        from distdbg.agent.tree.place import Tree  # needs native code, for the store
 
         token = os.environ.get("DISTDBG_TOKEN", "").encode("utf-8", "surrogateescape")
         try:

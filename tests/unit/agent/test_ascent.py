@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from distdbg.agent.ascent import PATIENCE_NS, RETURN_NS, Ascent
-from distdbg.agent.finding import Address, own_address, read_address, store_folder
-from distdbg.agent.shape import FAN_IN, ancestors, children, parent
+from distdbg.agent.tree.ascent import PATIENCE_NS, RETURN_NS, Ascent
+from distdbg.agent.tree.finding import Address, own_address, read_address, store_folder
+from distdbg.agent.tree.shape import FAN_IN, ancestors, children, parent
 
 S = 1_000_000_000
 SOMEWHERE = Address("127.0.0.9", 9)

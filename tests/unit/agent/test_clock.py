@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distdbg.agent.clock import DRIFT, HERE, Exchanges, Offset
-from distdbg.agent.clock_words import write_offset
+from distdbg.agent.tree.clock import DRIFT, HERE, Exchanges, Offset
+from distdbg.agent.tree.clock_words import write_offset
 from distdbg.record.reader import RecordFile
 from distdbg.testing.record_examples import build_short
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distdbg.agent.columns import SNAP_NS, UNIT_NS, BadBatch, Column, decode, encode, is_told
+from distdbg.agent.tree.columns import SNAP_NS, UNIT_NS, BadBatch, Column, decode, encode, is_told
 
 #: A machine may be busy.
 patient = settings(

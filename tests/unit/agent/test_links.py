@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from distdbg.agent.handshake import Handshake
-from distdbg.agent.links import (
+from distdbg.agent.tree.handshake import Handshake
+from distdbg.agent.tree.links import (
     GREETING_NS,
     MOST_STUCK_NBYTES,
     MOST_WAITING_NBYTES,

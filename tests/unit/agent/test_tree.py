@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.handshake import Handshake, NotTrusted
 from distdbg.agent.status import RankState, RankStatus
-from distdbg.agent.tree import Tree
+from distdbg.agent.tree.handshake import Handshake, NotTrusted
+from distdbg.agent.tree.place import Tree
 from distdbg.runtime.store import TCPStore
 
 TOKEN = b"a secret of the tests"

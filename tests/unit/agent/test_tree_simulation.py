@@ -16,12 +16,12 @@ from benchmarks.agent_tree import (
     measure,
     worst_case,
 )
-from distdbg.agent.messages import BadMessage, pack_message
-from distdbg.agent.node import MOST_NBYTES_S
-from distdbg.agent.orders import Order
-from distdbg.agent.shape import ancestors
 from distdbg.agent.status import RankState, RankStatus
-from distdbg.agent.view import View, make_view
+from distdbg.agent.tree.messages import BadMessage, pack_message
+from distdbg.agent.tree.node import MOST_NBYTES_S
+from distdbg.agent.tree.orders import Order
+from distdbg.agent.tree.shape import ancestors
+from distdbg.agent.tree.view import View, make_view
 
 
 def statuses(node: int, state: RankState = RankState.RUNNING, **words: object) -> list[RankStatus]:

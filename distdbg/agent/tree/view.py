@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from distdbg.agent.rows import LOST, HostRow, RankRow, to_status
 from distdbg.agent.status import RankStatus
+from distdbg.agent.tree.rows import LOST, HostRow, RankRow, to_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

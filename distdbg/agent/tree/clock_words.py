@@ -10,7 +10,7 @@ import mmap
 import os
 from pathlib import Path
 
-from distdbg.agent.clock import Offset
+from distdbg.agent.tree.clock import Offset
 from distdbg.record.format import HEADER, HEADER_NBYTES, MAGIC, STATE, STATE_NBYTES, VERSION
 
 

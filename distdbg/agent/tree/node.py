@@ -18,14 +18,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from distdbg.agent.clock import HERE, Exchanges, Offset
-from distdbg.agent.columns import BadBatch, Schema, decode
-from distdbg.agent.gather import OWN, Gathering
-from distdbg.agent.messages import BadMessage, pack_message, unpack_message
-from distdbg.agent.orders import Do, Order, OrderLog
-from distdbg.agent.rows import HOST_SCHEMA, LEFT, RANK_SCHEMA, HostRow, RankRow, to_row
 from distdbg.agent.status import RankStatus
-from distdbg.agent.updates import LEAST_PERIOD_NS, Pace
+from distdbg.agent.tree.clock import HERE, Exchanges, Offset
+from distdbg.agent.tree.columns import BadBatch, Schema, decode
+from distdbg.agent.tree.gather import OWN, Gathering
+from distdbg.agent.tree.messages import BadMessage, pack_message, unpack_message
+from distdbg.agent.tree.orders import Do, Order, OrderLog
+from distdbg.agent.tree.rows import HOST_SCHEMA, LEFT, RANK_SCHEMA, HostRow, RankRow, to_row
+from distdbg.agent.tree.updates import LEAST_PERIOD_NS, Pace
 
 _S: Final = 1_000_000_000
 #: What all links together may bring a node each second: bytes, and rows at some 3 us each.

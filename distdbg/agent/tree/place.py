@@ -21,19 +21,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from distdbg.agent.ascent import Ascent
-from distdbg.agent.finding import Address, Directory, own_address, store_folder, store_opener
-from distdbg.agent.handshake import Handshake
-from distdbg.agent.links import Link, LinkLost, connect, listen
-from distdbg.agent.messages import BadMessage
-from distdbg.agent.node import Node
-from distdbg.agent.orders import Do, Order
-from distdbg.agent.shape import FAN_IN, ancestors
-from distdbg.agent.view import View, make_view
+from distdbg.agent.tree.ascent import Ascent
+from distdbg.agent.tree.finding import Address, Directory, own_address, store_folder, store_opener
+from distdbg.agent.tree.handshake import Handshake
+from distdbg.agent.tree.links import Link, LinkLost, connect, listen
+from distdbg.agent.tree.messages import BadMessage
+from distdbg.agent.tree.node import Node
+from distdbg.agent.tree.orders import Do, Order
+from distdbg.agent.tree.shape import FAN_IN, ancestors
+from distdbg.agent.tree.view import View, make_view
 
 if TYPE_CHECKING:
-    from distdbg.agent.clock import Offset
     from distdbg.agent.status import RankStatus
+    from distdbg.agent.tree.clock import Offset
     from distdbg.runtime.store import Store
 
 _log = logging.getLogger("distdbg.agent")

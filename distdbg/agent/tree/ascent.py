@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from distdbg.agent.finding import Address
-from distdbg.agent.shape import FAN_IN, ancestors
+from distdbg.agent.tree.finding import Address
+from distdbg.agent.tree.shape import FAN_IN, ancestors
 
 _S: Final = 1_000_000_000
 #: How long each ancestor is waited for that has not said where it is.

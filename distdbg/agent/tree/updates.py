@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
-from distdbg.agent.columns import Row, Schema, encode, is_told
+from distdbg.agent.tree.columns import Row, Schema, encode, is_told
 
 _S: Final = 1_000_000_000
 LEAST_PERIOD_NS: Final = 50_000_000

@@ -9,8 +9,8 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-from distdbg.agent.handshake import MOST_GREETING_NBYTES, Handshake, NotTrusted
-from distdbg.agent.messages import MOST_MESSAGE_NBYTES
+from distdbg.agent.tree.handshake import MOST_GREETING_NBYTES, Handshake, NotTrusted
+from distdbg.agent.tree.messages import MOST_MESSAGE_NBYTES
 
 _S: Final = 1_000_000_000
 GREETING_NS: Final = 5 * _S

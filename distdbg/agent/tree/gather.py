@@ -11,8 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from distdbg.agent.rows import HOST_SCHEMA, LOST, RANK_SCHEMA, HostRow, RankRow, is_news, is_slight
-from distdbg.agent.updates import Updates
+from distdbg.agent.tree.rows import (
+    HOST_SCHEMA,
+    LOST,
+    RANK_SCHEMA,
+    HostRow,
+    RankRow,
+    is_news,
+    is_slight,
+)
+from distdbg.agent.tree.updates import Updates
 
 #: The link that is no link: the host itself.
 OWN: Final = -1

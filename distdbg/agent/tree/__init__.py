@@ -1,0 +1,13 @@
+"""The tree of the agents of a job: rows go up to the root, orders go down to all hosts.
+
+shape, ascent   who hangs on whom, and who stands in for a parent that is gone. Pure
+rows, columns   what is said of a rank and a host, and as bytes: what changed, column by column. Pure
+updates, gather what goes up a link and when; whom to believe of each host. Pure
+orders          what is ordered of all hosts. Pure
+clock           how far this host's clock is from the root's. Pure; clock_words: into the records
+node            all of it for one agent, without a socket or a clock. Pure
+view            what a node knows of the job
+handshake, messages, links    how two ends prove the token; what goes over a link; one link on a socket
+finding         where the other agents are, by the job's store
+place           this host's place in the tree: a node, its links, and the thread that moves bytes
+"""
