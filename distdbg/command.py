@@ -17,25 +17,41 @@ _INTERRUPTED = 130
 def run_command(command: Callable[[], int]) -> int:
     """Return what `command` returns, or the exit code of the error that it raises."""
     try:
+        return _run(command)
+    finally:
+        _let_go()
+
+
+def _run(command: Callable[[], int]) -> int:
+    try:
         try:
-            code = command()
+            return command()
         except SystemExit as left:  # argparse leaves so after --help
-            code = _code_of(left)
-        if sys.stdout is not None:  # None: it was closed before Python began
-            sys.stdout.flush()
+            return _code_of(left)
     except DistError as error:
         say(format_error(error))
         return error.exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader of a pipe has seen enough; Python must not complain at its end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 0  # the reader of a pipe has seen enough
     except Exception:  # noqa: BLE001 - the last one who can say anything
         say(f"{traceback.format_exc()}this is a bug of distdbg; the lines above say where")
         return InternalError.exit_code
-    return code
+
+
+def _let_go() -> None:
+    """Write what is left; where nobody takes it, Python must not complain at its end either."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None:  # it was closed before Python began
+            continue
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
 
 
 def say(text: str) -> None:

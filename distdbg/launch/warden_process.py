@@ -181,7 +181,9 @@ class WardenProcess:
         stage = "start"
         try:
             os.setsid()
-            self._prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            # Who has something to tidy up does so also when nobody is left to wait for it.
+            end = signal.SIGTERM if order["lingers_s"] > 0 else signal.SIGKILL
+            self._prctl(_PR_SET_PDEATHSIG, int(end), 0, 0, 0)
             if os.getppid() != self._pid:
                 os._exit(1)
             _hear_all_signals(self._ignored)

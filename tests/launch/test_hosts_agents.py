@@ -118,12 +118,18 @@ def is_paused(agent: AgentClient) -> bool:
     return bool(agent.ask("about")["control"]["is_paused"])
 
 
+def is_aborted(agent: AgentClient) -> bool:
+    return agent.ask("about")["control"]["abort"] is not None
+
+
 def test_an_abort_at_any_agent_ends_the_ranks_of_all_hosts(tmp_path: Path) -> None:
     with Hosts(tmp_path) as hosts:
         launchers = start(hosts, tmp_path, 60)
-        with agent_of(hosts, 0) as root, agent_of(hosts, 1) as middle:
+        with agent_of(hosts, 0) as root, agent_of(hosts, 1) as middle, agent_of(hosts, 2) as leaf:
             await_that(lambda: len(states(root)) == 6, "they do not find each other")
             middle.ask("abort", what="the learning rate was wrong", by="ada")
+            everyone = (root, middle, leaf)
+            await_that(lambda: all(is_aborted(agent) for agent in everyone), "not all know it", 5)
             (tmp_path / "go").touch()
         assert [launcher.wait() for launcher in launchers] == [1, 1, 1]
         words = "the job was aborted by ada: the learning rate was wrong"

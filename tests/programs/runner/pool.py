@@ -98,6 +98,7 @@ def _zygotes(words: Sequence[str], count: int) -> Iterator[list[subprocess.Popen
         "OMP_NUM_THREADS": "1",  # a thread would not survive the fork
         "OPENBLAS_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
+        "DISTDBG_AGENT": "0",  # one per program would take the cores from the ranks
     }
     zygotes: list[subprocess.Popen[str]] = []
     try:
