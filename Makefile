@@ -16,7 +16,7 @@ export PIP_NO_INPUT := 1
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check format format-check lint types docs native-check sanitize fuzz bench dist clean
+.PHONY: help build demo test check format format-check lint types docs native-check sanitize stress fuzz bench dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -85,6 +85,9 @@ native-check: $(STAMPS)/group-build
 
 sanitize: native-check ## native/tests under ASan+UBSan, and under TSan
 	@sh scripts/sanitize.sh $(VENV) thread
+
+stress: $(TESTS) ## A hundred jobs that die at random moments
+	STRESS_JOBS=100 $(PY) -m pytest --run-slow tests/launch/test_run_chaos.py $(ARGS)
 
 fuzz: $(BUILT) ## Mutate records and read them (ARGS=--seconds=600); by atheris where it installs
 	@$(PIP) --group fuzz || echo "atheris cannot be installed for this Python"

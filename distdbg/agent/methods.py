@@ -199,7 +199,8 @@ class Methods:
             raise UsageError("stop: 'kill' is true or false")
         if self._agent.steering.has_tree:
             # One launcher that leaves does not end a job that goes on without it.
-            return self._agent.steering.order("stop", {"kill": kill})
+            words = {"kill": kill, "by": getpass.getuser()}
+            return self._agent.steering.order("stop", words)
         return self.stop_here(kill)
 
     def stop_here(self, kill: bool) -> Plain:

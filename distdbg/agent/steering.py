@@ -190,16 +190,21 @@ class Steering:
             tree.acknowledge(order)
 
     def _apply(self, do: Do, words: dict[str, Any]) -> bool:
+        if self._is_launched and self._held is None and self._folder is not None:
+            # Each start has a folder of its own, so no later run can find the page in use.
+            self._held = ControlPage.open(self._folder, self._host, self._run)
         if do == "stop":
+            # Launchers that see it here do not go on without those that have left already.
+            with suppress(RecordError), self._page() as page:
+                page.abort(
+                    AbortWords(what="it was stopped on all hosts", by=str(words.get("by", "")))
+                )
             # The root's launcher serves the others, mostly: it is the last.
             is_last = self._tree is not None and self._tree.is_root
             wait_ns = _STOP_LAST_NS if is_last else 0
             self._stop = (time.monotonic_ns() + wait_ns, words.get("kill") is True)
             self._stop_when_due(time.monotonic_ns())
             return True
-        if self._is_launched and self._held is None and self._folder is not None:
-            # Each start has a folder of its own, so no later run can find the page in use.
-            self._held = ControlPage.open(self._folder, self._host, self._run)
         with self._page() as page:
             match do:
                 case "pause":

@@ -217,6 +217,8 @@ class Job:
                 running.notes.write(Note(kind="failed", what=failure, exit_code=code))
             self._here.keep_agent(running)
             decision = decide(self._situation(rendezvous, running))
+            if decision.action is Action.RESTART and running.was_stopped(self._here.name):
+                return Decision(action=Action.END_FAILED, reason="the job was stopped")
             if decision.action is not Action.GO_ON:
                 return decision
             is_settling = running.failed_at is not None
@@ -273,6 +275,8 @@ class Job:
     def _end(self, rendezvous: Rendezvous, running: Running, decision: Decision) -> int:
         if decision.action is Action.END_FAILED:
             rendezvous.close(decision.reason)
+        elif decision.action is Action.LEAVE and running.was_stopped(self._here.name):
+            rendezvous.close("the job was stopped")
         elif decision.action is Action.LEAVE and running.attempt.running:
             # Before its ranks are gone: the others would look for why theirs fail.
             running.notes.write(Note(kind="leaving", what=decision.reason))

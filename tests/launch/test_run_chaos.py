@@ -21,7 +21,8 @@ from distdbg.testing.jobs import RunningJob, running
 pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.stress]
 
 PROGRAM = str(Path(__file__).with_name("programs") / "steps.py")
-JOBS = 100
+#: `make stress` asks for a hundred.
+JOBS = int(os.environ.get("STRESS_JOBS", "30"))
 LIMIT_S = 30.0
 #: How a process is known by its command line; "launcher" is the one that was started.
 WORDS = {"warden": "distdbg-warden of", "agent": "-P -m distdbg.agent", "rank": f"-u {PROGRAM}"}
@@ -62,7 +63,7 @@ def lose_somebody(number: int) -> list[str]:
         shutil.rmtree(folder)
 
 
-def test_a_hundred_jobs_that_die_at_random_moments_leave_nothing() -> None:
+def test_jobs_that_die_at_random_moments_leave_nothing() -> None:
     with ThreadPoolExecutor(2) as pool:
         left: Iterator[list[str]] = pool.map(lose_somebody, range(JOBS))
         lines = [line for lines in left for line in lines]
