@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from distdbg.errors import RendezvousClosedError, RendezvousError, UsageError
+from distdbg.launch.rendezvous.board import Board
 from distdbg.launch.rendezvous.registry import make_rendezvous
 from distdbg.launch.rendezvous.round import Closing, NodeFacts, RendezvousInterrupted, Round
 from distdbg.launch.rendezvous.shared import SharedRendezvous
+from distdbg.launch.rendezvous.state import State
 
 QUICK = {"last_call_timeout": "0.3", "keep_alive_interval": "0.2", "keep_alive_max_attempt": "3"}
 PATIENCE_S = 10.0
@@ -272,6 +274,36 @@ def test_a_launcher_without_room_waits_and_disturbs_nobody(make_nodes: MakeNodes
     await_that(lambda: first[0].rendezvous.waiting_count() == 1, "nobody waits")
     rounds = [*meet(first[0]), joining.result(PATIENCE_S)]
     assert agree(rounds, 1) == [first[0].name, spare.name]
+
+
+def test_a_spare_launcher_knows_why_the_store_goes_that_its_keeper_let_go(
+    make_nodes: MakeNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"rdzv_port": free_port(), "min_nodes": 1, "max_nodes": 1}
+    nodes = make_nodes(1, **options)
+    meet(*nodes)
+    (spare,) = make_nodes(1, **options)
+    joining = spare.start()
+    rendezvous: Any = spare.rendezvous
+
+    def has_come() -> bool:
+        keeper = rendezvous._keeper
+        return keeper is not None and keeper.state is not None
+
+    await_that(has_come, "the spare one did not come")
+    read = Board.read
+
+    def read_or_fail(board: Board) -> State:
+        # The store is gone between the keeper's look and this one.
+        if board is rendezvous._board:
+            nodes[0].rendezvous.close("all ranks ended well", is_well=True)
+            await_that(lambda: rendezvous._keeper.state.closing, "the keeper did not hear")
+            raise RendezvousError("the store is gone")
+        return read(board)
+
+    monkeypatch.setattr(Board, "read", read_or_fail)
+    with pytest.raises(RendezvousClosedError, match="all ranks ended well"):
+        joining.result(PATIENCE_S)
 
 
 def serves(node: Node) -> bool:

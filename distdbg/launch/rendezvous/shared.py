@@ -111,6 +111,11 @@ class SharedRendezvous:
         except RendezvousClosedError:
             raise
         except DistError:
+            seen = self._keeper.state
+            if seen is not None and seen.closing is not None:
+                # The store goes as soon as the keeper has said that it knows.
+                self._closing = seen.closing
+                self._check()
             with suppress(DistError):  # so that the others do not wait for this one
                 board.change(lambda now: agreement.go(now, [facts.name]))
             raise
