@@ -279,8 +279,8 @@ def test_a_launcher_without_room_waits_and_disturbs_nobody(make_nodes: MakeNodes
 def test_a_spare_launcher_knows_why_the_store_goes_that_its_keeper_let_go(
     make_nodes: MakeNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {"rdzv_port": free_port(), "min_nodes": 1, "max_nodes": 1}
-    nodes = make_nodes(1, **options)
+    options = {"rdzv_port": free_port(), "min_nodes": 2, "max_nodes": 2}
+    nodes = make_nodes(2, **options)
     meet(*nodes)
     (spare,) = make_nodes(1, **options)
     joining = spare.start()
