@@ -28,7 +28,7 @@ import distdbg as dist
 dist.init_process_group()
 while True:
     dist.all_reduce(np.ones(4))
-    time.sleep(0.02)  # an agent is asked, it does not call
+    time.sleep(0.02)  # the rest of a step
 """
 HOSTS = ("127.0.0.2", "127.0.0.3")
 
