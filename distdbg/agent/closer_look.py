@@ -20,9 +20,9 @@ import distdbg
 from distdbg.agent.processes import read_main_thread, read_stat
 from distdbg.agent.roster import Roster
 from distdbg.agent.seat import Seat
-from distdbg.agent.status import RankState
 from distdbg.agent.stuck import Look, judge
 from distdbg.agent.take_stacks import Target, take_one
+from distdbg.record.rank_state import RankState
 
 UNMOVED_NS: Final = 1_000_000_000
 _BETWEEN_NS: Final = 350_000_000

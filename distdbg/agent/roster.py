@@ -17,7 +17,7 @@ from distdbg.agent.lives import Life, Outcome
 from distdbg.agent.policy import Waiting
 from distdbg.agent.processes import find_tracer, read_main_thread, read_stat
 from distdbg.agent.seat import Seat, name_op, show_site
-from distdbg.agent.status import RankState, RankStatus
+from distdbg.agent.status import RankStatus
 from distdbg.agent.stuck import describe_block
 from distdbg.agent.tail import Standing, Tail
 from distdbg.errors import RecordError
@@ -25,6 +25,7 @@ from distdbg.launch.ended import Ended
 from distdbg.launch.memory import OomWatch
 from distdbg.record.ends import RankEnd, write_end
 from distdbg.record.entries import Pulse
+from distdbg.record.rank_state import RankState
 from distdbg.record.whereabouts import read_boot_id, read_exit_text
 
 #: A rank that has not moved for so long is asked where it is.

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from distdbg.agent.lives import Life
 from distdbg.agent.processes import ProcessStat
-from distdbg.agent.status import RankState, RankStatus
+from distdbg.agent.status import RankStatus
 from distdbg.agent.tail import Standing, TailedRecord
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import Frame, Op, Pulse
+from distdbg.record.rank_state import RankState
 
 #: After which a process without a record is asked about.
 _STARTS_NS = 10 * 10**9

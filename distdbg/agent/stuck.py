@@ -19,7 +19,7 @@ from typing import Final
 
 from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack, find_site
-from distdbg.agent.status import RankState
+from distdbg.record.rank_state import RankState
 
 #: What counts as burning its core; ranks may have to share one.
 _BURNS: Final = 0.3

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from distdbg.agent.status import RankState, RankStatus
+from distdbg.agent.status import RankStatus
 from distdbg.agent.tree.columns import MOST_NUMBERS, MOST_TEXT, Column, Schema
+from distdbg.record.rank_state import RankState
 
 _STATES: Final = tuple(RankState)
 _CODES: Final = {state: code for code, state in enumerate(_STATES)}

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from distdbg.agent.seat import Seat
-from distdbg.agent.status import RankState
+from distdbg.record.rank_state import RankState
 
 SECOND = 10**9
 

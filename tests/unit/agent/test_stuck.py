@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
-from distdbg.agent.status import RankState
 from distdbg.agent.stuck import Judgement, Look, judge
+from distdbg.record.rank_state import RankState
 
 OWN = "/env/distdbg"
 S = 10**9

@@ -10,10 +10,10 @@ import pytest
 from distdbg.agent.findings import Findings
 from distdbg.agent.roster import Roster
 from distdbg.agent.seat import name_op
-from distdbg.agent.status import RankState
 from distdbg.agent.tail import Tail
 from distdbg.errors import RecordError
 from distdbg.record.folders import record_name
+from distdbg.record.rank_state import RankState
 from distdbg.testing.record_builder import RecordBuilder
 
 SITE = [("/home/ada/train.py", 88, "step")]

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.status import RankState, RankStatus
+from distdbg.agent.status import RankStatus
 from distdbg.agent.tree.handshake import Handshake, NotTrusted
 from distdbg.agent.tree.place import Tree
+from distdbg.record.rank_state import RankState
 from distdbg.runtime.store import TCPStore
 
 TOKEN = b"a secret of the tests"

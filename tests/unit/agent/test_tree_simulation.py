@@ -16,12 +16,13 @@ from benchmarks.agent_tree import (
     measure,
     worst_case,
 )
-from distdbg.agent.status import RankState, RankStatus
+from distdbg.agent.status import RankStatus
 from distdbg.agent.tree.messages import BadMessage, pack_message
 from distdbg.agent.tree.node import MOST_NBYTES_S
 from distdbg.agent.tree.orders import Order
 from distdbg.agent.tree.shape import ancestors
 from distdbg.agent.tree.view import View, make_view
+from distdbg.record.rank_state import RankState
 
 
 def statuses(node: int, state: RankState = RankState.RUNNING, **words: object) -> list[RankStatus]:

@@ -1,0 +1,127 @@
+"""What the diagnosis says: findings, and the verdict that puts the cause before what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from distdbg.diagnose.ops import OpRef
+
+
+class Kind(StrEnum):
+    """What was found. The values are words of messages, JSON and metrics."""
+
+    DEAD_RANK = "dead rank"
+    MISMATCH = "mismatch"
+    DEADLOCK = "deadlock"
+    MISSING_RANK = (
+        "missing rank"  # others wait for an op that it never called, has left, or is behind
+    )
+    STUCK_RANK = "stuck rank"  # alive, and known not to move by itself
+    STALL = "stall"  # others wait for a rank that is busy: no fault, a name
+    FAILED_OP = "failed op"  # an op raised (timeout, network, store) and nothing above explains it
+    STOPPED = "stopped"  # a person ended or stopped the job
+    STRAGGLER = "straggler"
+    SLOW_LINK = "slow link"
+    SLOW_HOST = "slow host"
+    ORDER_INVERSION = "order inversion"
+    LEAKED_WORK = "leaked work"
+    LEAKED_GROUP = "leaked group"
+    DIVERGED = "diverged replicas"
+    NAN_SOURCE = "NaN source"
+    SUSPICION = "suspicion"  # what the check noticed and did not forbid
+    RECORDING_LOST = "recording lost"
+
+
+class Severity(StrEnum):
+    """How bad it is; the order is that of the members."""
+
+    ERROR = "error"  # the job has failed or cannot go on
+    WARNING = "warning"  # it goes on, slower than it could, wrongly, or until it does not
+    NOTE = "note"  # worth knowing; no exit code of its own
+
+
+class Role(StrEnum):
+    """What a rank has to do with the verdict."""
+
+    ROOT = "root"
+    VICTIM = "victim"
+    BYSTANDER = "bystander"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One fact, in words, with where it comes from."""
+
+    text: str
+    """A clause that stands alone: 'rank 3 called all_gather #7 on group 'dp' at train.py:88 (step)'."""
+    rank: int | None = None
+    op: OpRef | None = None
+    site: str = ""
+    """'train.py:88 (step)'; the whole path is in the op's stack."""
+    at_ns: int | None = None
+    """On the session's clock."""
+    source: str = ""
+    """File and line of a log that says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """`rank` waits in `op` for `on`; edges of a deadlock, also what a wait-for graph is drawn from."""
+
+    rank: int
+    on: tuple[int, ...]
+    is_any: bool = False
+    """Whether one of `on` would be enough."""
+    op: OpRef | None = None
+    text: str = ""
+    """'recv from rank 1 (tag 5) on group 'world''."""
+    site: str = ""
+    since_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong, or worth knowing."""
+
+    kind: Kind
+    severity: Severity
+    what: str
+    """The first line: enough at 3 a.m., at most 120 characters where that can be had."""
+    ranks: tuple[int, ...] = ()
+    """Those to blame; () when nobody can be blamed."""
+    victims: tuple[int, ...] = ()
+    """Those that suffer from it and did nothing wrong."""
+    group: str = ""
+    """Label of the group; '' when it is not about one."""
+    seq: int = 0
+    at_ns: int | None = None
+    """Since when, on the session's clock."""
+    evidence: tuple[Evidence, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    advice: str = ""
+    """One action."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """What can be measured of it, by name with its unit: {'late_s': 1.2, 'times': 40}."""
+    follows: tuple[Finding, ...] = ()
+    """What would not be there without it: ranks that timed out because of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What explains the rest, and all that was found."""
+
+    what: str
+    """The first line: that of the root cause, or why there is none."""
+    root: Finding | None
+    findings: tuple[Finding, ...]
+    """Root cause first, then by severity and time; what follows from one is in its `follows`."""
+    roles: Mapping[int, Role]
+    lacks: tuple[str, ...] = ()
+    """What evidence is missing for a surer or better verdict."""
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether something is found that is more than a note: the exit code 1."""
+        return any(finding.severity is not Severity.NOTE for finding in self.findings)

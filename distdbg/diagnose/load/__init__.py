@@ -1,0 +1,1 @@
+"""Sessions from run folders, living ranks, and what other tools wrote. The only readers of files."""

@@ -1,0 +1,235 @@
+"""A session: all that is known of one start of a job, from whatever it was read.
+
+    session.ranks[3].ops            what rank 3 called (`ops`)
+    session.groups[2].ranks         the members of group 2, by group rank
+    session.time_ns(3, ops.issued_ns[i])      on the one clock of the session
+
+Ranks may be missing, rings may have come round, clocks may differ; that is normal. What could not be read
+is in `lacks`. Nothing here is read from a file: `load` does that, and tests write sessions by hand
+(`distdbg.testing.session_builder`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef, Ops
+from distdbg.record.ends import RankEnd
+from distdbg.record.entries import KIND_LABELS, Event, Frame
+from distdbg.record.format import Aside, Exit, Flag
+from distdbg.record.forms import Form
+from distdbg.record.rank_state import RankState
+
+if TYPE_CHECKING:
+    from distdbg.diagnose.finding import Finding
+
+Stack = tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo:
+    """A process group, the same on all its members."""
+
+    name: str
+    """Equal on all members; one that was made again after its end has '~2' behind it."""
+    label: str
+    """What messages call it."""
+    ranks: tuple[int, ...]
+    """Global ranks by group rank; () when nobody said."""
+    backend: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far one rank has come on one group."""
+
+    issued_seq: int
+    """Of the collective issued last; 0: none."""
+    ended_seq: int
+    closed_ns: int | None = None
+    """When this rank destroyed the group."""
+    broken: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkWait:
+    """A thread that waits for an op that it had begun earlier (`Work.wait`)."""
+
+    thread: int
+    number: int
+    """Of the op, as `Ops.number`."""
+    since_ns: int
+    stack: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a rank wrote into its record: an error of an op, or what a check noticed."""
+
+    type: str
+    """'MismatchError', 'Suspicion' ...; '' when the words were lost."""
+    what: str
+    at_ns: int = NEVER
+    group: str = ""
+    seq: int = 0
+    kind: str = ""
+    ranks: tuple[int, ...] = ()
+    how: str = ""
+    details: tuple[str, ...] = ()
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What a rank did when it was last looked at from outside; only agents know."""
+
+    state: RankState
+    since_ns: int
+    """Rank's own clock, like all times of a RankLog."""
+    why: str = ""
+    site: str = ""
+    """Where it was in its own code: 'data.py:12 (load)'."""
+    stack: Stack = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class RankLog:
+    """One rank. Times are its own; `Session.time_ns` puts them on the session's clock."""
+
+    rank: int
+    host: str = ""
+    pid: int = 0
+    argv: tuple[str, ...] = ()
+    source: str = ""
+    """The file or files that it was read from."""
+    offset_ns: int = 0
+    """Added to a time of this rank it gives the session's."""
+    clock_error_ns: int | None = None
+    """How wrong that may be; None: nobody has estimated it."""
+    began_ns: int = 0
+    heartbeat_ns: int = 0
+    """When it was last seen to do anything."""
+    level: int = 0
+    ops: Ops = field(default_factory=Ops)
+    progress: dict[int, Progress] = field(default_factory=dict)
+    """By index into `Session.groups`; has the groups that the rank is a member of."""
+    work_waits: tuple[WorkWait, ...] = ()
+    notes: tuple[Event, ...] = ()
+    """Marks and spans, in order."""
+    found: tuple[Found, ...] = ()
+    exit: Exit | None = None
+    """How far it says that it came."""
+    exit_ns: int = NEVER
+    exit_what: str = ""
+    """What it raised; ''."""
+    exit_where: str = ""
+    end: RankEnd | None = None
+    """How its process ended, by whoever saw it."""
+    activity: Activity | None = None
+    threads: frozenset[int] | None = None
+    """The kernel's numbers of its living threads; None: not known."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """How much of what is not there: 'ops' that the ring has overwritten, 'strings', 'sites', 'gaps'."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing more is to be expected of it."""
+        if self.end is not None or self.exit in (Exit.RETURNED, Exit.LEFT):
+            return True
+        return self.activity is not None and self.activity.state.is_over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line that somebody printed, where it is worth showing."""
+
+    text: str
+    source: str
+    """File and line: 'stderr.log:88'."""
+    rank: int | None = None
+    host: str = ""
+    wall_ns: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """One start of a job."""
+
+    source: str
+    """What was read: a path."""
+    format: str = "distdbg"
+    """'distdbg', 'torch flight recorder', 'logs' ..."""
+    run: str = ""
+    attempt: int = 0
+    attempts: int = 1
+    """How many starts there were; this session is number `attempt` of them."""
+    world_size: int = 0
+    """0: not known."""
+    is_live: bool = False
+    """Whether some rank may still go on."""
+    now_ns: int = NEVER
+    """When it was read, or when the last sign of life came, on the session's clock."""
+    ranks: dict[int, RankLog] = field(default_factory=dict)
+    groups: list[GroupInfo] = field(default_factory=list)
+    forms: list[Form] = field(default_factory=lambda: [Form()])
+    stacks: list[Stack] = field(default_factory=lambda: [()])
+    lines: list[LogLine] = field(default_factory=list)
+    said: list[Finding] = field(default_factory=list)
+    """What logs and other tools state; the diagnosis puts it in its place."""
+    lacks: list[str] = field(default_factory=list)
+    """What is missing or could not be read, each in one sentence."""
+
+    def time_ns(self, rank: int, own_ns: int) -> int:
+        """A time of a rank on the session's clock: wall time of the first host."""
+        return NEVER if own_ns == NEVER else own_ns + self.ranks[rank].offset_ns
+
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Those that nothing is known of."""
+        return tuple(rank for rank in range(self.world_size) if rank not in self.ranks)
+
+    def kind_of(self, op: OpRef) -> str:
+        """'all_reduce', 'send', 'new_group' ..."""
+        ops = self.ranks[op.rank].ops
+        kind = ops.kind[op.at]
+        if kind < len(KIND_LABELS):
+            return KIND_LABELS[kind]
+        if kind in set(Aside):
+            return Aside(kind).label
+        return self.forms[ops.form[op.at]].kind or "an op"
+
+    def site_of(self, op: OpRef) -> Frame | None:
+        """Where it was called."""
+        stack = self.stacks[self.ranks[op.rank].ops.stack[op.at]]
+        return stack[0] if stack else None
+
+    def group_of(self, op: OpRef) -> GroupInfo | None:
+        index = self.ranks[op.rank].ops.group[op.at]
+        return None if index == NONE else self.groups[index]
+
+    def name_of(self, op: OpRef) -> str:
+        """'all_reduce #1042 on group 'dp'', 'send #3 to rank 2 (tag 5) on group 'world''."""
+        ops = self.ranks[op.rank].ops
+        i = op.at
+        kind = self.kind_of(op)
+        group = self.group_of(op)
+        where = f" on group '{group.label}'" if group else ""
+        if not ops.flags[i] & Flag.MESSAGE:
+            name = self.forms[ops.form[i]].name or kind
+            return f"{name} #{ops.seq[i]}{where}"
+        whom = "any rank" if ops.peer[i] == NONE else f"rank {ops.peer[i]}"
+        tag = f" (tag {ops.tag[i]})" if ops.tag[i] else ""
+        return f"{kind} {'to' if kind == 'send' else 'from'} {whom}{tag}{where}"
+
+    def is_in_flight(self, op: OpRef) -> bool:
+        return self.ranks[op.rank].ops.status[op.at] == IN_FLIGHT
+
+    def members(self, group: int) -> Sequence[int]:
+        """Global ranks of a group; those that mention it when nobody said."""
+        ranks = self.groups[group].ranks
+        return ranks or tuple(r for r, log in sorted(self.ranks.items()) if group in log.progress)
+
+    def group_named(self) -> Mapping[str, int]:
+        """The index of each group by its name."""
+        return {group.name: index for index, group in enumerate(self.groups)}

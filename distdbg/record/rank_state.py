@@ -1,0 +1,38 @@
+"""What a rank is doing, as seen from outside. A word that agents, diagnosis and views share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RankState(StrEnum):
+    """What a rank is doing, as seen from outside."""
+
+    STARTING = "starting"  # a process, no record yet
+    RUNNING = "running"  # its own code, or an op that moves
+    WAITING = "waiting"  # in an op, for others
+    STOPPED = "stopped"  # SIGSTOP, or a stop from the terminal
+    TRACED = "traced"  # stopped in a debugger
+    HOLDS_GIL = "holds the GIL"  # one call that does not return and lets no other thread run
+    LOOPS = "loops"  # burns its core without getting to an op
+    BLOCKED_IO = "blocked in I/O"  # uninterruptible: a disk or network file system does not answer
+    SLEEPS = "sleeps"  # in a system call or a lock, outside any op
+    LEFT = "left"  # destroyed its groups; the process lives
+    ENDED = "ended"  # exited with code 0
+    FAILED = "failed"  # exited with another code, or raised
+    DEAD = "dead"  # killed
+
+    @property
+    def is_stuck(self) -> bool:
+        """Alive and known not to move by itself."""
+        return self in _STUCK
+
+    @property
+    def is_over(self) -> bool:
+        return self in (RankState.ENDED, RankState.FAILED, RankState.DEAD)
+
+
+_STUCK = frozenset(
+    (RankState.STOPPED, RankState.TRACED, RankState.HOLDS_GIL, RankState.LOOPS,
+     RankState.BLOCKED_IO, RankState.SLEEPS)
+)  # fmt: skip

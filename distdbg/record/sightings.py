@@ -1,0 +1,80 @@
+"""What a host's agent saw of its ranks: `seen-<host>.jsonl` in the run folder, one line per change.
+
+A record cannot say that its rank is stopped, or keeps the GIL. Whoever looks at a run later needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from distdbg.record.rank_state import RankState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One rank has entered a state. Times are monotonic, of its host."""
+
+    rank: int
+    pid: int
+    host: str
+    state: RankState
+    since_ns: int
+    why: str = ""
+    site: str = ""
+    """Where it was in its own code: 'data.py:12 (load)'."""
+    stack: tuple[tuple[str, int, str], ...] = ()
+    """File, line, function; the innermost first."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """ValueError for what is none."""
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError("not an object")
+        known = {field.name for field in fields(cls)}
+        facts: dict[str, Any] = {name: value for name, value in found.items() if name in known}
+        try:
+            facts["state"] = RankState(facts["state"])
+            frames = facts.pop("stack", ())
+            facts["stack"] = tuple((str(f), int(line), str(g)) for f, line, g in frames)
+            return cls(**facts)
+        except (KeyError, TypeError) as error:
+            raise ValueError(str(error)) from None
+
+
+def sightings_name(host: str) -> str:
+    """The file of a host in the run folder."""
+    return f"seen-{host}.jsonl"
+
+
+def write_sighting(folder: Path, seen: Sighting) -> None:
+    """Append one line. OSError when it cannot be."""
+    # Without O_NONBLOCK the open of a named pipe waits for a reader.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    fd = os.open(folder / sightings_name(seen.host), flags, 0o600)
+    try:
+        os.write(fd, seen.to_json().encode() + b"\n")  # one write: lines do not mix
+    finally:
+        os.close(fd)
+
+
+def read_sightings(folder: Path) -> Iterator[Sighting]:
+    """In the order in which each host wrote them; what is no such line is passed over."""
+    for path in sorted(folder.glob("seen-*.jsonl")):
+        try:
+            lines = path.read_bytes().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            try:
+                yield Sighting.from_json(line)
+            except ValueError:
+                continue
