@@ -3,6 +3,7 @@
     with RecordFile("run/rank00012.ddr") as record:      some of it, with few reads
         record.event(1042)
     read_record("run/rank00012.ddr")                     all of it
+    record.columns()                                     all of it but the counters, for many ops
 
 Whatever the bytes are: what comes out is a prefix of the events that were written, or RecordError, in a
 time bounded by the size of the file. With salvage, all events that are whole come out, and `gaps` says
@@ -12,15 +13,25 @@ what is missing. Nothing is asked of the process that writes, and nothing makes 
 from __future__ import annotations
 
 import struct
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from distdbg.errors import RecordError
+from distdbg.record.columns import Columns, cut
 from distdbg.record.entries import Event, Gap, Group, Header, Progress, Pulse, Record, State
-from distdbg.record.format import STATE, STATE_NBYTES, Exit, Section, unpack
+from distdbg.record.format import (
+    MOST_STRING_NBYTES,
+    STATE,
+    STATE_NBYTES,
+    Exit,
+    Section,
+    unpack,
+)
+from distdbg.record.forms import Form
 from distdbg.record.header import read_fields, read_opening
 from distdbg.record.parse import Parsing
 from distdbg.record.references import TRIES, Damaged, References
 from distdbg.record.ring import find_entries, find_entry, survey
+from distdbg.record.rows import read_rows
 from distdbg.record.source import Readable, Source
 
 #: The state from its beginning: heartbeat, last number, exit, its text and time, three that are
@@ -68,10 +79,7 @@ class RecordFile:
 
     def state(self) -> State:
         """The words that change."""
-        data = self._source.read(self._opening.state_offset, STATE_NBYTES)
-        if len(data) < STATE_NBYTES:  # the file became shorter
-            raise RecordError(f"{self.path} is cut short", path=self.path, offset=len(data))
-        values = read_fields(STATE, data)
+        values = self._read_state()
         code = unpack(values["exit"]) if values["exit"] else None
         return State(
             heartbeat_ns=values["heartbeat_ns"],
@@ -87,6 +95,12 @@ class RecordFile:
             clock_offset_ns=values["clock_offset_ns"],
             clock_error_ns=values["clock_error_ns"],
         )
+
+    def _read_state(self) -> dict[str, Any]:
+        data = self._source.read(self._opening.state_offset, STATE_NBYTES)
+        if len(data) < STATE_NBYTES:  # the file became shorter
+            raise RecordError(f"{self.path} is cut short", path=self.path, offset=len(data))
+        return read_fields(STATE, data)
 
     def pulse(self) -> Pulse:
         """The words that tell whether the rank has moved, by one short read."""
@@ -159,6 +173,36 @@ class RecordFile:
             counters=tuple(self._references.counters()),
             events=tuple(events),
             gaps=tuple(gaps),
+        )
+
+    def columns(self, *, parsed: dict[bytes, Form] | None = None) -> Columns:
+        """All of it but the counters, as columns; lenient whatever `salvage` is.
+
+        `parsed` is for the forms of all records of a job: most of them are the same.
+        """
+        gaps: list[Gap] = []
+        if not self._opening.is_whole:
+            gaps.append(Gap(first=0, last=0, offset=0, why="the header is damaged"))
+        hints = self._read_state()
+        rows = read_rows(self._source, self._tables, hints["last_number"])
+        self._references = References(self._source, self._tables, parsed=parsed)
+        # Most of both sections is empty; what is newer than these words is read on its own.
+        self._references.load_part(Section.SITES, hints["site_count"])
+        room = 8 + MOST_STRING_NBYTES  # a string is looked for in the most that it can take
+        self._references.load_part(Section.STRINGS, hints["strings_nbytes"] + room)
+        found = cut(rows, self._references)
+        gaps += found.gaps
+        groups, progress = self._read_groups(gaps)
+        return Columns(
+            path=self.path,
+            header=self.header,
+            state=self.state(),
+            groups=groups,
+            progress=progress,
+            ops=found.ops,
+            events=found.events,
+            gaps=tuple(gaps),
+            overwritten=rows.overwritten,
         )
 
     def _read_groups(self, gaps: list[Gap]) -> tuple[tuple[Group, ...], dict[int, Progress]]:

@@ -59,9 +59,17 @@ def has_check(data: bytes, number: int, end: int) -> bool:
 class References:
     """The sections that others point into. What was looked up once is kept."""
 
-    def __init__(self, source: Source, tables: dict[Section, Table]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        tables: dict[Section, Table],
+        *,
+        parsed: dict[bytes, Form] | None = None,
+    ) -> None:
+        """`parsed`: forms by their text, shared by whoever reads many records of one job."""
         self._source = source
         self._tables = tables
+        self._parsed = {} if parsed is None else parsed
         self._snapshots: dict[Section, bytes] = {}
         self._strings: dict[int, str] = {0: ""}
         self._stacks: dict[int, tuple[Frame, ...]] = {0: ()}
@@ -72,10 +80,14 @@ class References:
     def load(self) -> None:
         """Read whole sections at once: for whoever reads all events."""
         for section in (Section.FORMS, Section.SITES, Section.STRINGS):
-            table = self._tables[section]
-            self._snapshots[section] = self._source.read(
-                table.offset, table.count * table.entry_nbytes
-            )
+            self.load_part(section, self._tables[section].count)
+
+    def load_part(self, section: Section, count: int) -> None:
+        """Read the first `count` entries at once; what is wanted beyond them is read when it is."""
+        table = self._tables[section]
+        self._snapshots[section] = self._source.read(
+            table.offset, min(count, table.count) * table.entry_nbytes
+        )
 
     # ------------------------------------------------------------------------------- the values
 
@@ -97,7 +109,7 @@ class References:
         """The form of this number; None: overwritten."""
         if number not in self._forms:
             data = self._numbered(Section.FORMS, number, is_text_whole)
-            self._forms[number] = None if data is None else _parse_form(data, self._offset(number))
+            self._forms[number] = None if data is None else self._parse_form(data, self._offset(number))
         return self._forms[number]
 
     def parked_form(self, data: bytes, number: int) -> Form | None:
@@ -106,7 +118,7 @@ class References:
             return None
         found = int.from_bytes(data[:8], "little")
         if found in (0, number) and is_text_whole(data, number):
-            return _parse_form(data, 0)
+            return self._parse_form(data, 0)
         if found != number and is_text_whole(data, found):
             return None
         raise Damaged(f"form {number} of a parked op is damaged", 0)
@@ -129,12 +141,10 @@ class References:
     def group_numbers(self) -> list[int]:
         """Of all groups that are there."""
         table = self._tables[Section.GROUPS]
-        numbers = []
-        for index in range(table.count):
-            number = int.from_bytes(self._entry(Section.GROUPS, index, 8), "little")
-            if number and number % table.count == index:
-                numbers.append(number)
-        return sorted(numbers)
+        data = self._source.read(table.offset, table.count * table.entry_nbytes)
+        starts = range(0, len(data), table.entry_nbytes)
+        numbers = (int.from_bytes(data[start : start + 8], "little") for start in starts)
+        return sorted(n for index, n in enumerate(numbers) if n and n % table.count == index)
 
     def progress(self, number: int) -> Progress | None:
         """How far the group has come; None: overwritten."""
@@ -181,10 +191,10 @@ class References:
         """Part of an entry; short when the file ends there."""
         table = self._tables[section]
         start = index * table.entry_nbytes
-        snapshot = self._snapshots.get(section)
-        if snapshot is not None and not fresh:
-            return snapshot[start : start + nbytes]
         nbytes = min(nbytes, table.count * table.entry_nbytes - start)
+        snapshot = self._snapshots.get(section, b"")
+        if start + nbytes <= len(snapshot) and not fresh:
+            return snapshot[start : start + nbytes]
         return self._source.read(table.offset + start, nbytes)
 
     def _numbered(
@@ -253,6 +263,16 @@ class References:
         table = self._tables[Section.SITES]
         return Damaged(f"site {index} is damaged", table.offset + index * table.entry_nbytes)
 
+    def _parse_form(self, data: bytes, offset: int) -> Form:
+        text = _text_of(data)
+        form = self._parsed.get(text)
+        if form is None:
+            try:
+                form = self._parsed[text] = read_form(text)
+            except ValueError as error:
+                raise Damaged(f"a form that cannot be parsed: {error}", offset) from None
+        return form
+
     def _to_group(self, data: bytes, number: int) -> Group:
         values = read_fields(GROUP, data)
         return Group(
@@ -267,13 +287,6 @@ class References:
             timeout_ns=values["timeout_ns"],
             stack=self.stack(values["site"]),
         )
-
-
-def _parse_form(data: bytes, offset: int) -> Form:
-    try:
-        return read_form(_text_of(data))
-    except ValueError as error:
-        raise Damaged(f"a form that cannot be parsed: {error}", offset) from None
 
 
 def _name(section: Section) -> str:

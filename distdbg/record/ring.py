@@ -52,13 +52,17 @@ class Found:
     gaps: list[Gap] = field(default_factory=list)
     #: Without salvage: from here on nothing may be given.
     end: int | None = None
+    #: The first number that the ring may have.
+    first: int = 1
 
 
 def find_entries(source: Source, tables: dict[Section, Table]) -> Found:
     """Look at every place of the ring and of the parked ops, once."""
     ring = _Ring(source, tables[Section.RING])
-    found = Found()
-    _add_parked(found, source, tables[Section.PARKED], ring)
+    found = Found(first=ring.first)
+    #: With an empty ring nothing is known of what can have been parked.
+    limit = ring.first if ring.last else None
+    add_parked(found, source, tables[Section.PARKED], limit)
     _add_ring(found, ring)
     return found
 
@@ -166,11 +170,13 @@ def _gap(number: int, ring: _Ring, why: str) -> Gap:
     return Gap(first=number, last=number, offset=ring.offset(number), why=why)
 
 
-def _add_parked(found: Found, source: Source, table: Table, ring: _Ring) -> None:
+def add_parked(found: Found, source: Source, table: Table, limit: int | None) -> None:
+    """Find the ops kept aside; `limit`: the first number that the ring may have, None: not known."""
     data = source.read(table.offset, table.count * table.entry_nbytes)
+    if data == bytes(table.count * table.entry_nbytes):
+        return  # nothing was ever parked
+    limit = _MOST_NUMBER - 1 if limit is None else limit
     numbers = _first_words(data, table.entry_nbytes)
-    #: With an empty ring nothing is known of what can have been parked.
-    limit = ring.first if ring.last else _MOST_NUMBER - 1
     if len(numbers) < table.count:
         found.gaps.append(
             Gap(first=1, last=limit - 1, offset=source.nbytes, why="parked ops are cut off")
