@@ -21,6 +21,7 @@ from distdbg.agent.host_agent import HostAgent
 from distdbg.agent.policy import read_abort_on
 from distdbg.errors import ConfigError, DistError
 from distdbg.record.folders import agent_socket, agents_folder
+from distdbg.record.rank_list import read_ranks
 
 #: How long an agent of the same run and host may take to leave.
 _TURN_S: Final = 3.0
@@ -72,18 +73,6 @@ def _read_abort_on() -> frozenset[str]:
     except ConfigError as error:
         sys.stderr.write(f"{error}; nothing aborts the job\n")
         return frozenset()
-
-
-def read_ranks(text: str) -> list[int]:
-    """'0-3,7' as numbers; ValueError for what is none."""
-    ranks: list[int] = []
-    for part in filter(None, text.split(",")):
-        low, _, high = part.partition("-")
-        first, last = int(low), int(high or low)
-        if not 0 <= first <= last < 1 << 24:
-            raise ValueError(f"{text!r} are no ranks")
-        ranks.extend(range(first, last + 1))
-    return ranks
 
 
 def _listen(agent: HostAgent, path: Path, *, is_patient: bool) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from distdbg.agent.live_runs import agents_of, choose_run, find_live_runs
-from distdbg.agent.main import read_ranks
 from distdbg.agent.merge import MergedStack, join, render
 from distdbg.errors import UsageError
 from distdbg.record.host import host_name
+from distdbg.record.rank_list import read_ranks
 
 
 def main(argv: Sequence[str]) -> int:

@@ -78,6 +78,8 @@ class Ops:
     """The kernel's number."""
     fingerprint: array[int] = field(default_factory=lambda: array("Q"))
     """Of what must be equal on all ranks; 0: not known, compare the forms."""
+    comm: array[int] = field(default_factory=_small)
+    """Index into `Session.comms`: what the program called it; 0: nothing."""
     errors: dict[int, str] = field(default_factory=dict)
     """What a failed op said, as JSON or as text, by index."""
 
@@ -103,6 +105,7 @@ class Ops:
         stack: int = 0,
         thread: int = 0,
         fingerprint: int = 0,
+        comm: int = 0,
         error: str = "",
     ) -> int:
         """Add one op; returns its index."""
@@ -123,6 +126,7 @@ class Ops:
         self.stack.append(stack)
         self.thread.append(thread)
         self.fingerprint.append(fingerprint)
+        self.comm.append(comm)
         if error:
             self.errors[index] = error
         return index

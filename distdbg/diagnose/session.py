@@ -175,6 +175,8 @@ class Session:
     groups: list[GroupInfo] = field(default_factory=list)
     forms: list[Form] = field(default_factory=lambda: [Form()])
     stacks: list[Stack] = field(default_factory=lambda: [()])
+    comms: list[str] = field(default_factory=lambda: [""])
+    """What programs have called their ops."""
     lines: list[LogLine] = field(default_factory=list)
     said: list[Finding] = field(default_factory=list)
     """What logs and other tools state; the diagnosis puts it in its place."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from distdbg.record.entries import Event, Frame, Gap, Group, Header, Progress, State
@@ -124,7 +124,8 @@ def _split(data: bytes) -> tuple[bytes, list[bytes]]:
     types = data[OP["type"].offset :: OP_NBYTES]
     if types.count(EventType.OP) == len(types):
         return data, []
-    ops, others = [], []
+    ops: list[bytes] = []
+    others: list[bytes] = []
     for index, type_code in enumerate(types):
         row = data[index * OP_NBYTES : (index + 1) * OP_NBYTES]
         (ops if type_code == EventType.OP else others).append(row)

@@ -81,15 +81,22 @@ def attempt_folder(run_folder: Path, number: int) -> Path:
     return run_folder / f"{_ATTEMPT}{number}"
 
 
+def attempt_number(folder: Path) -> int | None:
+    """The number of the start that this folder is for; None when it is not for one."""
+    name = folder.name or folder.absolute().name
+    number = name.removeprefix(_ATTEMPT)
+    return int(number) if number != name and number.isdecimal() else None
+
+
 def attempts(run_folder: Path) -> list[Path]:
     """The folders with the records of a run, in the order of time: its own, or one per start."""
     numbered = []
     try:
         with os.scandir(run_folder) as found:
             for entry in found:
-                number = entry.name.removeprefix(_ATTEMPT)
-                if number != entry.name and number.isdecimal() and entry.is_dir():
-                    numbered.append((int(number), run_folder / entry.name))
+                number = attempt_number(Path(entry.name))
+                if number is not None and entry.is_dir():
+                    numbered.append((number, run_folder / entry.name))
     except OSError:
         return []
     return [path for _, path in sorted(numbered)] or [run_folder]

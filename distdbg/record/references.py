@@ -109,7 +109,9 @@ class References:
         """The form of this number; None: overwritten."""
         if number not in self._forms:
             data = self._numbered(Section.FORMS, number, is_text_whole)
-            self._forms[number] = None if data is None else self._parse_form(data, self._offset(number))
+            self._forms[number] = (
+                None if data is None else self._parse_form(data, self._offset(number))
+            )
         return self._forms[number]
 
     def parked_form(self, data: bytes, number: int) -> Form | None:

@@ -1,0 +1,285 @@
+"""Sessions from runs of ours: a folder, one start of a launcher, single records; live or long over.
+
+    load_run("runs/0412")                       its last start
+    load_run("runs/0412", attempt=0)            the first
+    load_run("runs/0412/attempt_1")
+    load_run("rank00003.ddr")                   one rank
+    load_runs(["host1/0412", "host2/0412"])     folders of one run, copied from several hosts
+
+What cannot be read is said in `Session.lacks`; only where nothing can be read there is an error. Nothing is
+asked of ranks that live.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from distdbg.diagnose.load.clocks import find_offsets
+from distdbg.diagnose.load.rank_file import RankFile, read_rank
+from distdbg.diagnose.load.tables import Tables
+from distdbg.diagnose.load.witnesses import (
+    choose_end,
+    read_all_ends,
+    read_all_sightings,
+    read_threads,
+)
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import RankLog, Session
+from distdbg.errors import RecordError, UsageError, format_ranks
+from distdbg.record.ends import RankEnd
+from distdbg.record.folders import SUFFIX, attempt_number, attempts, is_live
+from distdbg.record.format import MAGIC
+from distdbg.record.whereabouts import read_boot_id
+
+AnyPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What is to be read of one path."""
+
+    folder: Path
+    records: tuple[Path, ...]
+    attempt: int = 0
+    attempts: int = 1
+
+
+def is_run(path: AnyPath) -> bool:
+    """Whether this is the folder of a run, or of one of its starts, or a record."""
+    path = Path(path)
+    if path.is_dir():
+        return any(_has_any(folder) for folder in attempts(path))
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return False
+    try:
+        return os.read(fd, 8) == MAGIC.to_bytes(8, "little")
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def load_run(path: AnyPath, *, attempt: int | None = None) -> Session:
+    """Read one start of a run, the last one that left anything if not told which.
+
+    RecordError when nothing can be read, UsageError when there is no such start.
+    """
+    return load_runs([path], attempt=attempt)
+
+
+def load_runs(paths: Sequence[AnyPath], *, attempt: int | None = None) -> Session:
+    """Read one start of a run of which each host has left a folder of its own."""
+    found = [_find_places(Path(path)) for path in paths]
+    number = _choose_attempt([place for places in found for place in places], attempt)
+    chosen = [place for places in found for place in places if place.attempt == number]
+    session = Session(
+        source=", ".join(os.fspath(path) for path in paths),
+        attempt=number,
+        attempts=max(place.attempts for place in chosen),
+    )
+    files, live = _read_all([path for place in chosen for path in place.records], session)
+    folders = list(dict.fromkeys(place.folder for place in chosen))
+    ends = read_all_ends(folders)
+    if not files and not ends:
+        what = f"{session.source} holds no records (*{SUFFIX})"
+        raise RecordError(what, path=session.source, details=session.lacks)
+    _fill(session, files, live)
+    _add_witnesses(session, files, live, ends, folders)
+    _say_what_is_missing(session, files)
+    return session
+
+
+# ------------------------------------------------------------------------------------- what to read
+
+
+def _find_places(path: Path) -> list[_Place]:
+    if not path.is_dir():
+        return [_Place(path.parent, (path,), *_place_among(path.parent))]
+    number = attempt_number(path)
+    if number is not None:
+        return [_Place(path, _records(path), *_place_among(path))]
+    folders = attempts(path)
+    count = len(folders)
+    return [_Place(at, _records(at), attempt_number(at) or 0, count) for at in folders]
+
+
+def _place_among(folder: Path) -> tuple[int, int]:
+    """The number of a start, and how many there are beside it."""
+    number = attempt_number(folder)
+    if number is None:
+        return 0, 1
+    return number, max(number + 1, len(attempts(folder.absolute().parent)))
+
+
+def _records(folder: Path) -> tuple[Path, ...]:
+    try:
+        with os.scandir(folder) as found:
+            names = [entry.name for entry in found if entry.name.endswith(SUFFIX)]
+    except OSError as error:
+        what = f"{folder} cannot be read: {error.strerror}"
+        raise RecordError(what, path=str(folder)) from error
+    return tuple(folder / name for name in sorted(names) if not name.startswith("."))
+
+
+def _has_any(folder: Path) -> bool:
+    """Whether anything of a rank is there: a record, or the word of who saw its end."""
+    try:
+        with os.scandir(folder) as found:
+            return any(
+                entry.name.endswith(SUFFIX) or entry.name.startswith("ends-") for entry in found
+            )
+    except OSError:
+        return False
+
+
+def _choose_attempt(places: Sequence[_Place], wanted: int | None) -> int:
+    there = sorted({place.attempt for place in places})
+    if wanted is not None:
+        if wanted not in there:
+            raise UsageError(
+                f"this run has no start number {wanted}",
+                details=[f"its starts: {format_ranks(there)}"],
+            )
+        return wanted
+    used = {place.attempt for place in places if place.records or _has_any(place.folder)}
+    return max(used, default=there[-1])
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+def _read_all(paths: Iterable[Path], session: Session) -> tuple[dict[int, RankFile], set[int]]:
+    """The newest record of each rank, and which ranks live."""
+    tables = Tables(session)
+    files: dict[int, RankFile] = {}
+    seen: set[Path] = set()
+    for path in paths:
+        if (real := path.resolve()) in seen:
+            continue
+        seen.add(real)
+        try:
+            file = read_rank(path, tables)
+        except RecordError as error:
+            session.lacks.append(error.what)
+            continue
+        rank = file.header.rank
+        other = files.get(rank)
+        if other is not None:
+            newer, older = sorted((file, other), key=_began, reverse=True)
+            file = newer
+            session.lacks.append(
+                f"rank {rank} is there twice: {newer.log.source} was read, "
+                f"{older.log.source} is older"
+            )
+        files[rank] = file
+    _leave_out_other_runs(files, session)
+    live = {rank for rank, file in files.items() if is_live(Path(file.log.source).resolve())}
+    return files, live
+
+
+def _began(file: RankFile) -> int:
+    return file.header.wall_ns
+
+
+def _leave_out_other_runs(files: dict[int, RankFile], session: Session) -> None:
+    if len({file.header.run for file in files.values()}) < 2:
+        return
+    run = max(files.values(), key=_began).header.run
+    others = defaultdict(list)
+    for rank in [rank for rank, file in files.items() if file.header.run != run]:
+        others[files.pop(rank).header.run].append(rank)
+    for name, ranks in others.items():
+        session.lacks.append(f"{_ranks(ranks)} of run {name} left out: this is run {run}")
+
+
+def _fill(session: Session, files: dict[int, RankFile], live: set[int]) -> None:
+    clocks = find_offsets({rank: (file.header, file.state) for rank, file in files.items()})
+    for rank in sorted(files):
+        file = files[rank]
+        file.log.offset_ns = clocks[rank].offset_ns
+        file.log.clock_error_ns = clocks[rank].error_ns
+        session.ranks[rank] = file.log
+    if files:
+        first = files[min(files)]
+        session.run = first.header.run
+        session.world_size = max(file.header.world_size for file in files.values())
+    session.is_live = bool(live)
+
+
+def _add_witnesses(
+    session: Session,
+    files: dict[int, RankFile],
+    live: set[int],
+    ends: dict[int, list[RankEnd]],
+    folders: Sequence[Path],
+) -> None:
+    boot_id = read_boot_id()
+    seen = read_all_sightings(folders)
+    offsets = {log.host: log.offset_ns for log in session.ranks.values()}
+    for rank, log in session.ranks.items():
+        log.end = choose_end(ends.get(rank, []), pid=log.pid, is_live=rank in live)
+        log.activity = seen.get((rank, log.pid))
+        if rank in live:
+            log.threads = read_threads(files[rank], boot_id)
+    for rank, of_rank in ends.items():
+        if rank not in session.ranks:  # it ended before it had a record
+            end = of_rank[-1]
+            log = RankLog(rank=rank, host=end.host, pid=end.pid, end=end)
+            log.offset_ns = offsets.get(end.host, end.wall_ns - end.ended_ns)
+            session.ranks[rank] = log
+    session.ranks = dict(sorted(session.ranks.items()))
+    session.now_ns = _now_ns(session, files, live, boot_id)
+
+
+def _now_ns(session: Session, files: dict[int, RankFile], live: set[int], boot_id: str) -> int:
+    """On the session's clock: now, where a rank of this machine lives; else the last sign of life."""
+    for rank in live:
+        if boot_id and files[rank].header.boot_id == boot_id:
+            return time.monotonic_ns() + session.ranks[rank].offset_ns
+    return max((_last_sign_ns(log) for log in session.ranks.values()), default=NEVER)
+
+
+def _last_sign_ns(log: RankLog) -> int:
+    ops = log.ops
+    times = [log.began_ns, log.heartbeat_ns, log.exit_ns, max(ops.ended_ns, default=NEVER)]
+    times.append(max(ops.issued_ns, default=NEVER))
+    if log.end is not None:
+        times.append(log.end.ended_ns)
+    return max(times) + log.offset_ns
+
+
+# -------------------------------------------------------------------------------- what is missing
+
+
+def _say_what_is_missing(session: Session, files: dict[int, RankFile]) -> None:
+    lacks = session.lacks
+    missing = session.missing_ranks()
+    if missing:
+        lacks.append(f"nothing is known of {_ranks(missing)} of {session.world_size}")
+    without = [rank for rank in session.ranks if rank not in files]
+    if without:
+        lacks.append(f"{_ranks(without)} left no record; only the end is known")
+    damaged = {rank: file.unreadable for rank, file in files.items() if file.unreadable}
+    if damaged:
+        count = sum(damaged.values())
+        lacks.append(f"{count:,} places in the records of {_ranks(damaged)} cannot be read")
+    elsewhere = [rank for rank, log in session.ranks.items() if log.clock_error_ns is None]
+    if rank_hosts := {session.ranks[rank].host for rank in elsewhere if rank in files}:
+        hosts = ", ".join(sorted(rank_hosts)[:8])
+        lacks.append(f"nobody has compared the clocks of {hosts} with that of the first host")
+    unknown = [group.label for group in session.groups if not group.ranks]
+    if unknown:
+        names = ", ".join(f"'{label}'" for label in unknown[:8])
+        lacks.append(f"the members of group {names} cannot be read; its peers are group ranks")
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    ranks = list(ranks)
+    return f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}"

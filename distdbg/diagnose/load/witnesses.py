@@ -1,0 +1,70 @@
+"""What others saw of the ranks: how they ended, what they last did, which of their threads live."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from distdbg.diagnose.load.rank_file import RankFile
+from distdbg.diagnose.session import Activity
+from distdbg.record.ends import RankEnd, read_ends
+from distdbg.record.entries import Frame
+from distdbg.record.sightings import Sighting, read_sightings
+
+
+def read_all_ends(folders: Iterable[Path]) -> dict[int, list[RankEnd]]:
+    """All lines of all hosts, by rank."""
+    ends: dict[int, list[RankEnd]] = {}
+    for folder in folders:
+        for end in read_ends(folder):
+            if type(end.rank) is int and type(end.ended_ns) is int and type(end.wall_ns) is int:
+                ends.setdefault(end.rank, []).append(end)
+    return ends
+
+
+def choose_end(ends: list[RankEnd], *, pid: int, is_live: bool) -> RankEnd | None:
+    """The end of this process: the launcher's word goes before that of an agent, who only looks.
+
+    Where a shell started the program, the launcher knows the shell's pid; that end counts, unless the
+    program has outlived it.
+    """
+    own = [end for end in ends if end.pid == pid]
+    if not own and not is_live:
+        own = ends
+    return next((end for end in reversed(own) if end.by == "launcher"), own[-1] if own else None)
+
+
+def read_all_sightings(folders: Iterable[Path]) -> dict[tuple[int, int], Activity]:
+    """The last of each process, by rank and pid."""
+    last: dict[tuple[int, int], Sighting] = {}
+    for folder in folders:
+        for seen in read_sightings(folder):
+            if type(seen.rank) is int and type(seen.pid) is int and type(seen.since_ns) is int:
+                last[seen.rank, seen.pid] = seen
+    return {who: _to_activity(seen) for who, seen in last.items()}
+
+
+def _to_activity(seen: Sighting) -> Activity:
+    return Activity(
+        state=seen.state,
+        since_ns=seen.since_ns,
+        why=str(seen.why),
+        site=str(seen.site),
+        stack=tuple(Frame(*frame) for frame in seen.stack),
+    )
+
+
+def read_threads(file: RankFile, boot_id: str) -> frozenset[int] | None:
+    """The living threads of a rank of this machine; None when it is elsewhere or gone."""
+    header = file.header
+    if not boot_id or header.boot_id != boot_id:
+        return None
+    try:
+        stat = Path(f"/proc/{header.pid}/stat").read_bytes()
+        # The name may hold spaces and brackets; the start tells a pid that was given again.
+        if int(stat.rpartition(b")")[2].split()[19]) != header.process_start:
+            return None
+        return frozenset(map(int, os.listdir(f"/proc/{header.pid}/task")))
+    except (OSError, ValueError, IndexError):
+        return None
