@@ -141,8 +141,6 @@ def _cut_ops(data: bytes, rows: Rows, references: References, looking: _Looking)
         if taken:
             parked_forms[at] = looking.up_one(references.parked_form, taken, form[at], number)
             form[at] = 0
-    error = looking.packed(_column(data, "error", "Q"))
-    texts = looking.up(references.text, [max(number, 0) for number in error], None)
     ended = _column(data, "ended", "Q")
     group, site = _column(data, "group", "Q"), _column(data, "site", "I")
     comm = _column(data, "comm", "I")
@@ -170,8 +168,16 @@ def _cut_ops(data: bytes, rows: Rows, references: References, looking: _Looking)
         stacks=looking.up(references.stack, site, ()),
         comms=looking.up(references.string, comm, ""),
         parked_forms=parked_forms,
-        errors={at: text for at, n in enumerate(error) if n > 0 and (text := texts[n]) is not None},
+        errors=_errors(_column(data, "error", "Q"), references, looking),
     )
+
+
+def _errors(words: array[int], references: References, looking: _Looking) -> dict[int, str]:
+    if not any(words):
+        return {}
+    numbers = [max(number, 0) for number in looking.packed(words)]
+    texts = looking.up(references.text, numbers, None)
+    return {at: text for at, n in enumerate(numbers) if n and (text := texts[n]) is not None}
 
 
 def _column(data: bytes, name: str, code: str) -> array[int]:
