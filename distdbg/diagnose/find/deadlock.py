@@ -1,0 +1,184 @@
+"""Deadlock: ranks that wait for each other so that none of them can go on, whatever the others do.
+
+Proven by `graph`, from waits that leave out whoever may move: a rank of which nothing is known, that runs,
+is stopped, or has lost a part of its record; so there is no deadlock by mistake. No time is involved.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.graph import find_knots
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import NONE, OpRef
+from distdbg.diagnose.session import Session
+from distdbg.errors import format_ranks
+from distdbg.record.format import Flag
+
+_MOST_WIDTH: Final = 120
+#: Ranks of a core that evidence is shown of.
+_MOST_SHOWN: Final = 16
+
+_MESSAGES: Final = (
+    "let one side send while the other receives, by the parity of the rank, "
+    "or use isend or batch_isend_irecv"
+)
+_ANY: Final = (
+    "let somebody send before all wait: a recv from any rank ends when one of the others sends"
+)
+_GROUPS: Final = "use the groups in the same order on all ranks"
+_MIXED: Final = "on all ranks, let the messages come before the collective, or all after it"
+_ASIDE: Final = "let all ranks of the group come to {} at the same place of the program"
+_TAGS: Final = "give both sides of the message the same tag"
+_WRONG_GROUP: Final = "give both sides of the message the same group"
+
+
+def find(
+    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
+) -> list[Finding]:
+    """One finding per core; nothing when none is proven."""
+    gone = {rank for rank, log in session.ranks.items() if log.is_gone}
+    # A recv from any rank of whom one has died ends with an error: its rank can move.
+    sure = {rank: edges for rank, edges in waits.items() if not _is_ended_by(gone, edges)}
+    knots = find_knots(sure, gone)
+    return [
+        _Telling(session, [edge for rank in core for edge in sure[rank]], is_circle).finding(
+            core, victims
+        )
+        for core, is_circle, victims in zip(knots.cores, knots.circles, knots.victims, strict=True)
+    ]
+
+
+def _is_ended_by(gone: set[int], edges: Iterable[Edge]) -> bool:
+    return any(edge.is_any and not gone.isdisjoint(edge.on) for edge in edges)
+
+
+class _Telling:
+    """Puts one core into words."""
+
+    def __init__(self, session: Session, edges: Sequence[Edge], is_circle: bool) -> None:
+        self._session = session
+        self._edges = edges
+        self._is_circle = is_circle
+        self._misses = [miss for edge in edges for miss in _misses(session, edge)]
+
+    def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:
+        edges = self._edges
+        groups = {self._group(edge) for edge in edges}
+        return Finding(
+            kind=Kind.DEADLOCK,
+            severity=Severity.ERROR,
+            what=self._what(core),
+            ranks=tuple(sorted(core)),
+            victims=tuple(sorted(victims)),
+            group=groups.pop() if len(groups) == 1 else "",
+            at_ns=max((edge.since_ns for edge in edges if edge.since_ns is not None), default=None),
+            evidence=(
+                *map(_evidence, edges[:_MOST_SHOWN]),
+                *(miss.evidence for miss in self._misses[:_MOST_SHOWN]),
+            ),
+            edges=tuple(edges),
+            advice=self._advice(),
+        )
+
+    def _group(self, edge: Edge) -> str:
+        group = None if edge.op is None else self._session.group_of(edge.op)
+        return "" if group is None else group.label
+
+    def _what(self, core: Sequence[int]) -> str:
+        count = len(core)
+        if count == 1:
+            head = f"rank {core[0]} waits for itself: "
+        elif self._is_circle:
+            head = f"ranks {format_ranks(core)} wait for each other in a circle of {count}: "
+        else:
+            head = f"ranks {format_ranks(core)} wait for each other: "
+        return head + _fitted([self._short(edge) for edge in self._edges], _MOST_WIDTH - len(head))
+
+    def _short(self, edge: Edge) -> str:
+        """Without the group where it goes without saying."""
+        suffix = f" on group '{self._group(edge)}'"
+        if len({self._group(other) for other in self._edges}) == 1 and self._is_message(edge):
+            return edge.text.removesuffix(suffix)
+        return edge.text
+
+    def _flags(self, edge: Edge) -> int:
+        return 0 if edge.op is None else self._session.ranks[edge.op.rank].ops.flags[edge.op.at]
+
+    def _is_message(self, edge: Edge) -> bool:
+        return bool(self._flags(edge) & Flag.MESSAGE)
+
+    def _advice(self) -> str:
+        messages = [edge for edge in self._edges if self._is_message(edge)]
+        asides = [edge for edge in self._edges if self._flags(edge) & Flag.ASIDE]
+        if self._misses:
+            return self._misses[0].advice
+        if asides and asides[0].op is not None:
+            return _ASIDE.format(self._session.kind_of(asides[0].op))
+        if any(edge.is_any for edge in messages):
+            return _ANY
+        if not messages:
+            return _GROUPS
+        return _MESSAGES if len(messages) == len(self._edges) else _MIXED
+
+
+def _evidence(edge: Edge) -> Evidence:
+    at = f" at {edge.site}" if edge.site else ""
+    whom = f"{'any of ' if edge.is_any and len(edge.on) > 1 else ''}rank"
+    others = f"{whom}{'s' if len(edge.on) > 1 else ''} {format_ranks(edge.on)}"
+    text = f"rank {edge.rank} waits in {edge.text}{at} for {others}"
+    return Evidence(text=text, rank=edge.rank, op=edge.op, site=edge.site, at_ns=edge.since_ns)
+
+
+def _fitted(words: Sequence[str], width: int) -> str:
+    """As many as fit, and how many more there are."""
+    shown = ", ".join(words)
+    count = len(words)
+    while len(shown) > width and count > 1:
+        count -= 1
+        shown = f"{', '.join(words[:count])} and {len(words) - count} more"
+    return shown
+
+
+# ---------------------------------------------------------------------------------- near-misses
+
+
+class _Miss(NamedTuple):
+    evidence: Evidence
+    advice: str
+
+
+def _misses(session: Session, edge: Edge) -> list[_Miss]:
+    """Messages in flight between the two sides that would fit, but for their tag or group."""
+    if edge.op is None:
+        return []
+    ops, at = session.ranks[edge.op.rank].ops, edge.op.at
+    if not ops.flags[at] & Flag.MESSAGE:
+        return []
+    wanted = {"send": "recv", "recv": "send"}.get(session.kind_of(edge.op))
+    found = []
+    for peer in edge.on:
+        log = session.ranks.get(peer)
+        if log is None:
+            continue
+        for other in log.ops.in_flight():
+            ref = OpRef(peer, other)
+            if not log.ops.flags[other] & Flag.MESSAGE or session.kind_of(ref) != wanted:
+                continue
+            if log.ops.peer[other] not in (edge.rank, NONE):
+                continue
+            has_tag = log.ops.tag[other] == ops.tag[at]
+            if not has_tag or log.ops.group[other] != ops.group[at]:
+                evidence = _near(session, edge, ref)
+                found.append(_Miss(evidence, _WRONG_GROUP if has_tag else _TAGS))
+    return found
+
+
+def _near(session: Session, edge: Edge, other: OpRef) -> Evidence:
+    frame = session.site_of(other)
+    site = "" if frame is None else str(frame._replace(file=os.path.basename(frame.file)))
+    text = f"rank {other.rank} is in {session.name_of(other)}, which does not meet {edge.text}"
+    return Evidence(text=text, rank=other.rank, op=other, site=site)

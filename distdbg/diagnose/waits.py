@@ -1,0 +1,339 @@
+"""Who waits for whom: the ops in which the threads of blocked ranks are, and whose turn it is.
+
+    waits = find_waits(session, matched)
+    waits[0]        (Edge(rank=0, on=(1, 2), text="all_reduce #7 on group 'world'", ...),)
+
+A rank is here when it is blocked: its main thread and each other thread that has ever issued an op and may
+still live is in an op, or in the wait for one, that others have to come to. Whom such an op waits for:
+
+    collective           all members that have not issued it. So also what is queued behind an earlier op of
+                         its group is right: whom the earlier one waits for has not issued the later one
+    send, recv           the peer, unless it is in a matching op: by peer and tag, in order
+    recv from any        any other member, but those that left properly, unless somebody's message is there
+    new_group            any member of the parent group that has not come to one: which of them take part
+                         is not recorded
+    monitored_barrier    all members that have not come to it
+
+Where something is not known, whoever it is about may move: a rank is left out, a member not waited for.
+So what the edges prove is so. Ranks in `on` that are not here themselves run, or are gone, stuck or unknown.
+Ranks in one op share one `on`, which `graph` needs.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from distdbg.diagnose.finding import Edge
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
+from distdbg.diagnose.session import RankLog, Session, WorkWait
+from distdbg.record.entries import Frame
+from distdbg.record.format import Aside, Exit, Flag
+
+#: In larger groups all receivers from any rank share one list of whom they wait for.
+_MOST_OWN_LISTS: Final = 128
+#: What is lost with these may be an op in flight.
+_HOLES: Final = ("gaps", "parked")
+
+
+class _Blocked(NamedTuple):
+    """One thread, and the ops all of which it waits for."""
+
+    thread: int
+    ops: tuple[int, ...]
+    wait: WorkWait | None
+
+
+def find_waits(session: Session, matched: Matched) -> dict[int, tuple[Edge, ...]]:
+    """By blocked rank one edge per blocked thread, the main thread's first."""
+    finder = _Finder(session)
+    found = {}
+    for rank, log in session.ranks.items():
+        edges = finder.edges_of(rank, log)
+        if edges:
+            found[rank] = edges
+    return found
+
+
+def is_halted(log: RankLog) -> bool:
+    """Whether it is gone or, alive, known not to move by itself."""
+    return log.is_gone or (log.activity is not None and log.activity.state.is_stuck)
+
+
+class _Finder:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._messages = _Messages(session)
+        self._progress: dict[int, _Arrivals] = {}
+        self._asides: dict[int, dict[tuple[int, int], int]] = {}
+        self._any: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def edges_of(self, rank: int, log: RankLog) -> tuple[Edge, ...]:
+        """() when some thread may move."""
+        if is_halted(log) or any(log.lost.get(name) for name in _HOLES):
+            return ()
+        edges = []
+        for blocked in _blocked_threads(log):
+            edge = self._edge(rank, log, blocked)
+            if edge is None:
+                return ()
+            edges.append(edge)
+        return tuple(edges)
+
+    def _edge(self, rank: int, log: RankLog, blocked: _Blocked) -> Edge | None:
+        ways = []
+        for at in blocked.ops:
+            on, is_any = self._whom(OpRef(rank, at))
+            if on:
+                ways.append((at, on, is_any))
+        if not ways:
+            return None
+        # To be held up by one of the ops is enough; an edge cannot say "any of these and all of those".
+        ways = [way for way in ways if not way[2]] or ways[:1]
+        at, on, is_any = ways[0]
+        if len(ways) > 1:
+            on = self._union([on for _, on, _ in ways])
+        op = OpRef(rank, at)
+        wait = blocked.wait
+        stack = wait.stack if wait is not None and wait.stack else log.ops.stack[at]
+        frames = self._session.stacks[stack] if stack < len(self._session.stacks) else ()
+        since_ns = wait.since_ns if wait is not None else log.ops.issued_ns[at]
+        return Edge(
+            rank=rank,
+            on=on,
+            is_any=is_any,
+            op=op,
+            text=self._session.name_of(op),
+            site=_site(frames[0]) if frames else "",
+            since_ns=self._session.time_ns(rank, since_ns),
+        )
+
+    def _union(self, parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        whole = tuple(sorted({rank for part in parts for rank in part}))
+        return next((part for part in parts if part == whole), whole)
+
+    # ------------------------------------------------------------------- whom an op waits for
+
+    def _whom(self, op: OpRef) -> tuple[tuple[int, ...], bool]:
+        """Whom it waits for, and whether any of them is enough; nobody: it moves, or is not known."""
+        log = self._session.ranks[op.rank]
+        ops, at = log.ops, op.at
+        group, flags = ops.group[at], ops.flags[at]
+        if group == NONE or self._is_broken(group, op.rank):
+            return (), False
+        has_begun = ops.started_ns[at] != NEVER
+        if flags & Flag.MESSAGE:
+            return ((), False) if has_begun else self._whom_of_message(op)
+        if flags & Flag.ASIDE:
+            return self._whom_of_aside(op)
+        return self._arrivals(group).missing(ops.seq[at], has_begun), False
+
+    def _is_broken(self, group: int, rank: int) -> bool:
+        """Whether the ops of the group are about to fail."""
+        progress = self._session.ranks[rank].progress.get(group)
+        return progress is not None and progress.broken is not None
+
+    def _arrivals(self, group: int) -> _Arrivals:
+        if group not in self._progress:
+            self._progress[group] = _Arrivals(self._session, group)
+        return self._progress[group]
+
+    def _whom_of_message(self, op: OpRef) -> tuple[tuple[int, ...], bool]:
+        ops = self._session.ranks[op.rank].ops
+        kind, peer, group = self._session.kind_of(op), ops.peer[op.at], ops.group[op.at]
+        if kind not in ("send", "recv") or self._messages.is_met(op, kind):
+            return (), False
+        if peer != NONE:
+            return (peer,), False
+        return (self._anybody(group, op.rank), True) if kind == "recv" else ((), False)
+
+    def _anybody(self, group: int, rank: int) -> tuple[int, ...]:
+        members = self._session.groups[group].ranks
+        key = (group, rank if len(members) <= _MOST_OWN_LISTS else NONE)
+        if key not in self._any:
+            there = [other for other in members if not self._has_left(other)]
+            self._any[key] = tuple(other for other in there if other != key[1])
+        return self._any[key]
+
+    def _has_left(self, rank: int) -> bool:
+        """Properly: who waits for a message from any rank does not miss it."""
+        log = self._session.ranks.get(rank)
+        return log is not None and log.exit in (Exit.RETURNED, Exit.LEFT)
+
+    def _whom_of_aside(self, op: OpRef) -> tuple[tuple[int, ...], bool]:
+        ops = self._session.ranks[op.rank].ops
+        kind, group = ops.kind[op.at], ops.group[op.at]
+        members = self._session.groups[group].ranks
+        absent = tuple(
+            rank for rank in members if rank != op.rank and not self._may_be_at(rank, op)
+        )
+        return absent, kind != Aside.MONITORED_BARRIER
+
+    def _may_be_at(self, rank: int, aside: OpRef) -> bool:
+        """Whether it came to the aside, also when it may be through already."""
+        log = self._session.ranks.get(rank)
+        if log is None:
+            return False  # it counts as one that can move
+        mine = self._session.ranks[aside.rank].ops
+        kind, group, seq = mine.kind[aside.at], mine.group[aside.at], mine.seq[aside.at]
+        if self._last_asides(rank, log).get((group, kind), 0) >= seq:
+            return True
+        in_flight = list(log.ops.in_flight())
+        if kind == Aside.NEW_GROUP and any(
+            log.ops.kind[i] == kind and log.ops.flags[i] & Flag.ASIDE for i in in_flight
+        ):
+            return True  # its number counts also the groups that others have nothing to do with
+        if not (self._session.is_live or log.lost.get("ops")):
+            return False
+        # What has ended is not shown: who came to its op after the aside had begun may be through.
+        begun_ns = self._session.time_ns(aside.rank, mine.issued_ns[aside.at])
+        return any(
+            self._session.time_ns(rank, log.ops.issued_ns[i]) + (log.clock_error_ns or 0) > begun_ns
+            for i in in_flight
+        )
+
+    def _last_asides(self, rank: int, log: RankLog) -> dict[tuple[int, int], int]:
+        """By group and kind the highest number that the rank has come to."""
+        found = self._asides.get(rank)
+        if found is None:
+            found = self._asides[rank] = {}
+            for i, flags in enumerate(log.ops.flags):
+                if flags & Flag.ASIDE:
+                    key = (log.ops.group[i], log.ops.kind[i])
+                    found[key] = max(found.get(key, 0), log.ops.seq[i])
+        return found
+
+
+class _Arrivals:
+    """How far the members of one group have come."""
+
+    def __init__(self, session: Session, group: int) -> None:
+        ranks = session.ranks
+        far = []
+        #: Members that will not carry on with what they are in, and the last that they have ended.
+        self._halted: list[tuple[int, int]] = []
+        for member in session.members(group):
+            log = ranks.get(member)
+            progress = None if log is None else log.progress.get(group)
+            far.append((0 if progress is None else progress.issued_seq, member))
+            if log is not None and is_halted(log):
+                self._halted.append((member, 0 if progress is None else progress.ended_seq))
+        far.sort()
+        self._seqs = [seq for seq, _ in far]
+        self._members = [member for _, member in far]
+        self._cut: dict[int, tuple[int, ...]] = {}
+        self._left_in: dict[int, tuple[int, ...]] = {}
+
+    def absent(self, seq: int) -> tuple[int, ...]:
+        """Who has not issued it; one and the same tuple for all that are asked about it."""
+        count = bisect_left(self._seqs, seq)
+        if count not in self._cut:
+            self._cut[count] = tuple(sorted(self._members[:count]))
+        return self._cut[count]
+
+    def missing(self, seq: int, has_begun: bool) -> tuple[int, ...]:
+        """Who has not issued it; once all have, who is in it and will not carry on with it."""
+        absent = () if has_begun else self.absent(seq)
+        if absent or not self._halted:
+            return absent
+        if seq not in self._left_in:
+            self._left_in[seq] = tuple(m for m, ended in self._halted if ended < seq)
+        return self._left_in[seq]
+
+
+class _Messages:
+    """The messages in flight, to see which of them have found each other."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        #: (group, sender, receiver, tag) -> ops, in order; a receiver from any has NONE for the sender.
+        self._sends: dict[tuple[int, int, int, int], list[int]] = {}
+        self._recvs: dict[tuple[int, int, int, int], list[int]] = {}
+        #: (group, receiver, tag) -> how many messages are on their way to it
+        self._sent_to: dict[tuple[int, int, int], int] = {}
+        for rank, log in session.ranks.items():
+            ops = log.ops
+            halted = is_halted(log)
+            for at in ops.in_flight():
+                if ops.flags[at] & Flag.MESSAGE:
+                    self._add(OpRef(rank, at), ops.group[at], ops.peer[at], ops.tag[at], halted)
+
+    def _add(self, op: OpRef, group: int, peer: int, tag: int, is_halted: bool) -> None:
+        """Who is halted may not carry on with a message; but one sent before may be taken."""
+        if self._session.kind_of(op) == "send":
+            key = (group, peer, tag)
+            self._sent_to[key] = self._sent_to.get(key, 0) + 1
+            if not is_halted:
+                self._sends.setdefault((group, op.rank, peer, tag), []).append(op.at)
+        elif not is_halted:
+            self._recvs.setdefault((group, peer, op.rank, tag), []).append(op.at)
+
+    def is_met(self, op: OpRef, kind: str) -> bool:
+        """Whether the other side is there; in doubt it is."""
+        ops = self._session.ranks[op.rank].ops
+        group, peer, tag = ops.group[op.at], ops.peer[op.at], ops.tag[op.at]
+        if kind == "send":
+            place = self._sends[group, op.rank, peer, tag].index(op.at)
+            there = len(self._recvs.get((group, op.rank, peer, tag), ()))
+            there += len(self._recvs.get((group, NONE, peer, tag), ()))
+        else:
+            place = self._recvs[group, peer, op.rank, tag].index(op.at)
+            there = (
+                self._sent_to.get((group, op.rank, tag), 0)
+                if peer == NONE
+                else len(self._sends.get((group, peer, op.rank, tag), ()))
+            )
+        return place < there
+
+
+# ---------------------------------------------------------------------------------- threads
+
+
+def _blocked_threads(log: RankLog) -> list[_Blocked]:
+    """One per thread, the main thread first; [] when some thread may be in no op."""
+    ops = log.ops
+    threads = set(ops.thread)
+    waits: dict[int, list[WorkWait]] = {}
+    for wait in log.work_waits:
+        waits.setdefault(wait.thread, []).append(wait)
+    threads.update(waits)
+    if not any(threads):
+        threads = {0}
+    elif log.threads is not None:
+        threads &= log.threads | {0}
+    in_op: dict[int, list[int]] = {}
+    for at in ops.in_flight():
+        if not ops.flags[at] & Flag.ASYNC:
+            in_op.setdefault(ops.thread[at], []).append(at)
+    found = []
+    if log.pid and any(threads):
+        threads.add(log.pid)
+    for thread in sorted(threads, key=lambda thread: (thread != log.pid, thread)):
+        if thread in waits:
+            waited = [_find(log, wait.number) for wait in waits[thread]]
+            left = [at for at in waited if at is not None and ops.status[at] == IN_FLIGHT]
+            if None in waited or not left:
+                return []
+            first = next(w for w in waits[thread] if _find(log, w.number) == left[0])
+            found.append(_Blocked(thread, tuple(left), first))
+        elif thread in in_op:
+            found.append(_Blocked(thread, (in_op[thread][-1],), None))
+        else:
+            return []
+    return found
+
+
+def _site(frame: Frame) -> str:
+    return str(frame._replace(file=os.path.basename(frame.file)))
+
+
+def _find(log: RankLog, number: int) -> int | None:
+    """The op of that number; the columns are in the order of issue, but for damage."""
+    numbers = log.ops.number
+    at = bisect_left(numbers, number)
+    if at < len(numbers) and numbers[at] == number:
+        return at
+    return next((i for i, other in enumerate(numbers) if other == number), None)
