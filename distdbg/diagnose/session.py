@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef, Ops
 from distdbg.record.ends import RankEnd
 from distdbg.record.entries import KIND_LABELS, Event, Frame
-from distdbg.record.format import Aside, Exit, Flag
+from distdbg.record.format import Aside, Exit, Flag, Status
 from distdbg.record.forms import Form
 from distdbg.record.rank_state import RankState
 
@@ -171,6 +171,8 @@ class Session:
     """Whether some rank may still go on."""
     now_ns: int = NEVER
     """When it was read, or when the last sign of life came, on the session's clock."""
+    cut: Status | None = None
+    """Of a session as it was when its ops began to fail (`last_moment`): how the first one did."""
     ranks: dict[int, RankLog] = field(default_factory=dict)
     groups: list[GroupInfo] = field(default_factory=list)
     forms: list[Form] = field(default_factory=lambda: [Form()])

@@ -1,0 +1,138 @@
+"""Who waits in the end for whom: the ranks at the ends of all chains of waits. Pure.
+
+    for end in chain_ends(session, waits):
+        end.ranks        not blocked themselves; all of them are waited for by the same ranks
+        end.direct       the waits that name them
+        end.waiters      everybody who waits for them, through others too
+
+A rank that has not come because it waits itself is a victim, and no end. A rank is blocked when its
+main thread is, or when nobody knows better; one thread of its own that waits beside it does not keep
+it from coming.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from distdbg.diagnose.finding import Edge
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session
+from distdbg.record.rank_state import RankState
+
+Waits = Mapping[int, tuple[Edge, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainEnd:
+    """Ranks for whom the same ranks wait, and who do not wait themselves."""
+
+    ranks: tuple[int, ...]
+    direct: tuple[Edge, ...]
+    waiters: tuple[int, ...]
+
+    @property
+    def edge(self) -> Edge:
+        """The wait to tell of: of the lowest rank."""
+        return self.direct[0]
+
+    @property
+    def op(self) -> OpRef | None:
+        return self.edge.op
+
+    @property
+    def since_ns(self) -> int | None:
+        """When the first began to wait."""
+        return min((e.since_ns for e in self.direct if e.since_ns is not None), default=None)
+
+
+def is_blocked(session: Session, waits: Waits, rank: int) -> bool:
+    """Whether a rank cannot come by itself because it waits."""
+    edges = waits.get(rank)
+    if not edges:
+        return False
+    log = session.ranks.get(rank)
+    if log is None or log.activity is None or log.activity.state is RankState.WAITING:
+        return True
+    threads = {_thread_of(session, edge) for edge in edges}
+    return not log.pid or bool(threads & {0, log.pid})
+
+
+def chain_ends(session: Session, waits: Waits) -> list[ChainEnd]:
+    """The ends of all chains, by the ranks."""
+    waits = {rank: waits[rank] for rank in sorted(waits) if waits[rank]}
+    blocked = {rank for rank in waits if is_blocked(session, waits, rank)}
+    # Ranks in one collective wait for the same others: each such set is walked once.
+    by_targets: dict[tuple[int, ...], list[Edge]] = defaultdict(list)
+    for edges in waits.values():
+        for edge in edges:
+            by_targets[_targets(session, edge)].append(edge)
+    named: dict[int, list[int]] = defaultdict(list)
+    sets = list(by_targets.items())
+    for index, (targets, _) in enumerate(sets):
+        for target in targets:
+            named[target].append(index)
+    together: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for target in sorted(named):
+        if target not in blocked:
+            together[tuple(named[target])].append(target)
+    ends = []
+    for indexes, ranks in together.items():
+        direct = tuple(
+            sorted((e for i in indexes for e in sets[i][1]), key=lambda e: (e.rank, e.text))
+        )
+        waiters = _all_waiters({e.rank for e in direct}, blocked, named, sets)
+        ends.append(
+            ChainEnd(ranks=tuple(ranks), direct=direct, waiters=tuple(sorted(waiters - set(ranks))))
+        )
+    return sorted(ends, key=lambda end: end.ranks)
+
+
+def _targets(session: Session, edge: Edge) -> tuple[int, ...]:
+    """Whom a wait needs. Where one would be enough, those who are gone do not count beside others."""
+    others = tuple(rank for rank in edge.on if rank != edge.rank)
+    if not edge.is_any:
+        return others
+    alive = tuple(r for r in others if r not in session.ranks or not session.ranks[r].is_gone)
+    return alive or others
+
+
+def _all_waiters(
+    first: set[int],
+    blocked: set[int],
+    named: Mapping[int, list[int]],
+    sets: list[tuple[tuple[int, ...], list[Edge]]],
+) -> set[int]:
+    found, todo, walked = set(first), [rank for rank in first if rank in blocked], set()
+    while todo:
+        for index in named.get(todo.pop(), ()):
+            if index in walked:
+                continue
+            walked.add(index)
+            for edge in sets[index][1]:
+                if edge.rank not in found:
+                    found.add(edge.rank)
+                    if edge.rank in blocked:
+                        todo.append(edge.rank)
+    return found
+
+
+def _thread_of(session: Session, edge: Edge) -> int:
+    if edge.op is None:
+        return 0
+    log = session.ranks[edge.op.rank]
+    number = log.ops.number[edge.op.at]
+    for wait in log.work_waits:
+        if wait.number == number:
+            return wait.thread
+    return log.ops.thread[edge.op.at]
+
+
+def sites_of(end: ChainEnd) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """What the direct waiters wait in, each place once: text, site, ranks."""
+    places: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for edge in end.direct:
+        places[edge.text, edge.site].append(edge.rank)
+    for (text, site), ranks in places.items():
+        yield text, site, tuple(ranks)

@@ -1,0 +1,164 @@
+"""How each rank ended, and whether that was its own doing. Pure.
+
+When one rank fails the others fail a moment later. Time alone does not tell who was first: hosts have
+clocks of their own, and a rank that holds much memory is gone long after those whom its end has woken.
+So what a rank says of itself comes first:
+
+    CAUSE         it failed by itself: a signal, memory, an exception or exit code of its own
+    VICTIM        it names whom it lost, or the verdict by which it was aborted
+    SUSPECT       it gave up waiting, or lost some connection and cannot say to whom
+    MISMATCHED    it ended with the error of a mismatch, which all members of the group have
+    INTERRUPTED   by SIGINT, SIGTERM or SIGHUP, which come from outside
+    ENDED         by the launcher, because of another rank or because it was told to
+    FINE          it returned, left, or exited with code 0
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from distdbg.diagnose.failures import Failure, last_of
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.wording import short_site
+from distdbg.record.ends import RankEnd
+from distdbg.record.format import Exit
+
+
+class Part(StrEnum):
+    """What the end of a rank has to do with the failure of the job."""
+
+    CAUSE = "cause"
+    VICTIM = "victim"
+    SUSPECT = "suspect"
+    MISMATCHED = "mismatched"
+    INTERRUPTED = "interrupted"
+    ENDED = "ended"
+    FINE = "fine"
+
+
+_FROM_OUTSIDE: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: What libraries say when the other end of a connection is gone, and not who it was.
+_LOST_CONNECTION: Final = re.compile(
+    r"connection (?:was )?(?:closed|reset)|broken pipe|remote process exited"
+    r"|communicator was aborted|socket closed",
+    re.IGNORECASE,
+)
+_PARTS: Final = {
+    "PeerLost": Part.VICTIM,
+    "RankLeft": Part.VICTIM,
+    "JobAborted": Part.VICTIM,
+    "MismatchError": Part.MISMATCHED,
+    "OpTimeout": Part.SUSPECT,
+    "DistNetworkError": Part.SUSPECT,
+    "DistStoreError": Part.SUSPECT,
+    "CollectiveError": Part.SUSPECT,  # its group was broken by what came before
+    "KeyboardInterrupt": Part.INTERRUPTED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """One rank that is gone, or has said that it goes."""
+
+    rank: int
+    part: Part
+    at_ns: int
+    """When it failed, often a while before its process had ended; session's clock, NEVER."""
+    how: str
+    """'raised ValueError: no data', 'was killed by SIGSEGV', 'returned'."""
+    reason: str = ""
+    """'ValueError: no data'; '' for one that said nothing."""
+    where: str = ""
+    """Where it raised: 'train.py:88 (step)'."""
+    error: Failure | None = None
+    """The error of an op with which it went."""
+    end: RankEnd | None = None
+
+    @property
+    def blames(self) -> tuple[int, ...]:
+        """The other ranks that it names."""
+        named = self.error.named if self.error else ()
+        return tuple(rank for rank in named if rank != self.rank)
+
+
+def endings_of(session: Session, failures: Mapping[int, tuple[Failure, ...]]) -> dict[int, Ending]:
+    """All ranks that are gone or going, by rank."""
+    found = {}
+    for rank, log in sorted(session.ranks.items()):
+        ending = _of_rank(session, log, last_of(failures, rank))
+        if ending is not None:
+            found[rank] = ending
+    return _spare_the_first(found)
+
+
+def _of_rank(session: Session, log: RankLog, error: Failure | None) -> Ending | None:
+    end, reason = log.end, log.exit_what if log.exit is Exit.RAISED else ""
+    if end is None and log.exit is None:
+        return None
+    said = log.exit is Exit.RAISED
+    own_ns = log.exit_ns if log.exit is not None and log.exit_ns != NEVER else NEVER
+    if end is not None and not (said and own_ns != NEVER):
+        own_ns = end.ended_ns if end.is_failure or own_ns == NEVER else own_ns
+    is_failure = said or (end is not None and end.is_failure)
+    return Ending(
+        rank=log.rank,
+        part=_part(end, reason, error) if is_failure else Part.FINE,
+        at_ns=session.time_ns(log.rank, own_ns),
+        how=_how(log, reason) if is_failure else _how_well(log),
+        reason=reason,
+        where=short_site(log.exit_where) if said else "",
+        error=error if is_failure else None,
+        end=end,
+    )
+
+
+def _part(end: RankEnd | None, reason: str, error: Failure | None) -> Part:
+    if end is not None and end.was_asked:
+        return Part.ENDED
+    by_signal = end is not None and end.cause in ("signal", "oom")
+    if by_signal and not reason:
+        assert end is not None
+        return Part.INTERRUPTED if end.signal in _FROM_OUTSIDE else Part.CAUSE
+    name = reason.partition(":")[0].strip().rpartition(".")[2]
+    if name in _PARTS:
+        return _PARTS[name]
+    if reason and _LOST_CONNECTION.search(reason):
+        return Part.SUSPECT
+    # It caught the error of an op, did nothing more, and gave up in words or a code of its own.
+    return _PARTS.get(error.type, Part.CAUSE) if error is not None else Part.CAUSE
+
+
+def _spare_the_first(endings: dict[int, Ending]) -> dict[int, Ending]:
+    """A rank that the launcher wanted to end may have failed by itself already, as the first."""
+    own = [e.at_ns for e in endings.values() if e.part not in (Part.ENDED, Part.FINE)]
+    own = [at_ns for at_ns in own if at_ns != NEVER]
+    first_ns = min(own, default=None)
+    for rank, ending in endings.items():
+        if ending.part is not Part.ENDED or not ending.reason or ending.at_ns == NEVER:
+            continue  # crashes on the way out are common
+        if first_ns is None or ending.at_ns <= first_ns:
+            endings[rank] = replace(ending, part=_part(None, ending.reason, ending.error))
+    return endings
+
+
+def _how(log: RankLog, reason: str) -> str:
+    if reason.startswith("SystemExit") and log.end is not None:
+        text = reason.partition(": ")[2]
+        return f"{log.end.how}: {text}" if text else log.end.how
+    if log.end is not None and log.end.cause in ("signal", "oom"):
+        return log.end.how
+    if reason:
+        return f"raised {reason}"
+    return log.end.how if log.end is not None else "raised an exception"
+
+
+def _how_well(log: RankLog) -> str:
+    if log.exit is Exit.LEFT and log.end is None:
+        return "destroyed its groups"
+    return "returned" if log.exit is Exit.RETURNED else "exited with code 0"

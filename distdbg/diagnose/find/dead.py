@@ -1,0 +1,237 @@
+"""Ranks that died or failed by themselves: a signal, no memory, an exception, an exit code.
+
+Ranks that failed because of others (they lost a peer, timed out, were aborted or ended by the launcher)
+are no finding of this file. Several ranks that gave the same reason are one finding. A rank that others
+lost, and whose end nobody saw, is dead as well.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import defaultdict
+from collections.abc import Mapping
+
+from distdbg.diagnose.endings import Ending, Part, endings_of
+from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.find.stopped import is_stopped_from_outside
+from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import NEVER, OpRef
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import fit, known_ns, say_op, say_ranks, site_of
+
+_MOST_VICTIMS_TOLD = 4
+
+
+def find(
+    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
+) -> list[Finding]:
+    failures = failures_of(session)
+    endings = endings_of(session, failures)
+    dead = [e for e in endings.values() if e.part is Part.CAUSE]
+    if not is_stopped_from_outside(endings):
+        dead += [e for e in endings.values() if e.part is Part.INTERRUPTED]
+    together: dict[str, list[Ending]] = defaultdict(list)
+    for ending in dead:
+        # 'exited with code 1' is too little to be called the same.
+        together[ending.reason or f"{ending.how} {ending.rank}"].append(ending)
+    lost = _lost(session, failures, endings)
+    findings = [_finding(session, same, failures, waits) for same in together.values()]
+    return findings + [_lost_finding(session, rank, by, waits) for rank, by in lost.items()]
+
+
+def _finding(
+    session: Session,
+    same: list[Ending],
+    failures: Mapping[int, tuple[Failure, ...]],
+    waits: Mapping[int, tuple[Edge, ...]],
+) -> Finding:
+    same = sorted(same, key=lambda e: (e.at_ns == NEVER, e.at_ns, e.rank))
+    first, ranks = same[0], tuple(sorted(e.rank for e in same))
+    victims = _victims(set(ranks), failures, waits)
+    evidence = [e for one in same[:8] for e in _evidence(session, one)]
+    evidence += _losses(ranks, failures)
+    return Finding(
+        kind=Kind.DEAD_RANK,
+        severity=Severity.ERROR,
+        what=fit(
+            f"{say_ranks(ranks)} {_plural(first.how, ranks)}",
+            f" at {first.where}" if first.where else "",
+            _whom_it_kept(session, ranks, failures, waits),
+        ),
+        ranks=ranks,
+        victims=victims,
+        at_ns=known_ns(first.at_ns),
+        evidence=tuple(evidence),
+        advice=_advice(session, first),
+    )
+
+
+def _plural(how: str, ranks: tuple[int, ...]) -> str:
+    return how.replace("was killed", "were killed", 1) if len(ranks) > 1 else how
+
+
+def _victims(
+    dead: set[int],
+    failures: Mapping[int, tuple[Failure, ...]],
+    waits: Mapping[int, tuple[Edge, ...]],
+) -> tuple[int, ...]:
+    """Who lost them or still waits for them, and those who lost these."""
+    victims: set[int] = set()
+    gone = set(dead)
+    while gone:
+        more = {
+            rank
+            for rank, errors in failures.items()
+            if any(gone & set(error.named) for error in errors)
+        }
+        more |= {r for r, edges in waits.items() if any(gone & set(edge.on) for edge in edges)}
+        gone = more - victims - dead
+        victims |= gone
+    return tuple(sorted(victims))
+
+
+def _whom_it_kept(
+    session: Session,
+    ranks: tuple[int, ...],
+    failures: Mapping[int, tuple[Failure, ...]],
+    waits: Mapping[int, tuple[Edge, ...]],
+) -> str:
+    """' while ranks 0,1,3 waited for it in reduce_scatter #310 on group 'world''."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for rank, edges in sorted(waits.items()):
+        for edge in edges:
+            if set(ranks) & set(edge.on):
+                places[session.name_of(edge.op) if edge.op else edge.text].append(rank)
+    if not places:
+        for rank, errors in sorted(failures.items()):
+            for error in errors:
+                if error.op and set(ranks) & set(error.named) and rank not in ranks:
+                    places[session.name_of(error.op)].append(rank)
+    if not places:
+        return ""
+    place = max(places, key=lambda name: len(places[name]))
+    return f" while {say_ranks(places[place], 3)} waited for it in {place}"
+
+
+def _evidence(session: Session, one: Ending) -> list[Evidence]:
+    host = session.ranks[one.rank].host
+    process = f" (host {host}, pid {session.ranks[one.rank].pid})" if host else ""
+    found = [
+        Evidence(
+            text=f"rank {one.rank} {one.how}{process}",
+            rank=one.rank,
+            site=one.where,
+            at_ns=known_ns(one.at_ns),
+        )
+    ]
+    if one.end is not None and one.reason and one.end.how not in one.how:
+        text = f"the process of rank {one.rank} {one.end.how}"
+        at_ns = known_ns(session.time_ns(one.rank, one.end.ended_ns))
+        found.append(Evidence(text=text, rank=one.rank, at_ns=at_ns))
+    last = last_op(session, one.rank)
+    if last is not None:
+        found.append(last)
+    return found
+
+
+def last_op(session: Session, rank: int) -> Evidence | None:
+    """What a rank called last."""
+    log = session.ranks.get(rank)
+    if log is None or not len(log.ops):
+        return None
+    at = len(log.ops) - 1
+    op = OpRef(rank, at)
+    state = "was in" if session.is_in_flight(op) else "last called"
+    return Evidence(
+        text=f"rank {rank} {state} {say_op(session, op)}",
+        rank=rank,
+        op=op,
+        site=site_of(session, op),
+        at_ns=known_ns(session.time_ns(rank, log.ops.issued_ns[at])),
+    )
+
+
+def _losses(ranks: tuple[int, ...], failures: Mapping[int, tuple[Failure, ...]]) -> list[Evidence]:
+    found = []
+    for rank, errors in sorted(failures.items()):
+        for error in errors:
+            if set(ranks) & set(error.named) and rank not in ranks and error.what:
+                text = f"rank {rank}: {error.type}: {error.what}"
+                found.append(
+                    Evidence(text=text, rank=rank, op=error.op, at_ns=known_ns(error.at_ns))
+                )
+                break
+    return found[:_MOST_VICTIMS_TOLD]
+
+
+def _advice(session: Session, one: Ending) -> str:
+    end = one.end
+    if end is not None and end.cause == "oom":
+        return "give the ranks of its host more memory, or let each hold less"
+    number = None if end is None or one.reason else end.signal
+    if number == signal.SIGKILL:
+        return (
+            "somebody killed it: look for the OOM killer in the kernel's log, or for the scheduler"
+        )
+    if number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL):
+        core = " and the core dump" if end is not None and end.core_dumped else ""
+        return f"look at the stack on its stderr{core}: native code crashed"
+    if number is not None:
+        return "find out who sent the signal"
+    if one.where:
+        return f"look at {one.where} on {say_ranks([one.rank])}: what failed there is its own"
+    return f"look at the last lines of stderr of rank {one.rank}"
+
+
+def _lost(
+    session: Session, failures: Mapping[int, tuple[Failure, ...]], endings: Mapping[int, Ending]
+) -> dict[int, list[Failure]]:
+    """Ranks that others lost, and of whose end nothing is known."""
+    found: dict[int, list[Failure]] = defaultdict(list)
+    for errors in failures.values():
+        for error in errors:
+            if error.type != "PeerLost" or error.went_on:
+                continue
+            for rank in error.named:
+                log = session.ranks.get(rank)
+                if rank not in endings and not (log is not None and log.is_gone):
+                    if failures.get(rank) and not failures[rank][-1].went_on:
+                        continue  # it had failed itself, and says why
+                    found[rank].append(error)
+    return dict(sorted(found.items()))
+
+
+def _lost_finding(
+    session: Session, rank: int, by: list[Failure], waits: Mapping[int, tuple[Edge, ...]]
+) -> Finding:
+    by = sorted(by, key=lambda error: (error.at_ns, error.rank))
+    losers = tuple(sorted({error.rank for error in by}))
+    how = by[0].how or "is gone"
+    last = last_op(session, rank)
+    evidence = [
+        Evidence(
+            text=f"rank {e.rank}: {e.type}: {e.what or how}",
+            rank=e.rank,
+            op=e.op,
+            at_ns=known_ns(e.at_ns),
+        )
+        for e in by[:_MOST_VICTIMS_TOLD]
+    ]
+    return Finding(
+        kind=Kind.DEAD_RANK,
+        severity=Severity.ERROR,
+        what=fit(
+            f"rank {rank} was lost by {say_ranks(losers)}: {how}",
+            "; nobody saw how its process ended",
+        ),
+        ranks=(rank,),
+        victims=tuple(sorted(set(losers) | {r for r, e in waits.items() if _needs(e, rank)})),
+        at_ns=known_ns(by[0].at_ns),
+        evidence=(*evidence, *([last] if last else [])),
+        advice=f"look at the host of rank {rank} and the last lines of its stderr",
+    )
+
+
+def _needs(edges: tuple[Edge, ...], rank: int) -> bool:
+    return any(rank in edge.on for edge in edges)

@@ -1,0 +1,239 @@
+"""Ranks that others wait for and that will not come: returned, left, gone, or too late.
+
+Who has not come because it waits itself is a victim; the chain of waits is followed to its end. What is
+found there and is alive and busy is a stall while there is time, and missing once the waits of the
+others have timed out, or once the record is all that there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
+from distdbg.diagnose.find.dead import last_op
+from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, verb
+from distdbg.record.format import Exit, Flag, Status
+
+_MOST_TOLD: Final = 4
+
+
+def find(
+    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
+) -> list[Finding]:
+    findings = []
+    for end in chain_ends(session, waits):
+        for how, ranks in _divide(session, end).items():
+            findings.append(_finding(session, end, how, ranks))
+    return findings
+
+
+def _divide(session: Session, end: ChainEnd) -> dict[str, tuple[int, ...]]:
+    """The missing among the ranks at the end of a chain, by how they are missing."""
+    found: dict[str, list[int]] = {}
+    for rank in end.ranks:
+        how = missing_how(session, end, rank)
+        if how:
+            found.setdefault(how, []).append(rank)
+    return {how: tuple(ranks) for how, ranks in found.items()}
+
+
+_UNKNOWN: Final = "unknown"
+_LATE: Final = "late"
+
+
+def missing_how(session: Session, end: ChainEnd, rank: int) -> str:
+    """'returned', 'destroyed the group' ..., or _LATE, _UNKNOWN; '' for a rank of another finder."""
+    log = session.ranks.get(rank)
+    if log is None:
+        return _UNKNOWN
+    if log.exit is Exit.RAISED or (log.end is not None and log.end.is_failure):
+        return ""  # dead
+    if log.exit is Exit.RETURNED:
+        return "returned"
+    if log.end is not None or (log.activity is not None and log.activity.state.is_over):
+        return "exited"
+    if log.exit is Exit.LEFT:
+        return "destroyed its groups"
+    if _has_closed(session, end, log):
+        return "destroyed the group"
+    if log.activity is not None and log.activity.state.is_stuck:
+        return ""
+    return "" if is_benign(session) else _LATE
+
+
+def is_benign(session: Session) -> bool:
+    """Whether a rank that is not there yet may still come, or might have, had nobody ended the job."""
+    return session.is_live and session.cut is not Status.TIMEOUT
+
+
+def _has_closed(session: Session, end: ChainEnd, log: RankLog) -> bool:
+    group = _group_of(session, end)
+    progress = log.progress.get(group) if group is not None else None
+    return progress is not None and progress.closed_ns is not None
+
+
+def _group_of(session: Session, end: ChainEnd) -> int | None:
+    op = end.op
+    if op is None:
+        return None
+    index = session.ranks[op.rank].ops.group[op.at]
+    return index if index >= 0 else None
+
+
+def _finding(session: Session, end: ChainEnd, how: str, ranks: tuple[int, ...]) -> Finding:
+    direct = tuple(sorted({edge.rank for edge in end.direct}))
+    place = session.name_of(end.op) if end.op else end.edge.text
+    group = _group_of(session, end)
+    return Finding(
+        kind=Kind.MISSING_RANK,
+        severity=Severity.NOTE if how is _UNKNOWN and session.is_live else Severity.ERROR,
+        what=_what(session, end, how, ranks, direct, place),
+        ranks=() if how is _UNKNOWN else ranks,
+        victims=end.waiters,
+        group=session.groups[group].label if group is not None else "",
+        seq=_seq_of(session, end),
+        at_ns=_at_ns(session, end, how, ranks),
+        evidence=(
+            *(_evidence_of(session, end, rank) for rank in ranks[:_MOST_TOLD]),
+            *last_ops(session, ranks),
+            *wait_evidence(session, end),
+        ),
+        advice=_advice(how, ranks),
+        numbers=_numbers(session, end, ranks),
+    )
+
+
+def _what(
+    session: Session,
+    end: ChainEnd,
+    how: str,
+    ranks: tuple[int, ...],
+    direct: tuple[int, ...],
+    place: str,
+) -> str:
+    waiting = f"{say_ranks(direct, 3)} {verb(direct, 'waits', 'wait')}"
+    if how is _UNKNOWN:
+        return fit(
+            f"nothing is known of {say_ranks(ranks, 3)}, for which {waiting}", f" in {place}"
+        )
+    if how is not _LATE:
+        return fit(f"{say_ranks(ranks, 3)} {how} while {waiting} for it in {place}")
+    if is_message(session, end):
+        return fit(
+            f"{say_ranks(ranks, 3)} never came to the {place} of {say_ranks(direct, 3)}",
+            _since(session, end),
+        )
+    return fit(
+        f"{say_ranks(ranks, 3)} never called {place}, in which {waiting}", _since(session, end)
+    )
+
+
+def is_message(session: Session, end: ChainEnd) -> bool:
+    op = end.op
+    return op is not None and bool(session.ranks[op.rank].ops.flags[op.at] & Flag.MESSAGE)
+
+
+def _since(session: Session, end: ChainEnd) -> str:
+    since = end.since_ns
+    if since is None or session.now_ns == NEVER:
+        return ""
+    return f" for {say_s(session.now_ns - since)}"
+
+
+def _seq_of(session: Session, end: ChainEnd) -> int:
+    op = end.op
+    if op is None or is_message(session, end):
+        return 0
+    return session.ranks[op.rank].ops.seq[op.at]
+
+
+def _at_ns(session: Session, end: ChainEnd, how: str, ranks: tuple[int, ...]) -> int | None:
+    """When they went; else since when they are waited for."""
+    if how not in (_LATE, _UNKNOWN):
+        times = [session.time_ns(rank, session.ranks[rank].exit_ns) for rank in ranks]
+        times = [time for time in times if time != NEVER]
+        if times:
+            return min(times)
+    return end.since_ns
+
+
+def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
+    log = session.ranks.get(rank)
+    if log is None:
+        return Evidence(text=f"nothing is known of rank {rank}: its record is missing", rank=rank)
+    if log.exit is not None and log.exit_ns != NEVER:
+        text = {Exit.LEFT: "destroyed its groups", Exit.RETURNED: "returned from its program"}
+        return Evidence(
+            text=f"rank {rank} {text.get(log.exit, 'raised')}",
+            rank=rank,
+            at_ns=known_ns(session.time_ns(rank, log.exit_ns)),
+        )
+    if log.end is not None:
+        at_ns = known_ns(session.time_ns(rank, log.end.ended_ns))
+        return Evidence(text=f"rank {rank} {log.end.how}", rank=rank, at_ns=at_ns)
+    behind = behind_by(session, end, rank)
+    group = _group_of(session, end)
+    if behind is None or group is None:
+        return Evidence(text=f"rank {rank} has not come", rank=rank)
+    label = session.groups[group].label
+    seq = _seq_of(session, end) - behind
+    calls = f"its last op there is #{seq}" if seq else "it has called nothing there"
+    count = f"{behind} op" if behind == 1 else f"{behind} ops"
+    return Evidence(text=f"rank {rank} is {count} behind on group '{label}': {calls}", rank=rank)
+
+
+def behind_by(session: Session, end: ChainEnd, rank: int) -> int | None:
+    """How many ops of the group a rank has yet to call; None where that cannot be told."""
+    seq, group, log = _seq_of(session, end), _group_of(session, end), session.ranks.get(rank)
+    if not seq or group is None or log is None or group not in log.progress:
+        return None
+    return max(seq - log.progress[group].issued_seq, 0)
+
+
+def last_ops(session: Session, ranks: Sequence[int]) -> list[Evidence]:
+    """What the first few of the ranks called last."""
+    found = [last_op(session, rank) for rank in ranks[:_MOST_TOLD]]
+    return [one for one in found if one is not None]
+
+
+def wait_evidence(session: Session, end: ChainEnd) -> list[Evidence]:
+    """Where they are waited for."""
+    found = []
+    for text, site, ranks in list(sites_of(end))[:_MOST_TOLD]:
+        first = next(e for e in end.direct if e.rank == ranks[0] and e.text == text)
+        where = f" at {site}" if site else ""
+        found.append(
+            Evidence(
+                text=f"{say_ranks(ranks)} {verb(ranks, 'waits', 'wait')} in {text}{where}",
+                rank=ranks[0],
+                op=first.op,
+                site=site,
+                at_ns=first.since_ns,
+            )
+        )
+    return found
+
+
+def _numbers(session: Session, end: ChainEnd, ranks: Sequence[int]) -> dict[str, float]:
+    numbers: dict[str, float] = {"waiting": float(len(end.waiters))}
+    if end.since_ns is not None and session.now_ns != NEVER:
+        numbers["waited_s"] = max(session.now_ns - end.since_ns, 0) / 1e9
+    behind = [behind_by(session, end, rank) for rank in ranks]
+    known = [one for one in behind if one is not None]
+    if known:
+        numbers["behind"] = float(max(known))
+    return numbers
+
+
+def _advice(how: str, ranks: tuple[int, ...]) -> str:
+    whom = say_ranks(ranks, 3)
+    if how is _UNKNOWN:
+        return f"add the record of {whom}, or look at its process: the cause is there or behind it"
+    if how is _LATE:
+        return f"see what {whom} did after its last op: some branch goes another way, or is slow"
+    return f"all ranks of a group must call the same ops: look at what let {whom} stop before"

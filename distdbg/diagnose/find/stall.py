@@ -1,0 +1,93 @@
+"""Ranks that others wait for and that live, move and are busy: no fault, a name.
+
+"ranks 1-7 wait for rank 0, busy in save() for 12.0 s" is what a checkpoint by one rank looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from distdbg.diagnose.chains import ChainEnd, chain_ends
+from distdbg.diagnose.find.missing import behind_by, is_benign, last_ops, missing_how, wait_evidence
+from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, verb
+
+
+def find(
+    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
+) -> list[Finding]:
+    if not is_benign(session):
+        return []
+    findings = []
+    for end in chain_ends(session, waits):
+        busy = tuple(rank for rank in end.ranks if _is_busy(session, end, rank))
+        if busy:
+            findings.append(_finding(session, end, busy))
+    return findings
+
+
+def _is_busy(session: Session, end: ChainEnd, rank: int) -> bool:
+    log = session.ranks.get(rank)
+    if log is None or log.is_gone or missing_how(session, end, rank):
+        return False
+    return log.exit is None and (log.activity is None or not log.activity.state.is_stuck)
+
+
+def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding:
+    first = session.ranks[ranks[0]]
+    site, function, since = _busy_in(session, first)
+    direct = tuple(sorted({edge.rank for edge in end.direct}))
+    doing = f", busy in {function}()" if function else ", busy in its own code"
+    tails = [doing if len(ranks) == 1 else ", busy in their own code"]
+    numbers = {"waiting": float(len(end.waiters))}
+    if since is not None and session.now_ns != NEVER:
+        numbers["busy_s"] = max(session.now_ns - since, 0) / 1e9
+        tails.append(f" for {say_s(session.now_ns - since)}")
+    behind = behind_by(session, end, ranks[0])
+    if behind is not None and behind > 1:
+        numbers["behind"] = float(behind)
+        tails.append(f" and {behind} ops behind")
+    tails.append(f", in {session.name_of(end.op) if end.op else end.edge.text}")
+    text = f"rank {ranks[0]} is busy" + (f" in {site}" if site else " in its own code")
+    return Finding(
+        kind=Kind.STALL,
+        severity=Severity.NOTE,
+        what=fit(
+            f"{say_ranks(direct, 3)} {verb(direct, 'waits', 'wait')} for {say_ranks(ranks, 3)}",
+            *tails,
+        ),
+        ranks=ranks,
+        victims=end.waiters,
+        at_ns=end.since_ns,
+        evidence=(
+            Evidence(text=text, rank=ranks[0], site=site, at_ns=since),
+            *last_ops(session, ranks),
+            *wait_evidence(session, end),
+        ),
+        advice="nothing has to be done if it goes on; else look at what it is busy with",
+        numbers=numbers,
+    )
+
+
+def _busy_in(session: Session, log: RankLog) -> tuple[str, str, int | None]:
+    """The place that it is busy in, the function there, and since when it has called no op."""
+    since = _quiet_since(session, log)
+    seen = log.activity
+    if seen is None:
+        return "", "", since
+    site = short_site(seen.site) or (short_site(str(seen.stack[0])) if seen.stack else "")
+    function = site.rpartition(" (")[2].removesuffix(")") if " (" in site else ""
+    return (
+        site,
+        function,
+        since if since is not None else known_ns(session.time_ns(log.rank, seen.since_ns)),
+    )
+
+
+def _quiet_since(session: Session, log: RankLog) -> int | None:
+    """When its last op ended; None: it has called none, or none that ended."""
+    ends = [end for end in log.ops.ended_ns[-8:] if end != NEVER]
+    return session.time_ns(log.rank, max(ends)) if ends else None

@@ -1,0 +1,230 @@
+"""The verdict: all finders run, the cause before what follows from it, a role for each rank. Pure.
+
+    verdict = diagnose(session)
+
+A finding is put below another (`follows`) when it would not be there without it: an op that timed out
+below the deadlock that it waited in, a rank that nobody came to below its death. What can explain what
+is a table by kind (`_EXPLAINS`); it also takes that they have a rank in common, and that the cause is
+not known to have come later. What is left on top is sorted: how bad, how direct, then time, where the
+clocks are good enough to tell, then the ranks; never by the order in which anything was read.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from distdbg.diagnose.find import dead, failed_op, mismatch, missing, stall, stopped, stuck
+from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Severity, Verdict
+from distdbg.diagnose.last_moment import last_moment
+from distdbg.diagnose.matching import Matched, match
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import say_ranks
+
+Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Finding]]
+
+#: Those that look at the whole session.
+FINDERS: Final[tuple[Finder, ...]] = (
+    mismatch.find,
+    dead.find,
+    failed_op.find,
+    stopped.find,
+)
+#: Those that look at waits: at the last moment before ops began to fail, where any did.
+WAIT_FINDERS: Final[tuple[Finder, ...]] = (
+    missing.find,
+    stuck.find,
+    stall.find,
+)
+
+_HANGS: Final = frozenset((Kind.DEADLOCK, Kind.MISSING_RANK, Kind.STUCK_RANK, Kind.STALL))
+_ENDS: Final = frozenset((Kind.FAILED_OP, Kind.STOPPED))
+#: What a finding of one kind can be the cause of.
+_EXPLAINS: Final[Mapping[Kind, frozenset[Kind]]] = {
+    Kind.MISMATCH: _HANGS | _ENDS,
+    Kind.DEAD_RANK: _HANGS | _ENDS,
+    Kind.DEADLOCK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS,
+    Kind.STUCK_RANK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS,
+    Kind.NAN_SOURCE: _ENDS,
+    Kind.DIVERGED: _ENDS,
+    Kind.MISSING_RANK: frozenset((Kind.STALL,)) | _ENDS,
+    Kind.STOPPED: frozenset((Kind.STALL, Kind.FAILED_OP)),
+    Kind.FAILED_OP: frozenset((Kind.STALL, Kind.STOPPED)),
+    Kind.STALL: frozenset(),
+}
+#: The more direct a cause, the earlier; what is not here comes after them.
+_ORDER: Final = (
+    Kind.MISMATCH,
+    Kind.DEAD_RANK,
+    Kind.DEADLOCK,
+    Kind.STUCK_RANK,
+    Kind.MISSING_RANK,
+    Kind.NAN_SOURCE,
+    Kind.DIVERGED,
+    Kind.FAILED_OP,
+    Kind.STOPPED,
+    Kind.STALL,
+)
+#: Causes come before mere consequences whatever their times.
+_LATE: Final = frozenset((Kind.FAILED_OP, Kind.STOPPED, Kind.STALL))
+_SEVERITIES: Final = tuple(Severity)
+
+
+def diagnose(session: Session) -> Verdict:
+    """What is wrong with a job, and which of it is the cause."""
+    matched = match(session)
+    moment = last_moment(session)
+    then = matched if moment is session else match(moment)
+    waits = _find_waits(moment, then)
+    found = [finding for find in FINDERS for finding in find(session, matched, waits)]
+    found += [finding for find in WAIT_FINDERS for finding in find(moment, then, waits)]
+    tops = _put_below(session, [*found, *session.said])
+    return Verdict(
+        what=_what(session, tops),
+        root=_root(tops),
+        findings=tuple(tops),
+        roles=_roles(session, _root(tops)),
+        lacks=_lacks(session, tops),
+    )
+
+
+def _find_waits(session: Session, matched: Matched) -> Mapping[int, tuple[Edge, ...]]:
+    try:
+        find_waits = importlib.import_module("distdbg.diagnose.waits").find_waits
+    except ImportError:
+        return {}
+    return find_waits(session, matched)  # type: ignore[no-any-return]
+
+
+# ------------------------------------------------------------------------- cause and consequence
+
+
+def _put_below(session: Session, found: Sequence[Finding]) -> list[Finding]:
+    """Those that nothing explains, in order, with what follows from each below it."""
+    ordered = _in_order(session, found)
+    below: dict[int, list[Finding]] = {}
+    tops: list[int] = []
+    for at, finding in enumerate(ordered):
+        cause = next((i for i in tops if _explains(session, ordered[i], finding)), None)
+        if cause is None:
+            tops.append(at)
+        else:
+            below.setdefault(cause, []).append(finding)
+    return [replace(ordered[at], follows=(*ordered[at].follows, *below.get(at, ()))) for at in tops]
+
+
+def _explains(session: Session, cause: Finding, other: Finding) -> bool:
+    if other.kind not in _EXPLAINS.get(cause.kind, frozenset()):
+        return False
+    if cause.severity is Severity.NOTE and other.severity is not Severity.NOTE:
+        return False
+    blamed = set(other.ranks) or set(other.victims)
+    involved = {*cause.ranks, *cause.victims}
+    if not blamed & involved:
+        return False
+    if None in (cause.at_ns, other.at_ns) or other.kind in _HANGS:
+        return True  # a wait begins before what makes it last
+    assert cause.at_ns is not None
+    assert other.at_ns is not None
+    return cause.at_ns <= other.at_ns + _clock_error_ns(session, cause, other)
+
+
+def _clock_error_ns(session: Session, *findings: Finding) -> int:
+    ranks = {r for finding in findings for r in (*finding.ranks, *finding.victims)}
+    logs = [session.ranks[rank] for rank in ranks if rank in session.ranks]
+    if len({log.host for log in logs}) <= 1:
+        return 0
+    return 2 * max((log.clock_error_ns or 0 for log in logs), default=0)
+
+
+def _in_order(session: Session, found: Sequence[Finding]) -> list[Finding]:
+    """By severity and directness, then time; those too close for the clocks by kind."""
+    error_ns = _clock_error_ns(session, *found)
+    ordered = sorted(found, key=_key)
+    result: list[Finding] = []
+    while ordered:
+        first = ordered[0]
+        near = [
+            f for f in ordered if _key(f)[:2] == _key(first)[:2] and _is_near(first, f, error_ns)
+        ]
+        best = min(near, key=lambda f: (_place(f.kind), _key(f)))
+        result.append(best)
+        ordered.remove(best)
+    return result
+
+
+def _key(finding: Finding) -> tuple[int, int, int, int, tuple[int, ...], str, int, str]:
+    return (
+        _SEVERITIES.index(finding.severity),
+        _place(finding.kind) if finding.kind in _LATE or finding.kind not in _ORDER else 0,
+        2**63 if finding.at_ns is None else finding.at_ns,
+        _place(finding.kind),
+        finding.ranks,
+        finding.group,
+        finding.seq,
+        finding.what,
+    )
+
+
+def _is_near(first: Finding, other: Finding, error_ns: int) -> bool:
+    if first.at_ns is None or other.at_ns is None:
+        return first.at_ns == other.at_ns
+    return other.at_ns - first.at_ns <= error_ns
+
+
+def _place(kind: Kind) -> int:
+    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER) + list(Kind).index(kind)
+
+
+# --------------------------------------------------------------------------------------- words
+
+
+def _root(tops: Sequence[Finding]) -> Finding | None:
+    if not tops:
+        return None
+    first = tops[0]
+    return first if first.severity is not Severity.NOTE or first.kind is Kind.STALL else None
+
+
+def _what(session: Session, tops: Sequence[Finding]) -> str:
+    root = _root(tops)
+    if root is not None:
+        return root.what
+    missing_ranks = session.missing_ranks()
+    count = sum(len(log.ops) for log in session.ranks.values())
+    ranks = len(session.ranks)
+    said = (
+        f"no fault found in {ranks:,} rank{'s' * (ranks != 1)} and {count:,} op{'s' * (count != 1)}"
+    )
+    if missing_ranks:
+        said += f"; nothing is known of {say_ranks(missing_ranks)}"
+    return said
+
+
+def _roles(session: Session, root: Finding | None) -> dict[int, Role]:
+    everybody = {*range(session.world_size), *session.ranks}
+    roles = dict.fromkeys(sorted(everybody), Role.BYSTANDER)
+    if root is None:
+        return roles
+    for finding in _all_of(root):
+        for rank in (*finding.ranks, *finding.victims):
+            roles[rank] = Role.VICTIM
+    for rank in root.ranks:
+        roles[rank] = Role.ROOT
+    return roles
+
+
+def _all_of(finding: Finding) -> Iterator[Finding]:
+    yield finding
+    for below in finding.follows:
+        yield from _all_of(below)
+
+
+def _lacks(session: Session, tops: Sequence[Finding]) -> tuple[str, ...]:
+    lacks = list(session.lacks)
+    unknown = session.missing_ranks()
+    if unknown:
+        lacks.append(f"nothing is known of {say_ranks(unknown)}: no record of it was read")
+    return tuple(dict.fromkeys(lacks))

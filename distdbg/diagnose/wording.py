@@ -1,0 +1,74 @@
+"""How findings name ranks, places and lengths of time, so that all of them do it alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from distdbg.diagnose.ops import NEVER, OpRef
+from distdbg.diagnose.session import Session
+from distdbg.errors import format_ranks
+from distdbg.record.entries import Frame
+
+#: Of a first line.
+MOST_LINE = 120
+
+
+def say_ranks(ranks: Iterable[int], limit: int = 8) -> str:
+    """'rank 3', 'ranks 0-2,5'; 'no rank'."""
+    ordered = sorted(set(ranks))
+    if not ordered:
+        return "no rank"
+    return f"rank {ordered[0]}" if len(ordered) == 1 else f"ranks {format_ranks(ordered, limit)}"
+
+
+def verb(ranks: Sequence[int], singular: str, plural: str) -> str:
+    """The form that goes with so many ranks."""
+    return singular if len(ranks) == 1 else plural
+
+
+def say_site(frame: Frame | None) -> str:
+    """'train.py:88 (step)', without the folders; ''."""
+    if frame is None:
+        return ""
+    return f"{frame.file.replace(chr(92), '/').rpartition('/')[2] or '?'}:{frame.line} ({frame.function})"
+
+
+def short_site(text: str) -> str:
+    """The same for a place that came as text: '/home/me/train.py:88 (step)'."""
+    head, space, tail = text.partition(" (")
+    return head.replace("\\", "/").rpartition("/")[2] + space + tail
+
+
+def site_of(session: Session, op: OpRef) -> str:
+    """Where an op was called, as messages have it; ''."""
+    return say_site(session.site_of(op))
+
+
+def say_op(session: Session, op: OpRef) -> str:
+    """'all_reduce #7 on group 'dp' at train.py:88 (step)'."""
+    site = site_of(session, op)
+    return session.name_of(op) + (f" at {site}" if site else "")
+
+
+def say_s(ns: int) -> str:
+    """'12.0 s', '0.02 s', '3.5 h'."""
+    seconds = max(ns, 0) / 1e9
+    if seconds < 0.095:
+        return f"{seconds:.3f} s" if seconds < 0.0095 else f"{seconds:.2f} s"
+    if seconds < 600:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def fit(head: str, *tails: str) -> str:
+    """A first line: of the tails as many as there is room for, in order."""
+    line = head
+    for tail in tails:
+        if len(line) + len(tail) <= MOST_LINE:
+            line += tail
+    return line if len(line) <= MOST_LINE else line[: MOST_LINE - 3] + "..."
+
+
+def known_ns(time_ns: int) -> int | None:
+    """A time of a finding; None for one that nobody knows."""
+    return None if time_ns == NEVER else time_ns
