@@ -1,0 +1,86 @@
+"""A verdict in at most twelve lines: what a log, a launcher's report and a raised error have room for.
+
+deadlock of ranks 0,1: ...                              the verdict
+  rank 0 waits in recv from rank 1 at a.py:3 (run)      who is to blame, and where
+  ranks 2-7 wait in all_reduce #9 at a.py:8 (run)       who waits because of it
+  then: 6 ranks timed out                               what follows from it
+  hint: send before you receive on one of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Verdict
+from distdbg.diagnose.session import Session
+from distdbg.render.where import fold, waited_text
+from distdbg.render.words import evidence_text, ranks_text, safe
+
+MOST_LINES: Final = 12
+_MOST_BLAMED: Final = 5
+_MOST_WAITING: Final = 2
+_MOST_FOLLOWING: Final = 2
+
+
+def short_lines(session: Session, verdict: Verdict) -> list[str]:
+    """The verdict, who is to blame, who waits, what follows, and one hint; no markup."""
+    lines = [verdict.what]
+    root = verdict.root
+    if root is not None:
+        lines += _cut([*_blamed(session, root)], _MOST_BLAMED, "facts")
+        lines += _cut([*_waiting(session, verdict, root)], _MOST_WAITING, "places")
+        lines += _cut([f"then: {one.what}" for one in root.follows], _MOST_FOLLOWING, "findings")
+    else:
+        others = [f"{one.severity}: {one.what}" for one in verdict.findings]
+        lines += _cut(others, _MOST_BLAMED, "findings")
+        lines += _cut([f"missing: {text}" for text in verdict.lacks], _MOST_WAITING, "gaps")
+    if root is not None and root.advice:
+        lines.append(f"hint: {root.advice}")
+    return [safe(lines[0]), *(f"  {safe(line)}" for line in lines[1:])]
+
+
+def _blamed(session: Session, root: Finding) -> Iterator[str]:
+    """What each rank to blame did: by the edges of a deadlock, the evidence, or where it is."""
+    told: set[int] = set()
+    if root.kind is Kind.DEADLOCK and root.edges:
+        for edge in root.edges:
+            at = f" at {edge.site}" if edge.site else ""
+            yield f"rank {edge.rank} waits in {edge.text}{at}{_for_whom(edge)}"
+        return
+    for fact in root.evidence:
+        if fact.rank is None or fact.rank in root.ranks:
+            yield evidence_text(fact)
+            if fact.rank is not None:
+                told.add(fact.rank)
+    for where, ranks in fold(session, set(root.ranks) - told):
+        yield f"{ranks_text(ranks)}: {where}"
+
+
+def _for_whom(edge: Edge) -> str:
+    """Nothing where the op has said it: 'recv from rank 1'."""
+    whom = ranks_text(edge.on)
+    if len(edge.on) == 1 and f"{whom} " in f"{edge.text} ":
+        return ""
+    return f" for {'any of ' if edge.is_any and len(edge.on) > 1 else ''}{whom}"
+
+
+def _waiting(session: Session, verdict: Verdict, root: Finding) -> Iterator[str]:
+    victims = set(root.victims) or {r for r, role in verdict.roles.items() if role is Role.VICTIM}
+    for where, ranks in fold(session, victims - set(root.ranks)):
+        verb = "wait" if len(ranks) > 1 else "waits"
+        time = waited_text(session, ranks)
+        since = f", since {time}" if time else ""
+        is_in = where.startswith("in ")
+        yield (
+            f"{ranks_text(ranks)} {verb} {where}{since}"
+            if is_in
+            else f"{ranks_text(ranks)}: {where}"
+        )
+
+
+def _cut(lines: list[str], most: int, what: str) -> list[str]:
+    """At most `most`, the last of which says how many are not there."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"... {len(lines) - most + 1} more {what}"]

@@ -1,0 +1,48 @@
+"""Stacks of many ranks as few: equal ones once, with the ranks that have them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from distdbg.diagnose.session import Session, Stack
+from distdbg.render.where import place_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldedStack:
+    """One stack and who has it."""
+
+    ranks: tuple[int, ...]
+    what: str
+    """'in recv from rank 1 ...', or the state that an agent saw."""
+    frames: Stack
+    """The innermost first."""
+
+
+def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
+    """What an agent saw before what the op was called from; the stack of most ranks first."""
+    found: dict[tuple[str, Stack], list[int]] = {}
+    for rank in sorted(set(ranks)):
+        what, frames = _stack_of(session, rank)
+        if frames:
+            found.setdefault((what, frames), []).append(rank)
+    folded = [
+        FoldedStack(ranks=tuple(members), what=what, frames=frames)
+        for (what, frames), members in found.items()
+    ]
+    return sorted(folded, key=lambda one: (-len(one.ranks), one.ranks))
+
+
+def _stack_of(session: Session, rank: int) -> tuple[str, Stack]:
+    log = session.ranks.get(rank)
+    if log is None:
+        return "", ()
+    place = place_of(session, rank)
+    activity = log.activity
+    if activity is not None and activity.stack:
+        return str(activity.state), activity.stack
+    if place is None:
+        return "", ()
+    name = session.name_of(place.op)
+    return ("in " if place.is_in else "after ") + name, session.stacks[place.stack]

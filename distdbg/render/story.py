@@ -1,0 +1,123 @@
+"""What a rank did last: ops, marks and how it ended, one line each with its time. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from distdbg.diagnose.ops import IN_FLIGHT, NEVER, OpRef
+from distdbg.diagnose.session import Session
+from distdbg.record.entries import Mark, SpanBegin, SpanEnd
+from distdbg.record.format import Exit, Status
+from distdbg.render.words import seconds_text, site_text
+
+_EXITS: Final = {
+    Exit.RETURNED: "its program returned",
+    Exit.LEFT: "left its groups",
+    Exit.RAISED: "raised",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing that happened; `at_ns` on the session's clock, NEVER when that is not known."""
+
+    at_ns: int
+    text: str
+    site: str = ""
+    count: int = 1
+    """How many alike came one after the other; the text is that of the last."""
+
+
+def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
+    """The last steps in the order of time, ops that are alike as one."""
+    log = session.ranks.get(rank)
+    if log is None:
+        return []
+    steps = _ops(session, rank, most)
+    for note in log.notes[-2 * most :]:
+        word = {Mark: "mark", SpanBegin: "enters", SpanEnd: "leaves"}.get(type(note))
+        if word is not None:
+            name = getattr(note, "name", None) or "?"
+            value = getattr(note, "value", None)
+            text = f"{word} {name}" + (f" {value:g}" if value is not None else "")
+            at_ns = session.time_ns(rank, note.issued_ns)
+            steps.append(Step(at_ns=at_ns, text=text, site=site_text(note.site)))
+    if log.activity is not None:
+        at_ns = session.time_ns(rank, log.activity.since_ns)
+        why = f": {log.activity.why}" if log.activity.why else ""
+        steps.append(Step(at_ns=at_ns, text=f"{log.activity.state}{why}", site=log.activity.site))
+    if log.exit is not None:
+        what = f" {log.exit_what}" if log.exit_what else ""
+        at_ns = session.time_ns(rank, log.exit_ns)
+        steps.append(Step(at_ns=at_ns, text=_EXITS[log.exit] + what, site=log.exit_where))
+    if log.end is not None:
+        steps.append(Step(at_ns=session.time_ns(rank, log.end.ended_ns), text=log.end.how))
+    steps.sort(key=lambda step: step.at_ns)
+    return steps[-most:]
+
+
+def _ops(session: Session, rank: int, most: int) -> list[Step]:
+    """From the last backwards; a loop of equal ops is one step."""
+    ops = session.ranks[rank].ops
+    steps: list[Step] = []
+    for at in range(len(ops) - 1, max(-1, len(ops) - 1 - 50 * most), -1):
+        op = OpRef(rank, at)
+        same = steps and steps[-1].count and _is_like(session, rank, at, at + 1)
+        if same:
+            last = steps[-1]
+            steps[-1] = Step(at_ns=last.at_ns, text=last.text, site=last.site, count=last.count + 1)
+            continue
+        if len(steps) == most:
+            break
+        frame = session.site_of(op)
+        text = f"{session.name_of(op)} {_outcome(session, op)}"
+        at_ns = session.time_ns(rank, ops.issued_ns[at])
+        steps.append(Step(at_ns=at_ns, text=text, site=site_text(frame)))
+    return steps
+
+
+def _is_like(session: Session, rank: int, at: int, then: int) -> bool:
+    ops = session.ranks[rank].ops
+    return bool(
+        ops.status[at] == ops.status[then] == Status.OK
+        and ops.kind[at] == ops.kind[then]
+        and ops.group[at] == ops.group[then]
+        and ops.stack[at] == ops.stack[then]
+        and ops.peer[at] == ops.peer[then]
+    )
+
+
+def _outcome(session: Session, op: OpRef) -> str:
+    """'ok in 3.1 ms', 'not ended, since 12.0 s', 'failed: timeout'."""
+    ops = session.ranks[op.rank].ops
+    status, ended = ops.status[op.at], ops.ended_ns[op.at]
+    if status == IN_FLIGHT:
+        since = session.now_ns - session.time_ns(op.rank, ops.issued_ns[op.at])
+        return "has not ended" + (f", {seconds_text(since)} so far" if since > 0 else "")
+    took = "" if ended == NEVER else f" after {seconds_text(ended - ops.issued_ns[op.at])}"
+    if status == Status.OK:
+        return "ended" + took
+    return f"failed{took}: {_error(ops.errors.get(op.at, '')) or status_text(status)}"
+
+
+def status_text(status: int) -> str:
+    """'ok', 'peer lost', 'in flight'."""
+    if status == IN_FLIGHT:
+        return "in flight"
+    try:
+        return Status(status).name.lower().replace("_", " ")
+    except ValueError:
+        return f"status {status}"
+
+
+def _error(text: str) -> str:
+    """The first line of what an error says; it may be JSON."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        text = str(found.get("what", ""))
+    return text.strip().split("\n")[0] if text else ""

@@ -1,0 +1,90 @@
+"""Where each rank is: the op that it waits in, or its last one. Ranks that are alike are one line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import RankLog, Session
+from distdbg.record.entries import Frame
+from distdbg.record.format import Flag
+from distdbg.render.words import seconds_text, site_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The op that tells most about where a rank is."""
+
+    op: OpRef
+    is_in: bool
+    """Whether it has not ended."""
+    since_ns: int
+    """Of its issue, or of its end; on the session's clock."""
+    stack: int
+    """Of the thread that waits: index into `Session.stacks`."""
+
+
+def place_of(session: Session, rank: int) -> Place | None:
+    """None for a rank that called nothing, or of which nothing is known."""
+    log = session.ranks.get(rank)
+    if log is None or not len(log.ops):
+        return None
+    found = _waited(log)
+    if found is None:
+        at = len(log.ops) - 1
+        ended = log.ops.ended_ns[at]
+        since = session.time_ns(rank, ended)
+        return Place(op=OpRef(rank, at), is_in=False, since_ns=since, stack=log.ops.stack[at])
+    at, since, stack = found
+    since = session.time_ns(rank, since)
+    return Place(op=OpRef(rank, at), is_in=True, since_ns=since, stack=stack or log.ops.stack[at])
+
+
+def _waited(log: RankLog) -> tuple[int, int, int] | None:
+    """Index, since when and stack: a call that blocks, before a `Work.wait`, before what only runs."""
+    ops = log.ops
+    in_flight = list(ops.in_flight())
+    for at in in_flight:
+        if not ops.flags[at] & Flag.ASYNC:
+            return at, ops.issued_ns[at], 0
+    by_number = {ops.number[at]: at for at in in_flight}
+    for wait in log.work_waits:
+        if wait.number in by_number:
+            return by_number[wait.number], wait.since_ns, wait.stack
+    return (in_flight[0], ops.issued_ns[in_flight[0]], 0) if in_flight else None
+
+
+def where_text(session: Session, rank: int) -> str:
+    """'in all_gather #7 on group 'dp' at train.py:88 (step)'; '' when nothing is known."""
+    place = place_of(session, rank)
+    if place is None:
+        activity = session.ranks[rank].activity if rank in session.ranks else None
+        return f"{activity.state} at {activity.site}" if activity and activity.site else ""
+    site = site_text(first_frame(session, place.stack))
+    at = f" at {site}" if site else ""
+    name = session.name_of(place.op)
+    return f"in {name}{at}" if place.is_in else f"last op {name}{at}"
+
+
+def first_frame(session: Session, stack: int) -> Frame | None:
+    """Where the program called; None where no stack is known."""
+    frames = session.stacks[stack]
+    return frames[0] if frames else None
+
+
+def fold(session: Session, ranks: Iterable[int]) -> list[tuple[str, tuple[int, ...]]]:
+    """`where_text` of these ranks, each once with its ranks: the one of most ranks first."""
+    found: dict[str, list[int]] = {}
+    for rank in sorted(set(ranks)):
+        found.setdefault(where_text(session, rank), []).append(rank)
+    folded = [(text, tuple(members)) for text, members in found.items() if text]
+    return sorted(folded, key=lambda one: (-len(one[1]), one[1]))
+
+
+def waited_text(session: Session, ranks: Iterable[int]) -> str:
+    """'3.2 s': how long the first of these ranks has been where it is; '' when nobody knows."""
+    places = [place for rank in ranks if (place := place_of(session, rank)) and place.is_in]
+    if not places or session.now_ns < min(p.since_ns for p in places):
+        return ""
+    return seconds_text(session.now_ns - min(p.since_ns for p in places))

@@ -1,0 +1,67 @@
+"""Ranks, sites, times and facts in the words of messages. Pure; what comes from a program is escaped."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from distdbg.diagnose.finding import Evidence
+from distdbg.errors import format_ranks
+from distdbg.record.entries import Frame
+from distdbg.record.text import printable
+
+#: A line of a program's making may be a megabyte.
+MOST_LETTERS: Final = 300
+
+
+def safe(text: str, most: int = MOST_LETTERS) -> str:
+    """One line that a terminal obeys in nothing."""
+    line = printable(text)
+    return line if len(line) <= most else f"{line[: most - 4]} ..."
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """'rank 3', 'ranks 0-2,7'."""
+    text = format_ranks(ranks)
+    return f"rank {text}" if text.isdecimal() else f"ranks {text}"
+
+
+def site_text(site: Frame | None) -> str:
+    """'train.py:88 (step)'; '' for None."""
+    return (
+        ""
+        if site is None
+        else f"{os.path.basename(site.file) or '?'}:{site.line} ({site.function})"
+    )
+
+
+def seconds_text(nanoseconds: float) -> str:
+    """'0.4 ms', '1.2 s', '12 min', '3 h 5 min'."""
+    seconds = max(nanoseconds, 0) / 1e9
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = int(seconds) // 60
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def iso_text(wall_ns: int) -> str:
+    """'2026-11-22T04:10:00.125000Z'; '' for a time that no calendar has."""
+    try:
+        whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_ns // 10**9))
+    except (OSError, OverflowError, ValueError):
+        return ""
+    return f"{whole}.{wall_ns % 10**9 // 1000:06}Z"
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """Its words, and the places that they do not name themselves."""
+    text = evidence.text
+    if evidence.site and evidence.site not in text:
+        text += f" at {evidence.site}"
+    if evidence.source and evidence.source not in text:
+        text += f" [{evidence.source}]"
+    return text
