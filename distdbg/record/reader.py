@@ -15,18 +15,30 @@ import struct
 from typing import Final, Self
 
 from distdbg.errors import RecordError
-from distdbg.record.entries import Event, Gap, Group, Header, Progress, Pulse, Record, State
+from distdbg.record.entries import (
+    Event,
+    Gap,
+    Group,
+    Header,
+    Progress,
+    Pulse,
+    Record,
+    State,
+    WorkWait,
+)
 from distdbg.record.format import STATE, STATE_NBYTES, Exit, Section, unpack
 from distdbg.record.header import read_fields, read_opening
 from distdbg.record.parse import Parsing
 from distdbg.record.references import TRIES, Damaged, References
 from distdbg.record.ring import find_entries, find_entry, survey
 from distdbg.record.source import Readable, Source
+from distdbg.record.waits import WAITS_NBYTES, read_waits
 
 #: The state from its beginning: heartbeat, last number, exit, its text and time, three that are
-#: passed over and two more, the number of the last text.
-_PULSE: Final = struct.Struct("<qQQ16x48xQ")
-assert _PULSE.size == STATE["last_text"].offset + 8
+#: passed over and two more, the number of the last text, and behind what is passed over the count of
+#: waits.
+_PULSE: Final = struct.Struct("<qQQ16x48xQ48xQ")
+assert _PULSE.size == STATE["wait_changes"].offset + 8
 
 
 def read_record(readable: Readable, *, salvage: bool = False) -> Record:
@@ -73,11 +85,12 @@ class RecordFile:
             raise RecordError(f"{self.path} is cut short", path=self.path, offset=len(data))
         values = read_fields(STATE, data)
         code = unpack(values["exit"]) if values["exit"] else None
+        references = References(self._source, self._tables)
         return State(
             heartbeat_ns=values["heartbeat_ns"],
             last_number=values["last_number"],
             exit=Exit(code) if code in set(Exit) else None,
-            exit_text=References(self._source, self._tables).packed_text(values["exit_text"]),
+            exit_text=references.packed_text(values["exit_text"]),
             exit_ns=values["exit_ns"],
             lost_strings=values["lost_strings"],
             lost_sites=values["lost_sites"],
@@ -86,7 +99,15 @@ class RecordFile:
             level=values["level"],
             clock_offset_ns=values["clock_offset_ns"],
             clock_error_ns=values["clock_error_ns"],
+            work_waits=read_waits(values["waits"], references),
+            lost_waits=values["lost_waits"],
         )
+
+    def work_waits(self) -> tuple[WorkWait, ...]:
+        """The threads that wait for an op in flight, by one short read."""
+        field = STATE["waits"]
+        data = self._source.read(self._opening.state_offset + field.offset, WAITS_NBYTES)
+        return read_waits(data, References(self._source, self._tables))
 
     def pulse(self) -> Pulse:
         """The words that tell whether the rank has moved, by one short read."""
