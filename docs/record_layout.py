@@ -16,6 +16,7 @@ _TYPES = {"B": "u8", "I": "u32", "i": "i32", "Q": "u64", "q": "i64"}
 _TABLES: tuple[tuple[str, dict[str, Field], int, str], ...] = (
     ("Header", layout.HEADER, layout.HEADER_NBYTES, "Written once."),
     ("State", layout.STATE, layout.STATE_NBYTES, "Words that change; at `header_nbytes`."),
+    ("Wait", layout.WAIT, layout.WAIT_NBYTES, "32 of them, at `waits` of the state."),
     ("Group", layout.GROUP, layout.GROUP_NBYTES, "A ring. What follows `check` changes."),
     ("Counter", layout.COUNTER, layout.COUNTER_NBYTES, "Nothing checks it; `group` 0: not used."),
     ("Form", layout.FORM, layout.FORM_NBYTES, "A ring. JSON, see below."),

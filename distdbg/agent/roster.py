@@ -109,7 +109,8 @@ class Roster:
         for seat in self.seats.values():
             op = seat.standing.op if seat.standing and seat.standing.is_waiting else None
             if seat.state is RankState.WAITING and op is not None:
-                site = show_site(op.site) if op.site else ""
+                where = seat.standing.site if seat.standing else None
+                site = show_site(where) if where else ""
                 found.append(Waiting(seat.rank, op.issued_ns, name_op(op), site))
         return found
 
@@ -236,15 +237,16 @@ class Roster:
         return self._look_closer(seat, now_ns)
 
     def _is_beat(self, seat: Seat, pulse: Pulse) -> bool:
-        """Whether the rank was merely seen in native code, waiting in the op that it was in before."""
+        """Whether the rank was merely seen in native code, waiting for the op that it waited for before."""
         if seat.pulse is None or seat.pulse._replace(heartbeat_ns=pulse.heartbeat_ns) != pulse:
             return False
         assert seat.record is not None
         try:
             op = seat.record.glance()
+            is_in = op is not None and op.ended_ns is None and not op.is_async
+            if not is_in and not seat.record.waits():
+                return False
         except RecordError:
-            return False
-        if op is None or op.ended_ns is not None or op.is_async:
             return False
         seat.pulse = pulse
         return True

@@ -67,8 +67,9 @@ class Seat:
         op = self.standing.op if self.standing else None
         is_in = bool(self.standing and self.standing.is_in)
         site = self.site
-        if not site and op is not None and op.site is not None:
-            site = show_site(op.site)
+        where = self.standing.site if self.standing else None
+        if not site and where is not None:
+            site = show_site(where)
         return RankStatus(
             rank=self.rank,
             host=self.host,

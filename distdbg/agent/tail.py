@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distdbg.errors import RecordError
-from distdbg.record.entries import Group, Header, Op, Progress, Pulse
+from distdbg.record.entries import Frame, Group, Header, Op, Progress, Pulse, WorkWait
 from distdbg.record.folders import SUFFIX
 from distdbg.record.reader import RecordFile
 
@@ -30,10 +30,22 @@ class Standing:
     """Whether `op` has not ended."""
     groups: tuple[tuple[Group, Progress], ...]
 
+    wait: WorkWait | None = None
+    """Of a thread that waits for `op`, which it had begun earlier."""
+
     @property
     def is_waiting(self) -> bool:
         """Whether the rank itself is in the op: one that runs beside the program lets it go on."""
-        return self.is_in and self.op is not None and not self.op.is_async
+        if not self.is_in or self.op is None:
+            return False
+        return not self.op.is_async or self.wait is not None
+
+    @property
+    def site(self) -> Frame | None:
+        """The line of the program that it is at, or was: of the wait, if there is one."""
+        if self.wait is not None and self.wait.site is not None:
+            return self.wait.site
+        return self.op.site if self.op is not None else None
 
 
 class TailedRecord:
@@ -78,6 +90,10 @@ class TailedRecord:
         events = (self._record.event(number) for number in numbers)
         return [event for event in events if isinstance(event, Op) and event.ended_ns is None]
 
+    def waits(self) -> tuple[WorkWait, ...]:
+        """The threads of the rank that wait for an op that they had begun earlier."""
+        return self._record.work_waits()
+
     def groups(self) -> tuple[tuple[Group, Progress], ...]:
         """Those that are there, also closed ones."""
         return tuple(self._record.groups())
@@ -97,9 +113,10 @@ class TailedRecord:
     def _find_standing(self) -> Standing:
         groups = self.groups()
         unended = self.in_flight()
-        waiting = [op for op in unended if not op.is_async]
+        waits = {wait.number: wait for wait in self.waits()}
+        waiting = [op for op in unended if not op.is_async or op.number in waits]
         if waiting:
-            return Standing(waiting[-1], True, groups)
+            return Standing(waiting[-1], True, groups, waits.get(waiting[-1].number))
         if unended:
             return Standing(unended[-1], True, groups)
         return Standing(self.glance(), False, groups)

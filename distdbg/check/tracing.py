@@ -14,6 +14,7 @@ from distdbg.check.logs import get_logger
 from distdbg.errors import DistError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.waits import op_number
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
@@ -109,6 +110,11 @@ class TracedPending:
     def __init__(self, inner: Pending, line: _Line) -> None:
         self._inner = inner
         self._line = line
+
+    @property
+    def number(self) -> int:
+        """Of the op in the record; 0: not known."""
+        return op_number(self._inner)
 
     def done(self) -> bool:
         """Whether the op has ended; then also how is asked, for the line."""

@@ -68,6 +68,23 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkWait:
+    """A thread that waits for an op that it had begun earlier: `Work.wait()`."""
+
+    #: Of the op.
+    number: int
+    since_ns: int
+    #: The kernel's number.
+    thread: int
+    #: Of the wait: the call site first, then its callers.
+    stack: tuple[Frame, ...]
+
+    @property
+    def site(self) -> Frame | None:
+        return self.stack[0] if self.stack else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     """What changes while the rank lives. Nothing protects these words but that they are few."""
 
@@ -86,6 +103,10 @@ class State:
     clock_offset_ns: int = 0
     #: How wrong that may be, either way; 0: nobody has estimated it.
     clock_error_ns: int = 0
+    #: Threads that wait for an op in flight, the longest wait first. An op may have ended just now.
+    work_waits: tuple[WorkWait, ...] = ()
+    #: How often more threads waited than are kept.
+    lost_waits: int = 0
 
 
 class Pulse(NamedTuple):
@@ -96,6 +117,8 @@ class Pulse(NamedTuple):
     #: PACKED; not 0: the rank has said how it leaves.
     exit_word: int
     text_count: int
+    #: How often a thread began or ended to wait for an op that it had begun earlier.
+    wait_changes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,8 @@ TEXT_NBYTES: Final = 2048
 OP_NBYTES: Final = 128
 PARKED_NBYTES: Final = OP_NBYTES + FORM_NBYTES
 BUCKET_COUNT: Final = 40
+WAIT_NBYTES: Final = 32
+WAIT_COUNT: Final = 32
 
 #: A reader takes nothing larger; a writer writes nothing larger.
 MOST_RECORD_NBYTES: Final = 2**28
@@ -120,6 +122,19 @@ STATE: Final = {
         120, "q"
     ),  # by the agent: plus this host's monotonic is the root host's
     "clock_error_ns": Field(128, "Q"),  # how wrong that may be; 0: not estimated
+    "lost_waits": Field(136, "Q"),  # how often there was no room for one
+    "wait_changes": Field(144, "Q"),  # how often one began or ended
+    "waits": Field(152, "1024s"),  # 32 entries WAIT
+}
+
+#: A thread that waits for an op that it began earlier; in the state. CHECKED by its last word, which
+#: comes last and goes first; `number` 0: free. Files of writers that did not know it have zeros here.
+WAIT: Final = {
+    "number": Field(0, "Q"),  # of the op
+    "since_ns": Field(8, "q"),  # monotonic
+    "thread": Field(16, "I"),  # the kernel's number
+    "site": Field(20, "I"),  # of the wait
+    "check": Field(24, "Q"),
 }
 
 

@@ -17,7 +17,17 @@ from typing import Any, Final, Self
 
 from distdbg.errors import RecordError
 from distdbg.record.columns import Columns, cut
-from distdbg.record.entries import Event, Gap, Group, Header, Progress, Pulse, Record, State
+from distdbg.record.entries import (
+    Event,
+    Gap,
+    Group,
+    Header,
+    Progress,
+    Pulse,
+    Record,
+    State,
+    WorkWait,
+)
 from distdbg.record.format import (
     MOST_STRING_NBYTES,
     STATE,
@@ -33,11 +43,13 @@ from distdbg.record.references import TRIES, Damaged, References
 from distdbg.record.ring import find_entries, find_entry, survey
 from distdbg.record.rows import read_rows
 from distdbg.record.source import Readable, Source
+from distdbg.record.waits import WAITS_NBYTES, read_waits
 
 #: The state from its beginning: heartbeat, last number, exit, its text and time, three that are
-#: passed over and two more, the number of the last text.
-_PULSE: Final = struct.Struct("<qQQ16x48xQ")
-assert _PULSE.size == STATE["last_text"].offset + 8
+#: passed over and two more, the number of the last text, and behind what is passed over the count of
+#: waits.
+_PULSE: Final = struct.Struct("<qQQ16x48xQ48xQ")
+assert _PULSE.size == STATE["wait_changes"].offset + 8
 
 
 def read_record(readable: Readable, *, salvage: bool = False) -> Record:
@@ -81,11 +93,12 @@ class RecordFile:
         """The words that change."""
         values = self._read_state()
         code = unpack(values["exit"]) if values["exit"] else None
+        references = References(self._source, self._tables)
         return State(
             heartbeat_ns=values["heartbeat_ns"],
             last_number=values["last_number"],
             exit=Exit(code) if code in set(Exit) else None,
-            exit_text=References(self._source, self._tables).packed_text(values["exit_text"]),
+            exit_text=references.packed_text(values["exit_text"]),
             exit_ns=values["exit_ns"],
             lost_strings=values["lost_strings"],
             lost_sites=values["lost_sites"],
@@ -94,6 +107,8 @@ class RecordFile:
             level=values["level"],
             clock_offset_ns=values["clock_offset_ns"],
             clock_error_ns=values["clock_error_ns"],
+            work_waits=read_waits(values["waits"], references),
+            lost_waits=values["lost_waits"],
         )
 
     def _read_state(self) -> dict[str, Any]:
@@ -101,6 +116,12 @@ class RecordFile:
         if len(data) < STATE_NBYTES:  # the file became shorter
             raise RecordError(f"{self.path} is cut short", path=self.path, offset=len(data))
         return read_fields(STATE, data)
+
+    def work_waits(self) -> tuple[WorkWait, ...]:
+        """The threads that wait for an op in flight, by one short read."""
+        field = STATE["waits"]
+        data = self._source.read(self._opening.state_offset + field.offset, WAITS_NBYTES)
+        return read_waits(data, References(self._source, self._tables))
 
     def pulse(self) -> Pulse:
         """The words that tell whether the rank has moved, by one short read."""

@@ -35,6 +35,7 @@ def render(record: Record, clock: Clock, *, is_live: bool, most_events: int) -> 
         f"  {_describe_end(record, clock, is_live=is_live)}",
         *_groups(record),
         *_in_flight(record, clock),
+        *_waits(record, clock),
         *_events(record, most_events),
         *_findings(record),
         *(f"  not readable: {gap.why} (events {gap.first}-{gap.last})" for gap in record.gaps),
@@ -176,6 +177,19 @@ def _in_flight(record: Record, clock: Clock) -> Iterator[str]:
     for op in sorted(ops, key=lambda op: op.number):
         yield f"  {_describe_op(op)} {clock.since(op.issued_ns)}"
         yield from (f"    {frame}" for frame in op.stack)
+
+
+def _waits(record: Record, clock: Clock) -> Iterator[str]:
+    ops = {op.number: op for op in record.ops}
+    for wait in record.state.work_waits:
+        op = ops.get(wait.number)
+        if op is not None and op.ended_ns is not None:
+            continue  # just now
+        what = f"{op.name} #{op.seq}" if op is not None else f"event {wait.number}"
+        at = f", at {_short(wait.site)}" if wait.site else ""
+        yield f"thread {wait.thread} waits for {what} {clock.since(wait.since_ns)}{at}"
+    if record.state.lost_waits:
+        yield f"  {record.state.lost_waits} waits were not kept: too many at one time"
 
 
 def _events(record: Record, most_events: int) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distdbg.errors import RecordError
-from distdbg.record.entries import Frame, Header, Op, State
+from distdbg.record.entries import Frame, Header, Op, State, WorkWait
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
 from distdbg.record.reader import RecordFile
@@ -26,6 +26,7 @@ def where_is(run_folder: Path | str, rank: int) -> str | None:
     """Return what the rank does now or did last; None when there is no record that says it.
 
     "in all_reduce #12 on group 'dp' since 3.1 s, train.py:80 (step)"
+    "in all_reduce #12 on group 'dp' since 3.1 s, train.py:80 (step), waited for at train.py:84 (step)"
     "last op barrier #3 on group 'dp' ended 4.0 s ago, called at train.py:91 (main)"
     """
     try:
@@ -89,13 +90,14 @@ def describe(record: RecordFile, clock: Clock) -> str | None:
     """`where_is` for an open record."""
     last, unended = record.survey()
     in_flight = [op for op in (record.event(number) for number in unended) if isinstance(op, Op)]
-    # A call that waits is where the rank is; ops that run beside the program come second.
-    waiting = [op for op in in_flight if not op.is_async]
     state = record.state()
+    waits = {wait.number: wait for wait in state.work_waits}
+    # What a thread waits for is where the rank is; ops that run beside the program come second.
+    waiting = [op for op in in_flight if not op.is_async or op.number in waits]
     if state.exit is not None:
         return _describe_exit(state, state.exit, clock)
     if waiting:
-        return _describe_in_flight(waiting[-1], clock)
+        return _describe_in_flight(waiting[-1], clock, waits.get(waiting[-1].number))
     last_op = _find_last_op(record, last)
     if last_op is None or last_op.ended_ns is None:
         return _describe_in_flight(in_flight[-1], clock) if in_flight else "has called nothing yet"
@@ -116,9 +118,10 @@ def _find_last_op(record: RecordFile, last: int) -> Op | None:
     return None
 
 
-def _describe_in_flight(op: Op, clock: Clock) -> str:
+def _describe_in_flight(op: Op, clock: Clock, wait: WorkWait | None = None) -> str:
     site = f", {_short(op.site)}" if op.site else ""
-    return f"in {_name(op)} {clock.since(op.issued_ns)}{site}"
+    waited = f", waited for at {_short(wait.site)}" if wait is not None and wait.site else ""
+    return f"in {_name(op)} {clock.since(op.issued_ns)}{site}{waited}"
 
 
 def _describe_exit(state: State, how: Exit, clock: Clock) -> str:

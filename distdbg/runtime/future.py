@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar, cast
 
 from distdbg.errors import UsageError
@@ -28,6 +29,8 @@ class Future(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future[T]], object]] = []
+        #: Around a wait that has to wait, when it is known for which op: tells the record.
+        self.say_wait: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def done(self) -> bool:
         """Return whether the future has a result or an exception."""
@@ -35,7 +38,9 @@ class Future(Generic[T]):
 
     def wait(self) -> T:
         """Block until the future is complete; return its value or raise its exception."""
-        self._event.wait()
+        if not self._event.is_set():
+            with self.say_wait():
+                self._event.wait()
         return self._outcome()
 
     def value(self) -> T:
@@ -81,6 +86,7 @@ class Future(Generic[T]):
     def then(self, callback: Callable[[Future[T]], S]) -> Future[S]:
         """Return a future for what `callback(self)` returns or raises."""
         after: Future[S] = Future()
+        after.say_wait = self.say_wait
 
         def run(future: Future[T]) -> None:
             try:

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from distdbg.control.clock import JobClock
 from distdbg.runtime.engine import Pending
+from distdbg.runtime.waits import not_waiting
 
 #: How long one op is waited for before the others are looked at again.
 _SLICE_NS = 2_000_000
@@ -68,5 +69,5 @@ class Watcher:
         if self._clock.is_paused:  # then no slice would end, and ops do all the same
             time.sleep(_SLICE_NS / 1e9)
             return
-        with suppress(Exception):  # on_end asks for the outcome and reports it
+        with not_waiting(), suppress(Exception):  # on_end asks for the outcome and reports it
             pending.wait(self._clock.now_ns() + _SLICE_NS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from distdbg.errors import DistError, OpTimeout, UsageError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.future import Future
+from distdbg.runtime.waits import op_number, waiting_for
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
@@ -105,6 +107,7 @@ class Work:
         """Return a future of the output arrays; its callbacks run on a background thread."""
         if self._future is None:
             future: Future[list[Any]] = Future()
+            future.say_wait = self._waiting
             self._future = future
 
             def on_end() -> None:
@@ -121,6 +124,9 @@ class Work:
 
             self._group.world.get_watcher().watch(self.pending, on_end)
         return self._future
+
+    def _waiting(self) -> AbstractContextManager[None]:
+        return waiting_for(self._group.world.recorder, op_number(self.pending))
 
     def get_future_result(self) -> Future[int]:
         """Return a future of a WorkResult; it never raises."""
@@ -149,6 +155,11 @@ class ManyPending:
 
     def __init__(self, parts: Sequence[Pending]) -> None:
         self._parts = parts
+
+    @property
+    def number(self) -> int:
+        """That of the first part that has not ended; 0: there is none, or it is not known."""
+        return next((op_number(part) for part in self._parts if not part.done()), 0)
 
     def done(self) -> bool:
         """Return whether all parts have ended."""

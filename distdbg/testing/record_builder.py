@@ -33,6 +33,8 @@ from distdbg.record.format import (
     STATE,
     STATE_NBYTES,
     VERSION,
+    WAIT,
+    WAIT_NBYTES,
     EventType,
     Exit,
     Field,
@@ -237,6 +239,28 @@ class RecordBuilder:
         for name, value in values.items():
             words = value if isinstance(value, list) else [value]
             self._store(place + COUNTER[name].offset, struct.pack(f"<{len(words)}Q", *words))
+
+    def wait(
+        self,
+        number: int,
+        *,
+        since_ns: int = 0,
+        thread: int = 1,
+        stack: Sequence[Site] = (),
+        place: int = 0,
+    ) -> None:
+        """A thread waits from now on for an op that was issued earlier."""
+        words = [number, since_ns, thread | self.add_stack(stack) << 32]
+        at = HEADER_NBYTES + STATE["waits"].offset + place * WAIT_NBYTES
+        for index, word in enumerate([*words, checksum(struct.pack("<3Q", *words))]):
+            self._store(at + 8 * index, struct.pack("<Q", word))
+        self._set_state("wait_changes", self._state.get("wait_changes", 0) + 1)
+
+    def end_wait(self, place: int = 0) -> None:
+        at = HEADER_NBYTES + STATE["waits"].offset + place * WAIT_NBYTES
+        self._store(at + WAIT["check"].offset, bytes(8))
+        self._store(at, bytes(8))
+        self._set_state("wait_changes", self._state["wait_changes"] + 1)
 
     def exit(self, how: Exit, *, at_ns: int = 0, text: str | None = None) -> None:
         if text is not None:

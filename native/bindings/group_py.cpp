@@ -144,6 +144,8 @@ class GroupHandle {
   void wait_op(const OpPointer& op, std::int64_t deadline_ns) const {
     if (op->done()) return op->rethrow();
     const std::shared_ptr<Parts> p = parts();
+    const std::shared_ptr<RecorderHandle> recorder = recorder_;
+    const RecordedWait waiting(writer(), op->number, site_of_wait(*op));
     const ReleaseGil release;
     p->runner.wait(*op, wait_until(*p, deadline_ns));
   }
@@ -191,6 +193,8 @@ class GroupHandle {
   void wait_message(const MessagePointer& message, std::int64_t deadline_ns, bool breaks) const {
     if (message->done()) return message->rethrow();
     const std::shared_ptr<Parts> p = parts();
+    const std::shared_ptr<RecorderHandle> recorder = recorder_;
+    const RecordedWait waiting(writer(), message->number, site_of_wait(*message));
     const ReleaseGil release;
     p->messages.wait(message, wait_until(*p, deadline_ns), breaks);
   }
@@ -277,6 +281,15 @@ class GroupHandle {
   // How many frames of this package lie between a binding and the user's code: at least the engine, the
   // group and the function that was called.
   static constexpr int frames_above_user = 3;
+  // The same of a wait: the pending op, twice. A Work is between it and the user, or a group that closes.
+  static constexpr int frames_above_wait = 2;
+
+  Recorder* writer() const { return recorder_ ? recorder_->writer() : nullptr; }
+
+  std::uint32_t site_of_wait(const Op& op) const {
+    if (!recorder_ || op.number == 0 || Recorder::hides_waits()) return 0;
+    return recorder_->sites->here(frames_above_wait);
+  }
 
   static Describe describe(CallWords& words) {
     return {[](void* context) { return static_cast<CallWords*>(context)->make(); }, &words};
@@ -360,12 +373,11 @@ void bind_group(nb::module_& module) {
           nb::arg("words"), nb::arg("form"), nb::arg("goes_on") = false,
           nb::arg("reads_input") = true, nb::arg("has_equal_outputs") = false);
 
-  nb::class_<Op>(module, "Op", "An asynchronous collective.").def_prop_ro("done", [](const Op& op) {
-    return op.done();
-  });
+  nb::class_<Op>(module, "Op", "An asynchronous collective.")
+      .def_prop_ro("done", [](const Op& op) { return op.done(); })
+      .def_prop_ro("number", [](const Op& op) { return op.number; });
   nb::class_<Message, Op>(module, "Message", "A send or recv.")
       .def_prop_ro("source", [](const Message& m) { return m.source; })
-      .def_prop_ro("number", [](const Message& m) { return m.number; })
       .def_prop_ro("nbytes", [](const Message& m) { return m.region.nbytes; })
       .def_prop_ro("dtype", [](const Message& m) { return m.dtype; })
       .def_prop_ro("peer_nbytes", [](const Message& m) { return m.peer_nbytes; })

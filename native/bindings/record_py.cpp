@@ -98,9 +98,11 @@ void CallSites::forget() {
   codes_.clear();
 }
 
-bool CallSites::is_ours(PyObject* code) {
+// contextlib: what stands between a generator of ours and the `with` of the user.
+bool CallSites::is_ours(PyObject* code, bool is_below_user) {
   const std::string file = text_of(code, "co_filename");
-  return file.starts_with(package_) || file.starts_with("<frozen ");
+  if (file.starts_with(package_) || file.starts_with("<frozen ")) return true;
+  return is_below_user && file.ends_with("/contextlib.py");
 }
 
 std::uint32_t CallSites::here(int skip) {
@@ -139,7 +141,7 @@ std::uint32_t CallSites::intern(PyObject* top, std::uint64_t key) {
   PyObject* frame = Py_NewRef(top);
   for (int depth = 0; frame != nullptr && depth < most_frames; ++depth) {
     PyObject* code = api.code(frame);
-    if (!is_ours(code)) {
+    if (!is_ours(code, places.empty())) {
       const int line = api.line(frame);
       places.push_back({recorder_.intern(text_of(code, "co_filename")),
                         recorder_.intern(text_of(code, "co_qualname")),
@@ -285,6 +287,18 @@ void bind_record(nb::module_& module) {
              self.has_raised |= how == 3;
            })
       .def_ro("has_raised", &RecorderHandle::has_raised)
+      // For waits that are not in native code; returns what end_wait takes.
+      .def("begin_wait",
+           [](RecorderHandle& self, std::uint64_t number) {
+             Recorder* const writer = self.writer();
+             if (writer == nullptr || number == 0 || Recorder::hides_waits()) return -1;
+             return writer->begin_wait(number, self.sites->here(0));
+           })
+      .def("end_wait",
+           [](RecorderHandle& self, int place) {
+             if (Recorder* const writer = self.writer()) writer->end_wait(place);
+           })
+      .def_static("hide_waits", &Recorder::hide_waits)
       .def("set_level",
            [](RecorderHandle& self, int level) {
              if (Recorder* const writer = self.writer())
@@ -312,6 +326,7 @@ void bind_record(nb::module_& module) {
         layout["FORM"] = sizeof(FormEntry);
         layout["SITE"] = sizeof(SiteEntry);
         layout["TEXT"] = sizeof(TextEntry);
+        layout["WAIT"] = sizeof(WaitEntry);
         layout["HEADER"] = sizeof(RecordHeader);
         layout["STATE"] = sizeof(RecordState);
         return layout;

@@ -32,7 +32,7 @@ class CallSites {
     int line;
   };
   std::uint32_t intern(PyObject* top, std::uint64_t key);
-  bool is_ours(PyObject* code);
+  bool is_ours(PyObject* code, bool is_below_user);
   std::uint32_t name_of(PyObject* code, const char* attribute);
   void forget();
 

@@ -128,6 +128,14 @@ class Recorder {
   // A mark, a span's begin or end, a finding: complete at once. Returns its number.
   std::uint64_t note(EventType type, const OpFacts& facts, Form* form, std::uint64_t text);
 
+  // This thread waits from now on for op `number`, which it had begun earlier. Returns what `end_wait`
+  // takes; -1: nothing was written, because there was no room, or the thread's waits are hidden.
+  int begin_wait(std::uint64_t number, std::uint32_t site);
+  void end_wait(int place);
+  // Of the calling thread: whether it waits on its own account. Those that only look after ops do not.
+  static void hide_waits(bool is_hidden);
+  static bool hides_waits();
+
   // This rank is alive in native code.
   void beat(std::int64_t now) { state().heartbeat_ns = now; }
 
@@ -199,6 +207,22 @@ class Recorder {
   OpEntry* ring_;
   std::uint32_t form_slack_;
   std::uint32_t comm_ = 0;
+};
+
+// As long as it lives, this thread waits for an op that it had begun earlier.
+class RecordedWait {
+ public:
+  RecordedWait(Recorder* recorder, std::uint64_t number, std::uint32_t site)
+      : recorder_(recorder), place_(recorder ? recorder->begin_wait(number, site) : -1) {}
+  ~RecordedWait() {
+    if (recorder_) recorder_->end_wait(place_);
+  }
+  RecordedWait(const RecordedWait&) = delete;
+  RecordedWait& operator=(const RecordedWait&) = delete;
+
+ private:
+  Recorder* const recorder_;
+  const int place_;
 };
 
 }  // namespace distdbg

@@ -15,6 +15,7 @@ constexpr std::uint64_t record_magic = 0x5267'6264'7473'6964;  // "distdbgR", li
 constexpr std::uint32_t record_version = 1;
 constexpr std::uint32_t record_byte_order = 0x0102'0304;
 constexpr std::size_t bucket_count = 40;
+constexpr std::size_t wait_count = 32;
 
 struct RecordSection {
   std::uint64_t offset;
@@ -59,6 +60,15 @@ struct RecordHeader {
   std::uint64_t check;
 };
 
+// One thread that waits for an op that it began earlier.
+struct WaitEntry {
+  std::uint64_t number;
+  std::int64_t since_ns;
+  std::uint32_t thread;
+  std::uint32_t site;
+  std::uint64_t check;
+};
+
 struct RecordState {
   std::int64_t heartbeat_ns;
   std::uint64_t last_number;
@@ -77,7 +87,10 @@ struct RecordState {
   std::uint64_t level;
   std::int64_t clock_offset_ns;  // these two are the agent's: no rank writes them
   std::uint64_t clock_error_ns;
-  std::uint64_t padding[495];
+  std::uint64_t lost_waits;
+  std::uint64_t wait_changes;
+  WaitEntry waits[wait_count];
+  std::uint64_t padding[365];
 };
 
 struct GroupEntry {
@@ -180,6 +193,7 @@ static_assert(offsetof(RecordHeader, run) == 424 && offsetof(RecordHeader, argv)
 static_assert(sizeof(RecordState) == 4096 && offsetof(RecordState, level) == 112);
 static_assert(offsetof(RecordState, clock_offset_ns) == 120);
 static_assert(offsetof(RecordState, clock_error_ns) == 128);
+static_assert(sizeof(WaitEntry) == 32 && offsetof(RecordState, waits) == 152);
 static_assert(sizeof(GroupEntry) == 256 && offsetof(GroupEntry, check) == 56);
 static_assert(sizeof(CounterEntry) == 1024);
 static_assert(sizeof(FormEntry) == 512 && sizeof(TextEntry) == 2048 && sizeof(SiteEntry) == 32);

@@ -27,6 +27,7 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, const CallWords& word
                          std::uint16_t flags) {
   auto op = std::make_shared<Op>();
   op->deadline_ns = deadline_ns;
+  op->number = recorded.number;
   Entry entry{op,   std::move(plan), words, recorded, std::move(inputs), std::move(outputs),
               site, flags,           {}};
   if (group_.checks(check_buffers)) {

@@ -138,3 +138,19 @@ def test_a_rank_that_waits_where_the_dead_one_is_not_is_told_by_the_agent(
     with job.connect() as client:
         row = job.await_row(client, 0, lambda row: row["state"] == "failed", 10)
         assert "rank 2 exited with code 3 while rank 0 waited" in row["why"], row
+
+
+def test_a_rank_that_waits_for_an_async_op_is_waiting_at_its_wait(
+    start_job: Callable[..., Any],
+) -> None:
+    job = start_job(
+        "if rank == 1:\n    time.sleep(60)\n"
+        "works = [dist.all_reduce(x, async_op=True) for _ in range(3)]\n"
+        "works[0].wait()\n"
+    )
+    with job.connect() as client:
+        row = job.await_row(client, 0, lambda row: row["state"] == "waiting", 10)
+        assert row["state"] == "waiting", row
+        assert row["op"].startswith("all_reduce #21 on group"), row
+        line = int(row["site"].split(":")[1].split()[0])
+        assert "works[0].wait()" in (job.folder / "job.py").read_text().splitlines()[line - 1], row

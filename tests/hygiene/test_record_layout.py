@@ -23,6 +23,7 @@ CODES = {
     "std::int64_t": "q",
     "char": "s",
     "RecordSection": "16s",
+    "WaitEntry": "32s",
 }
 STRUCTS = {
     "RecordHeader": format.HEADER,
@@ -33,8 +34,10 @@ STRUCTS = {
     "SiteEntry": format.SITE,
     "TextEntry": format.TEXT,
     "OpEntry": format.OP,
+    "WaitEntry": format.WAIT,
 }
 COUNTS = {"section_count": len(Section), "bucket_count": format.BUCKET_COUNT}
+COUNTS["wait_count"] = format.WAIT_COUNT
 
 
 def native_text() -> str:
@@ -75,7 +78,17 @@ def test_every_field_lies_where_the_other_language_has_it(name: str) -> None:
 def test_the_compiler_has_the_same_sizes() -> None:
     sizes = Recorder.layout()
     assert sizes == {name: getattr(format, f"{name}_NBYTES") for name in sizes}
-    assert set(sizes) >= {"HEADER", "STATE", "GROUP", "COUNTER", "FORM", "SITE", "TEXT", "OP"}
+    assert set(sizes) >= {
+        "HEADER",
+        "STATE",
+        "GROUP",
+        "COUNTER",
+        "FORM",
+        "SITE",
+        "TEXT",
+        "OP",
+        "WAIT",
+    }
 
 
 def test_constants_are_the_same() -> None:
@@ -88,6 +101,7 @@ def test_constants_are_the_same() -> None:
     assert numbers["record_version"] == format.VERSION
     assert numbers["record_byte_order"] == format.BYTE_ORDER
     assert numbers["bucket_count"] == format.BUCKET_COUNT
+    assert numbers["wait_count"] == format.WAIT_COUNT
     assert numbers["flag_async"] == Flag.ASYNC
     assert numbers["flag_message"] == Flag.MESSAGE
     assert numbers["flag_aside"] == Flag.ASIDE

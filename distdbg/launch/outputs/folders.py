@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,8 @@ FILTERED_NAMES: Final[Mapping[Std, str]] = {
     Std.OUT: "filtered_stdout.log",
     Std.ERR: "filtered_stderr.log",
 }
+#: Ends the name of a file that says in which folder the logs are.
+ELSEWHERE: Final = ".elsewhere"
 ERROR_NAME: Final = "error.json"
 
 
@@ -39,7 +42,10 @@ def make_logs_folder(
         if log_dir is not None:
             Path(log_dir).mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^A-Za-z0-9._-]", "-", run_id)
-            return Path(tempfile.mkdtemp(prefix=f"{name}_", dir=log_dir)).absolute()
+            made = Path(tempfile.mkdtemp(prefix=f"{name}_", dir=log_dir)).absolute()
+            note_logs(run_folder, host, made)
+            return made
+        note_logs(run_folder, host, None)
         folder = run_folder / LOGS / host if host else run_folder / LOGS
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for old in attempts(folder):  # of a former run in the same folder
@@ -52,6 +58,16 @@ def make_logs_folder(
             hint="choose another one with --log-dir",
         ) from error
     return folder
+
+
+def note_logs(run_folder: Path, host: str, logs: Path | None) -> None:
+    """Leave word in the run's folder where its logs are; None: there."""
+    path = run_folder / f"{LOGS}{'@' if host else ''}{host}{ELSEWHERE}"
+    with suppress(OSError):  # then they are found by who knows where they are
+        if logs is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_bytes(os.fsencode(logs))
 
 
 def make_rank_folder(logs: Path, attempt: int, local_rank: int) -> Path:

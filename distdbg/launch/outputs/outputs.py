@@ -32,6 +32,7 @@ from distdbg.launch.outputs.sinks import Console, LineFile, Sink
 from distdbg.launch.outputs.tail import Tail
 from distdbg.launch.std import Std
 from distdbg.record.folders import attempt_folder
+from distdbg.record.line_times import LOOK_NS, LineTimesWriter
 
 _log = logging.getLogger("distdbg.launch")
 
@@ -60,6 +61,8 @@ class Outputs:
         #: Protects the tails, the line files and the positions in all of them.
         self._lock = threading.Lock()
         self._tails: list[Tail] = []
+        self._times: list[LineTimesWriter] = []
+        self._times_due_ns = 0
         self._wake = threading.Event()
         self._is_closing = False
         self._is_trouble_said = False
@@ -114,6 +117,9 @@ class Outputs:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         fd = os.open(path, flags, 0o600)
         try:
+            with self._lock:
+                self._times.append(LineTimesWriter(path, rank))
+            self._run_thread()
             if self._choices.is_teed(local_rank, stream):
                 self._follow(path, stream, self._choices.prefix(local_rank, rank), attempt)
         except BaseException:
@@ -144,7 +150,7 @@ class Outputs:
     # ------------------------------------------------------------------------------- for the launcher
 
     def start(self) -> None:
-        """Begin to show what is printed; a thread runs only while something is teed."""
+        """Begin to show what is printed; a thread runs only while something is kept in files."""
         self._is_started = True
         self._run_thread()
 
@@ -188,6 +194,7 @@ class Outputs:
                 for tail in self._tails:
                     tail.close()
                 self._tails.clear()
+                self._close_times()
                 self._close_line_files()
                 for console in self._consoles.values():
                     console.close()
@@ -197,7 +204,8 @@ class Outputs:
     # ------------------------------------------------------------------------------- moving lines
 
     def _run_thread(self) -> None:
-        if self._is_started and self._tails and self._thread is None and not self._is_closing:
+        is_needed = self._tails or self._times
+        if self._is_started and is_needed and self._thread is None and not self._is_closing:
             # A daemon: a console that blocks for good must not keep the launcher.
             self._thread = threading.Thread(target=self._loop, name="distdbg-outputs", daemon=True)
             self._thread.start()
@@ -206,6 +214,7 @@ class Outputs:
         while not self._is_closing:
             with self._lock:
                 moved = self._step()
+                self._look_at_lengths()
             self._watch_disk()
             if not moved:
                 self._wake.wait(_IDLE_S)
@@ -219,6 +228,14 @@ class Outputs:
                 moved = True
                 room[id(tail.sink)] = tail.sink.flush(_FULL_MS)
         return moved
+
+    def _look_at_lengths(self, *, is_last: bool = False) -> None:
+        """From now and then how long each file is, its lines get their times."""
+        now_ns = time.monotonic_ns()
+        if is_last or now_ns >= self._times_due_ns:
+            self._times_due_ns = now_ns + LOOK_NS
+            for times in self._times:
+                times.look(time.time_ns(), is_last=is_last)
 
     def _flush(self) -> bool:
         """Write what all sinks have kept; whether nothing is left."""
@@ -236,7 +253,14 @@ class Outputs:
                 tail.finish()
             tail.close()
         self._tails.clear()
+        self._close_times()
         self._close_line_files()
+
+    def _close_times(self) -> None:
+        self._look_at_lengths(is_last=True)
+        for times in self._times:
+            times.close()
+        self._times.clear()
 
     def _close_line_files(self) -> None:
         for file in self._line_files.values():

@@ -48,6 +48,11 @@ class CpuPending:
         #: The user's line, where it is asked for.
         self.started_at: str | None = None
 
+    @property
+    def number(self) -> int:
+        """Of the op in the record; 0: not recorded."""
+        return self.handle.number
+
     def done(self) -> bool:
         """Whether the op has ended; what it brought is then in the user's arrays."""
         handle = self.handle

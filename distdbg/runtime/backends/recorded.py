@@ -16,6 +16,7 @@ from distdbg.record.forms import write_form
 from distdbg.record.writing import status_of, write_error
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.waits import waiting_for
 
 _MOST_FORMS = 1024
 
@@ -48,7 +49,7 @@ class RecordedEngine:
         """Start `call`; its end is recorded when it is noticed."""
         op = self._begin(call, int(Flag.ASYNC))
         try:
-            return RecordedPending(self.inner.submit(call), self, op)
+            return RecordedPending(self.inner.submit(call), self, op, self._recorder)
         except BaseException as error:
             self.end(op, error)
             raise
@@ -127,12 +128,16 @@ class RecordedEngine:
 class RecordedPending:
     """Implements Pending around another one."""
 
-    __slots__ = ("_engine", "_inner", "_op")
+    __slots__ = ("_engine", "_inner", "_op", "_recorder", "number")
 
-    def __init__(self, inner: Pending, engine: RecordedEngine, op: RecordedOp) -> None:
+    def __init__(
+        self, inner: Pending, engine: RecordedEngine, op: RecordedOp, recorder: Recorder
+    ) -> None:
         self._inner = inner
         self._engine = engine
         self._op: RecordedOp | None = op
+        self._recorder = recorder
+        self.number = op.number
 
     def done(self) -> bool:
         """Whether the op has ended; how it did is recorded by wait()."""
@@ -141,7 +146,11 @@ class RecordedPending:
     def wait(self, deadline_ns: int) -> None:
         """Wait for the end and record it; when only this wait gives up, the op has not ended."""
         try:
-            self._inner.wait(deadline_ns)
+            if self._inner.done():
+                self._inner.wait(deadline_ns)
+            else:
+                with waiting_for(self._recorder, self.number):
+                    self._inner.wait(deadline_ns)
         except DistError as error:
             if self._op is not None and self._inner.done():
                 op, self._op = self._op, None

@@ -9,7 +9,7 @@ import pytest
 
 from distdbg.agent.findings import Findings
 from distdbg.agent.roster import Roster
-from distdbg.agent.seat import name_op
+from distdbg.agent.seat import name_op, show_site
 from distdbg.agent.tail import Tail
 from distdbg.errors import RecordError
 from distdbg.record.folders import record_name
@@ -92,6 +92,27 @@ def test_where_a_rank_stands_is_the_call_that_waits(tail: Tail, tmp_path: Path) 
     put(tmp_path, builder)
     tail.scan()
     assert [op.name for op in tail.records[0].in_flight()] == ["all_gather"]
+
+
+def test_an_async_op_that_a_thread_waits_for_is_where_the_rank_is(
+    tail: Tail, tmp_path: Path
+) -> None:
+    builder = build()
+    first = builder.issue("all_gather", stack=SITE, is_async=True)
+    builder.issue("all_reduce", stack=SITE, is_async=True)
+    put(tmp_path, builder)
+    tail.scan()
+    assert not tail.records[0].standing().is_waiting
+    builder.wait(first, since_ns=5, stack=[("/home/ada/train.py", 95, "step")])
+    put(tmp_path, builder)
+    standing = tail.records[0].standing()
+    assert standing.is_waiting
+    assert standing.op is not None
+    assert standing.op.number == first
+    assert show_site(standing.site or standing.op.stack[0]) == "train.py:95 (step)"
+    builder.end_wait()
+    put(tmp_path, builder)
+    assert not tail.records[0].standing().is_waiting
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])

@@ -56,6 +56,17 @@ def test_an_op_that_failed_says_how() -> None:
     )
 
 
+def test_an_async_op_that_is_waited_for_is_where_the_rank_is() -> None:
+    build = start()
+    number = build.issue("all_reduce", at_ns=96 * SECOND, is_async=True, stack=STEP)
+    build.issue("all_gather", at_ns=97 * SECOND, is_async=True, stack=STEP)
+    build.wait(number, since_ns=98 * SECOND, stack=MAIN)
+    assert words(build) == (
+        "in all_reduce #1 on group 'dp' since 4.0 s, train.py:80 (step), "
+        "waited for at train.py:91 (main)"
+    )
+
+
 def test_async_ops_in_flight_come_after_what_the_program_does() -> None:
     build = start()
     build.issue("all_reduce", at_ns=90 * SECOND, is_async=True, stack=STEP)
