@@ -77,7 +77,12 @@ def make_run(
     began = _BEGAN_NS + (ops + 1) * _STEP_NS
     if fault == "dead":
         facts: dict[str, Any] = {"cause": "signal", "signal": 9, "ended_ns": began}
-        about = {"rank": at, "pid": 10_000 + at, "host": f"n{at // 8:03}", "wall_ns": _WALL_NS}
+        about: dict[str, Any] = {
+            "rank": at,
+            "pid": 10_000 + at,
+            "host": f"n{at // 8:03}",
+            "wall_ns": _WALL_NS,
+        }
         write_end(folder, RankEnd(**facts, **about))
     if fault == "stuck":
         state = RankState.STOPPED

@@ -269,7 +269,8 @@ def _say_what_is_missing(session: Session, files: dict[int, RankFile]) -> None:
     damaged = {rank: file.unreadable for rank, file in files.items() if file.unreadable}
     if damaged:
         count = sum(damaged.values())
-        lacks.append(f"{count:,} places in the records of {_ranks(damaged)} cannot be read")
+        places = "1 place" if count == 1 else f"{count:,} places"
+        lacks.append(f"{places} in the records of {_ranks(damaged)} cannot be read")
     elsewhere = [rank for rank, log in session.ranks.items() if log.clock_error_ns is None]
     if rank_hosts := {session.ranks[rank].host for rank in elsewhere if rank in files}:
         hosts = ", ".join(sorted(rank_hosts)[:8])

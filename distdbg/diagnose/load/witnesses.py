@@ -18,7 +18,8 @@ def read_all_ends(folders: Iterable[Path]) -> dict[int, list[RankEnd]]:
     ends: dict[int, list[RankEnd]] = {}
     for folder in folders:
         for end in read_ends(folder):
-            if type(end.rank) is int and type(end.ended_ns) is int and type(end.wall_ns) is int:
+            numbers = (end.rank, end.pid, end.ended_ns, end.wall_ns)
+            if all(type(n) is int for n in numbers) and isinstance(end.host, str):
                 ends.setdefault(end.rank, []).append(end)
     return ends
 
