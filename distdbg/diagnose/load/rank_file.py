@@ -11,7 +11,7 @@ from typing import Final
 from distdbg.diagnose.load.tables import Tables
 from distdbg.diagnose.load.told import read_found
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND, Ops
-from distdbg.diagnose.session import Progress, RankLog
+from distdbg.diagnose.session import Progress, RankLog, WorkWait
 from distdbg.record.columns import UNSET, Columns, OpColumns
 from distdbg.record.entries import KIND_LABELS, Finding, Header, State
 from distdbg.record.format import Aside, Flag, Status
@@ -63,6 +63,15 @@ def read_rank(path: Path, tables: Tables) -> RankFile:
             )
             for number, far in columns.progress.items()
         },
+        work_waits=tuple(
+            WorkWait(
+                thread=wait.thread,
+                number=wait.number,
+                since_ns=wait.since_ns,
+                stack=tables.stack(wait.stack),
+            )
+            for wait in state.work_waits
+        ),
         notes=tuple(event for event in columns.events if not isinstance(event, Finding)),
         found=read_found((e for e in columns.events if isinstance(e, Finding)), errors),
         exit=state.exit,
@@ -149,6 +158,7 @@ def _lost(columns: Columns) -> dict[str, int]:
         "strings": state.lost_strings,
         "sites": state.lost_sites,
         "parked": state.lost_parked,
+        "waits": state.lost_waits,
         "gaps": len(columns.gaps),
     }
     return {what: count for what, count in lost.items() if count}

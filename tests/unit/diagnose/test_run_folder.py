@@ -127,6 +127,17 @@ def test_peers_of_a_group_without_members_stay_and_it_is_said(tmp_path: Path) ->
     assert "the members of group 'cut' cannot be read; its peers are group ranks" in session.lacks
 
 
+def test_threads_that_wait_for_earlier_ops_are_there(tmp_path: Path) -> None:
+    build, group = new_record(0)
+    number = build.issue("all_reduce", group, is_async=True, at_ns=10)
+    build.wait(number, since_ns=20, thread=7, stack=STEP)
+    save(tmp_path, build)
+    session = load_run(tmp_path)
+    [wait] = session.ranks[0].work_waits
+    assert (wait.number, wait.since_ns, wait.thread) == (number, 20, 7)
+    assert str(session.stacks[wait.stack][0]) == "train.py:80 (step)"
+
+
 def test_asides_and_kinds_of_later_versions_have_numbers(tmp_path: Path) -> None:
     build, group = new_record(0)
     form = build.add_form(b'{"name":"teleport","kind":"teleport"}')
