@@ -43,4 +43,16 @@ COMMANDS: tuple[Command, ...] = (
         "distdbg.cli.record",
         "[PATH] [--ops N] [--json]",
     ),
+    Command(
+        "query",
+        "the ops of a run that fit an expression, or what they sum up to",
+        "distdbg.cli.query",
+        "[RUN...] [EXPR] [--by KEYS] [--format table|csv|json]",
+    ),
+    Command(
+        "diff",
+        "what got slower between two runs, and what order changed",
+        "distdbg.cli.diff",
+        "RUN_A RUN_B [--threshold SHARE] [--json]",
+    ),
 )

@@ -28,6 +28,13 @@ KIND_LABELS: Final = (
 )
 
 
+def label_of_kind(kind: int) -> str:
+    """'all_reduce', 'new_group' ...; '' for a number that this version does not know."""
+    if 0 <= kind < len(KIND_LABELS):
+        return KIND_LABELS[kind]
+    return Aside(kind).label if kind in set(Aside) else ""
+
+
 class Frame(NamedTuple):
     """One line of a stack."""
 
@@ -213,11 +220,8 @@ class Op(Event):
 
     @property
     def kind_label(self) -> str:
-        if 0 <= self.kind < len(KIND_LABELS):
-            return KIND_LABELS[self.kind]
-        if self.kind in set(Aside):
-            return Aside(self.kind).label
-        return self.form.kind if self.form else f"kind {self.kind}"
+        known = label_of_kind(self.kind)
+        return known or (self.form.kind if self.form else f"kind {self.kind}")
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ import math
 from enum import Enum
 from typing import Any
 
-from distdbg.record.entries import KIND_LABELS, Event, Frame, Group, Op, Record
+from distdbg.record.entries import Event, Frame, Group, Op, Record, label_of_kind
 from distdbg.record.text import quantile_ns
 
 
@@ -40,7 +40,7 @@ def to_plain(record: Record, *, is_live: bool, most_events: int) -> dict[str, An
 
 
 def _kind(number: int) -> str | int:
-    return KIND_LABELS[number] if number < len(KIND_LABELS) else number
+    return label_of_kind(number) or number
 
 
 def _event(event: Event) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Iterator
 
 from distdbg.record.entries import (
-    KIND_LABELS,
     Counter,
     Event,
     Finding,
@@ -21,6 +20,7 @@ from distdbg.record.entries import (
     Record,
     SpanBegin,
     SpanEnd,
+    label_of_kind,
 )
 from distdbg.record.format import Exit
 from distdbg.record.whereabouts import Clock
@@ -152,8 +152,7 @@ def _label(group: Group) -> str:
 
 
 def _describe_counter(counter: Counter) -> str:
-    known = counter.kind < len(KIND_LABELS)
-    kind = KIND_LABELS[counter.kind] if known else f"kind {counter.kind}"
+    kind = label_of_kind(counter.kind) or f"kind {counter.kind}"
     parts = [f"{kind}: {counter.ended} ended"]
     if counter.failed:
         parts.append(f"{counter.failed} failed")

@@ -1,0 +1,221 @@
+"""`distdbg query`: the ops of a run that fit an expression, or what they sum up to."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from distdbg.cli.chosen_run import find_run
+from distdbg.cli.table import print_table
+from distdbg.diagnose.load.run_folder import load_runs
+from distdbg.diagnose.op_fields import FIELDS, Unit, Value, View
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.query import parse, select
+from distdbg.diagnose.summary import Sums, read_keys, sum_up
+from distdbg.errors import UsageError
+from distdbg.record.text import format_duration, format_nbytes
+
+_EPILOG: Final = "fields:\n" + "\n".join(
+    f"  {field.name:10} {field.unit.value:11} {field.about}" for field in FIELDS.values()
+)
+#: Of the list of ops.
+_COLUMNS: Final = (
+    "rank", "group", "kind", "seq", "nbytes", "peer", "tag", "status", "issued", "duration", "wait",
+    "site",
+)  # fmt: skip
+_ALL: Final = tuple(FIELDS)
+
+Row = dict[str, Any]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what fits; exit code 0 also when nothing does."""
+    parser = argparse.ArgumentParser(
+        prog="distdbg query",
+        description=f"{__doc__}\n\n  distdbg query runs/0412 'rank=3 and duration>10ms' --by kind,size",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "words", nargs="*", metavar="[RUN...] [EXPR]",
+        help="folders of a run (the latest when not given), then which ops are meant (all)",
+    )  # fmt: skip
+    parser.add_argument("--by", metavar="KEYS", help="sum up: kind,group,size and others")
+    parser.add_argument("--format", choices=("table", "csv", "json"), default="table")
+    parser.add_argument("--limit", type=_count, metavar="N", help="this many rows (table: 50)")
+    parser.add_argument("--sort", metavar="COLUMN", help="by this column; -COLUMN: largest first")
+    parser.add_argument("--attempt", type=_count, metavar="N", help="which start of the run")
+    chosen = parser.parse_args(_guard(argv))
+    paths, expression = _split(chosen.words)
+    test = parse(expression)
+    keys = None if chosen.by is None else read_keys(chosen.by)
+    columns = _names(keys)
+    _check_sort(chosen.sort, columns)
+    view = View(load_runs(paths, attempt=chosen.attempt))
+    for line in view.session.lacks:
+        sys.stderr.write(f"{line}\n")
+    ops = select(view, test)
+    rows: Iterable[Row]
+    if keys is None:
+        rows = (_op_row(view, op) for op in ops)
+    else:
+        rows = [_sums_row(keys, sums) for sums in sum_up(view, ops, keys)]
+    rows = _sorted(rows, chosen.sort)
+    limit = 50 if chosen.limit is None and chosen.format == "table" else chosen.limit
+    shown = list(islice(rows, limit))
+    left = sum(1 for _ in rows) if not isinstance(rows, list) else max(0, len(rows) - len(shown))
+    PRINTERS[chosen.format](view.session.run, columns, shown)
+    if left:
+        sys.stderr.write(f"{left:,} more; --limit N shows them\n")
+    return 0
+
+
+def _guard(argv: Sequence[str]) -> list[str]:
+    """`--sort -duration` is a column, not a flag."""
+    words = list(argv)
+    for at, word in enumerate(words[:-1]):
+        if word == "--sort" and words[at + 1].startswith("-"):
+            words[at : at + 2] = [f"--sort={words[at + 1]}"]
+            break
+    return words
+
+
+def _split(words: Sequence[str]) -> tuple[list[Path], str]:
+    """Runs, then an expression: from the first word on that looks like one and is no path."""
+    first = next((at for at, word in enumerate(words) if _is_expression(word)), len(words))
+    runs = [find_run(run) for run in words[:first]] or [find_run(None)]
+    return runs, " ".join(words[first:])
+
+
+def _is_expression(word: str) -> bool:
+    looks_so = word in FIELDS or re.search(r"[=<>~()\s]", word) is not None
+    return looks_so and not Path(word).exists()
+
+
+# ---------------------------------------------------------------------------------------- the rows
+
+
+def _op_row(view: View, op: OpRef) -> Row:
+    return {name: field.read(view, op) for name, field in FIELDS.items()}
+
+
+def _sums_row(keys: Sequence[str], sums: Sums) -> Row:
+    row: Row = dict(zip(keys, sums.key, strict=True))
+    row |= {
+        "count": sums.count,
+        "in_flight": sums.count - sums.ended,
+        "bytes": sums.nbytes,
+        "total": sums.total_ns,
+        "p50": sums.percentile_ns(0.5),
+        "p99": sums.percentile_ns(0.99),
+        "max": sums.percentile_ns(1.0),
+        "algbw": sums.algorithm_bandwidth,
+        "busbw": sums.bus_bandwidth,
+    }
+    return row
+
+
+_SUMS: Final = ("count", "in_flight", "bytes", "total", "p50", "p99", "max", "algbw", "busbw")
+
+
+def _names(keys: tuple[str, ...] | None) -> tuple[str, ...]:
+    return _ALL if keys is None else (*keys, *_SUMS)
+
+
+def _check_sort(sort: str | None, columns: Sequence[str]) -> None:
+    if sort is not None and sort.removeprefix("-") not in columns:
+        raise UsageError(f"query: no column {sort!r}", hint=f"there are {', '.join(columns)}")
+
+
+def _sorted(rows: Iterable[Row], sort: str | None) -> Iterable[Row]:
+    if sort is None:
+        return rows
+    name = sort.removeprefix("-")
+    ordered = sorted(rows, key=lambda row: _sort_key(row[name]), reverse=sort != name)
+    # What has no value comes last, either way.
+    return [row for row in ordered if row[name] is not None] + [
+        row for row in ordered if row[name] is None
+    ]
+
+
+def _sort_key(value: Value | float) -> tuple[bool, float, str]:
+    is_text = isinstance(value, str)
+    return (is_text, 0.0 if is_text or value is None else float(value), str(value))
+
+
+# ------------------------------------------------------------------------------------- the formats
+
+
+def _print_table(run: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    if columns == _ALL:
+        columns = _COLUMNS
+    cells = [[_show(name, row[name]) for name in columns] for row in rows]
+    print_table(f"run {run}: {len(rows):,} rows", columns, cells)
+
+
+def _show(name: str, value: Value | float) -> str:
+    if value is None:
+        return ""
+    if name in ("algbw", "busbw"):
+        return f"{float(value) / 1e9:.3g} GB/s"
+    if name in ("total", "p50", "p99", "max"):
+        return format_duration(int(value))
+    if name in ("bytes", "size"):
+        return format_nbytes(int(value))
+    field = FIELDS.get(name)
+    if field is not None and not isinstance(value, str):
+        if field.unit is Unit.NS:
+            return f"-{format_duration(-int(value))}" if value < 0 else format_duration(int(value))
+        if field.unit is Unit.NBYTES:
+            return format_nbytes(int(value))
+        if field.unit is Unit.FLAG:
+            return "yes" if value else ""
+    return _short_site(str(value)) if name == "site" else str(value)
+
+
+def _short_site(site: str) -> str:
+    place, space, function = site.partition(" (")
+    return place.rpartition("/")[2] + space + function
+
+
+#: Names in CSV and JSON say their units.
+_WITH_UNITS: Final = {
+    "duration": "duration_ns", "wait": "wait_ns", "transfer": "transfer_ns", "issued": "issued_ns",
+    "total": "total_ns", "p50": "p50_ns", "p99": "p99_ns", "max": "max_ns", "size": "nbytes",
+    "bytes": "total_nbytes", "algbw": "algbw_bytes_per_s", "busbw": "busbw_bytes_per_s",
+}  # fmt: skip
+
+
+def _print_csv(run: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_WITH_UNITS.get(name, name) for name in columns)
+    writer.writerows([row[name] for name in columns] for row in rows)
+    sys.stdout.write(out.getvalue())
+
+
+def _print_json(run: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    plain = [{_WITH_UNITS.get(name, name): row[name] for name in columns} for row in rows]
+    sys.stdout.write(json.dumps({"run": run, "rows": plain}, indent=1) + "\n")
+
+
+PRINTERS: Final[dict[str, Callable[[str, Sequence[str], Sequence[Row]], None]]] = {
+    "table": _print_table,
+    "csv": _print_csv,
+    "json": _print_json,
+}
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError("must not be negative")
+    return count

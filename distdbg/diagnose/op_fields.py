@@ -1,0 +1,185 @@
+"""What can be asked of an op by name: the fields of `distdbg query`, and the columns of its tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from distdbg.diagnose.bandwidth import size_of
+from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef, Ops
+from distdbg.diagnose.session import Session
+from distdbg.record.format import Flag, Status
+
+Value = str | int | bool | None
+
+
+class View:
+    """A session, and what is worked out once for all its ops."""
+
+    __slots__ = ("began_ns", "session")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.began_ns = began_ns(session)
+
+
+class Unit(Enum):
+    """What the values of a field are."""
+
+    TEXT = "text"
+    COUNT = "number"
+    RANK = "rank"
+    NBYTES = "size"
+    NS = "time"
+    FLAG = "yes or no"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One name that an expression can have."""
+
+    name: str
+    unit: Unit
+    about: str
+    read: Callable[[View, OpRef], Value]
+    """None: this op has no such thing, or it is not known."""
+
+
+def label_of_status(status: int) -> str:
+    """'ok', 'timeout' ...; 'in_flight'."""
+    if status == IN_FLIGHT:
+        return "in_flight"
+    try:
+        return Status(status).name.lower()
+    except ValueError:
+        return f"status_{status}"
+
+
+def began_ns(session: Session) -> int:
+    """When the first rank began, on the session's clock."""
+    times = [log.began_ns + log.offset_ns for log in session.ranks.values() if log.began_ns]
+    times += [
+        log.ops.issued_ns[0] + log.offset_ns for log in session.ranks.values() if len(log.ops)
+    ]
+    return min(times, default=0)
+
+
+def group_size(view: View, op: OpRef) -> int:
+    """How many ranks are in the op's group; 0 when that is not known."""
+    index = _ops(view, op).group[op.at]
+    return 0 if index == NONE else len(view.session.members(index))
+
+
+def size(view: View, op: OpRef) -> int:
+    """How much the op is about, as nccl-tests counts it."""
+    form = view.session.forms[_ops(view, op).form[op.at]]
+    return size_of(form, view.session.kind_of(op), group_size(view, op))
+
+
+def transfer(view: View, op: OpRef) -> int | None:
+    """From when all ranks had come to the end."""
+    ops = _ops(view, op)
+    return _between(ops.started_ns[op.at], ops.ended_ns[op.at])
+
+
+def duration(view: View, op: OpRef) -> int | None:
+    """From issue to end."""
+    ops = _ops(view, op)
+    return _between(ops.issued_ns[op.at], ops.ended_ns[op.at])
+
+
+def _ops(view: View, op: OpRef) -> Ops:
+    return view.session.ranks[op.rank].ops
+
+
+def _between(first: int, last: int) -> int | None:
+    return None if NEVER in (first, last) else last - first
+
+
+def _wait(view: View, op: OpRef) -> int | None:
+    ops = _ops(view, op)
+    return _between(ops.issued_ns[op.at], ops.started_ns[op.at])
+
+
+def _rank_or_none(value: int) -> int | None:
+    return None if value == NONE else value
+
+
+def _group(view: View, op: OpRef) -> str | None:
+    group = view.session.group_of(op)
+    return None if group is None else group.label
+
+
+def _site(view: View, op: OpRef) -> str | None:
+    site = view.session.site_of(op)
+    return None if site is None else str(site)
+
+
+def _form(read: Callable[..., Value]) -> Callable[[View, OpRef], Value]:
+    return lambda view, op: read(view.session.forms[_ops(view, op).form[op.at]])
+
+
+def _comm(view: View, op: OpRef) -> str | None:
+    comms = _ops(view, op).comm
+    return (view.session.comms[comms[op.at]] or None) if comms else None
+
+
+_FIELDS: Final = (
+    Field("rank", Unit.RANK, "the rank that called it", lambda v, op: op.rank),
+    Field("host", Unit.TEXT, "of that rank", lambda v, op: v.session.ranks[op.rank].host or None),
+    Field("group", Unit.TEXT, "what messages call the group", _group),
+    Field(
+        "kind", Unit.TEXT, "all_reduce, send, new_group ...", lambda v, op: v.session.kind_of(op)
+    ),
+    Field(
+        "name",
+        Unit.TEXT,
+        "the function: all_gather_into_tensor",
+        lambda v, op: v.session.forms[_ops(v, op).form[op.at]].name or v.session.kind_of(op),
+    ),
+    Field("seq", Unit.COUNT, "its number in the group", lambda v, op: _ops(v, op).seq[op.at]),
+    Field("dtype", Unit.TEXT, "float32", _form(lambda form: form.dtype or None)),
+    Field("op", Unit.TEXT, "the reduce op: sum", _form(lambda form: form.op.lower() or None)),
+    Field("root", Unit.RANK, "a global rank", _form(lambda form: form.root)),
+    Field("nbytes", Unit.NBYTES, "how much it is about", size),
+    Field(
+        "peer",
+        Unit.RANK,
+        "of a message, a global rank",
+        lambda v, op: _rank_or_none(_ops(v, op).peer[op.at]),
+    ),
+    Field(
+        "tag",
+        Unit.COUNT,
+        "of a message",
+        lambda v, op: _ops(v, op).tag[op.at] if _ops(v, op).flags[op.at] & Flag.MESSAGE else None,
+    ),
+    Field(
+        "status",
+        Unit.TEXT,
+        "ok, in_flight, timeout, peer_lost, mismatch ...",
+        lambda v, op: label_of_status(_ops(v, op).status[op.at]),
+    ),
+    Field("duration", Unit.NS, "from issue to end", duration),
+    Field("wait", Unit.NS, "from issue until all ranks had come", _wait),
+    Field("transfer", Unit.NS, "from then to the end", transfer),
+    Field(
+        "issued",
+        Unit.NS,
+        "since the first rank began",
+        lambda v, op: v.session.time_ns(op.rank, _ops(v, op).issued_ns[op.at]) - v.began_ns,
+    ),
+    Field("site", Unit.TEXT, "where it was called: train.py:88 (step)", _site),
+    Field("thread", Unit.COUNT, "the kernel's number", lambda v, op: _ops(v, op).thread[op.at]),
+    Field(
+        "async",
+        Unit.FLAG,
+        "whether it was begun with async_op=True",
+        lambda v, op: bool(_ops(v, op).flags[op.at] & Flag.ASYNC),
+    ),
+    Field("comm", Unit.TEXT, "what the program called it", _comm),
+)
+
+FIELDS: Final[Mapping[str, Field]] = {field.name: field for field in _FIELDS}
