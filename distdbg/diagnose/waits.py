@@ -154,8 +154,9 @@ class _Finder:
         members = self._session.groups[group].ranks
         key = (group, rank if len(members) <= _MOST_OWN_LISTS else NONE)
         if key not in self._any:
-            there = [other for other in members if not self._has_left(other)]
-            self._any[key] = tuple(other for other in there if other != key[1])
+            others = tuple(other for other in members if other != key[1])
+            there = tuple(other for other in others if not self._has_left(other))
+            self._any[key] = there if set(there) - {rank} else others
         return self._any[key]
 
     def _has_left(self, rank: int) -> bool:
