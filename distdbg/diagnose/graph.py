@@ -94,13 +94,14 @@ class _Need:
     """Whether one of the others can move."""
     has_gone: bool
 
-    def is_over(self, counts_gone: bool) -> bool:
-        """Whether whoever has it can move for a reason outside of the graph."""
+    def count(self, inside: int, counts_gone: bool) -> int:
+        """How many of `inside`, who are those of `on` that may be held up, have to move to end it."""
         if self.is_any:
-            return self.is_free or not (self.on or counts_gone)
-        if self.has_gone:
-            return not counts_gone
-        return not self.on
+            is_shut = not self.is_free and inside == len(self.on) and (inside > 0 or counts_gone)
+            return int(is_shut)
+        if self.has_gone and not counts_gone:
+            return 0
+        return inside + self.has_gone
 
 
 class _Graph(Generic[Node]):
@@ -140,13 +141,7 @@ class _Graph(Generic[Node]):
         for number in users:
             need = self.needs[number]
             inside = [i for i in need.on if i in left]
-            if need.is_over(counts_gone):
-                count = 0
-            elif need.is_any:
-                count = min(1, len(inside)) if len(inside) == len(need.on) else 0
-                count = 1 if counts_gone and not need.on else count
-            else:
-                count = len(inside) + (need.has_gone and counts_gone)
+            count = need.count(len(inside), counts_gone)
             missing[number] = count
             if count == 0:
                 over.append(number)

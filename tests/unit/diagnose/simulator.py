@@ -73,6 +73,10 @@ class Thread:
     computes: bool = False
 
     @property
+    def is_blocked(self) -> bool:
+        return self.op is not None and not self.op.has_ended
+
+    @property
     def is_done(self) -> bool:
         return self.at >= len(self.steps) and self.op is None
 
@@ -215,8 +219,8 @@ class End:
             1 << rank
             for rank, (main, *others) in enumerate(self.threads)
             if not self.gone >> rank & 1
-            and main.op is not None
-            and all(thread.op is not None or thread.is_done for thread in others)
+            and main.is_blocked
+            and all(thread.is_blocked or thread.is_done for thread in others)
         )
 
     def needs(self, op: Op) -> tuple[int, bool]:
@@ -238,7 +242,7 @@ class End:
         return sum(1 << m for m in members if m != op.rank), True
 
     def _ways(self, rank: int) -> list[tuple[int, bool]]:
-        return [self.needs(t.op) for t in self.threads[rank] if t.op is not None]
+        return [self.needs(t.op) for t in self.threads[rank] if t.op and t.is_blocked]
 
     def is_closed(self, ranks: int, *, errors_help: bool) -> bool:
         """Whether none of `ranks` (bits) moves although all other living ranks may do anything.
@@ -321,7 +325,7 @@ class End:
         log.work_waits = tuple(
             WorkWait(thread=thread.number, number=thread.op.number, since_ns=99)
             for thread in self.threads[rank]
-            if thread.op is not None and thread.op.step.is_async
+            if thread.op and thread.is_blocked and thread.op.step.is_async
         )
         log.threads = frozenset(
             thread.number
@@ -372,8 +376,16 @@ def bits_of(ranks: Sequence[int]) -> int:
 def run(program: Program, random: Random) -> End:
     """Let threads step in a random order until none can."""
     end = End(program)
+    advance(end, random)
+    return end
+
+
+def advance(end: End, random: Random, most_rounds: int = 10_000) -> None:
+    """Go on with it, for some rounds at most."""
+    for name in ("blocked", "gone", "_all_ways"):  # of the state before
+        end.__dict__.pop(name, None)
     ready = [thread for mine in end.threads for thread in mine]
-    while True:
+    for _ in range(most_rounds):
         random.shuffle(ready)
         moved = False
         for thread in ready:
@@ -382,7 +394,7 @@ def run(program: Program, random: Random) -> End:
                     break
                 moved = True
         if not moved:
-            return end
+            return
 
 
 # ----------------------------------------------------------------------------------- drawing

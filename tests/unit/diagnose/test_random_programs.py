@@ -11,7 +11,7 @@ from distdbg.diagnose.find.deadlock import find
 from distdbg.diagnose.graph import find_knots
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.waits import find_waits
-from tests.unit.diagnose.simulator import bits_of, draw_program, ranks_of, run
+from tests.unit.diagnose.simulator import End, advance, bits_of, draw_program, ranks_of, run
 
 QUICK = 3_000
 SLOW = 120_000
@@ -51,12 +51,44 @@ def judge(seed: int) -> str:
     return "circle" if "circle" in found[0].what else "knot"
 
 
+def assert_true_before_the_end(seed: int) -> bool:
+    """Whether there is a deadlock while others still move; whoever is in it never moves again."""
+    random = Random(seed)
+    end = End(draw_program(random))
+    advance(end, random, most_rounds=random.randrange(1, 8))
+    session = end.session()
+    matched = match(session)
+    waits = find_waits(session, matched)
+    assert set(waits) == set(ranks_of(end.blocked))
+    found = find(session, matched, waits)
+    deadlocked = reduce(or_, end.closed_sets(end.blocked, errors_help=True), 0)
+    told = [rank for each in found for rank in (*each.ranks, *each.victims)]
+    assert bits_of(told) == deadlocked
+    before = {rank: end.threads[rank][0].op for rank in told}
+    advance(end, random)
+    for rank, op in before.items():
+        assert end.threads[rank][0].op is op
+    return bool(found)
+
+
 @pytest.mark.parametrize("part", range(3))
 def test_engine_and_oracle_agree_on_random_programs(part: int) -> None:
     count = QUICK // 3
     became = Counter(judge(seed) for seed in range(part * count, (part + 1) * count))
     for what in ("done", "computes", "waits for who is gone", "waits for who computes", "circle"):
         assert became[what] > count / 50, became
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_a_deadlock_is_one_for_ever_whenever_it_is_looked_for(part: int) -> None:
+    count = QUICK // 4
+    found = sum(assert_true_before_the_end(part * count + seed) for seed in range(count))
+    assert found > count / 20
+
+
+@pytest.mark.slow
+def test_a_deadlock_is_one_for_ever_in_very_many_programs() -> None:
+    assert sum(map(assert_true_before_the_end, range(QUICK, QUICK + SLOW // 6))) > SLOW / 120
 
 
 @pytest.mark.slow

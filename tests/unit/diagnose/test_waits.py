@@ -116,6 +116,14 @@ def test_one_message_for_two_receivers_from_any_lets_one_go() -> None:
     assert whom(build.session) == {0: (1,)}
 
 
+def test_a_send_to_who_receives_from_any_meets_it() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "recv")
+    build.op(1, "send", peer=0)
+    build.op(2, "send", peer=0, tag=1)
+    assert whom(build.session) == {2: (0,)}
+
+
 def test_a_thread_that_waits_for_several_ops_waits_for_whom_any_of_them_does() -> None:
     build = SessionBuilder(4)
     for peer in (1, 3):
