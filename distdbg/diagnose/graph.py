@@ -29,8 +29,8 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 Node = TypeVar("Node", bound=Hashable)
 NodeIn = TypeVar("NodeIn", bound=Hashable, covariant=True)
 
-#: Edges looked at for a smaller core, in one knot.
-_MOST_STEPS: Final = 2_000_000
+#: Edges looked at for smaller cores, in one knot.
+_MOST_STEPS: Final = 500_000
 
 
 class Waiting(Protocol[NodeIn]):
@@ -94,13 +94,14 @@ class _Need:
     """Whether one of the others can move."""
     has_gone: bool
 
-    def is_over(self, counts_gone: bool) -> bool:
-        """Whether whoever has it can move for a reason outside of the graph."""
+    def count(self, inside: int, counts_gone: bool) -> int:
+        """How many of `inside`, who are those of `on` that may be held up, have to move to end it."""
         if self.is_any:
-            return self.is_free or not (self.on or counts_gone)
-        if self.has_gone:
-            return not counts_gone
-        return not self.on
+            is_shut = not self.is_free and inside == len(self.on) and (inside > 0 or counts_gone)
+            return int(is_shut)
+        if self.has_gone and not counts_gone:
+            return 0
+        return inside + self.has_gone
 
 
 class _Graph(Generic[Node]):
@@ -140,13 +141,7 @@ class _Graph(Generic[Node]):
         for number in users:
             need = self.needs[number]
             inside = [i for i in need.on if i in left]
-            if need.is_over(counts_gone):
-                count = 0
-            elif need.is_any:
-                count = min(1, len(inside)) if len(inside) == len(need.on) else 0
-                count = 1 if counts_gone and not need.on else count
-            else:
-                count = len(inside) + (need.has_gone and counts_gone)
+            count = need.count(len(inside), counts_gone)
             missing[number] = count
             if count == 0:
                 over.append(number)
@@ -184,13 +179,17 @@ def _find_cores(graph: _Graph[Node], knotted: set[int]) -> list[tuple[list[int],
     """One core of each part in which all wait for each other, however many hands between."""
     found = []
     parts = [knotted]
+    looked_at = 0
     while parts:
         for part in _components(graph, parts.pop()):
             rest = graph.closed(part)
+            looked_at += len(part)
             if len(rest) == len(part):
                 found.append(_core(graph, rest))
-            elif rest:
+            elif rest and looked_at < _MOST_STEPS:
                 parts.append(rest)
+            elif rest:
+                found.append((sorted(rest), False))
     return found
 
 
@@ -246,34 +245,49 @@ def _ways(graph: _Graph[Node], at: int, count: int) -> list[int]:
 
 
 def _core(graph: _Graph[Node], part: set[int]) -> tuple[list[int], bool]:
-    """A smallest set inside of `part` that cannot move although all others can."""
-    single = all(len(graph.of[i]) == 1 and _is_all(graph.needs[graph.of[i][0]], part) for i in part)
-    if single:
+    """A smallest set inside of `part` that cannot move although all others can; whether a circle."""
+    if not _is_plain(graph, part) and _has_choice(graph, part):
+        part = _shrink(graph, part)
+    if _is_plain(graph, part):
         return _shortest_circle(graph, part), True
-    core = _shrink(graph, part)
-    if all(len(graph.of[i]) == 1 and _is_all(graph.needs[graph.of[i][0]], core) for i in core):
-        return _shortest_circle(graph, core), True
-    return sorted(core), False
+    return sorted(part), False
 
 
-def _is_all(need: _Need, inside: set[int]) -> bool:
-    """Whether it is a wait for all, or for one."""
-    return not need.is_any or len(need.on) == 1
+def _is_plain(graph: _Graph[Node], part: set[int]) -> bool:
+    """Whether each node has one wait, for all or for one."""
+    for i in part:
+        if len(graph.of[i]) > 1:
+            return False
+        need = graph.needs[graph.of[i][0]]
+        if need.is_any and len(need.on) > 1:
+            return False
+    return True
+
+
+def _has_choice(graph: _Graph[Node], part: set[int]) -> bool:
+    """Whether somebody waits for all of several, of whom one would hold it up; else each needs each."""
+    return any(
+        not graph.needs[number].is_any and sum(i in part for i in graph.needs[number].on) > 1
+        for number in {number for i in part for number in graph.of[i]}
+    )
 
 
 def _shrink(graph: _Graph[Node], part: set[int]) -> set[int]:
-    """Take away what can be spared: a set that stays closed without a node does not need it."""
+    """Take away what can be spared, many at first: one whole round one by one leaves a smallest set."""
     core = set(part)
     steps = 0
-    for i in sorted(part, reverse=True):
-        if i not in core:
-            continue
-        if steps > _MOST_STEPS:
-            break
-        steps += sum(len(graph.needs[number].on) for j in core for number in graph.of[j])
-        smaller = graph.closed(core - {i})
-        if smaller:
-            core = smaller
+    size = max(1, len(core) // 2)
+    while size:
+        order = sorted(core, reverse=True)
+        for low in range(0, len(order), size):
+            spared = core.intersection(order[low : low + size])
+            if not spared:
+                continue
+            if steps > _MOST_STEPS:
+                return core
+            steps += sum(len(graph.needs[number].on) for i in core for number in graph.of[i])
+            core = graph.closed(core - spared) or core
+        size //= 2
     return core
 
 
@@ -287,7 +301,7 @@ def _shortest_circle(graph: _Graph[Node], part: set[int]) -> list[int]:
         for number in sorted(user)
     }
     best: list[int] = []
-    steps = 0
+    steps = 0 if any(len(way) > 1 for way in ways.values()) else _MOST_STEPS  # one circle is all
     for start in ways:
         came_from = {start: start}
         turn = [start]

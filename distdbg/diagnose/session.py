@@ -130,6 +130,10 @@ class RankLog:
     activity: Activity | None = None
     threads: frozenset[int] | None = None
     """The kernel's numbers of its living threads; None: not known."""
+    issuers: frozenset[int] = frozenset()
+    """Threads that have issued ops which `ops` does not have: a live session's have ended."""
+    last_asides: dict[tuple[int, int], int] | None = None
+    """By group and kind, the number of the aside it came to last; None: `ops` has them all."""
     lost: dict[str, int] = field(default_factory=dict)
     """How much of what is not there: 'ops' that the ring has overwritten, 'strings', 'sites', 'gaps'."""
 

@@ -154,8 +154,9 @@ class _Finder:
         members = self._session.groups[group].ranks
         key = (group, rank if len(members) <= _MOST_OWN_LISTS else NONE)
         if key not in self._any:
-            there = [other for other in members if not self._has_left(other)]
-            self._any[key] = tuple(other for other in there if other != key[1])
+            others = tuple(other for other in members if other != key[1])
+            there = tuple(other for other in others if not self._has_left(other))
+            self._any[key] = there if set(there) - {rank} else others
         return self._any[key]
 
     def _has_left(self, rank: int) -> bool:
@@ -186,7 +187,8 @@ class _Finder:
             log.ops.kind[i] == kind and log.ops.flags[i] & Flag.ASIDE for i in in_flight
         ):
             return True  # its number counts also the groups that others have nothing to do with
-        if not (self._session.is_live or log.lost.get("ops")):
+        is_whole = not (self._session.is_live or log.lost.get("ops"))
+        if is_whole or log.last_asides is not None:
             return False
         # What has ended is not shown: who came to its op after the aside had begun may be through.
         begun_ns = self._session.time_ns(aside.rank, mine.issued_ns[aside.at])
@@ -199,7 +201,7 @@ class _Finder:
         """By group and kind the highest number that the rank has come to."""
         found = self._asides.get(rank)
         if found is None:
-            found = self._asides[rank] = {}
+            found = self._asides[rank] = dict(log.last_asides or {})
             for i, flags in enumerate(log.ops.flags):
                 if flags & Flag.ASIDE:
                     key = (log.ops.group[i], log.ops.kind[i])
@@ -224,24 +226,20 @@ class _Arrivals:
         far.sort()
         self._seqs = [seq for seq, _ in far]
         self._members = [member for _, member in far]
-        self._cut: dict[int, tuple[int, ...]] = {}
-        self._left_in: dict[int, tuple[int, ...]] = {}
-
-    def absent(self, seq: int) -> tuple[int, ...]:
-        """Who has not issued it; one and the same tuple for all that are asked about it."""
-        count = bisect_left(self._seqs, seq)
-        if count not in self._cut:
-            self._cut[count] = tuple(sorted(self._members[:count]))
-        return self._cut[count]
+        self._missing: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def missing(self, seq: int, has_begun: bool) -> tuple[int, ...]:
-        """Who has not issued it; once all have, who is in it and will not carry on with it."""
-        absent = () if has_begun else self.absent(seq)
-        if absent or not self._halted:
-            return absent
-        if seq not in self._left_in:
-            self._left_in[seq] = tuple(m for m, ended in self._halted if ended < seq)
-        return self._left_in[seq]
+        """Who has not issued it, and who is in it and will not carry on with it.
+
+        One and the same tuple for all that are asked about it.
+        """
+        count = 0 if has_begun else bisect_left(self._seqs, seq)
+        key = (count, seq if self._halted else 0)
+        if key not in self._missing:
+            absent = self._members[:count]
+            halted = {member for member, ended in self._halted if ended < seq}
+            self._missing[key] = tuple(sorted(halted.union(absent)))
+        return self._missing[key]
 
 
 class _Messages:
@@ -295,7 +293,7 @@ class _Messages:
 def _blocked_threads(log: RankLog) -> list[_Blocked]:
     """One per thread, the main thread first; [] when some thread may be in no op."""
     ops = log.ops
-    threads = set(ops.thread)
+    threads = set(ops.thread) | log.issuers
     waits: dict[int, list[WorkWait]] = {}
     for wait in log.work_waits:
         waits.setdefault(wait.thread, []).append(wait)

@@ -7,7 +7,7 @@ is stopped, or has lost a part of its record; so there is no deadlock by mistake
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
@@ -21,6 +21,8 @@ from distdbg.record.format import Flag
 _MOST_WIDTH: Final = 120
 #: Ranks of a core that evidence is shown of.
 _MOST_SHOWN: Final = 16
+#: Ranks of whom a recv from any rank may be for that are looked at for a message that does not fit.
+_MOST_LOOKED_AT: Final = 64
 
 _MESSAGES: Final = (
     "let one side send while the other receives, by the parity of the rank, "
@@ -32,8 +34,8 @@ _ANY: Final = (
 _GROUPS: Final = "use the groups in the same order on all ranks"
 _MIXED: Final = "on all ranks, let the messages come before the collective, or all after it"
 _ASIDE: Final = "let all ranks of the group come to {} at the same place of the program"
-_TAGS: Final = "give both sides of the message the same tag"
-_WRONG_GROUP: Final = "give both sides of the message the same group"
+_TAGS: Final = "send and receive in the same order with the same tags, or use isend or irecv"
+_WRONG_GROUP: Final = "send and receive the message on the same group"
 
 
 def find(
@@ -63,7 +65,7 @@ class _Telling:
         self._session = session
         self._edges = edges
         self._is_circle = is_circle
-        self._misses = [miss for edge in edges for miss in _misses(session, edge)]
+        self._misses = _misses(session, edges) or _crossings(session, edges)
 
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:
         edges = self._edges
@@ -78,7 +80,7 @@ class _Telling:
             at_ns=max((edge.since_ns for edge in edges if edge.since_ns is not None), default=None),
             evidence=(
                 *map(_evidence, edges[:_MOST_SHOWN]),
-                *(miss.evidence for miss in self._misses[:_MOST_SHOWN]),
+                *(miss.evidence for miss in self._misses),
             ),
             edges=tuple(edges),
             advice=self._advice(),
@@ -151,34 +153,70 @@ class _Miss(NamedTuple):
     advice: str
 
 
-def _misses(session: Session, edge: Edge) -> list[_Miss]:
-    """Messages in flight between the two sides that would fit, but for their tag or group."""
-    if edge.op is None:
-        return []
-    ops, at = session.ranks[edge.op.rank].ops, edge.op.at
-    if not ops.flags[at] & Flag.MESSAGE:
-        return []
-    wanted = {"send": "recv", "recv": "send"}.get(session.kind_of(edge.op))
-    found = []
-    for peer in edge.on:
+def _misses(session: Session, edges: Iterable[Edge]) -> list[_Miss]:
+    """Messages in flight between two sides that would meet, but for their tag or group."""
+    found: dict[frozenset[OpRef], _Miss] = {}
+    for edge in edges:
+        if edge.op is None or not session.ranks[edge.rank].ops.flags[edge.op.at] & Flag.MESSAGE:
+            continue
+        for other in _opposite(session, edge.op, edge.on[:_MOST_LOOKED_AT]):
+            pair = frozenset((edge.op, other))
+            advice = _difference(session, edge.op, other)
+            if advice and pair not in found:
+                found[pair] = _Miss(_near(session, edge, other), advice)
+            if len(found) == _MOST_SHOWN:
+                return list(found.values())
+    return list(found.values())
+
+
+def _crossings(session: Session, edges: Sequence[Edge]) -> list[_Miss]:
+    """Neighbours in a circle that wait in different groups, of both of which both are members."""
+    found: list[_Miss] = []
+    for one, other in zip(edges, [*edges[1:], *edges[:1]], strict=True):
+        if one.op is None or other.op is None or len(found) == _MOST_SHOWN:
+            continue
+        if len(edges) == 2 and found:
+            break  # the same again
+        first, second = session.group_of(one.op), session.group_of(other.op)
+        flags = session.ranks[one.rank].ops.flags[one.op.at]
+        flags |= session.ranks[other.rank].ops.flags[other.op.at]
+        if first is None or second is None or first == second or flags & Flag.MESSAGE:
+            continue
+        if one.rank in second.ranks and other.rank in first.ranks:
+            text = (
+                f"rank {one.rank} came to group '{first.label}' before group '{second.label}', "
+                f"rank {other.rank} the other way round"
+            )
+            found.append(
+                _Miss(Evidence(text=text, rank=one.rank, op=one.op, site=one.site), _GROUPS)
+            )
+    return found
+
+
+def _opposite(session: Session, op: OpRef, peers: Sequence[int]) -> Iterator[OpRef]:
+    """What the peers have in flight of the other direction, to or from the rank of the op."""
+    wanted = {"send": "recv", "recv": "send"}.get(session.kind_of(op))
+    for peer in peers:
         log = session.ranks.get(peer)
         if log is None:
             continue
-        for other in log.ops.in_flight():
-            ref = OpRef(peer, other)
-            if not log.ops.flags[other] & Flag.MESSAGE or session.kind_of(ref) != wanted:
-                continue
-            if log.ops.peer[other] not in (edge.rank, NONE):
-                continue
-            has_tag = log.ops.tag[other] == ops.tag[at]
-            if not has_tag or log.ops.group[other] != ops.group[at]:
-                evidence = _near(session, edge, ref)
-                found.append(_Miss(evidence, _WRONG_GROUP if has_tag else _TAGS))
-    return found
+        for at in log.ops.in_flight():
+            other = OpRef(peer, at)
+            is_between = log.ops.flags[at] & Flag.MESSAGE and log.ops.peer[at] in (op.rank, NONE)
+            if is_between and session.kind_of(other) == wanted:
+                yield other
+
+
+def _difference(session: Session, one: OpRef, other: OpRef) -> str:
+    """What to do about it; '' when they differ in nothing."""
+    ours, theirs = session.ranks[one.rank].ops, session.ranks[other.rank].ops
+    if ours.tag[one.at] != theirs.tag[other.at]:
+        return _TAGS
+    return _WRONG_GROUP if ours.group[one.at] != theirs.group[other.at] else ""
 
 
 def _near(session: Session, edge: Edge, other: OpRef) -> Evidence:
     frame = session.site_of(other)
     site = "" if frame is None else str(frame._replace(file=os.path.basename(frame.file)))
-    text = f"rank {other.rank} is in {session.name_of(other)}, which does not meet {edge.text}"
+    text = f"rank {other.rank} has begun {session.name_of(other)}, rank {edge.rank} {edge.text}"
     return Evidence(text=text, rank=other.rank, op=other, site=site)

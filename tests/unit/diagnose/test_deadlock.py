@@ -1,7 +1,9 @@
 from collections.abc import Sequence
 
+import pytest
+
 from distdbg.diagnose.find.deadlock import find
-from distdbg.diagnose.finding import Finding
+from distdbg.diagnose.finding import Finding, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.waits import find_waits
@@ -15,10 +17,24 @@ def deadlocks(session: Session) -> list[Finding]:
     return find(session, matched, find_waits(session, matched))
 
 
+def only(session: Session) -> Finding:
+    (found,) = deadlocks(session)
+    assert len(found.what) <= 120
+    assert found.severity is Severity.ERROR
+    assert {edge.rank for edge in found.edges} == set(found.ranks)
+    return found
+
+
 def ring_of_recvs(size: int, world_size: int | None = None) -> SessionBuilder:
     build = SessionBuilder(world_size or size)
     for rank in range(size):
-        build.op(rank, "recv", peer=(rank + 1) % size, at_s=1.0, site="train.py:88 (step)")
+        build.op(
+            rank,
+            "recv",
+            peer=(rank + 1) % size,
+            at_s=1.0 + rank,
+            site="/home/ada/train.py:88 (step)",
+        )
     return build
 
 
@@ -26,56 +42,361 @@ def texts(finding: Finding) -> Sequence[str]:
     return [each.text for each in finding.evidence]
 
 
+# ------------------------------------------------------------------------------------ messages
+
+
 def test_two_ranks_that_both_receive_first_are_a_circle() -> None:
-    (found,) = deadlocks(ring_of_recvs(2).session)
+    found = only(ring_of_recvs(2).session)
     assert found.ranks == (0, 1)
     assert found.what == (
         "ranks 0-1 wait for each other in a circle of 2: recv from rank 1, recv from rank 0"
     )
+    assert found.at_ns == 2 * 10**9
+    assert found.group == "world"
     assert "isend" in found.advice
-    assert texts(found)[0] == (
-        "rank 0 waits in recv from rank 1 on group 'world' at train.py:88 (step) for rank 1"
+    assert texts(found) == [
+        "rank 0 waits in recv from rank 1 on group 'world' at train.py:88 (step) for rank 1",
+        "rank 1 waits in recv from rank 0 on group 'world' at train.py:88 (step) for rank 0",
+    ]
+    assert [(edge.rank, edge.on, edge.site) for edge in found.edges] == [
+        (0, (1,), "train.py:88 (step)"),
+        (1, (0,), "train.py:88 (step)"),
+    ]
+
+
+def test_two_ranks_that_both_send_first_are_a_circle() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "send", peer=1)
+    build.op(1, "send", peer=0)
+    assert only(build.session).what == (
+        "ranks 0-1 wait for each other in a circle of 2: send to rank 1, send to rank 0"
     )
 
 
-def test_circles_of_messages_of_three_and_four() -> None:
-    for size in (3, 4):
-        (found,) = deadlocks(ring_of_recvs(size).session)
-        assert found.ranks == tuple(range(size))
-        assert f"in a circle of {size}" in found.what
-        assert len(found.what) <= 120
+@pytest.mark.parametrize("size", [3, 4, 50])
+def test_circles_of_messages_may_be_longer(size: int) -> None:
+    found = only(ring_of_recvs(size).session)
+    assert found.ranks == tuple(range(size))
+    assert f"in a circle of {size}: recv from rank 1" in found.what
 
 
-def test_groups_in_another_order_are_a_circle() -> None:
+def test_a_long_chain_onto_a_core_are_victims() -> None:
+    build = ring_of_recvs(2, world_size=40)
+    for rank in range(2, 40):
+        build.op(rank, "send", peer=rank - 1, at_s=5.0)
+    found = only(build.session)
+    assert found.ranks == (0, 1)
+    assert found.victims == tuple(range(2, 40))
+
+
+def test_two_deadlocks_are_two_findings() -> None:
+    build = ring_of_recvs(2, world_size=4)
+    build.op(2, "recv", peer=3)
+    build.op(3, "recv", peer=2)
+    assert [found.ranks for found in deadlocks(build.session)] == [(0, 1), (2, 3)]
+
+
+def test_a_rank_that_receives_from_itself_waits_for_itself() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "recv", peer=0)
+    assert only(build.session).what == "rank 0 waits for itself: recv from rank 0"
+
+
+def test_messages_that_meet_are_no_deadlock() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "recv", peer=1, tag=3)
+    build.op(1, "send", peer=0, tag=3)
+    assert deadlocks(build.session) == []
+
+
+def test_the_message_that_has_another_tag_is_shown() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "send", peer=1, tag=5, at_s=1.0)
+    build.op(1, "recv", peer=0, tag=6, at_s=1.0)
+    found = only(build.session)
+    assert found.what == (
+        "ranks 0-1 wait for each other in a circle of 2: "
+        "send to rank 1 (tag 5), recv from rank 0 (tag 6)"
+    )
+    assert "same tags" in found.advice
+    assert texts(found)[2:] == [
+        "rank 1 has begun recv from rank 0 (tag 6) on group 'world', "
+        "rank 0 send to rank 1 (tag 5) on group 'world'"
+    ]
+
+
+def test_the_message_on_another_group_is_shown() -> None:
+    build = SessionBuilder(2)
+    build.group("pipe", [0, 1])
+    build.op(0, "send", peer=1, group="pipe")
+    build.op(1, "recv", peer=0)
+    found = only(build.session)
+    assert found.what == (
+        "ranks 0-1 wait for each other in a circle of 2: "
+        "send to rank 1 on group 'pipe', recv from rank 0 on group 'world'"
+    )
+    assert found.group == ""
+    assert "same group" in found.advice
+
+
+def test_the_second_message_of_a_pair_is_not_taken_for_the_first() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "send", peer=1, is_async=True)
+    build.op(0, "send", peer=1, seq=2)
+    build.op(1, "recv", peer=0, is_async=True)
+    build.op(1, "recv", peer=0, tag=9)
+    assert only(build.session).ranks == (0, 1)
+
+
+# --------------------------------------------------------------------------------- collectives
+
+
+def test_two_groups_in_another_order_are_a_circle() -> None:
     build = SessionBuilder(2)
     build.group("a", [0, 1])
     build.group("b", [0, 1])
     build.op(0, "all_reduce", group="a", at_s=1.0)
-    build.op(1, "all_reduce", group="b", at_s=1.0)
-    (found,) = deadlocks(build.session)
-    assert found.ranks == (0, 1)
+    build.op(1, "all_gather", group="b", at_s=1.0)
+    found = only(build.session)
+    assert found.what == (
+        "ranks 0-1 wait for each other in a circle of 2: "
+        "all_reduce #1 on group 'a', all_gather #1 on group 'b'"
+    )
+    assert found.advice == "use the groups in the same order on all ranks"
+    assert texts(found)[2:] == [
+        "rank 0 came to group 'a' before group 'b', rank 1 the other way round"
+    ]
+
+
+def test_three_groups_in_a_circle() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        build.group(f"pair{rank}", sorted([rank, (rank + 1) % 3]))
+        build.op(rank, "barrier", group=f"pair{rank}")
+    found = only(build.session)
+    assert found.ranks == (0, 1, 2)
     assert found.advice == "use the groups in the same order on all ranks"
 
 
-def test_who_runs_is_no_part_of_a_deadlock() -> None:
+def test_the_smallest_core_of_two_large_groups_is_two_ranks() -> None:
+    build = SessionBuilder(64)
+    build.group("dp", range(64))
+    for rank in range(64):
+        build.op(rank, "all_reduce", group="dp" if rank < 32 else "world")
+    found = only(build.session)
+    assert found.ranks == (0, 32)
+    assert found.victims == (*range(1, 32), *range(33, 64))
+
+
+def test_a_collective_against_a_message() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "barrier")
+    build.op(1, "recv", peer=0)
+    build.op(2, "barrier")
+    found = only(build.session)
+    assert found.ranks == (0, 1)
+    assert found.victims == (2,)
+    assert "messages" in found.advice
+
+
+def test_another_op_of_the_same_number_is_no_deadlock() -> None:
     build = SessionBuilder(2)
-    build.op(0, "recv", peer=1)
+    build.op(0, "all_reduce")
+    build.op(1, "broadcast")
     assert deadlocks(build.session) == []
 
 
-def test_who_is_stopped_is_no_part_of_a_deadlock() -> None:
+def test_an_op_that_all_have_come_to_is_no_deadlock() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "all_reduce")
+    build.op(1, "all_reduce", is_async=True)
+    build.op(1, "recv", peer=0)
+    assert deadlocks(build.session) == []
+
+
+def test_an_op_queued_behind_another_of_its_group_waits_for_those_of_the_other() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "all_reduce", is_async=True)
+    second = build.op(0, "all_reduce", is_async=True)
+    build.wait(second, since_s=3.0, site="train.py:90 (step)")
+    for _ in range(2):
+        build.op(1, "all_reduce", is_async=True)
+    build.op(1, "recv", peer=0)
+    build.op(2, "recv", peer=0)
+    found = only(build.session)
+    assert found.ranks == (0, 2)
+    assert found.victims == (1,)
+    assert found.edges[0].site == "train.py:90 (step)"
+    assert found.edges[0].since_ns == 3 * 10**9
+
+
+def test_asides_are_waited_for_like_collectives() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "monitored_barrier")
+    build.op(1, "barrier")
+    build.op(2, "barrier")
+    found = only(build.session)
+    assert found.ranks == (0, 1)
+    assert found.advice == (
+        "let all ranks of the group come to monitored_barrier at the same place of the program"
+    )
+
+
+def test_new_group_against_a_collective_of_all_others() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "new_group")
+    build.op(1, "barrier")
+    build.op(2, "barrier")
+    assert only(build.session).ranks == (0, 1, 2)
+
+
+def test_new_group_may_be_one_of_few_ranks_only() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "new_group")
+    build.op(1, "barrier")
+    assert deadlocks(build.session) == []
+
+
+# ----------------------------------------------------------------------------------- any source
+
+
+def test_all_that_receive_from_any_are_a_knot() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        build.op(rank, "recv")
+    found = only(build.session)
+    assert found.ranks == (0, 1, 2)
+    assert found.what.startswith("ranks 0-2 wait for each other: recv from any rank")
+    assert "any rank" in found.advice
+    assert texts(found)[0] == (
+        "rank 0 waits in recv from any rank on group 'world' for any of ranks 1-2"
+    )
+
+
+def test_who_receives_from_any_has_a_way_out_while_one_may_send() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "recv")
+    build.op(1, "recv", peer=0)
+    assert deadlocks(build.session) == []
+
+
+def test_who_left_is_no_way_out_for_a_recv_from_any() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "recv")
+    build.op(1, "recv", peer=0)
+    build.exit(2, Exit.RETURNED, at_s=1.0)
+    assert only(build.session).ranks == (0, 1)
+
+
+def test_who_died_ends_a_recv_from_any_with_an_error() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "recv")
+    build.op(1, "recv", peer=0)
+    build.end(2, at_s=1.0, cause="signal", signal=9)
+    assert deadlocks(build.session) == []
+
+
+def test_a_message_on_its_way_is_a_way_out_for_a_recv_from_any() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "recv")
+    build.op(1, "send", peer=0)
+    build.op(2, "recv", peer=0)
+    assert deadlocks(build.session) == []
+
+
+# ------------------------------------------------------------------------- threads, async, others
+
+
+def test_an_async_op_that_nobody_waits_for_blocks_nobody() -> None:
+    build = ring_of_recvs(2, world_size=3)
+    build.op(2, "recv", peer=0, is_async=True)
+    assert only(build.session).victims == ()
+
+
+def test_waits_for_async_ops_are_waits() -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.wait(build.op(rank, "recv", peer=1 - rank, is_async=True), since_s=1.0)
+    assert only(build.session).ranks == (0, 1)
+
+
+def test_a_rank_of_two_threads_moves_while_one_of_them_does() -> None:
     build = ring_of_recvs(2)
-    build.seen(1, RankState.STOPPED, since_s=2.0)
+    build.op(1, "barrier", thread=77, at_s=0.1, ended_s=0.2, seq=1)
+    assert deadlocks(build.session) == []
+    build.op(1, "send", peer=0, tag=4, thread=77, at_s=3.0)
+    found = only(build.session)
+    assert found.ranks == (0, 1)
+    assert len(found.edges) == 3
+
+
+def test_a_thread_that_has_ended_does_not_count() -> None:
+    build = ring_of_recvs(2)
+    build.op(1, "send", peer=0, thread=77, at_s=0.1, ended_s=0.2)
+    build.session.ranks[1].threads = frozenset({1001})
+    assert only(build.session).ranks == (0, 1)
+
+
+def test_a_thread_whose_ops_have_all_ended_counts_in_a_living_session() -> None:
+    build = ring_of_recvs(2)
+    build.session.ranks[1].issuers = frozenset({77, 1001})
+    assert deadlocks(build.session) == []
+
+
+def test_threads_without_numbers_are_one() -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "recv", peer=1 - rank, thread=0)
+    assert only(build.session).ranks == (0, 1)
+
+
+def test_an_op_of_another_thread_does_not_block_the_main_thread() -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "recv", peer=1 - rank, thread=77)
+    assert deadlocks(build.session) == []
+
+
+def test_who_computes_is_no_part_of_a_deadlock() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "recv", peer=1)
+    build.op(1, "recv", peer=2)
+    assert deadlocks(build.session) == []
+
+
+@pytest.mark.parametrize("state", [state for state in RankState if state.is_stuck])
+def test_who_is_stuck_is_no_part_of_a_deadlock(state: RankState) -> None:
+    build = ring_of_recvs(2)
+    build.seen(1, state, since_s=2.0)
     assert deadlocks(build.session) == []
 
 
 def test_who_is_gone_is_no_part_of_a_deadlock() -> None:
-    build = ring_of_recvs(2)
-    build.exit(1, Exit.LEFT, at_s=2.0)
+    build = ring_of_recvs(3)
+    build.end(1, at_s=2.0, cause="exited", exit_code=1)
     assert deadlocks(build.session) == []
 
 
 def test_a_rank_that_nothing_is_known_of_is_no_part_of_a_deadlock() -> None:
     build = ring_of_recvs(3)
     build.lose(2)
+    assert deadlocks(build.session) == []
+
+
+def test_a_torn_record_is_no_part_of_a_deadlock() -> None:
+    build = ring_of_recvs(3)
+    build.session.ranks[2].lost = {"gaps": 1}
+    assert deadlocks(build.session) == []
+
+
+def test_a_deadlock_beside_a_rank_without_record_is_one() -> None:
+    build = ring_of_recvs(2, world_size=4)
+    build.lose(3)
+    assert only(build.session).ranks == (0, 1)
+
+
+def test_a_group_that_is_broken_lets_its_ranks_go() -> None:
+    build = ring_of_recvs(2)
+    log = build.session.ranks[0]
+    log.progress[0] = type(log.progress[0])(issued_seq=0, ended_seq=0, broken="timed out")
     assert deadlocks(build.session) == []

@@ -1,0 +1,144 @@
+from itertools import chain, combinations
+from random import Random
+
+import pytest
+
+from distdbg.diagnose.graph import Knots, Wait, find_knots
+
+Waits = dict[int, list[Wait]]
+
+
+def test_a_circle_is_a_core_in_its_order() -> None:
+    knots = find_knots({"a": [Wait(("c",))], "b": [Wait(("a",))], "c": [Wait(("b",))]})
+    assert knots.cores == (("a", "c", "b"),)
+    assert knots.circles == (True,)
+
+
+def test_the_shortest_of_many_circles_is_the_core() -> None:
+    waits: Waits = {i: [Wait(((i + 1) % 50,))] for i in range(50)}
+    waits[30] = [Wait((31, 28))]
+    knots = find_knots(waits)
+    assert knots.cores == ((28, 29, 30),)
+    assert len(knots.victims[0]) == 47
+
+
+def test_who_waits_for_who_can_move_can_move() -> None:
+    assert find_knots({0: [Wait((1,))], 1: [Wait((2,))]}) == Knots((), (), (), (), ())
+
+
+def test_who_waits_for_who_is_gone_is_blocked_but_not_knotted() -> None:
+    knots = find_knots({0: [Wait((1, 2))], 1: [Wait((0,))]}, gone=[2])
+    assert knots.blocked == (0, 1)
+    assert knots.knotted == ()
+
+
+def test_who_is_gone_is_no_way_out() -> None:
+    knots = find_knots({0: [Wait((1, 2), True)], 1: [Wait((0,))]}, gone=[2])
+    assert knots.cores == ((0, 1),)
+
+
+def test_a_knot_has_all_ways_out_in_it() -> None:
+    knots = find_knots({0: [Wait((1, 2), True)], 1: [Wait((0,))], 2: [Wait((0,))]})
+    assert knots.cores == ((0, 1, 2),)
+    assert knots.circles == (False,)
+
+
+def test_a_knot_leaves_out_what_it_does_not_need() -> None:
+    waits = {0: [Wait((1, 2), True)], 1: [Wait((0, 3))], 2: [Wait((0,))], 3: [Wait((0, 1))]}
+    knots = find_knots(waits)
+    assert knots.cores in (((0, 1, 2),), ((1, 3),))
+
+
+def test_two_threads_are_two_ways_on() -> None:
+    waits = {0: [Wait((1,)), Wait((2,))], 1: [Wait((0,))]}
+    assert find_knots(waits).cores == ()
+    assert find_knots({**waits, 2: [Wait((0,))]}).cores == ((0, 1, 2),)
+
+
+def test_independent_cores_have_their_own_victims() -> None:
+    waits = {
+        0: [Wait((1,))], 1: [Wait((0,))], 2: [Wait((0,))],
+        3: [Wait((4,))], 4: [Wait((3,))], 5: [Wait((6,))], 6: [Wait((4,))],
+    }  # fmt: skip
+    knots = find_knots(waits)
+    assert knots.cores == ((0, 1), (3, 4))
+    assert knots.victims == ((2,), (5, 6))
+
+
+def test_a_core_that_waits_for_another_is_one_of_its_own() -> None:
+    waits = {0: [Wait((1, 2))], 1: [Wait((0,))], 2: [Wait((3,))], 3: [Wait((2,))]}
+    assert find_knots(waits).cores == ((0, 1), (2, 3))
+
+
+def test_large_collectives_share_what_they_wait_for() -> None:
+    ones, others = tuple(range(4096)), tuple(range(4096, 8192))
+    waits = {i: [Wait(others)] for i in ones} | {i: [Wait(ones)] for i in others}
+    knots = find_knots(waits)
+    assert knots.cores == ((0, 4096),)
+    assert len(knots.victims[0]) == 8190
+
+
+def test_a_long_chain_needs_no_recursion() -> None:
+    count = 5_000
+    knots = find_knots({i: [Wait((i + 1 if i < count - 1 else i - 1,))] for i in range(count)})
+    assert knots.cores == ((count - 2, count - 1),)
+    assert len(find_knots({i: [Wait(((i + 1) % count,))] for i in range(count)}).cores[0]) == count
+
+
+# -------------------------------------------------------------------------- against all subsets
+
+
+def is_closed(waits: Waits, gone: set[int], nodes: set[int]) -> bool:
+    """Whether each wait of each of them is for one of them, or for nobody else alive."""
+    for node in nodes:
+        for wait in waits[node]:
+            on = set(wait.on)
+            if wait.is_any and not (on & nodes and on <= nodes | gone):
+                return False
+            if not wait.is_any and (on & gone or not on & nodes):
+                return False
+    return True
+
+
+def draw(random: Random) -> tuple[Waits, set[int]]:
+    size = random.randrange(1, 8)
+    nodes = range(size)
+    waits: Waits = {}
+    shared = [tuple(random.sample(nodes, random.randint(0, size))) for _ in range(3)]
+    for node in nodes:
+        if random.random() < 0.85:
+            waits[node] = [
+                Wait(
+                    random.choice((*shared, tuple(random.sample(nodes, min(size, 2))))),
+                    random.random() < 0.4,
+                )
+                for _ in range(random.choice((1, 1, 1, 2)))
+            ]
+    return waits, {node for node in nodes if node not in waits and random.random() < 0.5}
+
+
+def assert_right(waits: Waits, gone: set[int]) -> None:
+    knots = find_knots(waits, gone)
+    nodes = sorted(waits)
+    subsets = map(
+        set, chain.from_iterable(combinations(nodes, n) for n in range(1, len(nodes) + 1))
+    )
+    closed = [subset for subset in subsets if is_closed(waits, gone, subset)]
+    assert set(knots.knotted) == set().union(*closed)
+    assert bool(knots.cores) == bool(closed)
+    for core in map(set, knots.cores):
+        assert [each for each in closed if each <= core] == [core]
+    told = [node for part in (*knots.cores, *knots.victims) for node in part]
+    assert sorted(told) == sorted(knots.knotted)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_knots_are_what_trying_all_subsets_finds(part: int) -> None:
+    for seed in range(part * 1000, (part + 1) * 1000):
+        assert_right(*draw(Random(seed)))
+
+
+@pytest.mark.slow
+def test_knots_are_what_trying_all_subsets_finds_at_length() -> None:
+    for seed in range(2000, 40_000):
+        assert_right(*draw(Random(seed)))
