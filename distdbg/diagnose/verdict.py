@@ -11,16 +11,27 @@ clocks are good enough to tell, then the ranks; never by the order in which anyt
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.find import dead, failed_op, mismatch, missing, stall, stopped, stuck
+from distdbg.diagnose.find import (
+    dead,
+    deadlock,
+    failed_op,
+    mismatch,
+    missing,
+    slow_link,
+    stall,
+    stopped,
+    straggler,
+    stuck,
+)
 from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Severity, Verdict
 from distdbg.diagnose.last_moment import last_moment
 from distdbg.diagnose.matching import Matched, match
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.waits import find_waits
 from distdbg.diagnose.wording import say_ranks
 
 Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Finding]]
@@ -31,9 +42,12 @@ FINDERS: Final[tuple[Finder, ...]] = (
     dead.find,
     failed_op.find,
     stopped.find,
+    straggler.find,
+    slow_link.find,
 )
 #: Those that look at waits: at the last moment before ops began to fail, where any did.
 WAIT_FINDERS: Final[tuple[Finder, ...]] = (
+    deadlock.find,
     missing.find,
     stuck.find,
     stall.find,
@@ -77,9 +91,11 @@ def diagnose(session: Session) -> Verdict:
     matched = match(session)
     moment = last_moment(session)
     then = matched if moment is session else match(moment)
-    waits = _find_waits(moment, then)
+    waits = find_waits(moment, then)
     found = [finding for find in FINDERS for finding in find(session, matched, waits)]
     found += [finding for find in WAIT_FINDERS for finding in find(moment, then, waits)]
+    if moment is not session:
+        found += _found_since(session, matched, found)
     tops = _put_below(session, [*found, *session.said])
     return Verdict(
         what=_what(session, tops),
@@ -90,12 +106,16 @@ def diagnose(session: Session) -> Verdict:
     )
 
 
-def _find_waits(session: Session, matched: Matched) -> Mapping[int, tuple[Edge, ...]]:
-    try:
-        find_waits = importlib.import_module("distdbg.diagnose.waits").find_waits
-    except ImportError:
-        return {}
-    return find_waits(session, matched)  # type: ignore[no-any-return]
+def _found_since(
+    session: Session, matched: Matched, before: Sequence[Finding]
+) -> Iterator[Finding]:
+    """What ranks wait for now, where some have given up before: a hang may outlive a caught error."""
+    waits = find_waits(session, matched)
+    known = {(finding.kind, finding.ranks, finding.group, finding.seq) for finding in before}
+    for find in WAIT_FINDERS if waits else ():
+        for finding in find(session, matched, waits):
+            if (finding.kind, finding.ranks, finding.group, finding.seq) not in known:
+                yield finding
 
 
 # ------------------------------------------------------------------------- cause and consequence
