@@ -47,7 +47,7 @@ _CUT: Final = frozenset(
     )
 )
 #: A death is felt by others before whoever watches processes has written it down.
-_DEATH_NS: Final = 2 * 10**9
+DEATH_NS: Final = 2 * 10**9
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
@@ -106,7 +106,7 @@ def _had_gone(ending: Ending, at_ns: int, was_there: bool) -> bool:
     if ending.at_ns == NEVER:
         return not was_there
     if ending.part is Part.CAUSE:
-        return ending.at_ns <= at_ns + _DEATH_NS
+        return ending.at_ns <= at_ns + DEATH_NS
     return ending.at_ns < at_ns and not was_there
 
 
