@@ -5,9 +5,7 @@
         end.direct       the waits that name them
         end.waiters      everybody who waits for them, through others too
 
-A rank that has not come because it waits itself is a victim, and no end. A rank is blocked when its
-main thread is, or when nobody knows better; one thread of its own that waits beside it does not keep
-it from coming.
+A rank that has not come because it waits itself is a victim, and no end.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from dataclasses import dataclass
 from distdbg.diagnose.finding import Edge
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-from distdbg.record.rank_state import RankState
 
 Waits = Mapping[int, tuple[Edge, ...]]
 
@@ -47,22 +44,9 @@ class ChainEnd:
         return min((e.since_ns for e in self.direct if e.since_ns is not None), default=None)
 
 
-def is_blocked(session: Session, waits: Waits, rank: int) -> bool:
-    """Whether a rank cannot come by itself because it waits."""
-    edges = waits.get(rank)
-    if not edges:
-        return False
-    log = session.ranks.get(rank)
-    if log is None or log.activity is None or log.activity.state is RankState.WAITING:
-        return True
-    threads = {_thread_of(session, edge) for edge in edges}
-    return not log.pid or bool(threads & {0, log.pid})
-
-
 def chain_ends(session: Session, waits: Waits) -> list[ChainEnd]:
     """The ends of all chains, by the ranks."""
     waits = {rank: waits[rank] for rank in sorted(waits) if waits[rank]}
-    blocked = {rank for rank in waits if is_blocked(session, waits, rank)}
     # Ranks in one collective wait for the same others: each such set is walked once.
     by_targets: dict[tuple[int, ...], list[Edge]] = defaultdict(list)
     for edges in waits.values():
@@ -75,14 +59,14 @@ def chain_ends(session: Session, waits: Waits) -> list[ChainEnd]:
             named[target].append(index)
     together: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for target in sorted(named):
-        if target not in blocked:
+        if target not in waits:
             together[tuple(named[target])].append(target)
     ends = []
     for indexes, ranks in together.items():
         direct = tuple(
             sorted((e for i in indexes for e in sets[i][1]), key=lambda e: (e.rank, e.text))
         )
-        waiters = _all_waiters({e.rank for e in direct}, blocked, named, sets)
+        waiters = _all_waiters({e.rank for e in direct}, named, sets)
         ends.append(
             ChainEnd(ranks=tuple(ranks), direct=direct, waiters=tuple(sorted(waiters - set(ranks))))
         )
@@ -100,11 +84,10 @@ def _targets(session: Session, edge: Edge) -> tuple[int, ...]:
 
 def _all_waiters(
     first: set[int],
-    blocked: set[int],
     named: Mapping[int, list[int]],
     sets: list[tuple[tuple[int, ...], list[Edge]]],
 ) -> set[int]:
-    found, todo, walked = set(first), [rank for rank in first if rank in blocked], set()
+    found, todo, walked = set(first), list(first), set()
     while todo:
         for index in named.get(todo.pop(), ()):
             if index in walked:
@@ -113,20 +96,8 @@ def _all_waiters(
             for edge in sets[index][1]:
                 if edge.rank not in found:
                     found.add(edge.rank)
-                    if edge.rank in blocked:
-                        todo.append(edge.rank)
+                    todo.append(edge.rank)
     return found
-
-
-def _thread_of(session: Session, edge: Edge) -> int:
-    if edge.op is None:
-        return 0
-    log = session.ranks[edge.op.rank]
-    number = log.ops.number[edge.op.at]
-    for wait in log.work_waits:
-        if wait.number == number:
-            return wait.thread
-    return log.ops.thread[edge.op.at]
 
 
 def sites_of(end: ChainEnd) -> Iterator[tuple[str, str, tuple[int, ...]]]:

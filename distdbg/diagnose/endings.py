@@ -124,6 +124,8 @@ def _part(end: RankEnd | None, reason: str, error: Failure | None) -> Part:
     by_signal = end is not None and end.cause in ("signal", "oom")
     if by_signal and not reason:
         assert end is not None
+        if end.signal == signal.SIGABRT and error is not None:
+            return _PARTS.get(error.type, Part.CAUSE)  # watchdogs abort the process after a timeout
         return Part.INTERRUPTED if end.signal in _FROM_OUTSIDE else Part.CAUSE
     name = reason.partition(":")[0].strip().rpartition(".")[2]
     if name in _PARTS:

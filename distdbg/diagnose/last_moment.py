@@ -1,10 +1,192 @@
-"""The session as it was at the last moment before its ops began to fail."""
+"""The session as it was at the last moment before its ops began to fail. Pure.
+
+    moment = last_moment(session)         the session itself where nothing has failed or was ended
+    moment.cut                            how the first op failed
+
+A job that hung and timed out is no longer blocked when its record is read: each op has ended, with an
+error. But until the first of them failed, all who were blocked had been so for long. So the time of that
+first failure, on the session's clock, is taken for all ranks, and each is shown as it was then:
+
+    ops issued later                                     are not there
+    ops that failed then or later, or ended later        are in flight
+    ranks that went later, groups closed later           are still there
+
+An error after which its rank's ops went well again does not count: the job had got over it.
+
+Is what follows from it a proof? For a thread in a blocking op, yes: it was in that op from its issue to
+its failure, and cannot have moved in between, whatever its clock is worth; a rank is only shown as having
+not yet issued an op if its own clock, corrected, says so, and an op that ended well within the error of
+the clocks counts as ended. A wait for an op begun earlier (`Work.wait`) is not recorded once it is over:
+its thread is taken to have waited if it issued nothing after the op until that failed. That is likely,
+not proven: it may have computed for as long as the timeout of the op is.
+"""
 
 from __future__ import annotations
 
-from distdbg.diagnose.session import Session
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from distdbg.diagnose.endings import Ending, Part, endings_of
+from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
+from distdbg.diagnose.session import Progress, RankLog, Session, WorkWait
+from distdbg.record.format import Flag, Status
+
+#: How an op ends that waited, when something outside it gives up.
+_CUT: Final = frozenset(
+    (
+        Status.TIMEOUT,
+        Status.PEER_LOST,
+        Status.NETWORK,
+        Status.BROKEN,
+        Status.INTERRUPTED,
+        Status.ABORTED,
+    )
+)
+#: A death is felt by others before whoever watches processes has written it down.
+DEATH_NS: Final = 2 * 10**9
+_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 
 
 def last_moment(session: Session) -> Session:
-    """The same session while nothing has failed."""
-    return session
+    """What all ranks were in when the first of them gave up."""
+    failures = failures_of(session)
+    endings = endings_of(session, failures)
+    first = min((*_cuts(session, failures), *_asked(endings)), default=None)
+    if first is None:
+        return session
+    at_ns, status = first
+    ranks = {
+        rank: _as_of(session, log, at_ns, endings.get(rank)) for rank, log in session.ranks.items()
+    }
+    return replace(session, ranks=ranks, is_live=True, now_ns=at_ns, cut=Status(status))
+
+
+def _cuts(
+    session: Session, failures: Mapping[int, tuple[Failure, ...]]
+) -> Iterable[tuple[int, int]]:
+    for rank, errors in failures.items():
+        for error in errors:
+            if error.op is None or error.went_on or error.at_ns == NEVER:
+                continue
+            status = session.ranks[rank].ops.status[error.op.at]
+            if status in _CUT:
+                yield error.at_ns, status
+
+
+def _asked(endings: dict[int, Ending]) -> Iterable[tuple[int, int]]:
+    for ending in endings.values():
+        if ending.part in (Part.ENDED, Part.INTERRUPTED) and ending.at_ns != NEVER:
+            yield ending.at_ns, Status.ABORTED
+
+
+def _as_of(session: Session, log: RankLog, at_ns: int, ending: Ending | None) -> RankLog:
+    own_ns = at_ns - log.offset_ns
+    slack_ns = log.clock_error_ns or 0
+    kept = bisect_right(log.ops.issued_ns, own_ns)
+    opened = _still_open(log.ops, kept, own_ns, slack_ns)
+    was_there = kept < len(log.ops) or bool(opened)
+    facts: dict[str, object] = {
+        "progress": _progress(log, kept, opened, own_ns),
+        "ops": _shown(log.ops, kept, opened, own_ns),
+        "work_waits": _waits(log, kept, opened, own_ns),
+    }
+    if ending is not None and not _had_gone(ending, at_ns, was_there):
+        facts |= {"exit": None, "exit_ns": NEVER, "exit_what": "", "exit_where": "", "end": None}
+    seen = log.activity
+    if seen is not None and (seen.since_ns > own_ns or (seen.state.is_over and was_there)):
+        facts["activity"] = None
+    return replace(log, **facts)  # type: ignore[arg-type]
+
+
+def _had_gone(ending: Ending, at_ns: int, was_there: bool) -> bool:
+    if ending.at_ns == NEVER:
+        return not was_there
+    if ending.part is Part.CAUSE:
+        return ending.at_ns <= at_ns + DEATH_NS
+    return ending.at_ns < at_ns and not was_there
+
+
+def _still_open(ops: Ops, kept: int, own_ns: int, slack_ns: int) -> list[int]:
+    """The ops that had not ended then, of those that have since."""
+    ended = ops.ended_ns
+    if not kept or max(ended) < own_ns - slack_ns:
+        return []
+    found = []
+    for at in range(kept):
+        since = ended[at] - own_ns
+        if ended[at] != NEVER and (
+            since > slack_ns or (since >= -slack_ns and ops.status[at] in _CUT)
+        ):
+            found.append(at)
+    return found
+
+
+def _shown(ops: Ops, kept: int, opened: list[int], own_ns: int) -> Ops:
+    if kept == len(ops) and not opened:
+        return ops
+    shown = ops if kept == len(ops) else _head(ops, kept)
+    status, ended, started = shown.status[:], shown.ended_ns[:], shown.started_ns[:]
+    for at in opened:
+        status[at], ended[at] = IN_FLIGHT, NEVER
+        if started[at] > own_ns or started[at] >= ops.ended_ns[at]:
+            started[at] = NEVER
+    return replace(shown, status=status, ended_ns=ended, started_ns=started)
+
+
+def _head(ops: Ops, kept: int) -> Ops:
+    columns = {
+        name: getattr(ops, name)[:kept]
+        for name in Ops.__slots__
+        if isinstance(getattr(ops, name), array)
+    }
+    return Ops(**columns, errors={at: text for at, text in ops.errors.items() if at < kept})
+
+
+def _progress(log: RankLog, kept: int, opened: list[int], own_ns: int) -> dict[int, Progress]:
+    ops = log.ops
+    shown = {
+        group: replace(
+            far,
+            closed_ns=far.closed_ns if far.closed_ns and far.closed_ns <= own_ns else None,
+            broken=None,
+        )
+        for group, far in log.progress.items()
+    }
+    for at in range(kept, len(ops)):
+        far = shown.get(ops.group[at])
+        if far is not None and not ops.flags[at] & _NO_COLLECTIVE and ops.seq[at] <= far.issued_seq:
+            shown[ops.group[at]] = replace(far, issued_seq=ops.seq[at] - 1)
+    for group, far in shown.items():
+        shown[group] = replace(far, ended_seq=min(far.ended_seq, far.issued_seq))
+    for at in opened:
+        far = shown.get(ops.group[at])
+        if far is not None and not ops.flags[at] & _NO_COLLECTIVE and ops.seq[at] <= far.ended_seq:
+            shown[ops.group[at]] = replace(far, ended_seq=ops.seq[at] - 1)
+    return shown
+
+
+def _waits(log: RankLog, kept: int, opened: list[int], own_ns: int) -> tuple[WorkWait, ...]:
+    """Those known, and those of threads that issued nothing after what failed them."""
+    ops = log.ops
+    last_number = ops.number[kept - 1] if kept else 0
+    waits = [w for w in log.work_waits if w.since_ns <= own_ns and w.number <= last_number]
+    known = {wait.thread for wait in waits}
+    cut = [at for at in opened if ops.status[at] in _CUT and ops.flags[at] & Flag.ASYNC]
+    if not cut:
+        return tuple(waits)
+    open_now = set(opened)
+    for at in cut:
+        thread = ops.thread[at]
+        after = [
+            i
+            for i in range(at + 1, kept)
+            if ops.thread[i] == thread and not (i in open_now and ops.flags[i] & Flag.ASYNC)
+        ]
+        if thread in known or after:
+            continue
+        waits.append(WorkWait(thread=thread, number=ops.number[at], since_ns=ops.issued_ns[at]))
+    return tuple(waits)

@@ -11,16 +11,28 @@ clocks are good enough to tell, then the ranks; never by the order in which anyt
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.find import dead, failed_op, mismatch, missing, stall, stopped, stuck
+from distdbg.diagnose.find import (
+    dead,
+    deadlock,
+    failed_op,
+    mismatch,
+    missing,
+    slow_link,
+    stall,
+    stopped,
+    straggler,
+    stuck,
+)
 from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Severity, Verdict
-from distdbg.diagnose.last_moment import last_moment
+from distdbg.diagnose.last_moment import DEATH_NS, last_moment
 from distdbg.diagnose.matching import Matched, match
+from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.waits import find_waits
 from distdbg.diagnose.wording import say_ranks
 
 Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Finding]]
@@ -31,9 +43,12 @@ FINDERS: Final[tuple[Finder, ...]] = (
     dead.find,
     failed_op.find,
     stopped.find,
+    straggler.find,
+    slow_link.find,
 )
 #: Those that look at waits: at the last moment before ops began to fail, where any did.
 WAIT_FINDERS: Final[tuple[Finder, ...]] = (
+    deadlock.find,
     missing.find,
     stuck.find,
     stall.find,
@@ -51,7 +66,7 @@ _EXPLAINS: Final[Mapping[Kind, frozenset[Kind]]] = {
     Kind.DIVERGED: _ENDS,
     Kind.MISSING_RANK: frozenset((Kind.STALL,)) | _ENDS,
     Kind.STOPPED: frozenset((Kind.STALL, Kind.FAILED_OP)),
-    Kind.FAILED_OP: frozenset((Kind.STALL, Kind.STOPPED)),
+    Kind.FAILED_OP: frozenset((Kind.STALL, Kind.STOPPED, Kind.FAILED_OP)),
     Kind.STALL: frozenset(),
 }
 #: The more direct a cause, the earlier; what is not here comes after them.
@@ -77,37 +92,61 @@ def diagnose(session: Session) -> Verdict:
     matched = match(session)
     moment = last_moment(session)
     then = matched if moment is session else match(moment)
-    waits = _find_waits(moment, then)
+    waits = find_waits(moment, then)
     found = [finding for find in FINDERS for finding in find(session, matched, waits)]
     found += [finding for find in WAIT_FINDERS for finding in find(moment, then, waits)]
-    tops = _put_below(session, [*found, *session.said])
+    if moment is not session:
+        found += _found_since(session, matched, found)
+    until_ns = moment.now_ns if moment is not session else NEVER
+    tops = _put_below(session, _with_said(found, session.said), until_ns)
+    root = _root(tops)
     return Verdict(
-        what=_what(session, tops),
-        root=_root(tops),
+        what=root.what if root is not None else _what_else(session),
+        root=root,
         findings=tuple(tops),
-        roles=_roles(session, _root(tops)),
-        lacks=_lacks(session, tops),
+        roles=_roles(session, root),
+        lacks=_lacks(session, root),
     )
 
 
-def _find_waits(session: Session, matched: Matched) -> Mapping[int, tuple[Edge, ...]]:
-    try:
-        find_waits = importlib.import_module("distdbg.diagnose.waits").find_waits
-    except ImportError:
-        return {}
-    return find_waits(session, matched)  # type: ignore[no-any-return]
+def _found_since(
+    session: Session, matched: Matched, before: Sequence[Finding]
+) -> Iterator[Finding]:
+    """What ranks wait for now, where some have given up before: a hang may outlive a caught error."""
+    waits = find_waits(session, matched)
+    known = {(finding.kind, finding.ranks, finding.group, finding.seq) for finding in before}
+    for find in WAIT_FINDERS if waits else ():
+        for finding in find(session, matched, waits):
+            if (finding.kind, finding.ranks, finding.group, finding.seq) not in known:
+                yield finding
+
+
+def _with_said(found: Sequence[Finding], said: Sequence[Finding]) -> list[Finding]:
+    """What logs state of something that was found as well is more evidence of it."""
+    whole = list(found)
+    for one in said:
+        same = (one.kind, set(one.ranks))
+        at = next((i for i, f in enumerate(found) if (f.kind, set(f.ranks)) == same), None)
+        if at is None or not one.ranks:
+            whole.append(one)
+        else:
+            whole[at] = replace(whole[at], evidence=(*whole[at].evidence, *one.evidence))
+    return whole
 
 
 # ------------------------------------------------------------------------- cause and consequence
 
 
-def _put_below(session: Session, found: Sequence[Finding]) -> list[Finding]:
-    """Those that nothing explains, in order, with what follows from each below it."""
+def _put_below(session: Session, found: Sequence[Finding], until_ns: int) -> list[Finding]:
+    """Those that nothing explains, in order, with what follows from each below it.
+
+    `until_ns`: when the waits that were looked at ended; NEVER: they go on.
+    """
     ordered = _in_order(session, found)
     below: dict[int, list[Finding]] = {}
     tops: list[int] = []
     for at, finding in enumerate(ordered):
-        cause = next((i for i in tops if _explains(session, ordered[i], finding)), None)
+        cause = next((i for i in tops if _explains(session, ordered[i], finding, until_ns)), None)
         if cause is None:
             tops.append(at)
         else:
@@ -115,20 +154,26 @@ def _put_below(session: Session, found: Sequence[Finding]) -> list[Finding]:
     return [replace(ordered[at], follows=(*ordered[at].follows, *below.get(at, ()))) for at in tops]
 
 
-def _explains(session: Session, cause: Finding, other: Finding) -> bool:
+def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -> bool:
     if other.kind not in _EXPLAINS.get(cause.kind, frozenset()):
         return False
     if cause.severity is Severity.NOTE and other.severity is not Severity.NOTE:
         return False
-    blamed = set(other.ranks) or set(other.victims)
-    involved = {*cause.ranks, *cause.victims}
-    if not blamed & involved:
+    if cause.kind is other.kind:  # two errors: the second names a rank that had the first
+        is_common = not set(other.ranks).isdisjoint(cause.victims)
+    else:
+        blamed = other.ranks or other.victims
+        is_common = not {*cause.ranks, *cause.victims}.isdisjoint(blamed)
+    if not is_common:
         return False
-    if None in (cause.at_ns, other.at_ns) or other.kind in _HANGS:
-        return True  # a wait begins before what makes it last
-    assert cause.at_ns is not None
-    assert other.at_ns is not None
-    return cause.at_ns <= other.at_ns + _clock_error_ns(session, cause, other)
+    if cause.at_ns is None:
+        return True
+    error_ns = _clock_error_ns(session, cause, other)
+    if other.kind in _HANGS:  # a wait begins before what makes it last
+        return until_ns == NEVER or cause.at_ns <= until_ns + DEATH_NS + error_ns
+    if cause.kind is Kind.DEAD_RANK and set(cause.ranks) & set(other.ranks):
+        error_ns += DEATH_NS
+    return other.at_ns is None or cause.at_ns <= other.at_ns + error_ns
 
 
 def _clock_error_ns(session: Session, *findings: Finding) -> int:
@@ -188,10 +233,8 @@ def _root(tops: Sequence[Finding]) -> Finding | None:
     return first if first.severity is not Severity.NOTE or first.kind is Kind.STALL else None
 
 
-def _what(session: Session, tops: Sequence[Finding]) -> str:
-    root = _root(tops)
-    if root is not None:
-        return root.what
+def _what_else(session: Session) -> str:
+    """Why there is no root cause."""
     missing_ranks = session.missing_ranks()
     count = sum(len(log.ops) for log in session.ranks.values())
     ranks = len(session.ranks)
@@ -222,9 +265,25 @@ def _all_of(finding: Finding) -> Iterator[Finding]:
         yield from _all_of(below)
 
 
-def _lacks(session: Session, tops: Sequence[Finding]) -> tuple[str, ...]:
+def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
     lacks = list(session.lacks)
     unknown = session.missing_ranks()
     if unknown:
         lacks.append(f"nothing is known of {say_ranks(unknown)}: no record of it was read")
+    if root is None:
+        return tuple(dict.fromkeys(lacks))
+    logs = [session.ranks[rank] for rank in root.ranks if rank in session.ranks]
+    if root.kind is Kind.MISSING_RANK:
+        blind = [log.rank for log in logs if log.activity is None and not log.is_gone]
+        if blind:
+            lacks.append(f"nobody saw what {say_ranks(blind)} did after the last op")
+    if root.kind is Kind.MISMATCH and not root.ranks:
+        lacks.append("no side of the mismatch has a majority: the calls do not tell which is wrong")
+    cut = [log.rank for log in logs if log.lost.get("gaps")]
+    if cut:
+        lacks.append(f"parts of the record of {say_ranks(cut)} cannot be read")
+    if len({log.host for log in session.ranks.values()}) > 1 and any(
+        log.clock_error_ns is None for log in logs
+    ):
+        lacks.append("the clocks of the hosts were not compared: who was first is their word")
     return tuple(dict.fromkeys(lacks))

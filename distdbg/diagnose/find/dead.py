@@ -15,10 +15,11 @@ from distdbg.diagnose.endings import Ending, Part, endings_of
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.stopped import is_stopped_from_outside
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
-from distdbg.diagnose.ops import NEVER, OpRef
+from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import fit, known_ns, say_op, say_ranks, site_of
+from distdbg.diagnose.wording import fit, known_ns, say_ranks
 
 _MOST_VICTIMS_TOLD = 4
 
@@ -133,23 +134,6 @@ def _evidence(session: Session, one: Ending) -> list[Evidence]:
     if last is not None:
         found.append(last)
     return found
-
-
-def last_op(session: Session, rank: int) -> Evidence | None:
-    """What a rank called last."""
-    log = session.ranks.get(rank)
-    if log is None or not len(log.ops):
-        return None
-    at = len(log.ops) - 1
-    op = OpRef(rank, at)
-    state = "was in" if session.is_in_flight(op) else "last called"
-    return Evidence(
-        text=f"rank {rank} {state} {say_op(session, op)}",
-        rank=rank,
-        op=op,
-        site=site_of(session, op),
-        at_ns=known_ns(session.time_ns(rank, log.ops.issued_ns[at])),
-    )
 
 
 def _losses(ranks: tuple[int, ...], failures: Mapping[int, tuple[Failure, ...]]) -> list[Evidence]:

@@ -1,22 +1,56 @@
-"""Ranks that called different things: from what their check said, and from the columns themselves."""
+"""Ranks that called different things: from what their check said, and from the columns themselves.
+
+Whoever ran with the check has errors that say all of it; they are one finding for all ranks. Where there
+was no check (level OFF, dumps of other tools) the calls are compared here. Only the first mismatch of a
+group is told: what follows from it differs as well. Blamed are the ranks outside the largest side; with
+no largest side nobody is.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
+from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
-from distdbg.diagnose.matching import Matched
-from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.legality import split_pairs
+from distdbg.diagnose.matching import GroupOps, Matched
+from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import fit, known_ns, say_op
+from distdbg.diagnose.slip import Slip, find_slip
+from distdbg.diagnose.wording import fit, known_ns, say_op, say_ranks, site_of
+from distdbg.record.format import Status
+from distdbg.record.forms import Listing, Shape
+
+_MOST_SIDES: Final = 4
+_MOST_SITES: Final = 3
+_MOST_PAIRS: Final = 8
+#: Pairs of ranks of one all_to_all are compared up to this size of its group.
+_MOST_MEMBERS: Final = 512
+_NO_MAJORITY: Final = "no side has a majority: which one is wrong cannot be told from the calls"
 
 
 def find(
     session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
 ) -> list[Finding]:
-    return _said(session, matched)
+    said = _said(session, matched)
+    told = {(finding.group, finding.seq) for finding in said}
+    comparer = Comparer(session)
+    for group, ops in sorted(matched):
+        finding = _compared(session, comparer, group, ops) or _splits(session, group, ops)
+        if finding is not None and not _is_told(finding, told):
+            said.append(finding)
+    return said
+
+
+def _is_told(finding: Finding, told: set[tuple[str, int]]) -> bool:
+    """Whether the ranks have said it, or something before it on that group."""
+    return any(group == finding.group and seq <= finding.seq for group, seq in told if seq)
+
+
+# ------------------------------------------------------------------------- what the ranks said
 
 
 def _said(session: Session, matched: Matched) -> list[Finding]:
@@ -32,27 +66,332 @@ def _said(session: Session, matched: Matched) -> list[Finding]:
 def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) -> Finding:
     errors = sorted(errors, key=lambda e: (e.at_ns == NEVER, e.at_ns, e.rank))
     first = errors[0]
-    members = {error.rank for error in errors}
-    for index, group in enumerate(session.groups):
-        if group.label == first.group:
-            members |= set(matched.of(index).at(first.seq)) if first.seq else set()
+    calls = _calls(session, matched, first)
+    calls |= {error.rank: error.op for error in errors if error.op is not None}
+    members = {error.rank for error in errors} | set(calls) | set(first.named)
+    # A message has two sides: both are named, and neither has a majority.
     odd = set(first.named) if first.seq and set(first.named) < members else set()
-    evidence = [
-        Evidence(text=f"rank {e.rank} called {say_op(session, e.op)}", rank=e.rank, op=e.op)
-        for e in errors[:4]
-        if e.op is not None
-    ]
+    first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
+    evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
     evidence += [Evidence(text=line) for line in first.details]
-    went_on = all(error.went_on for error in errors)
     return Finding(
         kind=Kind.MISMATCH,
-        severity=Severity.WARNING if went_on else Severity.ERROR,
-        what=fit(first.what or "ranks called different things"),
+        severity=Severity.WARNING if all(e.went_on for e in errors) else Severity.ERROR,
+        what=fit(first.what or f"ranks {first.kind or 'called'} differently"),
         ranks=tuple(sorted(odd)),
-        victims=tuple(sorted((members | set(first.named)) - odd)),
+        victims=tuple(sorted(members - odd)),
         group=first.group,
         seq=first.seq,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
         advice=first.hint,
     )
+
+
+def _calls(session: Session, matched: Matched, error: Failure) -> dict[int, OpRef]:
+    """The op of each rank that an error is about."""
+    for index, group in enumerate(session.groups):
+        if error.seq and group.label == error.group:
+            calls = matched.of(index).at(error.seq)
+            if error.op is None or calls.get(error.rank) == error.op:
+                return calls
+    return {}
+
+
+# ------------------------------------------------------------------------- what the columns say
+
+
+def _compared(session: Session, comparer: Comparer, group: int, ops: GroupOps) -> Finding | None:
+    seq = comparer.first_difference(ops)
+    if seq is None:
+        return None
+    sides = _sides(comparer, ops.at(seq))
+    odd = _odd(sides)
+    calls = {op.rank: op for side in sides for op in side}
+    slip = _slip(session, comparer, ops, sides, seq)
+    numbers = {"sides": float(len(sides))}
+    rest = comparer.differences(ops, sides[-1][0].rank, sides[0][0].rank, seq + 1)
+    if rest:
+        numbers["later"] = float(rest)
+    if slip is not None:
+        numbers["slipped"] = float(slip.skipped)
+    evidence = [
+        line for side in sides[:_MOST_SIDES] for line in _call_lines(session, side, _MOST_SITES)
+    ]
+    evidence += _slip_lines(session, ops, sides, seq, slip)
+    evidence += _previous_lines(session, ops, sides, seq)
+    if not odd:
+        evidence.append(Evidence(text=_NO_MAJORITY))
+    return Finding(
+        kind=Kind.MISMATCH,
+        severity=_severity(session, ops, calls),
+        what=_what(session, comparer, ops, sides, seq, slip),
+        ranks=odd,
+        victims=tuple(sorted(set(calls) - set(odd))),
+        group=session.groups[group].label,
+        seq=seq,
+        at_ns=_first_issue(session, calls, odd or tuple(calls)),
+        evidence=tuple(evidence),
+        advice=_advice(comparer, sides, odd),
+        numbers=numbers,
+    )
+
+
+def _sides(comparer: Comparer, calls: Mapping[int, OpRef]) -> list[list[OpRef]]:
+    """Who called what, the largest side first; a call of which too little is known is on any side."""
+    sides: list[list[OpRef]] = []
+    for _, op in sorted(calls.items()):
+        for side in sides:
+            if not comparer.differing(op, side[0]):
+                side.append(op)
+                break
+        else:
+            sides.append([op])
+    return sorted(sides, key=lambda side: (-len(side), side[0].rank))
+
+
+def _odd(sides: Sequence[Sequence[OpRef]]) -> tuple[int, ...]:
+    """The ranks outside the largest side; () when there is no largest."""
+    if len(sides) < 2 or len(sides[0]) == len(sides[1]):
+        return ()
+    return tuple(sorted(op.rank for side in sides[1:] for op in side))
+
+
+def _severity(session: Session, ops: GroupOps, calls: Mapping[int, OpRef]) -> Severity:
+    """A warning only while everything on the group went well all the same."""
+    for rank in calls:
+        last = ops.index(rank, ops.by_rank[rank].last_seq)
+        if last is None or session.ranks[rank].ops.status[last] != Status.OK:
+            return Severity.ERROR
+    return Severity.WARNING
+
+
+def _first_issue(session: Session, calls: Mapping[int, OpRef], ranks: Sequence[int]) -> int | None:
+    times = [
+        session.time_ns(rank, session.ranks[rank].ops.issued_ns[calls[rank].at]) for rank in ranks
+    ]
+    return known_ns(min(times))
+
+
+# --------------------------------------------------------------------------------------- slips
+
+
+def _slip(
+    session: Session,
+    comparer: Comparer,
+    ops: GroupOps,
+    sides: Sequence[Sequence[OpRef]],
+    seq: int,
+) -> Slip | None:
+    """Whether the first odd rank is some calls off against the largest side."""
+    theirs, others = sides[-1][0].rank, sides[0][0].rank
+
+    def compare(seq_odd: int, seq_other: int) -> tuple[bool, bool] | None:
+        mine, other = ops.index(theirs, seq_odd), ops.index(others, seq_other)
+        if mine is None or other is None:
+            return None
+        one, two = OpRef(theirs, mine), OpRef(others, other)
+        site = site_of(session, one)
+        return not comparer.differing(one, two), bool(site) and site == site_of(session, two)
+
+    return find_slip(compare, seq)
+
+
+def _slip_lines(
+    session: Session,
+    ops: GroupOps,
+    sides: Sequence[Sequence[OpRef]],
+    seq: int,
+    slip: Slip | None,
+) -> Iterator[Evidence]:
+    if slip is None:
+        return
+    theirs, others = sides[-1][0].rank, sides[0][0].rank
+    rank, whose = (others, theirs) if slip.skipped > 0 else (theirs, others)
+    at = ops.index(rank, seq)
+    assert at is not None  # both sides have called it
+    op = OpRef(rank, at)
+    count = abs(slip.skipped)
+    calls = "call" if count == 1 else "calls"
+    text = (
+        f"from there on the calls of rank {theirs} are those that rank {others} makes {count} {calls} "
+        f"{'later' if slip.skipped > 0 else 'earlier'}: rank {whose} did not make {say_op(session, op)}"
+    )
+    yield Evidence(text=text, rank=theirs, op=op, site=site_of(session, op))
+
+
+def _previous_lines(
+    session: Session, ops: GroupOps, sides: Sequence[Sequence[OpRef]], seq: int
+) -> Iterator[Evidence]:
+    """The op before says where to look when the order has slipped."""
+    for side in sides[:_MOST_SIDES]:
+        at = ops.index(side[0].rank, seq - 1)
+        if at is not None:
+            before = OpRef(side[0].rank, at)
+            yield Evidence(
+                text=f"before it, rank {before.rank} called {say_op(session, before)}",
+                rank=before.rank,
+                op=before,
+                site=site_of(session, before),
+            )
+
+
+# --------------------------------------------------------------------------------------- words
+
+
+def _what(
+    session: Session,
+    comparer: Comparer,
+    ops: GroupOps,
+    sides: Sequence[Sequence[OpRef]],
+    seq: int,
+    slip: Slip | None,
+) -> str:
+    group = session.group_of(sides[0][0])
+    where = f" on group '{group.label}'" if group else ""
+    odd = _odd(sides)
+    if slip is not None and odd and len(sides) == 2:
+        count, whom = abs(slip.skipped), say_ranks(odd, 3)
+        calls = "" if count == 1 else f" and {count - 1} more"
+        if slip.skipped > 0:
+            op = sides[0][0]
+            head = f"{whom} skipped {session.name_of(op)}{calls}"
+        else:
+            op = sides[1][0]
+            head = f"{whom} called {session.name_of(op)}{calls} and the others did not"
+        site = site_of(session, op)
+        return fit(head, f" at {site}" if site else "", f": off by {count} since")
+    aspects = _aspects(comparer, sides)
+    kinds = {session.kind_of(side[0]) for side in sides}
+    head = f"{kinds.pop() if len(kinds) == 1 else 'op'} #{seq}{where} differs between ranks: "
+    texts = [
+        f"{_show(session, side[0], aspects)} on {say_ranks([op.rank for op in side], 3)}"
+        for side in sides[:_MOST_SIDES]
+    ]
+    if len(sides) > _MOST_SIDES:
+        texts.append(f"and {len(sides) - _MOST_SIDES} other calls")
+    return fit(head + ", ".join(texts))
+
+
+def _aspects(comparer: Comparer, sides: Sequence[Sequence[OpRef]]) -> set[str]:
+    return {name for side in sides[1:] for name in comparer.differing(side[0], sides[0][0])}
+
+
+def _show(session: Session, op: OpRef, aspects: set[str]) -> str:
+    """Only what differs: 'broadcast float32[4]', 'float32[1023]', 'op MAX', 'root 1'."""
+    ops = session.ranks[op.rank].ops
+    form = session.forms[ops.form[op.at]]
+    array = _show_array(form.dtype, form.inputs if form.inputs.items else form.outputs)
+    if "kind" in aspects:
+        return f"{session.kind_of(op)} {array}".strip()
+    words = []
+    if aspects & {"dtype", "elements"} and array:
+        words.append(array)
+    if "op" in aspects:
+        words.append(f"op {form.op}")
+    if "root" in aspects:
+        words.append(f"root {form.root}")
+    return " ".join(words) or f"{form.name or session.kind_of(op)} {array}".strip()
+
+
+def _show_array(dtype: str, shapes: Listing[Shape]) -> str:
+    if not shapes.items:
+        return dtype
+    text = f"{dtype}[{','.join(map(str, shapes.items[0]))}]"
+    return text if shapes.count == 1 else f"{shapes.count} of {text}"
+
+
+def _call_lines(
+    session: Session, calls: Sequence[OpRef], most: int = _MOST_SIDES
+) -> Iterator[Evidence]:
+    """Who called what where, ranks with one line together."""
+    places: dict[tuple[str, str], list[OpRef]] = defaultdict(list)
+    for op in calls:
+        places[say_op(session, op), site_of(session, op)].append(op)
+    for (text, site), ops in list(places.items())[:most]:
+        ranks = [op.rank for op in ops]
+        yield Evidence(
+            text=f"{say_ranks(ranks)} called {text}",
+            rank=ranks[0],
+            op=ops[0],
+            site=site,
+            at_ns=_first_issue(session, {op.rank: op for op in ops}, ranks),
+        )
+    if len(places) > most:
+        yield Evidence(text=f"and {len(places) - most} more lines")
+
+
+def _advice(comparer: Comparer, sides: Sequence[Sequence[OpRef]], odd: Sequence[int]) -> str:
+    aspects = _aspects(comparer, sides)
+    where = f" on {say_ranks(odd, 3)}" if odd else ""
+    if aspects & {"kind", "call"}:
+        return f"some branch{where} calls other ops, or skips one: compare the lines above"
+    if "elements" in aspects:
+        return (
+            f"look at what decides the size of the arrays{where}; pad or drop a shorter last batch"
+        )
+    if "dtype" in aspects:
+        return f"convert the arrays{where} to one dtype"
+    if "op" in aspects:
+        return "give all ranks one reduce op"
+    return "src and dst must be the same rank everywhere; they are global ranks"
+
+
+# --------------------------------------------------------------------------------------- splits
+
+
+def _splits(session: Session, group: int, ops: GroupOps) -> Finding | None:
+    """An all_to_all that has not gone well and whose split sizes do not meet."""
+    members = session.members(group)
+    if not 1 < len(members) <= _MOST_MEMBERS:
+        return None
+    for seq in _troubled(session, ops):
+        calls = {r: op for r, op in ops.at(seq).items() if session.kind_of(op) == "all_to_all"}
+        forms = {
+            rank: session.forms[session.ranks[rank].ops.form[op.at]] for rank, op in calls.items()
+        }
+        pairs = split_pairs(forms, members)
+        if not pairs:
+            continue
+        involved = {rank for pair in pairs for rank in pair[:2]}
+        # Who is in each of several pairs has the splits that do not fit the others'.
+        odd = {r for r in involved if all(r in pair[:2] for pair in pairs)} if pairs[1:] else set()
+        odd = odd if len(odd) == 1 else set()
+        blamed = tuple(sorted(odd))
+        label = session.groups[group].label
+        lines = [
+            Evidence(
+                text=f"rank {p.sender} sends {p.sends} elements to rank {p.receiver}, "
+                f"which expects {p.expects}",
+                rank=p.sender,
+            )
+            for p in pairs[:_MOST_PAIRS]
+        ]
+        whose = say_ranks(odd or involved, 3)
+        what = (
+            f"all_to_all #{seq} on group '{label}' differs between ranks: split sizes do not match"
+        )
+        return Finding(
+            kind=Kind.MISMATCH,
+            severity=Severity.ERROR,
+            what=fit(what, f" on {whose}" if odd else f" between {whose}"),
+            ranks=blamed,
+            victims=tuple(sorted(set(calls) - odd)),
+            group=label,
+            seq=seq,
+            at_ns=_first_issue(session, calls, blamed or tuple(calls)),
+            evidence=(*lines, *_call_lines(session, [op for _, op in sorted(calls.items())])),
+            advice="input_split_sizes[j] of rank i must be output_split_sizes[i] of rank j",
+            numbers={"pairs": float(len(pairs))},
+        )
+    return None
+
+
+def _troubled(session: Session, ops: GroupOps) -> list[int]:
+    """The seqs at the ends of ranks that have not gone well: an op that fails ends a group."""
+    seqs = set()
+    for rank, rank_ops in ops.by_rank.items():
+        at = rank_ops.index(rank_ops.last_seq)
+        if at is not None and session.ranks[rank].ops.status[at] != Status.OK:
+            seqs.add(rank_ops.last_seq)
+    return sorted(seqs)

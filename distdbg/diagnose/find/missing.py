@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
-from distdbg.diagnose.find.dead import last_op
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
@@ -122,14 +122,15 @@ def _what(
             f"nothing is known of {say_ranks(ranks, 3)}, for which {waiting}", f" in {place}"
         )
     if how is not _LATE:
-        return fit(f"{say_ranks(ranks, 3)} {how} while {waiting} for it in {place}")
+        return fit(f"{say_ranks(ranks, 3)} {how} while {waiting} for {verb(ranks, 'it', 'them')} in {place}")
     if is_message(session, end):
         return fit(
             f"{say_ranks(ranks, 3)} never came to the {place} of {say_ranks(direct, 3)}",
             _since(session, end),
         )
     return fit(
-        f"{say_ranks(ranks, 3)} never called {place}, in which {waiting}", _since(session, end)
+        f"{say_ranks(ranks, 3)} never called {place}, in which {say_ranks(direct, 3)} waited",
+        _since(session, end),
     )
 
 

@@ -13,7 +13,7 @@ from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, verb
+from distdbg.diagnose.wording import fit, say_ranks, say_s, short_site, verb
 
 
 def find(
@@ -73,21 +73,12 @@ def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding
 
 
 def _busy_in(session: Session, log: RankLog) -> tuple[str, str, int | None]:
-    """The place that it is busy in, the function there, and since when it has called no op."""
-    since = _quiet_since(session, log)
-    seen = log.activity
-    if seen is None:
-        return "", "", since
-    site = short_site(seen.site) or (short_site(str(seen.stack[0])) if seen.stack else "")
+    """The place that it is busy in, the function there, and since when."""
+    times = [end for end in log.ops.ended_ns[-8:] if end != NEVER]
+    site = ""
+    if log.activity is not None:
+        times.append(log.activity.since_ns)
+        stack = log.activity.stack
+        site = short_site(log.activity.site or (str(stack[0]) if stack else ""))
     function = site.rpartition(" (")[2].removesuffix(")") if " (" in site else ""
-    return (
-        site,
-        function,
-        since if since is not None else known_ns(session.time_ns(log.rank, seen.since_ns)),
-    )
-
-
-def _quiet_since(session: Session, log: RankLog) -> int | None:
-    """When its last op ended; None: it has called none, or none that ended."""
-    ends = [end for end in log.ops.ended_ns[-8:] if end != NEVER]
-    return session.time_ns(log.rank, max(ends)) if ends else None
+    return site, function, session.time_ns(log.rank, max(times)) if times else None
