@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import sqrt
 from statistics import median
 from typing import Final
@@ -149,7 +150,7 @@ def _judge(
 
 def _longest_run(at: Sequence[int]) -> tuple[int, int]:
     """Where it was late at its usual rhythm without a longer break: begin and end in `at`."""
-    gaps = [b - a for a, b in zip(at, at[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(at)]
     most = 4 * median(gaps) + 2
     begin, best = 0, (0, 0)
     for index, gap in enumerate([*gaps, most + 1]):
@@ -187,9 +188,7 @@ def _peers_lost(lateness: Lateness, rank: int, first: int, last: int, most: floa
     """What a usual peer has cost in that time; of few peers, the worst."""
     lost = [
         sum(
-            min(by, most)
-            for at, by in zip(late.at, late.by_ns, strict=True)
-            if first <= at <= last
+            min(by, most) for at, by in zip(late.at, late.by_ns, strict=True) if first <= at <= last
         )
         for peer, late in lateness.late.items()
         if peer != rank
@@ -308,13 +307,13 @@ def _evidence(session: Session, it: _Straggler) -> list[Evidence]:
     op = _op(session, it, it.first_seq)
     since = _mark_before(session, it, op)
     until = f" until #{it.last_seq}" if it.is_over else ""
-    words = f"rank {it.rank} is late since {session.name_of(op)}{at_site(session, op)}{since}{until}"
+    words = (
+        f"rank {it.rank} is late since {session.name_of(op)}{at_site(session, op)}{since}{until}"
+    )
     worst = _op(session, it, it.worst_seq)
     found = [
         called(session, op, words),
-        called(
-            session, worst, f"by {format_duration(it.worst_ns)} at worst, at #{it.worst_seq}"
-        ),
+        called(session, worst, f"by {format_duration(it.worst_ns)} at worst, at #{it.worst_seq}"),
         Evidence(
             text=(
                 f"between two of these ops rank {it.rank} spends {format_duration(int(it.own_ns))} in its "
@@ -343,7 +342,9 @@ def _advice(session: Session, it: _Straggler) -> str:
     if here and before and before != here:
         return f"look at what rank {it.rank} does between {before} and {here}"
     where = f" before {here}" if here else " between its ops"
-    return f"look at what rank {it.rank} does{where}: its share of the work, its data, its host's load"
+    return (
+        f"look at what rank {it.rank} does{where}: its share of the work, its data, its host's load"
+    )
 
 
 def _previous(session: Session, op: OpRef) -> str:
@@ -395,9 +396,7 @@ def _op(session: Session, it: _Straggler, seq: int) -> OpRef:
     # Once per finding: a search costs less than to keep the index of each late op.
     at = next(
         at
-        for at, (group, number, flags) in enumerate(
-            zip(ops.group, ops.seq, ops.flags, strict=True)
-        )
+        for at, (group, number, flags) in enumerate(zip(ops.group, ops.seq, ops.flags, strict=True))
         if group == it.group and number == seq and not flags & (Flag.MESSAGE | Flag.ASIDE)
     )
     return OpRef(it.rank, at)
