@@ -66,6 +66,7 @@ def _healthy(ranks: int, ops: int, random: Random) -> Session:
     nothing = array("i", [NONE]) * ops
     forms = array("i", [1]) * ops
     stacks = array("i", range(1, _PERIOD + 1)) * steps
+    no_comms = array("i", [0]) * ops
     zeros, zero_bytes = array("q", [0]) * ops, array("B", [0]) * ops
     per_step = {letter: _PATTERN.count(letter) for letter in "tdw"}
     seqs = array("q")
@@ -94,6 +95,7 @@ def _healthy(ranks: int, ops: int, random: Random) -> Session:
             stack=stacks[:],
             thread=array("q", [1000 + rank]) * ops,
             fingerprint=prints[:],
+            comm=no_comms[:],
         )
         session.ranks[rank] = RankLog(
             rank=rank,

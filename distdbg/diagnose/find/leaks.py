@@ -15,11 +15,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.phrases import at_site, called, few, say_ranks
+from distdbg.diagnose.find.phrases import at_site, called, few
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, OpRef
 from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.wording import say_ranks
 from distdbg.record.format import Aside, Exit, Flag
 
 _LEAST_MADE: Final = 16

@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.phrases import say_ranks
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, NONE
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import say_ranks
 from distdbg.record.format import Flag
 
 #: Keys of `RankLog.lost`: what is not there, and what would have kept it.

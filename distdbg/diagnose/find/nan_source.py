@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from distdbg.diagnose.find.phrases import at_site, called, few, say_ranks, site_of
+from distdbg.diagnose.find.phrases import at_site, called, few
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import Found, Session
+from distdbg.diagnose.wording import say_ranks, site_of
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag, Status
 

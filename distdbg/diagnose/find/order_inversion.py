@@ -25,11 +25,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from distdbg.diagnose.find.phrases import called, few, say_ranks
+from distdbg.diagnose.find.phrases import called, few
 from distdbg.diagnose.finding import Edge, Finding, Kind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, NONE, OpRef, Ops
 from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.wording import say_ranks
 from distdbg.record.format import Flag
 
 _MOST_GROUPS: Final = 64

@@ -22,11 +22,11 @@ from math import log
 from statistics import median
 from typing import Final, TypeVar
 
-from distdbg.diagnose.find.phrases import say_ranks
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.wording import say_ranks
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
 from distdbg.record.text import format_duration, format_nbytes

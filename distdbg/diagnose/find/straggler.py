@@ -24,11 +24,12 @@ from statistics import median
 from typing import Final
 
 from distdbg.diagnose.find.lateness import Late, Lateness, measure
-from distdbg.diagnose.find.phrases import at_site, called, say_ranks, say_share, site_of
+from distdbg.diagnose.find.phrases import at_site, called, say_share
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import say_ranks, site_of
 from distdbg.record.entries import Mark
 from distdbg.record.format import Flag
 from distdbg.record.text import format_duration
