@@ -10,6 +10,7 @@ last has come, and take 1 ms. The fault is planted on the middle rank, or its gr
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -209,6 +210,19 @@ def _plant_mismatch(session: Session, rank: int, at: int) -> None:
         ops.started_ns[at] = ops.ended_ns[at] = ops.issued_ns[at] + 3 * _MS
     ops = session.ranks[rank].ops
     ops.kind[at], ops.form[at], ops.fingerprint[at] = _BARRIER, 2, 8
+    seq = ops.seq[at]
+    words = json.dumps(
+        {
+            "type": "MismatchError",
+            "what": f"op #{seq} on group 'world' differs between ranks: barrier on rank {rank}, all_reduce "
+            f"on the others",
+            "seq": seq,
+            "group": "world",
+            "ranks": [rank],
+        }
+    )
+    for log in session.ranks.values():
+        log.ops.errors[at] = words
 
 
 def _plant_deadlock(session: Session, rank: int, at: int) -> None:

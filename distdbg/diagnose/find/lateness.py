@@ -50,7 +50,7 @@ class Late:
     """Indexes into `Lateness.seqs`."""
     by_ns: list[int] = field(default_factory=list)
     cost_ns: list[int] = field(default_factory=list)
-    """What all others together waited for it; 0 where somebody came later still."""
+    """What all ranks that were not late would together have waited for it alone."""
 
 
 @dataclass(slots=True)
@@ -184,10 +184,11 @@ def _compare(
         if last <= bar:
             continue
         worst[at] = last - typical
-        for index, time in enumerate(row):
-            if time > bar:
-                mine = late.setdefault(ranks[index], Late())
-                mine.at.append(at)
-                mine.by_ns.append(time - typical)
-                mine.cost_ns.append(width * last - sum(row) if time == last else 0)
+        behind = [(index, time - typical) for index, time in enumerate(row) if time > bar]
+        waiting = width - len(behind)
+        for index, by_ns in behind:
+            mine = late.setdefault(ranks[index], Late())
+            mine.at.append(at)
+            mine.by_ns.append(by_ns)
+            mine.cost_ns.append(by_ns * waiting)
     return late, worst

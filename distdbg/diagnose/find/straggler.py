@@ -159,7 +159,13 @@ def _longest_run(at: Sequence[int]) -> tuple[int, int]:
             if index + 1 - begin > best[1] - best[0]:
                 best = (begin, index + 1)
             begin = index + 1
-    return best
+    begin, end = best
+    # By chance it may have been late a little before that.
+    while end - begin > 1 and gaps[begin] > most / 2:
+        begin += 1
+    while end - begin > 1 and gaps[end - 2] > most / 2:
+        end -= 1
+    return begin, end
 
 
 def _is_beyond_chance(
