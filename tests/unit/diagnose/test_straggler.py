@@ -113,12 +113,19 @@ def test_a_rank_that_waited_for_the_straggler_elsewhere_is_not_one() -> None:
     build.group("others", (1, 2, 3))
     for step in range(40):
         at = step * 0.1
-        build.op(0, "all_reduce", group="pair", at_s=at + 0.04, started_s=at + 0.04, ended_s=at + 0.041)
+        build.op(
+            0, "all_reduce", group="pair", at_s=at + 0.04, started_s=at + 0.04, ended_s=at + 0.041
+        )
         build.op(1, "all_reduce", group="pair", at_s=at, started_s=at + 0.04, ended_s=at + 0.041)
         for rank in (1, 2, 3):
             came = at + (0.042 if rank == 1 else 0.001)
             build.op(
-                rank, "all_reduce", group="others", at_s=came, started_s=at + 0.042, ended_s=at + 0.043
+                rank,
+                "all_reduce",
+                group="others",
+                at_s=came,
+                started_s=at + 0.042,
+                ended_s=at + 0.043,
             )
 
     (finding,) = find(build.session)
@@ -221,7 +228,17 @@ def test_rings_that_begin_at_different_ops_are_compared_where_they_meet() -> Non
     ops = build.session.ranks[1].ops
     for name in ("number", "issued_ns", "started_ns", "ended_ns", "seq", "group", "kind", "flags"):
         del getattr(ops, name)[:20]
-    for name in ("status", "peer", "source", "tag", "form", "stack", "thread", "fingerprint", "comm"):
+    for name in (
+        "status",
+        "peer",
+        "source",
+        "tag",
+        "form",
+        "stack",
+        "thread",
+        "fingerprint",
+        "comm",
+    ):
         del getattr(ops, name)[:20]
 
     (finding,) = find(build.session)
