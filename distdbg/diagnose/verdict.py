@@ -18,6 +18,7 @@ from typing import Final
 
 from distdbg.diagnose.find import (
     dead,
+    deadlock,
     diverged,
     failed_op,
     leaks,
@@ -58,6 +59,7 @@ FINDERS: Final[tuple[Finder, ...]] = (
 )
 #: Those that look at waits: at the last moment before ops began to fail, where any did.
 WAIT_FINDERS: Final[tuple[Finder, ...]] = (
+    deadlock.find,
     missing.find,
     stuck.find,
     stall.find,

@@ -30,7 +30,7 @@ from distdbg.diagnose.finding import Edge, Finding, Kind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, NONE, OpRef, Ops
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.diagnose.wording import say_ranks
+from distdbg.diagnose.wording import fit, say_ranks
 from distdbg.record.format import Flag
 
 _MOST_GROUPS: Final = 64
@@ -231,14 +231,16 @@ def _say_crossing(
                 called(session, before, f"{_say_op(session, before)}, first"),
                 called(session, after, f"{_say_op(session, after)}, then"),
             ]
-    end = "can deadlock" if is_one_queue else "is legal here, and can deadlock on NCCL"
+    others = [pair[0].rank for pair in straight]
+    end = "this can deadlock" if is_one_queue else "legal here, a deadlock on NCCL"
     x_label, y_label = (session.groups[g].label for g in (it.x, it.y))
     return Finding(
         kind=Kind.ORDER_INVERSION,
         severity=Severity.WARNING if is_one_queue else Severity.NOTE,
-        what=(
-            f"{say_ranks(odd_ranks)} and {say_ranks(p[0].rank for p in straight)} issue ops on groups "
-            f"'{x_label}' and '{y_label}' in different orders: {end}"
+        what=fit(
+            f"{say_ranks(odd_ranks)} and {say_ranks(others, 4)} issue ops on groups '{x_label}' and "
+            f"'{y_label}' in different orders",
+            f": {end}",
         ),
         ranks=odd_ranks if len(odd) < len(straight) else tuple(sorted(ranks)),
         group=x_label,

@@ -29,7 +29,7 @@ from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import say_ranks, site_of
+from distdbg.diagnose.wording import fit, say_ranks, site_of
 from distdbg.record.entries import Mark
 from distdbg.record.format import Flag
 from distdbg.record.text import format_duration
@@ -272,9 +272,9 @@ def _say_rank(session: Session, it: _Straggler) -> Finding:
     return Finding(
         kind=Kind.STRAGGLER,
         severity=Severity.WARNING,
-        what=(
-            f"rank {it.rank} comes late to {kind} on group '{label}': by "
-            f"{format_duration(int(it.usual_ns))} in {say_share(it.share)} of the ops"
+        what=fit(
+            f"rank {it.rank} comes late to {kind} on group '{label}'",
+            f": by {format_duration(int(it.usual_ns))} in {say_share(it.share)} of the ops",
         ),
         ranks=(it.rank,),
         victims=_others(session, it),

@@ -46,7 +46,7 @@ def test_crossed_asynchronous_ops_are_legal_here_and_a_note() -> None:
     assert finding.kind is Kind.ORDER_INVERSION
     assert finding.severity is Severity.NOTE
     assert finding.ranks == (1,)
-    assert "'tp' and 'dp' in different orders: is legal here" in finding.what
+    assert "'tp' and 'dp' in different orders: legal here" in finding.what
     assert {e.site for e in finding.evidence} == {"train.py:10 (step)", "train.py:20 (step)"}
 
 
@@ -57,7 +57,7 @@ def test_on_a_backend_with_one_queue_they_are_a_warning() -> None:
     (finding,) = find(session)
 
     assert finding.severity is Severity.WARNING
-    assert finding.what.endswith("can deadlock")
+    assert finding.what.endswith(": this can deadlock")
 
 
 def test_ops_that_have_not_ended_are_left_to_the_deadlock_finder() -> None:
