@@ -18,14 +18,20 @@ from typing import Final
 from distdbg.diagnose.find import (
     dead,
     deadlock,
+    diverged,
     failed_op,
+    leaks,
+    lost,
     mismatch,
     missing,
+    nan_source,
+    order_inversion,
     slow_link,
     stall,
     stopped,
     straggler,
     stuck,
+    suspicion,
 )
 from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Severity, Verdict
 from distdbg.diagnose.last_moment import DEATH_NS, last_moment
@@ -43,8 +49,14 @@ FINDERS: Final[tuple[Finder, ...]] = (
     dead.find,
     failed_op.find,
     stopped.find,
+    nan_source.find,
+    diverged.find,
+    suspicion.find,
     straggler.find,
     slow_link.find,
+    order_inversion.find,
+    leaks.find,
+    lost.find,
 )
 #: Those that look at waits: at the last moment before ops began to fail, where any did.
 WAIT_FINDERS: Final[tuple[Finder, ...]] = (

@@ -12,6 +12,7 @@ from benchmarks.buffers import make_buffers
 from benchmarks.cases import KINDS, Case, format_seconds, format_size, make_cases, parse_size
 from benchmarks.launch import run_commands
 from benchmarks.measure import Limits, measure
+from benchmarks.planted import measure as measure_planted
 from benchmarks.scale import format_growth
 from benchmarks.table import Row, count_targets, format_table, judge
 
@@ -149,3 +150,12 @@ def test_commands_that_do_not_end_are_ended_at_the_limit(tmp_path: Path) -> None
     error = run_commands([(command, dict(os.environ))], tmp_path / "output", 0.2)
     assert error is not None
     assert "not done after" in error
+
+
+@pytest.mark.parametrize("fault", ["healthy", "straggler", "recording lost"])
+def test_a_planted_fault_is_measured_with_whether_it_was_found(fault: str) -> None:
+    found = measure_planted(16, 400, fault)
+
+    assert found["is_found"]
+    assert found["took_s"] > 0
+    assert found["peak_nbytes"] > 0

@@ -50,7 +50,7 @@ class Late:
     """Indexes into `Lateness.seqs`."""
     by_ns: list[int] = field(default_factory=list)
     cost_ns: list[int] = field(default_factory=list)
-    """What all others together waited for it; 0 where somebody came later still."""
+    """What all ranks that were not late would together have waited for it alone."""
 
 
 @dataclass(slots=True)
@@ -123,8 +123,8 @@ def _columns(
     }
     if by_start:
         for rank, found in places.items():
-            log = session.ranks[rank].ops
-            kinds, starts = log.kind, log.started_ns
+            theirs = session.ranks[rank].ops
+            kinds, starts = theirs.kind, theirs.started_ns
             gone |= {
                 at
                 for at, place in enumerate(found)
@@ -156,13 +156,15 @@ def _places(ops: GroupOps, rank: int, seqs: Sequence[int]) -> Sequence[int]:
     begin = seqs[0] - mine.first_seq
     if isinstance(seqs, range):
         return mine.indexes[begin : begin + len(seqs)]
-    return itemgetter(*[seq - mine.first_seq for seq in seqs])(mine.indexes)
+    found: tuple[int, ...] = itemgetter(*[seq - mine.first_seq for seq in seqs])(mine.indexes)
+    return found
 
 
 def _pick(column: Sequence[int], places: Sequence[int]) -> Sequence[int]:
     if places[-1] - places[0] == len(places) - 1 and max(places) == places[-1]:
         return column[places[0] : places[-1] + 1]
-    return itemgetter(*places)(column)
+    found: tuple[int, ...] = itemgetter(*places)(column)
+    return found
 
 
 def _compare(
@@ -182,10 +184,11 @@ def _compare(
         if last <= bar:
             continue
         worst[at] = last - typical
-        for index, time in enumerate(row):
-            if time > bar:
-                mine = late.setdefault(ranks[index], Late())
-                mine.at.append(at)
-                mine.by_ns.append(time - typical)
-                mine.cost_ns.append(width * last - sum(row) if time == last else 0)
+        behind = [(index, time - typical) for index, time in enumerate(row) if time > bar]
+        waiting = width - len(behind)
+        for index, by_ns in behind:
+            mine = late.setdefault(ranks[index], Late())
+            mine.at.append(at)
+            mine.by_ns.append(by_ns)
+            mine.cost_ns.append(by_ns * waiting)
     return late, worst

@@ -14,6 +14,7 @@ host in common, and its others are not well, that host is named.
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,11 @@ from math import log
 from statistics import median
 from typing import Final, TypeVar
 
-from distdbg.diagnose.find.phrases import say_ranks
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import RankLog, Session
+from distdbg.diagnose.wording import say_ranks
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
 from distdbg.record.text import format_duration, format_nbytes
@@ -133,8 +134,9 @@ def _messages(session: Session, of: RankLog) -> Iterable[tuple[int, int, int]]:
         for at, (flags, kind) in enumerate(zip(ops.flags, ops.kind, strict=True))
         if flags & Flag.MESSAGE and kind == _SEND
     ]
-    step = -(-len(rows) // _MOST_MESSAGES) or 1
-    for at in rows[::step]:
+    if len(rows) > _MOST_MESSAGES:
+        rows = random.Random(of.rank).sample(rows, _MOST_MESSAGES)
+    for at in rows:
         if ops.ended_ns[at] != NEVER and ops.started_ns[at] != NEVER and not ops.status[at]:
             peer = ops.peer[at]
             if peer != NONE:
@@ -188,9 +190,11 @@ def _transfers(session: Session, ops: GroupOps) -> Iterable[tuple[int, int, int]
     if log_ is None:
         return
     columns = log_.ops
-    step = -(-len(mine.indexes) // _MOST_OPS) or 1
-    # An odd step: an even one would meet the same line of a program again and again.
-    for at in mine.indexes[:: step | 1]:
+    some: Sequence[int] = mine.indexes
+    if len(some) > _MOST_OPS:
+        # Not each n-th: that could be the same line of the program each time.
+        some = random.Random(rank).sample(some, _MOST_OPS)
+    for at in some:
         if at < 0 or columns.status[at]:
             continue
         started, ended = columns.started_ns[at], columns.ended_ns[at]

@@ -18,16 +18,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import sqrt
 from statistics import median
 from typing import Final
 
 from distdbg.diagnose.find.lateness import Late, Lateness, measure
-from distdbg.diagnose.find.phrases import at_site, called, say_ranks, say_share, site_of
+from distdbg.diagnose.find.phrases import at_site, called, say_share
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import fit, say_ranks, site_of
 from distdbg.record.entries import Mark
 from distdbg.record.format import Flag
 from distdbg.record.text import format_duration
@@ -149,7 +151,7 @@ def _judge(
 
 def _longest_run(at: Sequence[int]) -> tuple[int, int]:
     """Where it was late at its usual rhythm without a longer break: begin and end in `at`."""
-    gaps = [b - a for a, b in zip(at, at[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(at)]
     most = 4 * median(gaps) + 2
     begin, best = 0, (0, 0)
     for index, gap in enumerate([*gaps, most + 1]):
@@ -157,7 +159,13 @@ def _longest_run(at: Sequence[int]) -> tuple[int, int]:
             if index + 1 - begin > best[1] - best[0]:
                 best = (begin, index + 1)
             begin = index + 1
-    return best
+    begin, end = best
+    # By chance it may have been late a little before that.
+    while end - begin > 1 and gaps[begin] > most / 2:
+        begin += 1
+    while end - begin > 1 and gaps[end - 2] > most / 2:
+        end -= 1
+    return begin, end
 
 
 def _is_beyond_chance(
@@ -264,9 +272,9 @@ def _say_rank(session: Session, it: _Straggler) -> Finding:
     return Finding(
         kind=Kind.STRAGGLER,
         severity=Severity.WARNING,
-        what=(
-            f"rank {it.rank} comes late to {kind} on group '{label}': by "
-            f"{format_duration(int(it.usual_ns))} in {say_share(it.share)} of the ops"
+        what=fit(
+            f"rank {it.rank} comes late to {kind} on group '{label}'",
+            f": by {format_duration(int(it.usual_ns))} in {say_share(it.share)} of the ops",
         ),
         ranks=(it.rank,),
         victims=_others(session, it),

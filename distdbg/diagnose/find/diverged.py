@@ -1,0 +1,99 @@
+"""Diverged replicas: what should be the same on all ranks is not, as `assert_same` or a check said.
+
+The error is raised on all ranks of the group with the same words; here it is one finding. The ranks to
+blame are the odd ones; where no side has a majority nobody can be blamed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from distdbg.diagnose.find.phrases import called, few
+from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import NEVER, OpRef
+from distdbg.diagnose.session import Found, Session
+from distdbg.record.format import Status
+
+_ERROR: Final = "DivergedError"
+
+
+def find(
+    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
+) -> list[Finding]:
+    """What ranks found to differ between them."""
+    told: dict[tuple[str, str, int], list[tuple[int, Found]]] = defaultdict(list)
+    for rank, log in session.ranks.items():
+        for found in log.found:
+            if found.type == _ERROR:
+                told[found.what, found.group, found.seq].append((rank, found))
+    ops = _ops_that_diverged(session)
+    findings = [
+        _say(session, told_by, ops.pop((group, seq), []))
+        for (_, group, seq), told_by in told.items()
+    ]
+    # The words may be lost where the op is not.
+    findings += [_say_op(session, refs) for refs in ops.values()]
+    return sorted(findings, key=lambda finding: finding.at_ns or 0)
+
+
+def _ops_that_diverged(session: Session) -> dict[tuple[str, int], list[OpRef]]:
+    found: dict[tuple[str, int], list[OpRef]] = defaultdict(list)
+    for rank, log in session.ranks.items():
+        if Status.DIVERGED not in log.ops.status:
+            continue
+        for at, status in enumerate(log.ops.status):
+            if status == Status.DIVERGED:
+                group = session.group_of(OpRef(rank, at))
+                key = group.label if group else "", log.ops.seq[at]
+                found[key].append(OpRef(rank, at))
+    return found
+
+
+def _say(session: Session, told: Sequence[tuple[int, Found]], ops: Sequence[OpRef]) -> Finding:
+    rank, found = min(told, key=lambda each: session.time_ns(each[0], each[1].at_ns))
+    reporters = tuple(sorted(each for each, _ in told))
+    everybody = _members(session, found.group) or reporters
+    is_odd = set(found.ranks) < set(everybody)
+    at_ns = session.time_ns(rank, found.at_ns)
+    evidence = [Evidence(text=line, at_ns=None) for line in found.details]
+    return Finding(
+        kind=Kind.DIVERGED,
+        severity=Severity.ERROR,
+        what=found.what,
+        ranks=found.ranks if is_odd else (),
+        victims=tuple(r for r in everybody if r not in found.ranks) if is_odd else everybody,
+        group=found.group,
+        seq=found.seq,
+        at_ns=None if at_ns == NEVER else at_ns,
+        evidence=few([*evidence, *(called(session, op) for op in ops)]),
+        advice=found.hint or _ADVICE,
+    )
+
+
+_ADVICE: Final = (
+    "look where the first difference can come from: loading, initial values, random seeds"
+)
+
+
+def _say_op(session: Session, refs: Sequence[OpRef]) -> Finding:
+    first = refs[0]
+    ops = session.ranks[first.rank].ops
+    group = session.group_of(first)
+    return Finding(
+        kind=Kind.DIVERGED,
+        severity=Severity.ERROR,
+        what=f"{session.name_of(first)} left different results on its ranks",
+        victims=tuple(sorted(op.rank for op in refs)),
+        group=group.label if group else "",
+        seq=ops.seq[first.at],
+        at_ns=session.time_ns(first.rank, ops.issued_ns[first.at]),
+        evidence=few([called(session, op) for op in refs]),
+        advice="dist.assert_same(array) names the first element that differs",
+    )
+
+
+def _members(session: Session, label: str) -> tuple[int, ...]:
+    return next((group.ranks for group in session.groups if group.label == label), ())

@@ -1,0 +1,156 @@
+"""What the record does not have, where that leaves a question open. All of it notes.
+
+A ring that has come round is how a ring works: it is a note only where somebody is stuck in an op that
+a peer's ring has overwritten. Words and sites that found no room, ranks without a record, damage, and
+clocks that nobody has compared are named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import IN_FLIGHT, NONE
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import say_ranks
+from distdbg.record.format import Flag
+
+#: Keys of `RankLog.lost`: what is not there, and what would have kept it.
+_WORDS: Final = {
+    "strings": ("names and messages that found no room", "raise the size of the record"),
+    "sites": ("call sites that found no room", "raise the size of the record"),
+    "parked": ("ops in flight that the ring has overwritten", "raise the size of the ring"),
+    "gaps": ("events that could not be read", "look for a full disk or a damaged file"),
+}
+_MOST_LACKS: Final = 8
+
+
+def find(
+    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
+) -> list[Finding]:
+    """What is missing, one note for each kind."""
+    return [
+        *_missing_ranks(session),
+        *_lost_words(session),
+        *_overwritten(session, matched),
+        *_unknown_clocks(session),
+    ]
+
+
+def _missing_ranks(session: Session) -> list[Finding]:
+    missing = session.missing_ranks()
+    if not missing or not session.ranks:
+        return []
+    return [
+        _note(
+            f"{say_ranks(missing)} of {session.world_size} left no record that could be read",
+            missing,
+            [Evidence(text=line) for line in session.lacks[:_MOST_LACKS]],
+            "look whether they were started, and whether their files are in the run folder",
+        )
+    ]
+
+
+def _lost_words(session: Session) -> list[Finding]:
+    ranks: dict[str, dict[int, int]] = defaultdict(dict)
+    for rank, log in session.ranks.items():
+        for key, count in log.lost.items():
+            if count and key != "ops":
+                ranks[key][rank] = count
+    found = []
+    for key, counts in ranks.items():
+        words, advice = _WORDS.get(key, (f"'{key}' that are not there", ""))
+        found.append(
+            _note(
+                f"{say_ranks(counts)} lost {sum(counts.values())} {words}",
+                tuple(sorted(counts)),
+                [],
+                advice,
+                float(sum(counts.values())),
+            )
+        )
+    return found
+
+
+def _overwritten(session: Session, matched: Matched) -> list[Finding]:
+    """Somebody is in an op that a peer has passed and whose ring has it no more."""
+    gone: dict[int, set[int]] = defaultdict(set)
+    for log in session.ranks.values():
+        if IN_FLIGHT not in log.ops.status:
+            continue
+        for at in log.ops.in_flight():
+            group, seq = log.ops.group[at], log.ops.seq[at]
+            if group == NONE or log.ops.flags[at] & (Flag.MESSAGE | Flag.ASIDE):
+                continue
+            if group not in gone:
+                gone[group] = {seq}
+            else:
+                gone[group].add(seq)
+    found = []
+    for group, seqs in gone.items():
+        first = min(seqs)
+        ranks = tuple(
+            sorted(
+                rank
+                for rank, ops in matched.of(group).by_rank.items()
+                if rank in session.ranks
+                and session.ranks[rank].lost.get("ops")
+                and ops.first_seq > first
+            )
+        )
+        if ranks:
+            label = session.groups[group].label
+            found.append(
+                _note(
+                    f"{say_ranks(ranks)} went on so far that op #{first} on group '{label}' is overwritten",
+                    ranks,
+                    [],
+                    "raise the size of the ring to see what they called there",
+                )
+            )
+    return found
+
+
+def _unknown_clocks(session: Session) -> list[Finding]:
+    hosts = {log.host for log in session.ranks.values()}
+    if len(hosts) < 2:
+        return []
+    unknown = tuple(
+        sorted(rank for rank, log in session.ranks.items() if log.clock_error_ns is None)
+    )
+    # The first host is the clock of the session, and has no error to be estimated.
+    if {session.ranks[rank].host for rank in unknown} <= {_first_host(session)}:
+        return []
+    return [
+        _note(
+            f"the clocks of {len(hosts)} hosts were not compared: times of {say_ranks(unknown)} may be off",
+            unknown,
+            [],
+            "run with agents on all hosts; they compare the clocks",
+        )
+    ]
+
+
+def _first_host(session: Session) -> str:
+    return session.ranks[min(session.ranks)].host
+
+
+def _note(
+    what: str,
+    ranks: Sequence[int],
+    evidence: Sequence[Evidence],
+    advice: str,
+    count: float = 0.0,
+) -> Finding:
+    return Finding(
+        kind=Kind.RECORDING_LOST,
+        severity=Severity.NOTE,
+        what=what,
+        ranks=tuple(ranks),
+        evidence=tuple(evidence),
+        advice=advice,
+        numbers={"lost": count} if count else {},
+    )

@@ -1,0 +1,53 @@
+"""What the check noticed and did not forbid: calls that may have been swapped, layouts that differ.
+
+Each rank of the group writes the same words; they are one finding.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from distdbg.diagnose.find.phrases import few
+from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import Found, Session
+
+_TYPE: Final = "Suspicion"
+_MOST_FINDINGS: Final = 16
+
+
+def find(
+    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
+) -> list[Finding]:
+    """Every suspicion once, with how many ranks have it."""
+    told: dict[tuple[str, str, int], list[tuple[int, Found]]] = defaultdict(list)
+    for rank, log in session.ranks.items():
+        for found in log.found:
+            if found.type == _TYPE:
+                told[found.what, found.group, found.seq].append((rank, found))
+    findings = sorted(
+        (_say(session, mine) for mine in told.values()), key=lambda finding: finding.at_ns or 0
+    )
+    return findings[:_MOST_FINDINGS]
+
+
+def _say(session: Session, told: Sequence[tuple[int, Found]]) -> Finding:
+    rank, found = min(told, key=lambda each: session.time_ns(each[0], each[1].at_ns))
+    at_ns = session.time_ns(rank, found.at_ns)
+    members = next((group.ranks for group in session.groups if group.label == found.group), ())
+    return Finding(
+        kind=Kind.SUSPICION,
+        severity=Severity.WARNING,
+        what=found.what,
+        ranks=found.ranks if set(found.ranks) != set(members) else (),
+        group=found.group,
+        seq=found.seq,
+        at_ns=None if at_ns == NEVER else at_ns,
+        evidence=few([Evidence(text=line) for line in found.details]),
+        advice=found.hint
+        or "compare the lines that the ranks called it from; the results may be wrong",
+        numbers={"ranks": float(len(told))},
+    )

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from distdbg.diagnose.find import lost
+from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.diagnose.matching import match
+from distdbg.diagnose.session import Session
+from distdbg.testing.session_builder import SessionBuilder
+
+
+def find(session: Session) -> list[Finding]:
+    return lost.find(session, match(session), {})
+
+
+def test_ranks_without_a_record_are_named() -> None:
+    build = SessionBuilder(world_size=4)
+    build.lose(1, 2)
+
+    (finding,) = find(build.session)
+
+    assert finding.kind is Kind.RECORDING_LOST
+    assert finding.severity is Severity.NOTE
+    assert finding.ranks == (1, 2)
+
+
+def test_words_that_found_no_room_are_counted_over_all_ranks() -> None:
+    build = SessionBuilder(world_size=2)
+    for log in build.session.ranks.values():
+        log.lost = {"strings": 3}
+
+    (finding,) = find(build.session)
+
+    assert finding.what == "ranks 0-1 lost 6 names and messages that found no room"
+
+
+def test_a_ring_that_has_come_round_is_no_loss() -> None:
+    build = SessionBuilder(world_size=2)
+    for rank, log in build.session.ranks.items():
+        build.op(rank, "all_reduce", seq=500, at_s=1.0, ended_s=1.1)
+        log.lost = {"ops": 499}
+
+    assert find(build.session) == []
+
+
+def test_it_is_one_where_somebody_is_in_an_op_that_is_overwritten_elsewhere() -> None:
+    build = SessionBuilder(world_size=2)
+    build.op(0, "broadcast", seq=7, at_s=1.0)
+    build.op(1, "broadcast", seq=5000, at_s=9.0, ended_s=9.1)
+    build.session.ranks[1].lost = {"ops": 4000}
+
+    (finding,) = find(build.session)
+
+    assert finding.what == "rank 1 went on so far that op #7 on group 'world' is overwritten"
+
+
+def test_clocks_of_hosts_that_nobody_has_compared_are_named() -> None:
+    build = SessionBuilder(world_size=2)
+    build.session.ranks[1].host = "n02"
+
+    (finding,) = find(build.session)
+
+    assert finding.ranks == (0, 1)
+    assert finding.what.startswith("the clocks of 2 hosts were not compared")
+
+
+def test_clocks_that_were_compared_are_not() -> None:
+    build = SessionBuilder(world_size=2)
+    build.session.ranks[1].host = "n02"
+    build.session.ranks[1].clock_error_ns = 1000
+
+    assert find(build.session) == []
