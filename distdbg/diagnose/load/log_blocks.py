@@ -47,7 +47,7 @@ class Blocks:
         self._is_root = False
 
     def feed(self, line: Line, facts: list[Fact]) -> Iterator[Fact]:
-        """Facts that end with this line; those that it states alone are given, and get their place in the code."""
+        """Facts that end with this line; `facts`, which it states alone, get their place in the code."""
         text = line.text
         if self._frames is not None:
             yield from self._in_traceback(line, facts)

@@ -1,7 +1,7 @@
 """The mismatch message of torch's wrapper, and what of it is true.
 
-    Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=3, OpType=ALLREDUCE, TensorShape=[4], ...), but
-    Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=0OpType=SCATTER).
+    Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=3, OpType=ALLREDUCE, ...),
+    but Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=0OpType=SCATTER).
 
 When the two fingerprints have different lengths, torch reads the length of the peer's as the number of an op:
 rank 1 called no scatter; its fingerprint has 8 numbers, which is an array of 2 dimensions. Sequence number 0

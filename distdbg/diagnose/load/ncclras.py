@@ -61,7 +61,9 @@ def read_ras(path: Path) -> Session:
         _read_json(session, text, name)
     else:
         session.said += _read_text(session, text, path.name)
-    session.lacks.append("ncclras counts collectives: messages, arguments and call sites are not in it")
+    session.lacks.append(
+        "ncclras counts collectives: messages, arguments and call sites are not in it"
+    )
     return session
 
 
@@ -100,9 +102,7 @@ def _read_comm(
     ranks = [r for r in _dicts(comm.get("ranks")) if _rank(r) is not None]
     missing = [r for r in _dicts(comm.get("missing_ranks")) if _rank(r) is not None]
     members = sorted({_rank(r) or 0 for r in ranks + missing})
-    session.groups.append(
-        GroupInfo(name=label, label=label, ranks=tuple(members), backend="nccl")
-    )
+    session.groups.append(GroupInfo(name=label, label=label, ranks=tuple(members), backend="nccl"))
     # Ranks of a communicator are the job's where it has all of them.
     is_world = number == 0 or len(members) >= session.world_size
     if is_world:
@@ -146,7 +146,7 @@ def _gone(missing: list[Mapping[str, Any]], label: str) -> Iterator[Finding]:
                 group=label,
                 evidence=tuple(
                     Evidence(
-                        text=f"rank {_rank(r)}, process {_integer(r.get('pid'))} on {str(r.get('host', '?'))[:64]}",
+                        text=f"rank {_rank(r)} is process {_integer(r.get('pid'))} on {_host(r)}",
                         rank=_rank(r),
                     )
                     for r in those[:8]
@@ -165,7 +165,7 @@ def _errors(ranks: list[Mapping[str, Any]], label: str) -> Iterator[Finding]:
         yield Finding(
             kind=Kind.FAILED_OP,
             severity=Severity.ERROR,
-            what=f"ranks {format_ranks(r for r, _ in failed)} of communicator {label} report an error of NCCL",
+            what=f"NCCL reports an error on ranks {format_ranks(r for r, _ in failed)} of {label}",
             victims=tuple(rank for rank, _ in failed),
             group=label,
             evidence=tuple(
@@ -207,6 +207,10 @@ def _rank(member: Mapping[str, Any]) -> int | None:
     return rank if type(rank) is int and 0 <= rank < _MOST_RANK else None
 
 
+def _host(member: Mapping[str, Any]) -> str:
+    return str(member.get("host", "?"))[:64]
+
+
 def _integer(value: object) -> int:
     return value if type(value) is int and -(2**63) < value < 2**63 else 0
 
@@ -225,7 +229,7 @@ def _read_text(session: Session, text: str, name: str) -> Iterator[Finding]:
     counts: list[tuple[int, int]] = []
     listed: dict[int, list[int]] = defaultdict(list)
     first_line = 0
-    for number, line in enumerate(text.splitlines() + [""], start=1):
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
         stripped = line.strip()[:4096]
         comm, differs = _COMM.match(stripped), _DIFFERS.match(stripped)
         if (comm or differs or not stripped) and counts:
