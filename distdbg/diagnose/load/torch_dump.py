@@ -10,6 +10,7 @@ asked where it is used (`integer`, `text`).
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ class Dump:
     """'2.27.5', of NCCL."""
     host: str = ""
     pid: int = 0
+    written_ns: int = 0
+    """Wall time at which the file was written last; a copy may be younger than the dump."""
 
     @property
     def newest_ns(self) -> int:
@@ -66,6 +69,7 @@ def read_dumps(path: Path, *, rank: int | None = None) -> list[Dump]:
     name = str(path)
     try:
         with open_regular(path) as file:
+            written_ns = os.fstat(file.fileno()).st_mtime_ns
             data = file.read(MOST_PICKLE_NBYTES + 1)
     except OSError as error:
         raise RecordError(f"{name}: {error.strerror or error}", path=name) from error
@@ -76,6 +80,8 @@ def read_dumps(path: Path, *, rank: int | None = None) -> list[Dump]:
         )
     value = read_plain(data, name) if data[:1] == b"\x80" else _read_json(data, name)
     dumps = list(_dumps(value, name, rank_of_file(path.name) if rank is None else rank))
+    for dump in dumps:
+        dump.written_ns = written_ns
     if not dumps:
         raise RecordError(f"{name} is no dump of torch's flight recorder", path=name)
     return dumps

@@ -10,6 +10,7 @@ the session says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,8 @@ from distdbg.record.format import Flag, Status
 
 FORMAT: Final = "torch flight recorder"
 _MOST_FRAMES: Final = 64
+_MOST_WAITS: Final = 256
+_MOST_TIMEOUT_MS: Final = 7 * 24 * 3600 * 1000
 #: Files of functions around torch's that say nothing of who called.
 _WRAPPERS: Final = frozenset(("typing_extensions.py", "contextlib.py", "functools.py"))
 #: Kinds that end nowhere before all members have come.
@@ -65,6 +68,7 @@ def to_session(dumps: Sequence[Dump]) -> Session:
     for dump in chosen:
         builder.add(dump)
     builder.open_what_cannot_have_ended()
+    builder.wait_for_the_oldest()
     session = builder.session
     session.source = _common_folder(chosen)
     session.lacks += lacks + builder.lacks()
@@ -111,7 +115,7 @@ class _Builder:
         self._stack_lists: dict[int, int] = {}
         self._frames: dict[int, Frame] = {}
         self._has_extras = False
-        self._are_states_known = True
+        self._untracked: set[int] = set()
 
     def add(self, dump: Dump) -> None:
         log = RankLog(rank=dump.rank, source=dump.source, host=dump.host, pid=dump.pid)
@@ -131,7 +135,6 @@ class _Builder:
             pg_groups[str(call.parts[0].get("pg_id", ""))] = group
             self._add_call(log, call, group, is_tracked=tracks.get(call.name.backend, True))
         self._read_status(log, dump, pg_groups, is_tracked=all(tracks.values()))
-        self._wait_for_oldest(log)
         self.session.groups = self._groups.infos
         first = integer(dump.entries[0].get("record_id"), 0) if dump.entries else 0
         if first or dump.left_out:
@@ -139,8 +142,7 @@ class _Builder:
         if log.ops.issued_ns:
             log.began_ns = log.ops.issued_ns[0]
             log.heartbeat_ns = max(log.ops.issued_ns)
-            self.session.now_ns = max(self.session.now_ns, log.heartbeat_ns)
-        self._are_states_known &= all(tracks.values())
+            self.session.now_ns = max(self.session.now_ns, _seen_ns(dump, log))
 
     def open_what_cannot_have_ended(self) -> None:
         """gloo's recorder lets go of an op that failed as of one that ended."""
@@ -152,20 +154,23 @@ class _Builder:
             all_came = min(last.values(), default=0)
             if all_came < max(last.values(), default=0):
                 absent = [rank for rank in members if last[rank] == all_came]
-                for rank in members:
+                for rank in self._untracked.intersection(members):
                     self._open(rank, group, all_came, absent)
 
     def _open(self, rank: int, group: int, all_came: int, absent: Sequence[int]) -> None:
         ops = self.session.ranks[rank].ops
         for at in range(len(ops) - 1, -1, -1):
-            if ops.group[at] != group or ops.flags[at] & (Flag.MESSAGE | Flag.ASYNC):
+            if ops.group[at] != group or ops.flags[at] & Flag.MESSAGE:
                 continue
             if ops.seq[at] <= all_came:
-                return
+                break
             if ops.kind[at] in _NEED_ALL and ops.status[at] == Status.OK:
                 ops.status[at] = IN_FLIGHT
                 ops.ended_ns[at] = NEVER
                 ops.errors[at] = f"it failed: rank {format_ranks(absent)} never called it"
+        log = self.session.ranks[rank]
+        far = log.progress[group]
+        log.progress[group] = replace(far, ended_seq=min(far.ended_seq, all_came))
 
     def lacks(self) -> list[str]:
         found = []
@@ -187,7 +192,7 @@ class _Builder:
             )
         if not any(dump.has_frames for dump in self._dumps):
             found.append("the dumps have no stacks: nothing says where an op was called")
-        if not self._are_states_known:
+        if self._untracked:
             found.append(
                 "this backend's recorder does not tell which ops failed, nor which messages were sent"
             )
@@ -204,7 +209,9 @@ class _Builder:
         entry, state = call.parts[0], call.state
         ops, name = log.ops, call.name
         is_over, is_started = _how_far(state, is_tracked=is_tracked)
-        peer, flags = NONE, Flag.ASYNC if is_tracked else 0
+        peer, flags = NONE, int(Flag.ASYNC)
+        if not is_tracked:
+            self._untracked.add(log.rank)
         if name.is_message:
             peer = self._peer(name, group)
             flags |= Flag.MESSAGE
@@ -225,7 +232,6 @@ class _Builder:
             tag=integer(entry.get("tag"), 0),
             form=form,
             stack=self._stack(entry),
-            thread=integer(entry.get("thread_id"), 0),
             fingerprint=fingerprint,
         )
         if is_started and not is_over:
@@ -300,20 +306,37 @@ class _Builder:
         """Whether the rank has sent messages, of which older versions do not say how they count."""
         return any(flags & Flag.MESSAGE for flags in log.ops.flags)
 
-    def _wait_for_oldest(self, log: RankLog) -> None:
-        """The device works off what was called in order: what is in its way is the oldest op."""
-        at = next(log.ops.in_flight(), None)
-        if at is None or not log.ops.flags[at] & Flag.ASYNC:
-            return
-        ops = log.ops
-        log.work_waits = (
-            WorkWait(
-                thread=ops.thread[at],
-                number=ops.number[at],
-                since_ns=ops.issued_ns[at],
-                stack=ops.stack[at],
-            ),
-        )
+    def wait_for_the_oldest(self) -> None:
+        """A device works off what was called in order: in the way is the oldest op of each group.
+
+        Whether a thread of the program waits for it is not written down; what stays in the way does not
+        let it come far.
+        """
+        for log in self.session.ranks.values():
+            ops = log.ops
+            oldest: dict[tuple[int, int], int] = {}
+            waited = []
+            for at in ops.in_flight():
+                is_message = ops.flags[at] & Flag.MESSAGE
+                seq = oldest.setdefault((ops.group[at], is_message), ops.seq[at])
+                if seq == ops.seq[at]:  # the messages of a batch have one seq yet
+                    waited.append(at)
+            log.work_waits = tuple(
+                WorkWait(
+                    thread=0,
+                    number=ops.number[at],
+                    since_ns=ops.issued_ns[at],
+                    stack=ops.stack[at],
+                )
+                for at in waited[:_MOST_WAITS]
+            )
+
+
+def _seen_ns(dump: Dump, log: RankLog) -> int:
+    """When the rank was in this state: when the file was written, unless it was copied since."""
+    timeouts = [integer(entry.get("timeout_ms"), 0) for entry in dump.entries[-64:]]
+    latest = log.heartbeat_ns + 2 * 10**6 * min(max(timeouts, default=0), _MOST_TIMEOUT_MS)
+    return dump.written_ns if log.heartbeat_ns < dump.written_ns <= latest else log.heartbeat_ns
 
 
 def _tracks_states(entries: Sequence[Entry]) -> dict[str, bool]:

@@ -41,6 +41,7 @@ EXTRA_KEYS: Final = ("reduce_op", "root", "input_splits", "output_splits", "stri
 _MOST_SHOWN: Final = 64
 _MOST_SHAPES: Final = 4096
 _MOST_DIMENSIONS: Final = 64
+_KEYS: Final = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes", *EXTRA_KEYS[:-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,23 @@ class Forms:
     _indexes: dict[_Facts, tuple[int, int]] = field(default_factory=dict)
     _shapes: dict[int, Shape] = field(default_factory=dict)
     _lists: dict[int, tuple[Shape, ...]] = field(default_factory=dict)
+    _seen: dict[tuple[OpName, tuple[int, ...]], tuple[int, int]] = field(default_factory=dict)
 
     def begin_dump(self) -> None:
         """Lists of another dump may have the addresses of those that are gone."""
         self._shapes.clear()
         self._lists.clear()
+        self._seen.clear()
 
     def of(self, name: OpName, parts: Sequence[Entry]) -> tuple[int, int]:
         """Index of the form, and the fingerprint: equal on all ranks that called the same, 0 for messages."""
-        facts = self._facts(name, parts)
+        same = name, tuple(id(part.get(key)) for part in parts[:_MOST_SHAPES] for key in _KEYS)
+        found = self._seen.get(same)
+        if found is None:
+            found = self._seen[same] = self._index(self._facts(name, parts))
+        return found
+
+    def _index(self, facts: _Facts) -> tuple[int, int]:
         found = self._indexes.get(facts)
         if found is None:
             self.forms.append(_form(facts))

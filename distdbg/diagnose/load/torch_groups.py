@@ -109,6 +109,6 @@ def group_words(entry: Entry) -> tuple[str, str]:
     if isinstance(group, (list, tuple)) and len(group) == 2:
         return text(group[0]), text(group[1])
     if isinstance(group, str):
-        return group[:1024], ""
+        return group[:1024], _DEFAULT if entry.get("pg_id") == 0 else ""
     number = str(entry.get("pg_id", "0"))[:32]
     return number, _DEFAULT if number == "0" else ""

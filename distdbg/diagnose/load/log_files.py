@@ -1,0 +1,99 @@
+"""Logs of a job as a session: what launchers, torch, NCCL, gloo, Horovod and the kernel printed.
+
+session = read_logs([Path("logs/attempt_0/0/stderr.log"), Path("dmesg.txt")], root=Path("logs"))
+session.said      findings, each with file and line
+session.lines     the lines that they are from
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from distdbg.diagnose.load.log_blocks import Blocks
+from distdbg.diagnose.load.log_facts import Fact, Shape
+from distdbg.diagnose.load.log_findings import find_in_facts
+from distdbg.diagnose.load.log_lines import Line, origin_of, read_lines
+from distdbg.diagnose.load.log_shapes import facts_of
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import LogLine, RankLog, Session
+
+FORMAT: Final = "logs"
+#: Of one log and one shape of message: a job in a loop prints millions alike.
+_MOST_FACTS: Final = 500
+_MOST_STREAMS: Final = 1 << 14
+_MOST_LINES: Final = 400
+_MOST_RANK: Final = 1 << 20
+
+
+def read_logs(paths: Iterable[Path], *, root: Path) -> Session:
+    """One session of all these files; `root` is what their names are shown without."""
+    session = Session(source=str(root), format=FORMAT)
+    facts: list[Fact] = []
+    for path in paths:
+        try:
+            facts += facts_of_file(path, root)
+        except OSError as error:
+            session.lacks.append(f"{path} cannot be read: {error.strerror or error}")
+    add_facts(session, facts)
+    return session
+
+
+def facts_of_file(path: Path, root: Path) -> list[Fact]:
+    """All that the lines of a file state; OSError when it cannot be read."""
+    origin = origin_of(path, root)
+    streams: dict[object, Blocks] = {}
+    counts: dict[Shape, int] = {}
+    found: list[Fact] = []
+    for line in read_lines(path, origin):
+        alone = list(facts_of(line))
+        blocks = streams.get(line.stream)
+        if blocks is None and len(streams) < _MOST_STREAMS:
+            blocks = streams[line.stream] = Blocks()
+        together = list(blocks.feed(line, alone)) if blocks is not None else []
+        for fact in alone + together:
+            counts[fact.shape] = counts.get(fact.shape, 0) + 1
+            if counts[fact.shape] <= _MOST_FACTS:
+                found.append(fact)
+    for blocks in streams.values():
+        found += blocks.finish()
+    return found
+
+
+def add_facts(session: Session, facts: list[Fact]) -> None:
+    """Put findings and lines into a session, and the ranks that they speak of."""
+    session.said += find_in_facts(facts)
+    session.lines += _lines(facts)
+    times = [fact.line.wall_ns for fact in facts if fact.line.wall_ns is not None]
+    session.now_ns = max([session.now_ns, *times]) if times else session.now_ns
+    for fact in facts:
+        named = (*fact.ranks, *(() if fact.rank is None else (fact.rank,)))
+        for rank in named:
+            if session.format == FORMAT and 0 <= rank < _MOST_RANK:
+                log = session.ranks.setdefault(rank, RankLog(rank=rank))
+                log.source = log.source or fact.line.source.rpartition(":")[0]
+                log.host = log.host or (fact.line.host if rank == fact.rank else "")
+        world = fact.numbers.get("world", 0)
+        if session.format == FORMAT and world < _MOST_RANK:
+            session.world_size = max(
+                session.world_size, world, *(r + 1 for r in named if r < _MOST_RANK), 0
+            )
+
+
+def _lines(facts: list[Fact]) -> list[LogLine]:
+    kept: dict[str, Line] = {}
+    for fact in facts:
+        kept.setdefault(fact.line.source, fact.line)
+    chosen = list(kept.values())[:_MOST_LINES]
+    chosen.sort(key=lambda line: line.wall_ns if line.wall_ns is not None else NEVER)
+    return [
+        LogLine(
+            text=line.text[:500],
+            source=line.source,
+            rank=line.rank,
+            host=line.host,
+            wall_ns=line.wall_ns,
+        )
+        for line in chosen
+    ]
