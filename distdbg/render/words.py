@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from distdbg.diagnose.finding import Evidence
+from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.errors import format_ranks
 from distdbg.record.entries import Frame
 from distdbg.record.text import printable
@@ -65,3 +65,17 @@ def evidence_text(evidence: Evidence) -> str:
     if evidence.source and evidence.source not in text:
         text += f" [{evidence.source}]"
     return text
+
+
+def edge_text(edge: Edge) -> str:
+    """'rank 0 waits in barrier #3 on group 'dp' at a.py:3 (run) for ranks 1,2'."""
+    at = f" at {edge.site}" if edge.site else ""
+    return f"rank {edge.rank} waits in {edge.text or 'an op'}{at}{_for_whom(edge)}"
+
+
+def _for_whom(edge: Edge) -> str:
+    """Nothing where the op has said it: 'recv from rank 1'."""
+    whom = ranks_text(edge.on)
+    if len(edge.on) == 1 and f"{whom} " in f"{edge.text} ":
+        return ""
+    return f" for {'any of ' if edge.is_any and len(edge.on) > 1 else ''}{whom}"
