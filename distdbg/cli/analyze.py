@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.errors import RecordError, UsageError
+from distdbg.record.folders import SUFFIX, list_runs, user_folder
 
 if TYPE_CHECKING:
     from distdbg.diagnose.finding import Verdict
@@ -82,8 +83,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _newest_run() -> Path:
-    from distdbg.record.folders import list_runs, user_folder
-
     runs = list_runs()
     if not runs:
         raise UsageError(
@@ -102,7 +101,6 @@ def _read(paths: Sequence[Path], attempt: int | None) -> list[Job]:
             os.stat(path)
         except OSError as error:
             raise RecordError(f"{path}: {error.strerror}", path=str(path)) from None
-    from distdbg.diagnose.load.open import open_paths
     from distdbg.diagnose.load.run_folder import is_run, load_run
     from distdbg.diagnose.verdict import diagnose
 
@@ -112,15 +110,27 @@ def _read(paths: Sequence[Path], attempt: int | None) -> list[Job]:
         chosen = [load_run(path, attempt=attempt) for path in paths]
         return [Job((session, diagnose(session))) for session in chosen]
     jobs = []
-    for session in open_paths(paths):
-        found = (session, diagnose(session))
+    for session in _open(paths):
         earlier = []
-        if session.attempts > 1 and is_run(Path(session.source)):
+        run = Path(session.source)
+        if session.attempts > 1 and is_run(run) and not run.name.endswith(SUFFIX):
             for number in range(session.attempt):
-                before = load_run(Path(session.source), attempt=number)
-                earlier.append((before, diagnose(before)))
-        jobs.append(Job(found, tuple(earlier)))
+                with suppress(RecordError, UsageError):  # a start that left nothing
+                    before = load_run(run, attempt=number)
+                    earlier.append((before, diagnose(before)))
+        jobs.append(Job((session, diagnose(session)), tuple(earlier)))
     return jobs
+
+
+def _open(paths: Sequence[Path]) -> list[Session]:
+    from distdbg.diagnose.load.run_folder import is_run, load_runs
+
+    # TODO-OPEN
+    if all(is_run(path) for path in paths):
+        return [load_runs(paths)]
+    from distdbg.diagnose.load.open import open_paths
+
+    return open_paths(paths)
 
 
 # ------------------------------------------------------------------------------------------ writing
@@ -141,13 +151,18 @@ def _print_text(jobs: Sequence[Job], *, verbose: bool) -> None:
 
     from distdbg.render.text import print_verdict, start_line
 
-    console = Console(highlight=False, soft_wrap=False)
-    for index, job in enumerate(jobs):
-        if index:
-            console.print()
-        for session, verdict in job.earlier:
-            console.print(start_line(session, verdict))
-        print_verdict(console, *job.last, verbose=verbose)
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        for index, job in enumerate(jobs):
+            if index:
+                console.print()
+            for session, verdict in job.earlier:
+                console.print(start_line(session, verdict))
+            print_verdict(console, *job.last, verbose=verbose)
+    text = captured.get()
+    if not console.is_terminal:  # rich fills lines up
+        text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    sys.stdout.write(text)
     sys.stdout.flush()
 
 

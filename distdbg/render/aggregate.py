@@ -19,6 +19,8 @@ _MOST_OPS: Final = 400_000
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 #: Ranks that a table or a chart has room for.
 MOST_LANES: Final = 64
+#: As many again in a table of lanes by lanes.
+MOST_FOLDED: Final = 32
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,10 +128,11 @@ def choose_lanes(
         rank = ranks[int(i * step)]
         if rank not in taken:
             taken.add(rank)
-    return [_lane(rank) for rank in sorted(taken)]
+    # Those to blame on top: the others are only some.
+    return [_lane(rank) for rank in sorted(taken, key=lambda rank: (rank not in wanted, rank))]
 
 
-def fold_lanes(session: Session, first: Iterable[int] = (), most: int = MOST_LANES) -> list[Lane]:
+def fold_lanes(session: Session, first: Iterable[int] = (), most: int = MOST_FOLDED) -> list[Lane]:
     """A lane for every rank of the session, by host or by runs of ranks where there are too many."""
     ranks = sorted(session.ranks)
     if len(ranks) <= most:

@@ -26,12 +26,19 @@ from distdbg.render.aggregate import choose_lanes, fold_lanes, lateness, meeting
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.page_data import page_data
 from distdbg.render.plain import lacks_of
-from distdbg.render.stacks import FoldedStack, fold_stacks
+from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 from distdbg.render.story import story_of
 from distdbg.render.svg import draw_heatmap, draw_lateness, draw_wait_graph, text_of
 from distdbg.render.waitgraph import make_wait_graph
 from distdbg.render.where import waited_text
-from distdbg.render.words import edge_text, iso_text, ranks_text, seconds_text
+from distdbg.render.words import (
+    edge_text,
+    evidence_text,
+    fold_facts,
+    iso_text,
+    ranks_text,
+    seconds_text,
+)
 
 _CELLS: Final = {
     Cell.DONE: "done",
@@ -59,17 +66,20 @@ def to_html(session: Session, verdict: Verdict) -> str:
     graph = make_wait_graph(session, verdict)
     drawn = draw_wait_graph(graph)
     left_out = f" {graph.left_out} smaller ones are left out." if graph.left_out else ""
+    graphs = [
+        ("graph", "Who waits for whom", f"Ranks that are alike are one box.{left_out}", drawn)
+    ]
+    ended = f"{_counted(len(found), 'op')} and in " if found else ""
     charts = [
-        ("graph", "Who waits for whom", f"Now. Ranks that are alike are one box.{left_out}", drawn),
         ("heat", "Who has waited for whom",
-         f"A row waits for a column, in {_counted(len(found), 'op')} and in what has not ended.", heat),
+         f"A row waits for a column, in {ended}what has not ended.", heat),
         ("late", "Who comes late", "By what the others lost through it.", draw_lateness(late)),
     ]  # fmt: skip
     sections = [
         ("verdict", "", _verdict(session, verdict)),
         ("where", "Where", _where(session, verdict)),
         ("time", "Timeline", _timeline(data)),
-        ("graph", "Waits", _charts(charts)),
+        ("graph" if drawn else "heat", "Waits", _charts(graphs) + _charts(charts)),
         ("findings", "Findings", _findings(verdict)),
         ("table", "Ops", _table(data)),
         ("log", "Log", _log(session)),
@@ -167,11 +177,8 @@ def _verdict(session: Session, verdict: Verdict) -> str:
 
 
 def _facts(finding: Finding) -> str:
-    facts = []
-    for fact in finding.evidence:
-        at = f" at {fact.site}" if fact.site and fact.site not in fact.text else ""
-        source = f' <span class="source">{text_of(fact.source)}</span>' if fact.source else ""
-        facts.append(f"<li>{text_of(fact.text + at)}{source}</li>")
+    texts = fold_facts(map(evidence_text, finding.evidence))
+    facts = [f"<li>{text_of(text)}</li>" for text in texts]
     facts += [
         f"<li>{text_of(edge_text(edge))}</li>"
         for edge in finding.edges
@@ -227,7 +234,7 @@ def _grid(grid: Grid) -> str:
 
 
 def _stack(stack: FoldedStack) -> str:
-    frames = "\n".join(text_of(str(frame)) for frame in stack.frames)
+    frames = "\n".join(text_of(str(frame)) for frame in own_frames(stack.frames))
     return (
         f'<div class="stack"><b>{text_of(ranks_text(stack.ranks))}</b> {text_of(stack.what)}'
         f"<pre>{frames}</pre></div>"
@@ -246,7 +253,7 @@ def _story(session: Session, rank: int) -> str:
         )
         site = f' <span class="quiet">at {text_of(step.site)}</span>' if step.site else ""
         rows.append(
-            f'<tr><td class="quiet mono">{when}</td><td>{text_of(step.text)}{like}{site}</td></tr>'
+            f'<tr><td class="quiet when">{when}</td><td>{text_of(step.text)}{like}{site}</td></tr>'
         )
     if not rows:
         return ""

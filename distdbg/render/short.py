@@ -15,7 +15,7 @@ from typing import Final
 from distdbg.diagnose.finding import Finding, Kind, Role, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.render.where import fold, waited_text
-from distdbg.render.words import edge_text, evidence_text, ranks_text, safe
+from distdbg.render.words import edge_text, evidence_text, fold_facts, ranks_text, safe
 
 MOST_LINES: Final = 12
 _MOST_BLAMED: Final = 5
@@ -43,15 +43,17 @@ def short_lines(session: Session, verdict: Verdict) -> list[str]:
 def _blamed(session: Session, root: Finding) -> Iterator[str]:
     """What each rank to blame did: by the edges of a deadlock, the evidence, or where it is."""
     told: set[int] = set()
+    facts: list[str] = []
     if root.kind is Kind.DEADLOCK and root.edges:
         for edge in root.edges:
             yield edge_text(edge)
         return
     for fact in root.evidence:
         if fact.rank is None or fact.rank in root.ranks:
-            yield evidence_text(fact)
+            facts.append(evidence_text(fact))
             if fact.rank is not None:
                 told.add(fact.rank)
+    yield from fold_facts(facts)
     for where, ranks in fold(session, set(root.ranks) - told):
         yield f"{ranks_text(ranks)}: {where}"
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from distdbg.diagnose.session import Session, Stack
 from distdbg.render.where import place_of
+
+#: runpy, multiprocessing, threading ... of the standard library, and what has no file.
+_STARTS: Final = re.compile(r"^<|/lib/python3[^/]*/(?!site-packages|dist-packages)|^$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,14 @@ def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
         for (what, frames), members in found.items()
     ]
     return sorted(folded, key=lambda one: (-len(one.ranks), one.ranks))
+
+
+def own_frames(frames: Stack) -> Stack:
+    """Without what started the program at the outer end: the interpreter's own modules."""
+    end = len(frames)
+    while end and _STARTS.search(frames[end - 1].file):
+        end -= 1
+    return frames[:end] or frames
 
 
 def _stack_of(session: Session, rank: int) -> tuple[str, Stack]:

@@ -59,9 +59,9 @@ def draw_wait_graph(graph: WaitGraph) -> str:
     parts = [
         f'<svg class="graph" viewBox="0 0 {total:.0f} {height:.0f}" role="img" '
         f'aria-label="who waits for whom" width="{total:.0f}" height="{height:.0f}">'
-        '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
+        '<defs><marker id="arrow" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
         'markerHeight="7" orient="auto-start-reverse"><path d="M0 0L10 5L0 10z"/></marker>'
-        '<marker id="tip-core" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
+        '<marker id="arrow-core" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
         'markerHeight="7" orient="auto-start-reverse"><path class="core" d="M0 0L10 5L0 10z"/>'
         "</marker></defs>"
     ]
@@ -98,7 +98,7 @@ def _arrow(
         mx, my = (x1 + x2) / 2 + bow * dy / length, (y1 + y2) / 2 - bow * dx / length
     else:
         mx, my = (x1 + x2) / 2, (y1 + y2) / 2
-    kind, tip = ("edge core", "tip-core") if is_core else ("edge", "tip")
+    kind, tip = ("edge core", "arrow-core") if is_core else ("edge", "arrow")
     return (
         f'<path class="{kind}" d="M{x1:.0f} {y1:.0f}Q{mx:.0f} {my:.0f} {x2:.0f} {y2:.0f}" '
         f'marker-end="url(#{tip})"><title>{text_of(title)}</title></path>'

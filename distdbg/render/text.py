@@ -25,12 +25,13 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.plain import lacks_of
-from distdbg.render.stacks import FoldedStack, fold_stacks
+from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 from distdbg.render.story import Step, story_of
 from distdbg.render.where import waited_text
 from distdbg.render.words import (
     edge_text,
     evidence_text,
+    fold_facts,
     ranks_text,
     safe,
     seconds_text,
@@ -139,7 +140,7 @@ def _names(session: Session, ranks: Sequence[int]) -> Text:
 
 
 def _facts(finding: Finding, most: int) -> list[Text]:
-    rows = [Text(safe(evidence_text(fact))) for fact in finding.evidence]
+    rows = [Text(safe(fact)) for fact in fold_facts(map(evidence_text, finding.evidence))]
     if finding.ranks or not rows:
         mine = [edge for edge in finding.edges if edge.rank in finding.ranks]
         rows += [Text(safe(edge_text(edge))) for edge in mine]
@@ -206,11 +207,12 @@ def _stack(stack: FoldedStack, most: int) -> RenderableType:
     head = Text(f"{ranks_text(stack.ranks)}", style="bold")
     head.append(f" {safe(stack.what)}" if stack.what else "", style="not bold")
     rows: list[RenderableType] = [Padding(head, (0, 0, 0, 2), expand=False)]
-    for frame in stack.frames[:most]:
+    frames = stack.frames if most == _ALL else own_frames(stack.frames)
+    for frame in frames[:most]:
         line = Text(safe(str(frame)), overflow="fold")
         rows.append(Padding(line, (0, 0, 0, 4), expand=False))
-    if len(stack.frames) > most:
-        rows.append(_more(len(stack.frames) - most, "frames"))
+    if len(frames) > most:
+        rows.append(_more(len(frames) - most, "frames"))
     return Group(*rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -14,6 +15,9 @@ from distdbg.record.text import printable
 
 #: A line of a program's making may be a megabyte.
 MOST_LETTERS: Final = 300
+
+#: Before a word that is the same for one rank and for several.
+_OF_RANK: Final = re.compile(r"rank (\d{1,9})(?=: | called | did | never )")
 
 
 def safe(text: str, most: int = MOST_LETTERS) -> str:
@@ -65,6 +69,16 @@ def evidence_text(evidence: Evidence) -> str:
     if evidence.source and evidence.source not in text:
         text += f" [{evidence.source}]"
     return text
+
+
+def fold_facts(texts: Iterable[str]) -> list[str]:
+    """'rank 1: it failed' and 'rank 2: it failed' as 'ranks 1-2: it failed'."""
+    ranks: dict[str, list[int]] = {}
+    for text in texts:
+        found = _OF_RANK.match(text)
+        rest = text[found.end() :] if found else text
+        ranks.setdefault(rest, []).extend([int(found[1])] if found else [])
+    return [f"{ranks_text(who)}{rest}" if who else rest for rest, who in ranks.items()]
 
 
 def edge_text(edge: Edge) -> str:

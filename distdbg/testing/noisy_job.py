@@ -134,7 +134,9 @@ def play(
     for rank in range(ranks):
         job.clock[rank] += int(job.random.uniform(0, noise.warm_up_ns))
     for step in range(steps):
-        _play_step(job, groups, [tuple(each) for each in tensor], [tuple(each) for each in data], step)
+        _play_step(
+            job, groups, [tuple(each) for each in tensor], [tuple(each) for each in data], step
+        )
     build.session.now_ns = max(job.clock)
     return build.session
 

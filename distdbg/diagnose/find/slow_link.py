@@ -148,9 +148,7 @@ _Class = tuple[int, int, int, int]
 """Kind, bits of the size, ranks, hosts."""
 
 
-def _slow_groups(
-    session: Session, matched: Matched
-) -> tuple[list[_Slow], list[frozenset[str]]]:
+def _slow_groups(session: Session, matched: Matched) -> tuple[list[_Slow], list[frozenset[str]]]:
     times: dict[_Class, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     hosts: dict[int, frozenset[str]] = {}
     for group, ops in matched:
@@ -204,9 +202,7 @@ def _transfers(session: Session, ops: GroupOps) -> Iterable[tuple[int, int, int]
 
 
 def _usual_times(times: Mapping[Key, Sequence[int]]) -> dict[Key, float]:
-    return {
-        key: median(each) for key, each in times.items() if len(each) >= _LEAST_TRANSFERS
-    }
+    return {key: median(each) for key, each in times.items() if len(each) >= _LEAST_TRANSFERS}
 
 
 def _out_of_line(usual: Mapping[Key, float]) -> list[tuple[Key, float]]:

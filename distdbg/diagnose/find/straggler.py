@@ -187,9 +187,7 @@ def _peers_lost(lateness: Lateness, rank: int, first: int, last: int, most: floa
     """What a usual peer has cost in that time; of few peers, the worst."""
     lost = [
         sum(
-            min(by, most)
-            for at, by in zip(late.at, late.by_ns, strict=True)
-            if first <= at <= last
+            min(by, most) for at, by in zip(late.at, late.by_ns, strict=True) if first <= at <= last
         )
         for peer, late in lateness.late.items()
         if peer != rank
@@ -308,13 +306,13 @@ def _evidence(session: Session, it: _Straggler) -> list[Evidence]:
     op = _op(session, it, it.first_seq)
     since = _mark_before(session, it, op)
     until = f" until #{it.last_seq}" if it.is_over else ""
-    words = f"rank {it.rank} is late since {session.name_of(op)}{at_site(session, op)}{since}{until}"
+    words = (
+        f"rank {it.rank} is late since {session.name_of(op)}{at_site(session, op)}{since}{until}"
+    )
     worst = _op(session, it, it.worst_seq)
     found = [
         called(session, op, words),
-        called(
-            session, worst, f"by {format_duration(it.worst_ns)} at worst, at #{it.worst_seq}"
-        ),
+        called(session, worst, f"by {format_duration(it.worst_ns)} at worst, at #{it.worst_seq}"),
         Evidence(
             text=(
                 f"between two of these ops rank {it.rank} spends {format_duration(int(it.own_ns))} in its "
@@ -343,7 +341,9 @@ def _advice(session: Session, it: _Straggler) -> str:
     if here and before and before != here:
         return f"look at what rank {it.rank} does between {before} and {here}"
     where = f" before {here}" if here else " between its ops"
-    return f"look at what rank {it.rank} does{where}: its share of the work, its data, its host's load"
+    return (
+        f"look at what rank {it.rank} does{where}: its share of the work, its data, its host's load"
+    )
 
 
 def _previous(session: Session, op: OpRef) -> str:
@@ -395,9 +395,7 @@ def _op(session: Session, it: _Straggler, seq: int) -> OpRef:
     # Once per finding: a search costs less than to keep the index of each late op.
     at = next(
         at
-        for at, (group, number, flags) in enumerate(
-            zip(ops.group, ops.seq, ops.flags, strict=True)
-        )
+        for at, (group, number, flags) in enumerate(zip(ops.group, ops.seq, ops.flags, strict=True))
         if group == it.group and number == seq and not flags & (Flag.MESSAGE | Flag.ASIDE)
     )
     return OpRef(it.rank, at)

@@ -88,7 +88,7 @@
         } else if (ops.status[i] !== OK) {
           paint.strokeStyle = colours.bad; paint.lineWidth = 2; paint.strokeRect(x + 1, y + 1, Math.max(right - x - 2, 1), h - 2);
         }
-        if (right - x > 74) {
+        if (right - x > 74 && (ROW > 20 || !open)) {
           paint.save(); paint.beginPath(); paint.rect(x, y, right - x - 4, h); paint.clip();
           const from = Math.max(x, LEFT) + 6;
           if (open || begun > x + 74) paint.fillStyle = colours.ink;
