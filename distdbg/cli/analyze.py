@@ -6,14 +6,14 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.errors import RecordError, UsageError
-from distdbg.record.folders import SUFFIX, list_runs, user_folder
+from distdbg.record.folders import attempts, list_runs, user_folder
 
 if TYPE_CHECKING:
     from distdbg.diagnose.finding import Verdict
@@ -109,28 +109,53 @@ def _read(paths: Sequence[Path], attempt: int | None) -> list[Job]:
             raise UsageError("--attempt is for folders of runs")
         chosen = [load_run(path, attempt=attempt) for path in paths]
         return [Job((session, diagnose(session))) for session in chosen]
-    jobs = []
+    jobs: list[Job] = []
     for session in _open(paths):
-        earlier = []
-        run = Path(session.source)
-        if session.attempts > 1 and is_run(run) and not run.name.endswith(SUFFIX):
-            for number in range(session.attempt):
-                with suppress(RecordError, UsageError):  # a start that left nothing
-                    before = load_run(run, attempt=number)
-                    earlier.append((before, diagnose(before)))
-        jobs.append(Job((session, diagnose(session)), tuple(earlier)))
+        found = (session, diagnose(session))
+        if jobs and _is_earlier(jobs[-1].last[0], session):
+            before = jobs.pop()
+            jobs.append(Job(found, (*before.earlier, before.last)))
+        else:
+            jobs.append(Job(found, tuple(_earlier(session))))
     return jobs
 
 
 def _open(paths: Sequence[Path]) -> list[Session]:
-    from distdbg.diagnose.load.run_folder import is_run, load_runs
+    from distdbg.diagnose.load.run_folder import is_run, load_run, load_runs
 
-    # TODO-OPEN
-    if all(is_run(path) for path in paths):
-        return [load_runs(paths)]
-    from distdbg.diagnose.load.open import open_paths
+    if not all(is_run(path) for path in paths):
+        from distdbg.diagnose.load.open import open_paths
 
-    return open_paths(paths)
+        return open_paths(paths)
+    folders: dict[str, list[Path]] = {}
+    sessions = {}
+    for path in paths:
+        session = load_run(path)
+        name = session.run or str(path)
+        folders.setdefault(name, []).append(path)
+        sessions[name] = session
+    # Each host may have left a folder of the same run.
+    return [sessions[name] if len(same) == 1 else load_runs(same) for name, same in folders.items()]
+
+
+def _is_earlier(before: Session, session: Session) -> bool:
+    """Whether they are two starts of one job, in a folder of logs or dumps."""
+    is_one = before.source == session.source and before.run == session.run
+    return is_one and session.attempts > 1 and before.attempt < session.attempt
+
+
+def _earlier(session: Session) -> Iterator[Diagnosed]:
+    """The starts before the last one of a run folder."""
+    from distdbg.diagnose.load.run_folder import load_run
+    from distdbg.diagnose.verdict import diagnose
+
+    run = Path(session.source)
+    if session.attempts < 2 or len(attempts(run)) < 2:
+        return
+    for number in range(session.attempt):
+        with suppress(RecordError, UsageError):  # a start that left nothing
+            before = load_run(run, attempt=number)
+            yield before, diagnose(before)
 
 
 # ------------------------------------------------------------------------------------------ writing

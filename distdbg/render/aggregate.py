@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from distdbg.diagnose.ops import NONE
+from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag
+from distdbg.render.where import gave_up
 from distdbg.render.words import ranks_text
 
 _MOST_OPS: Final = 400_000
@@ -161,7 +162,7 @@ def fold_lanes(session: Session, first: Iterable[int] = (), most: int = MOST_FOL
 
 
 def waits(session: Session, found: Iterable[Meeting], lanes: list[Lane]) -> Waits:
-    """Seconds of ranks: what has been waited in `found`, and what is being waited now."""
+    """Seconds of ranks: what has been waited in `found`, and what is being waited now, or was in vain."""
     lane_of = {rank: i for i, lane in enumerate(lanes) for rank in lane.ranks}
     total = Waits(lanes=lanes)
     for meeting in found:
@@ -184,8 +185,11 @@ def _add_waits_of_now(session: Session, lane_of: Mapping[int, int], total: Waits
         if waiter is None:
             continue
         ops = log.ops
-        for at in ops.in_flight():
-            ns = session.now_ns - session.time_ns(rank, ops.issued_ns[at])
+        failed = gave_up(log)
+        for at in [*ops.in_flight(), *([] if failed is None else [failed])]:
+            until = session.time_ns(rank, ops.ended_ns[at])
+            until = session.now_ns if until == NEVER else until
+            ns = until - session.time_ns(rank, ops.issued_ns[at])
             group, seq = ops.group[at], ops.seq[at]
             if ops.flags[at] & Flag.MESSAGE:
                 on = {lane_of[ops.peer[at]]} if ops.peer[at] in lane_of else set()

@@ -57,7 +57,7 @@ def _stack_of(session: Session, rank: int) -> tuple[str, Stack]:
         return str(activity.state), activity.stack
     if place is None:
         return "", ()
-    name = ("in " if place.is_in else "after ") + session.name_of(place.op)
+    name = f"{place.verb} {session.name_of(place.op)}"
     if activity is not None and activity.site and not place.is_in:
         name = f"{activity.state} at {activity.site}, {name}"
     return name, session.stacks[place.stack]

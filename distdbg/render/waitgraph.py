@@ -10,7 +10,7 @@ from distdbg.diagnose.finding import Edge, Finding, Kind, Verdict
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag
-from distdbg.render.where import first_frame, place_of
+from distdbg.render.where import first_frame, gave_up, place_of
 from distdbg.render.words import site_text
 
 MOST_NODES: Final = 24
@@ -40,7 +40,7 @@ class WaitGraph:
 
 
 def make_wait_graph(session: Session, verdict: Verdict) -> WaitGraph:
-    """From the edges that findings have, and for other ranks from the op that they are in."""
+    """From the edges that findings have, and for other ranks from the op that they are in, or gave up."""
     edges = {edge.rank: edge for edge in reversed(list(_edges(verdict.findings)))}
     absent: dict[tuple[int, int], tuple[int, ...]] = {}
     for rank in session.ranks:
@@ -85,9 +85,10 @@ def _edge_now(
     session: Session, rank: int, absent: dict[tuple[int, int], tuple[int, ...]]
 ) -> Edge | None:
     place = place_of(session, rank)
-    if place is None or not place.is_in:
+    log = session.ranks[rank]
+    if place is None or not (place.is_in or gave_up(log) == place.op.at):
         return None
-    ops, at = session.ranks[rank].ops, place.op.at
+    ops, at = log.ops, place.op.at
     group, seq = ops.group[at], ops.seq[at]
     if ops.flags[at] & Flag.ASIDE or group == NONE:
         return None

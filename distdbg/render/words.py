@@ -11,7 +11,7 @@ from typing import Final
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.errors import format_ranks
 from distdbg.record.entries import Frame
-from distdbg.record.text import printable
+from distdbg.record.text import format_duration, printable
 
 #: A line of a program's making may be a megabyte.
 MOST_LETTERS: Final = 300
@@ -42,10 +42,10 @@ def site_text(site: Frame | None) -> str:
 
 
 def seconds_text(nanoseconds: float) -> str:
-    """'0.4 ms', '1.2 s', '12 min', '3 h 5 min'."""
+    """'33.6 ms', '1.2 s', '12 min', '3 h 5 min'."""
     seconds = max(nanoseconds, 0) / 1e9
-    if seconds < 0.1:
-        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 1:
+        return format_duration(round(seconds * 1e9))
     if seconds < 120:
         return f"{seconds:.1f} s"
     minutes = int(seconds) // 60

@@ -1,4 +1,7 @@
-"""A headless Chromium, asked over a pipe. What the page does on the network and says to the console is kept."""
+"""A headless Chromium, asked over a pipe.
+
+What a page asks of the network and says to the console is kept.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +76,8 @@ class Browser:
             self.send(f"{domain}.enable")
 
     def close(self) -> None:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait(10)
         os.close(self._write)
         os.close(self._read)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import render_examples as examples
-from browser import Browser
+from browser import Browser  # noqa: TC002
 
 from distdbg.diagnose.session import LogLine
 from distdbg.render.html import to_html

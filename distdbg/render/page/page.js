@@ -79,7 +79,7 @@
         if (right <= filled && ops.status[i] === OK) continue;
         filled = right;
         const colour = colours.kinds[ops.name[i]], open = ops.status[i] === FLIGHT;
-        const begun = ops.started[i] < 0 ? (open ? right : x) : Math.max(x, xOf(ops.started[i]));
+        const begun = ops.started[i] < 0 ? (open || ops.status[i] !== OK ? right : x) : Math.max(x, xOf(ops.started[i]));
         paint.fillStyle = colour; paint.globalAlpha = 0.28; paint.fillRect(x, y, right - x, h);
         paint.globalAlpha = 1;
         if (begun < right) paint.fillRect(begun, y, Math.max(right - begun, 1), h);
@@ -91,7 +91,7 @@
         if (right - x > 74 && (ROW > 20 || !open)) {
           paint.save(); paint.beginPath(); paint.rect(x, y, right - x - 4, h); paint.clip();
           const from = Math.max(x, LEFT) + 6;
-          if (open || begun > x + 74) paint.fillStyle = colours.ink;
+          if (begun > x + 74) paint.fillStyle = colours.ink;
           else paint.fillStyle = colours.card;
           if (open) { // a calm ground under the words
             const text = paint.measureText(nameOf(i)).width;
@@ -239,9 +239,10 @@
     return lines.join("\n");
   };
 
-  const item = (parent, background, text) => {
+  const item = (parent, background, text, outline = "") => {
     const entry = document.createElement("span"), swatch = document.createElement("i");
     swatch.style.background = background;
+    swatch.style.outline = outline;
     entry.append(swatch, text);
     parent.append(entry);
   };
@@ -251,6 +252,7 @@
     words.name.slice(0, 12).forEach((name, i) => item(place, colours.kinds[i], name));
     item(place, `color-mix(in srgb, ${colours.kinds[0]} 28%, transparent)`, "waits for others");
     item(place, `repeating-linear-gradient(135deg, ${colours.open} 0 2px, transparent 2px 5px)`, "has not ended");
+    item(place, "transparent", "failed", `2px solid ${colours.bad}`);
   };
   const choice = $("group");
   for (const [label, value] of [["all", -1], ...words.group.map((label, i) => [label || "none", i])]) {

@@ -136,15 +136,16 @@ def healthy(world_size: int = 4) -> tuple[Session, Verdict]:
 def told_by_a_program(words: str) -> tuple[Session, Verdict]:
     """Names, sites and errors that a program chose."""
     build = SessionBuilder(world_size=2, now_s=9.0)
+    site = words.replace("\n", "") + ".py:3 (f)"
     build.group(words, [0, 1])
     build.session.run = build.session.source = words
     build.session.lacks.append(words)
     for rank in (0, 1):
         build.session.ranks[rank].host = words
-        build.op(rank, "all_reduce", group=words, ended_s=1, site=f"{words}.py:3 (f)")
+        build.op(rank, "all_reduce", group=words, ended_s=1, site=site)
         build.op(rank, "all_reduce", group=words, at_s=2, name=words, status=99, error=words)
     build.exit(0, Exit.RAISED, at_s=3, what=words, where=words)
-    op = build.op(0, "barrier", group=words, at_s=4, site=f"{words}.py:3 (f)")
+    op = build.op(0, "barrier", group=words, at_s=4, site=site)
     finding = Finding(
         kind=Kind.DEAD_RANK,
         severity=Severity.ERROR,
