@@ -13,7 +13,9 @@ from pathlib import Path
 
 from distdbg import config, errors
 from distdbg.cli.commands import COMMANDS
+from distdbg.diagnose.finding import Kind as FindingKind
 from distdbg.launch.flag_table import SECTIONS, USE_ENV, Flag
+from distdbg.render.schema import OBJECTS, SCHEMA
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan import Topology, make_plan
 from distdbg.runtime.plan.draw import draw
@@ -254,11 +256,67 @@ def commands_page() -> str:
         "",
         "| code | when |",
         "|---|---|",
-        "| 0 | all went well |",
+        "| 0 | all went well; `distdbg analyze`: nothing was found |",
+        "| 1 | `distdbg analyze`: something was found; `distdbg stacks`: not all could be taken |",
         *(f"| {code} | {', '.join(names)} |" for code, names in sorted(codes.items())),
         "| 130 | interrupted by Ctrl-C |",
     ]
     return "\n".join(lines) + "\n"
+
+
+#: What each type of distdbg.render.schema is in JSON.
+JSON_TYPES = {
+    "text": "string",
+    "integer": "integer",
+    "number": "number",
+    "boolean": "boolean",
+    "time": "string: UTC, `2026-11-22T04:10:00.125000Z`",
+    "ranks": "array of integers: global ranks, ascending",
+    "texts": "array of strings",
+    "numbers": "object of numbers",
+}
+
+
+def analysis_json_page() -> str:
+    """The objects of the JSON of `distdbg analyze`."""
+    lines = [
+        MADE.format(source="distdbg/render/schema.py") + "# The JSON of distdbg analyze",
+        "",
+        "    distdbg analyze --json [PATH...]",
+        "",
+        "prints one document: an object `session`, the last start of the job. Where PATHs hold several",
+        f'jobs it is `{{"schema": {SCHEMA}, "sessions": [...]}}` with one `session` for each. The agent',
+        "writes the same object into the run folder as `verdict.json`.",
+        "",
+        f"`schema` is {SCHEMA}. It changes when a key is renamed, removed or means something else; new keys",
+        "may come without that, so pass over what you do not know. Every key is always there; what",
+        "may be null says so. All text may come from the program: escape it before you show it.",
+        "",
+    ]
+    for name, fields in OBJECTS.items():
+        lines += [f"## {name}", "", "| key | value | meaning |", "|---|---|---|"]
+        for field in fields:
+            kind = JSON_TYPES.get(field.type) or _json_link(field.type)
+            null = ", or null" if field.is_optional else ""
+            lines.append(f"| `{field.name}` | {kind}{null} | {field.about or 'its number'} |")
+        lines.append("")
+    lines += [
+        "## Example",
+        "",
+        "What a script asks most often, with [jq](https://jqlang.org):",
+        "",
+        "```sh",
+        "distdbg analyze --json run | jq -r '.verdict.what, .findings[.verdict.root].ranks'",
+        "```",
+        "",
+        f"There are {len(FindingKind)} kinds of findings. The exit code is 1 when `verdict.has_faults`, else 0.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _json_link(type_: str) -> str:
+    name = type_.removeprefix("list of ")
+    return f"array of [{name}](#{name})" if name != type_ else f"[{name}](#{name})"
 
 
 def record_layout_page() -> str:
@@ -272,6 +330,7 @@ def control_page_layout_page() -> str:
 
 
 PAGES = {
+    "analysis-json.md": analysis_json_page,
     "commands.md": commands_page,
     "env.md": env_page,
     "errors.md": errors_page,

@@ -38,6 +38,12 @@ COMMANDS: tuple[Command, ...] = (
     Command("resume", "let the deadlines of a paused job run on", "distdbg.cli.resume", "[RUN]"),
     Command("stop", "end a running job", "distdbg.cli.stop", "[RUN] [--abort WHY] [--yes]"),
     Command(
+        "analyze",
+        "what went wrong with a job, who is to blame, and what to do",
+        "distdbg.cli.analyze",
+        "[PATH...] [--json] [--html FILE]",
+    ),
+    Command(
         "record",
         "print what the ranks of a run have recorded",
         "distdbg.cli.record",

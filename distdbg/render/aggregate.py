@@ -10,15 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from distdbg.diagnose.ops import NONE
+from distdbg.diagnose.ops import NEVER, NONE
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag
+from distdbg.render.where import gave_up
 from distdbg.render.words import ranks_text
 
 _MOST_OPS: Final = 400_000
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 #: Ranks that a table or a chart has room for.
 MOST_LANES: Final = 64
+#: As many again in a table of lanes by lanes.
+MOST_FOLDED: Final = 32
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,10 +129,11 @@ def choose_lanes(
         rank = ranks[int(i * step)]
         if rank not in taken:
             taken.add(rank)
-    return [_lane(rank) for rank in sorted(taken)]
+    # Those to blame on top: the others are only some.
+    return [_lane(rank) for rank in sorted(taken, key=lambda rank: (rank not in wanted, rank))]
 
 
-def fold_lanes(session: Session, first: Iterable[int] = (), most: int = MOST_LANES) -> list[Lane]:
+def fold_lanes(session: Session, first: Iterable[int] = (), most: int = MOST_FOLDED) -> list[Lane]:
     """A lane for every rank of the session, by host or by runs of ranks where there are too many."""
     ranks = sorted(session.ranks)
     if len(ranks) <= most:
@@ -158,7 +162,7 @@ def fold_lanes(session: Session, first: Iterable[int] = (), most: int = MOST_LAN
 
 
 def waits(session: Session, found: Iterable[Meeting], lanes: list[Lane]) -> Waits:
-    """Seconds of ranks: what has been waited in `found`, and what is being waited now."""
+    """Seconds of ranks: what has been waited in `found`, and what is being waited now, or was in vain."""
     lane_of = {rank: i for i, lane in enumerate(lanes) for rank in lane.ranks}
     total = Waits(lanes=lanes)
     for meeting in found:
@@ -181,8 +185,11 @@ def _add_waits_of_now(session: Session, lane_of: Mapping[int, int], total: Waits
         if waiter is None:
             continue
         ops = log.ops
-        for at in ops.in_flight():
-            ns = session.now_ns - session.time_ns(rank, ops.issued_ns[at])
+        failed = gave_up(log)
+        for at in [*ops.in_flight(), *([] if failed is None else [failed])]:
+            until = session.time_ns(rank, ops.ended_ns[at])
+            until = session.now_ns if until == NEVER else until
+            ns = until - session.time_ns(rank, ops.issued_ns[at])
             group, seq = ops.group[at], ops.seq[at]
             if ops.flags[at] & Flag.MESSAGE:
                 on = {lane_of[ops.peer[at]]} if ops.peer[at] in lane_of else set()

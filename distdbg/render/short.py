@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Verdict
+from distdbg.diagnose.finding import Finding, Kind, Role, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.render.where import fold, waited_text
-from distdbg.render.words import evidence_text, ranks_text, safe
+from distdbg.render.words import edge_text, evidence_text, fold_facts, ranks_text, safe
 
 MOST_LINES: Final = 12
 _MOST_BLAMED: Final = 5
@@ -43,26 +43,19 @@ def short_lines(session: Session, verdict: Verdict) -> list[str]:
 def _blamed(session: Session, root: Finding) -> Iterator[str]:
     """What each rank to blame did: by the edges of a deadlock, the evidence, or where it is."""
     told: set[int] = set()
+    facts: list[str] = []
     if root.kind is Kind.DEADLOCK and root.edges:
         for edge in root.edges:
-            at = f" at {edge.site}" if edge.site else ""
-            yield f"rank {edge.rank} waits in {edge.text}{at}{_for_whom(edge)}"
+            yield edge_text(edge)
         return
     for fact in root.evidence:
         if fact.rank is None or fact.rank in root.ranks:
-            yield evidence_text(fact)
+            facts.append(evidence_text(fact))
             if fact.rank is not None:
                 told.add(fact.rank)
+    yield from fold_facts(facts)
     for where, ranks in fold(session, set(root.ranks) - told):
         yield f"{ranks_text(ranks)}: {where}"
-
-
-def _for_whom(edge: Edge) -> str:
-    """Nothing where the op has said it: 'recv from rank 1'."""
-    whom = ranks_text(edge.on)
-    if len(edge.on) == 1 and f"{whom} " in f"{edge.text} ":
-        return ""
-    return f" for {'any of ' if edge.is_any and len(edge.on) > 1 else ''}{whom}"
 
 
 def _waiting(session: Session, verdict: Verdict, root: Finding) -> Iterator[str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from distdbg.diagnose.session import Session, Stack
 from distdbg.render.where import place_of
+
+#: runpy, multiprocessing, threading ... of the standard library, and what has no file.
+_STARTS: Final = re.compile(r"^<|/lib/python3[^/]*/(?!site-packages|dist-packages)|^$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,14 @@ def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
     return sorted(folded, key=lambda one: (-len(one.ranks), one.ranks))
 
 
+def own_frames(frames: Stack) -> Stack:
+    """Without what started the program at the outer end: the interpreter's own modules."""
+    end = len(frames)
+    while end and _STARTS.search(frames[end - 1].file):
+        end -= 1
+    return frames[:end] or frames
+
+
 def _stack_of(session: Session, rank: int) -> tuple[str, Stack]:
     log = session.ranks.get(rank)
     if log is None:
@@ -44,5 +57,7 @@ def _stack_of(session: Session, rank: int) -> tuple[str, Stack]:
         return str(activity.state), activity.stack
     if place is None:
         return "", ()
-    name = session.name_of(place.op)
-    return ("in " if place.is_in else "after ") + name, session.stacks[place.stack]
+    name = f"{place.verb} {session.name_of(place.op)}"
+    if activity is not None and activity.site and not place.is_in:
+        name = f"{activity.state} at {activity.site}, {name}"
+    return name, session.stacks[place.stack]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.entries import Frame
-from distdbg.record.format import Flag
+from distdbg.record.format import Flag, Status
 from distdbg.render.words import seconds_text, site_text
+
+#: How an op ends that waited in vain.
+_GAVE_UP: Final = frozenset((Status.TIMEOUT, Status.PEER_LOST, Status.NETWORK, Status.ABORTED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,8 @@ class Place:
     """Of its issue, or of its end; on the session's clock."""
     stack: int
     """Of the thread that waits: index into `Session.stacks`."""
+    verb: str
+    """'in', 'gave up in', 'after'."""
 
 
 def place_of(session: Session, rank: int) -> Place | None:
@@ -35,10 +41,19 @@ def place_of(session: Session, rank: int) -> Place | None:
         at = len(log.ops) - 1
         ended = log.ops.ended_ns[at]
         since = session.time_ns(rank, ended)
-        return Place(op=OpRef(rank, at), is_in=False, since_ns=since, stack=log.ops.stack[at])
+        verb = "after" if gave_up(log) is None else "gave up in"
+        stack = log.ops.stack[at]
+        return Place(op=OpRef(rank, at), is_in=False, since_ns=since, stack=stack, verb=verb)
     at, since, stack = found
     since = session.time_ns(rank, since)
-    return Place(op=OpRef(rank, at), is_in=True, since_ns=since, stack=stack or log.ops.stack[at])
+    stack = stack or log.ops.stack[at]
+    return Place(op=OpRef(rank, at), is_in=True, since_ns=since, stack=stack, verb="in")
+
+
+def gave_up(log: RankLog) -> int | None:
+    """The last op, where it failed because others did not come or went away."""
+    at = len(log.ops) - 1
+    return at if at >= 0 and log.ops.status[at] in _GAVE_UP else None
 
 
 def _waited(log: RankLog) -> tuple[int, int, int] | None:
@@ -56,7 +71,7 @@ def _waited(log: RankLog) -> tuple[int, int, int] | None:
 
 
 def where_text(session: Session, rank: int) -> str:
-    """'in all_gather #7 on group 'dp' at train.py:88 (step)'; '' when nothing is known."""
+    """'in all_gather #7 on group 'dp' at train.py:88 (step)', 'after ...'; '' when nothing is known."""
     place = place_of(session, rank)
     if place is None:
         activity = session.ranks[rank].activity if rank in session.ranks else None
@@ -64,7 +79,7 @@ def where_text(session: Session, rank: int) -> str:
     site = site_text(first_frame(session, place.stack))
     at = f" at {site}" if site else ""
     name = session.name_of(place.op)
-    return f"in {name}{at}" if place.is_in else f"last op {name}{at}"
+    return f"{place.verb} {name}{at}"
 
 
 def first_frame(session: Session, stack: int) -> Frame | None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable
 from typing import Final
 
-from distdbg.diagnose.finding import Evidence
+from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.errors import format_ranks
 from distdbg.record.entries import Frame
-from distdbg.record.text import printable
+from distdbg.record.text import format_duration, printable
 
 #: A line of a program's making may be a megabyte.
 MOST_LETTERS: Final = 300
+
+#: Before a word that is the same for one rank and for several.
+_OF_RANK: Final = re.compile(r"rank (\d{1,9})(?=: | called | did | never )")
 
 
 def safe(text: str, most: int = MOST_LETTERS) -> str:
@@ -38,10 +42,10 @@ def site_text(site: Frame | None) -> str:
 
 
 def seconds_text(nanoseconds: float) -> str:
-    """'0.4 ms', '1.2 s', '12 min', '3 h 5 min'."""
+    """'33.6 ms', '1.2 s', '12 min', '3 h 5 min'."""
     seconds = max(nanoseconds, 0) / 1e9
-    if seconds < 0.1:
-        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 1:
+        return format_duration(round(seconds * 1e9))
     if seconds < 120:
         return f"{seconds:.1f} s"
     minutes = int(seconds) // 60
@@ -65,3 +69,27 @@ def evidence_text(evidence: Evidence) -> str:
     if evidence.source and evidence.source not in text:
         text += f" [{evidence.source}]"
     return text
+
+
+def fold_facts(texts: Iterable[str]) -> list[str]:
+    """'rank 1: it failed' and 'rank 2: it failed' as 'ranks 1-2: it failed'."""
+    ranks: dict[str, list[int]] = {}
+    for text in texts:
+        found = _OF_RANK.match(text)
+        rest = text[found.end() :] if found else text
+        ranks.setdefault(rest, []).extend([int(found[1])] if found else [])
+    return [f"{ranks_text(who)}{rest}" if who else rest for rest, who in ranks.items()]
+
+
+def edge_text(edge: Edge) -> str:
+    """'rank 0 waits in barrier #3 on group 'dp' at a.py:3 (run) for ranks 1,2'."""
+    at = f" at {edge.site}" if edge.site else ""
+    return f"rank {edge.rank} waits in {edge.text or 'an op'}{at}{_for_whom(edge)}"
+
+
+def _for_whom(edge: Edge) -> str:
+    """Nothing where the op has said it: 'recv from rank 1'."""
+    whom = ranks_text(edge.on)
+    if len(edge.on) == 1 and f"{whom} " in f"{edge.text} ":
+        return ""
+    return f" for {'any of ' if edge.is_any and len(edge.on) > 1 else ''}{whom}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Role, Severity, Verdict
 from distdbg.diagnose.session import Session
+from distdbg.record.format import Exit
 from distdbg.record.rank_state import RankState
 from distdbg.testing.session_builder import SessionBuilder
 
@@ -127,4 +130,37 @@ def healthy(world_size: int = 4) -> tuple[Session, Verdict]:
         root=None,
         findings=(),
         roles=dict.fromkeys(range(world_size), Role.BYSTANDER),
+    )
+
+
+def told_by_a_program(words: str) -> tuple[Session, Verdict]:
+    """Names, sites and errors that a program chose."""
+    build = SessionBuilder(world_size=2, now_s=9.0)
+    site = words.replace("\n", "") + ".py:3 (f)"
+    build.group(words, [0, 1])
+    build.session.run = build.session.source = words
+    build.session.lacks.append(words)
+    for rank in (0, 1):
+        build.session.ranks[rank].host = words
+        build.op(rank, "all_reduce", group=words, ended_s=1, site=site)
+        build.op(rank, "all_reduce", group=words, at_s=2, name=words, status=99, error=words)
+    build.exit(0, Exit.RAISED, at_s=3, what=words, where=words)
+    op = build.op(0, "barrier", group=words, at_s=4, site=site)
+    finding = Finding(
+        kind=Kind.DEAD_RANK,
+        severity=Severity.ERROR,
+        what=words,
+        ranks=(0,),
+        victims=(1,),
+        group=words,
+        seq=3,
+        evidence=(Evidence(text=words, rank=0, op=op, site=words, source=words),),
+        edges=(Edge(rank=1, on=(0,), text=words, site=words),),
+        advice=words,
+        numbers={words: 1.0},
+    )
+    root = replace(finding, follows=(finding,))
+    roles = {0: Role.ROOT, 1: Role.VICTIM}
+    return build.session, Verdict(
+        what=words, root=root, findings=(root,), roles=roles, lacks=(words,)
     )

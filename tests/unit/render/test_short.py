@@ -50,7 +50,7 @@ def test_there_are_never_more_than_twelve_lines(count: int) -> None:
     build = SessionBuilder(world_size=count)
     for rank in range(count):
         build.op(rank, "recv", peer=(rank + 1) % count, site=f"a.py:{rank} (f)")
-    facts = tuple(Evidence(text=f"rank {r} did it", rank=r) for r in range(0, count, 2))
+    facts = tuple(Evidence(text=f"fact {r}", rank=r) for r in range(0, count, 2))
     follows = tuple(
         Finding(kind=Kind.FAILED_OP, severity=Severity.ERROR, what=f"rank {r} failed")
         for r in range(count)

@@ -1,0 +1,234 @@
+"""`distdbg analyze`: what went wrong with a job, which ranks are to blame, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distdbg.errors import RecordError, UsageError
+from distdbg.record.folders import attempts, list_runs, user_folder
+
+if TYPE_CHECKING:
+    from distdbg.diagnose.finding import Verdict
+    from distdbg.diagnose.session import Session
+
+#: A session and what is wrong with it; earlier starts of the same job are one line each.
+Diagnosed = tuple["Session", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is shown as one: the last start in full."""
+
+    last: Diagnosed
+    earlier: tuple[Diagnosed, ...] = ()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what was found; exit code 1 when something is more than a note."""
+    chosen = _parser().parse_args(argv)
+    if chosen.attempt is not None and chosen.attempt < 0:
+        raise UsageError("--attempt counts from 0")
+    if chosen.html is not None:
+        _refuse_to_replace(Path(chosen.html), is_forced=chosen.force)
+    paths = [Path(path) for path in chosen.paths] or [_newest_run()]
+    return report(_read(paths, chosen.attempt), chosen)
+
+
+def report(jobs: Sequence[Job], chosen: argparse.Namespace) -> int:
+    """Write what was asked for; returns the exit code."""
+    if chosen.html is not None:
+        _write_html(jobs, Path(chosen.html), is_forced=chosen.force)
+    try:
+        if chosen.json:
+            _print_json(jobs)
+        else:
+            _print_text(jobs, verbose=chosen.verbose)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a full disk; what the buffer still has would raise again at the end
+        with suppress(OSError, ValueError):
+            sys.stdout.close()
+        raise UsageError(f"standard output cannot be written: {error.strerror}") from None
+    return int(any(job.last[1].has_faults for job in jobs))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="distdbg analyze",
+        description=__doc__,
+        epilog="Exit code 0: nothing was found; 1: something was. With several starts of a job the last "
+        "one is shown in full, and decides.",
+    )
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="folders of runs, records, dumps and logs of other tools, or folders of those; "
+        "not given: your newest run on this host",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    parser.add_argument("--html", metavar="FILE", help="write a page with timeline and graphs too")
+    parser.add_argument("--attempt", type=int, metavar="N", help="this start of the job, from 0")
+    parser.add_argument("--verbose", "-v", action="store_true", help="all evidence of all findings")
+    parser.add_argument("--force", action="store_true", help="replace FILE where it is there")
+    return parser
+
+
+def _newest_run() -> Path:
+    runs = list_runs()
+    if not runs:
+        raise UsageError(
+            f"there is no run in {user_folder()}", hint="say which: distdbg analyze PATH"
+        )
+    return runs[-1]
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+def _read(paths: Sequence[Path], attempt: int | None) -> list[Job]:
+    """Each job that is in these paths."""
+    for path in paths:
+        try:
+            os.stat(path)
+        except OSError as error:
+            raise RecordError(f"{path}: {error.strerror}", path=str(path)) from None
+    from distdbg.diagnose.load.run_folder import is_run, load_run
+    from distdbg.diagnose.verdict import diagnose
+
+    if attempt is not None:
+        if not all(is_run(path) for path in paths):
+            raise UsageError("--attempt is for folders of runs")
+        chosen = [load_run(path, attempt=attempt) for path in paths]
+        return [Job((session, diagnose(session))) for session in chosen]
+    jobs: list[Job] = []
+    for session in _open(paths):
+        found = (session, diagnose(session))
+        if jobs and _is_earlier(jobs[-1].last[0], session):
+            before = jobs.pop()
+            jobs.append(Job(found, (*before.earlier, before.last)))
+        else:
+            jobs.append(Job(found, tuple(_earlier(session))))
+    return jobs
+
+
+def _open(paths: Sequence[Path]) -> list[Session]:
+    from distdbg.diagnose.load.run_folder import is_run, load_run, load_runs
+
+    if not all(is_run(path) for path in paths):
+        from distdbg.diagnose.load.open import open_paths
+
+        return open_paths(paths)
+    folders: dict[str, list[Path]] = {}
+    sessions = {}
+    for path in paths:
+        session = load_run(path)
+        name = session.run or str(path)
+        folders.setdefault(name, []).append(path)
+        sessions[name] = session
+    # Each host may have left a folder of the same run.
+    return [sessions[name] if len(same) == 1 else load_runs(same) for name, same in folders.items()]
+
+
+def _is_earlier(before: Session, session: Session) -> bool:
+    """Whether they are two starts of one job, in a folder of logs or dumps."""
+    is_one = before.source == session.source and before.run == session.run
+    return is_one and session.attempts > 1 and before.attempt < session.attempt
+
+
+def _earlier(session: Session) -> Iterator[Diagnosed]:
+    """The starts before the last one of a run folder."""
+    from distdbg.diagnose.load.run_folder import load_run
+    from distdbg.diagnose.verdict import diagnose
+
+    run = Path(session.source)
+    if session.attempts < 2 or len(attempts(run)) < 2:
+        return
+    for number in range(session.attempt):
+        with suppress(RecordError, UsageError):  # a start that left nothing
+            before = load_run(run, attempt=number)
+            yield before, diagnose(before)
+
+
+# ------------------------------------------------------------------------------------------ writing
+
+
+def _print_json(jobs: Sequence[Job]) -> None:
+    """The document of one job, its last start; several jobs are in a list of 'sessions'."""
+    from distdbg.render.plain import to_plain
+
+    documents = [to_plain(*job.last) for job in jobs]
+    document = documents[0] if len(documents) == 1 else {"schema": 1, "sessions": documents}
+    sys.stdout.write(json.dumps(document, indent=1, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def _print_text(jobs: Sequence[Job], *, verbose: bool) -> None:
+    from rich.console import Console
+
+    from distdbg.render.text import print_verdict, start_line
+
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        for index, job in enumerate(jobs):
+            if index:
+                console.print()
+            for session, verdict in job.earlier:
+                console.print(start_line(session, verdict))
+            print_verdict(console, *job.last, verbose=verbose)
+    text = captured.get()
+    if not console.is_terminal:  # rich fills lines up
+        text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _write_html(jobs: Sequence[Job], path: Path, *, is_forced: bool) -> None:
+    from distdbg.render.html import to_html
+
+    paths = [path]
+    if len(jobs) > 1:  # page.html, page-2.html ...
+        more = range(2, len(jobs) + 1)
+        paths += [path.with_name(f"{path.stem}-{number}{path.suffix}") for number in more]
+    for job, place in zip(jobs, paths, strict=True):
+        _write(place, to_html(*job.last), is_forced=is_forced)
+        sys.stderr.write(f"Wrote {place}\n")
+
+
+def _write(path: Path, text: str, *, is_forced: bool) -> None:
+    """Whole or not at all: a full disk leaves what was there before."""
+    _refuse_to_replace(path, is_forced=is_forced)
+    if path.exists() and not path.is_file():  # a pipe, /dev/stdout
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise _cannot_write(path, error) from None
+        return
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise _cannot_write(path, error) from None
+
+
+def _refuse_to_replace(path: Path, *, is_forced: bool) -> None:
+    if path.is_dir():
+        raise UsageError(f"--html {path}: is a folder", hint="give the name of a file")
+    if path.is_file() and not is_forced:
+        raise UsageError(f"--html {path}: is there already", hint="--force replaces it")
+    if not path.parent.is_dir():
+        raise UsageError(f"--html {path}: there is no folder {path.parent}")
+
+
+def _cannot_write(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"--html {path}: cannot be written: {error.strerror}")

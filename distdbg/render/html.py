@@ -1,0 +1,358 @@
+"""A verdict as one HTML file: no network, no other file, and the verdict is read without a script.
+
+    page/page.html     the frame; $names are filled in here
+    page/page.css      light and dark by what the reader prefers
+    page/page.js       the timeline and the table of ops, from the JSON in the page
+
+What is drawn from data is bounded, and what was left out is said. Every text is escaped by `text_of`; the
+policy in the head lets the browser run this script alone and load nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
+from string import Template
+from typing import Any, Final
+
+from distdbg import __version__
+from distdbg.diagnose.finding import Finding, Role, Severity, Verdict
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import Session
+from distdbg.render.aggregate import choose_lanes, fold_lanes, lateness, meetings, waits
+from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
+from distdbg.render.page_data import page_data
+from distdbg.render.plain import lacks_of
+from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
+from distdbg.render.story import story_of
+from distdbg.render.svg import draw_heatmap, draw_lateness, draw_wait_graph, text_of
+from distdbg.render.waitgraph import make_wait_graph
+from distdbg.render.where import waited_text
+from distdbg.render.words import (
+    edge_text,
+    evidence_text,
+    fold_facts,
+    iso_text,
+    ranks_text,
+    seconds_text,
+)
+
+_CELLS: Final = {
+    Cell.DONE: "done",
+    Cell.IN: "in",
+    Cell.NOT_COME: "not",
+    Cell.DIFFERS: "differs",
+    Cell.FAILED: "failed",
+    Cell.UNKNOWN: "unknown",
+}
+_MOST_FACTS: Final = 60
+_MOST_ROWS: Final = 60
+_MOST_STACKS: Final = 12
+_MOST_STORIES: Final = 4
+_MOST_LINES: Final = 500
+
+
+def to_html(session: Session, verdict: Verdict) -> str:
+    """The page; a few hundred kilobytes for any session."""
+    found = list(meetings(session))
+    late = lateness(found)
+    blamed = verdict.root.ranks if verdict.root is not None else ()
+    lanes = choose_lanes(session, blamed, late)
+    data = page_data(session, verdict, lanes)
+    heat = draw_heatmap(waits(session, found, fold_lanes(session, blamed)))
+    graph = make_wait_graph(session, verdict)
+    drawn = draw_wait_graph(graph)
+    left_out = f" {graph.left_out} smaller ones are left out." if graph.left_out else ""
+    graphs = [
+        ("graph", "Who waits for whom", f"Ranks that are alike are one box.{left_out}", drawn)
+    ]
+    ended = f"{_counted(len(found), 'op')} and in " if found else ""
+    charts = [
+        ("heat", "Who has waited for whom",
+         f"A row waits for a column, in {ended}what has not ended.", heat),
+        ("late", "Who comes late", "By what the others lost through it.", draw_lateness(late)),
+    ]  # fmt: skip
+    sections = [
+        ("verdict", "", _verdict(session, verdict)),
+        ("where", "Where", _where(session, verdict)),
+        ("time", "Timeline", _timeline(data)),
+        ("graph" if drawn else "heat", "Waits", _charts(graphs) + _charts(charts)),
+        ("findings", "Findings", _findings(verdict)),
+        ("table", "Ops", _table(data)),
+        ("log", "Log", _log(session)),
+        ("lacks", "Missing", _lacks(session, verdict)),
+    ]
+    sections = [one for one in sections if one[2]]
+    nav = "".join(f'<a href="#{name}">{title}</a>' for name, title, _ in sections if title)
+    style, script = _read("page.css"), _read("page.js")
+    return Template(_read("page.html")).substitute(
+        style=style,
+        style_hash=_hash(style),
+        script=script,
+        script_hash=_hash(script),
+        version=text_of(__version__),
+        title=text_of(f"{verdict.what[:100]} - {session.run or session.source}"),
+        session=text_of(_session_line(session)),
+        nav=nav,
+        body="\n".join(body for _, _, body in sections),
+        about=_about(session),
+        data=_embed(data),
+    )
+
+
+def _read(name: str) -> str:
+    return (files("distdbg.render") / "page" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return "sha256-" + base64.b64encode(digest).decode()
+
+
+def _embed(data: Any) -> str:
+    """JSON that cannot end the element that it stands in."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _session_line(session: Session) -> str:
+    hosts = {log.host for log in session.ranks.values() if log.host}
+    parts = [session.run or session.source]
+    parts.append(_counted(session.world_size or len(session.ranks), "rank"))
+    if len(hosts) > 1:
+        parts.append(f"{len(hosts)} hosts")
+    if session.attempts > 1:
+        parts.append(f"start {session.attempt + 1} of {session.attempts}")
+    if session.is_live:
+        parts.append("live: the job still runs")
+    return " \N{MIDDLE DOT} ".join(parts)
+
+
+def _about(session: Session) -> str:
+    read = "" if session.now_ns == NEVER else f", last sign of life {iso_text(session.now_ns)}"
+    return text_of(f"From {session.source} ({session.format}){read}; distdbg {__version__}.")
+
+
+# ------------------------------------------------------------------------------------- sections
+
+
+def _verdict(session: Session, verdict: Verdict) -> str:
+    root = verdict.root
+    if root is not None:
+        kind, tag = str(root.severity), f"{root.severity}: {root.kind}"
+    elif verdict.has_faults:
+        kind, tag = "warning", "no single cause"
+    else:
+        kind, tag = "good", "nothing found" if not verdict.findings else "notes"
+    parts = [
+        f'<section id="verdict" class="verdict {kind}"><span class="tag {kind}">{text_of(tag)}</span>',
+        f"<h1>{text_of(verdict.what)}</h1>",
+    ]
+    if root is not None:
+        rows = []
+        if root.ranks:
+            hosts = sorted({session.ranks[r].host for r in root.ranks if r in session.ranks} - {""})
+            on = f" on {', '.join(hosts[:4])}" + (" ..." if len(hosts) > 4 else "") if hosts else ""
+            rows.append(
+                f'<dt>to blame</dt><dd class="who">{text_of(ranks_text(root.ranks) + on)}</dd>'
+            )
+        if root.victims:
+            time = waited_text(session, root.victims[:64])
+            since = f", for {time}" if time else ""
+            rows.append(f"<dt>suffering</dt><dd>{text_of(ranks_text(root.victims) + since)}</dd>")
+        if root.at_ns is not None:
+            rows.append(f"<dt>since</dt><dd>{text_of(iso_text(root.at_ns))}</dd>")
+        parts.append(f"<dl>{''.join(rows)}</dl>" if rows else "")
+        parts.append(_facts(root))
+        if root.advice:
+            parts.append(f'<p class="hint"><b>Hint</b>{text_of(root.advice)}</p>')
+    return "".join(parts) + "</section>"
+
+
+def _facts(finding: Finding) -> str:
+    texts = fold_facts(map(evidence_text, finding.evidence))
+    facts = [f"<li>{text_of(text)}</li>" for text in texts]
+    facts += [
+        f"<li>{text_of(edge_text(edge))}</li>"
+        for edge in finding.edges
+        if not facts or edge.rank in finding.ranks
+    ]
+    if len(facts) > _MOST_FACTS:
+        left = len(facts) - _MOST_FACTS
+        facts = [*facts[:_MOST_FACTS], f'<li class="quiet">{left:,} more are in the JSON</li>']
+    return f'<ul class="facts">{"".join(facts)}</ul>' if facts else ""
+
+
+def _where(session: Session, verdict: Verdict) -> str:
+    root = verdict.root
+    if root is None:
+        return ""
+    parts = []
+    place = place_of_finding(session, root)
+    if place is not None:
+        parts.append(_grid(make_grid(session, *place, blamed=root.ranks, columns=8)))
+    victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
+    stacks = fold_stacks(session, root.ranks)[:_MOST_STACKS]
+    stacks += fold_stacks(session, set(victims) - set(root.ranks))[: _MOST_STACKS // 2]
+    told = "".join(_stack(stack) for stack in stacks)
+    stories = "".join(_story(session, rank) for rank in root.ranks[:_MOST_STORIES])
+    columns = ""
+    if told or stories:
+        left = f"<div><h3>Stacks</h3>{told}</div>" if told else ""
+        right = f"<div><h3>What the ranks to blame did last</h3>{stories}</div>" if stories else ""
+        columns = f'<div class="two">{left}{right}</div>'
+    body = "".join(parts) + columns
+    return f'<section id="where"><h2>Where it happened</h2>{body}</section>' if body else ""
+
+
+def _grid(grid: Grid) -> str:
+    heads = [
+        f'<th scope="col" class="{"here" if seq == grid.seq else ""}">#{seq}<br>{text_of(name, 40)}</th>'
+        for seq, name in zip(grid.seqs, grid.names, strict=True)
+    ]
+    rows = []
+    for row in grid.rows[:_MOST_ROWS]:
+        cells = []
+        for cell, call in zip(row.cells, row.calls, strict=True):
+            what = f"<small>{text_of(call, 60)}</small>" if call else ""
+            cells.append(f'<td class="c-{_CELLS[cell]}">{cell}{what}</td>')
+        rows.append(f"<tr><td>{text_of(ranks_text(row.ranks))}</td>{''.join(cells)}</tr>")
+    left = len(grid.rows) - _MOST_ROWS
+    more = f'<p class="about">{left:,} more kinds of rows are left out.</p>' if left > 0 else ""
+    return (
+        f"<p class=\"about\">Ops of group '{text_of(grid.label)}'; ranks that did the same are one row.</p>"
+        f'<div class="scroll"><table class="grid"><thead><tr><th></th>{"".join(heads)}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>{more}"
+    )
+
+
+def _stack(stack: FoldedStack) -> str:
+    frames = "\n".join(text_of(str(frame)) for frame in own_frames(stack.frames))
+    return (
+        f'<div class="stack"><b>{text_of(ranks_text(stack.ranks))}</b> {text_of(stack.what)}'
+        f"<pre>{frames}</pre></div>"
+    )
+
+
+def _story(session: Session, rank: int) -> str:
+    rows = []
+    for step in story_of(session, rank, 10):
+        is_known = NEVER not in (step.at_ns, session.now_ns) and step.at_ns <= session.now_ns
+        when = f"{seconds_text(session.now_ns - step.at_ns)} ago" if is_known else ""
+        like = (
+            f' <span class="quiet">and {step.count - 1} like it before</span>'
+            if step.count > 1
+            else ""
+        )
+        site = f' <span class="quiet">at {text_of(step.site)}</span>' if step.site else ""
+        rows.append(
+            f'<tr><td class="quiet when">{when}</td><td>{text_of(step.text)}{like}{site}</td></tr>'
+        )
+    if not rows:
+        return ""
+    return f'<div class="stack"><b>rank {rank}</b><table>{"".join(rows)}</table></div>'
+
+
+def _timeline(data: dict[str, Any]) -> str:
+    shown, total, lanes = len(data["ops"]["lane"]), data["total"], len(data["lanes"])
+    if not shown:
+        return ""
+    what = f"{_counted(shown, 'op')} of {_counted(lanes, 'rank')}"
+    if shown < total:
+        what = f"The last {shown:,} of {total:,} ops, of {lanes:,} of {_counted(data['ranks'], 'rank')}"
+    which = "" if lanes == data["ranks"] else ": those to blame, the latest, and some of the others"
+    return (
+        f'<section id="time"><h2>Timeline</h2><p class="about">{what}{which}. Pale: waits for others; '
+        "full: data moves; hatched: has not ended. Drag to move, Ctrl and wheel to zoom, "
+        "a click shows the op in the table.</p>"
+        '<div class="controls"><button id="out" title="zoom out (-)">&minus;</button>'
+        '<button id="in" title="zoom in (+)">+</button><button id="all" title="0">All</button>'
+        '<button id="end" title="f">Where it stopped</button>'
+        '<label>group <select id="group"></select></label><span class="push" id="range"></span></div>'
+        '<div id="lanes"><canvas id="timeline" tabindex="0" role="img" aria-label="timeline of ranks; '
+        'plus and minus zoom, arrows move"></canvas></div>'
+        '<div class="legend" id="legend"></div><div id="tip" hidden></div>'
+        "<noscript><p>The timeline and the table of ops need JavaScript.</p></noscript></section>"
+    )
+
+
+def _charts(charts: Sequence[tuple[str, str, str, str]]) -> str:
+    parts = [
+        f'<section id="{name}"><h2>{title}</h2><p class="about">{text_of(about)}</p>'
+        f'<div class="scroll">{drawn}</div></section>'
+        for name, title, about, drawn in charts
+        if drawn
+    ]
+    return f'<div class="two">{"".join(parts)}</div>' if parts else ""
+
+
+def _findings(verdict: Verdict) -> str:
+    if not verdict.findings:
+        return ""
+    body = "".join(_finding(one) for one in _by_severity(verdict.findings))
+    return f'<section id="findings"><h2>Findings</h2>{body}</section>'
+
+
+def _by_severity(found: Iterable[Finding]) -> list[Finding]:
+    order = list(Severity)
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def _finding(one: Finding) -> str:
+    numbers = ", ".join(f"{name} {value:g}" for name, value in one.numbers.items())
+    parts = [
+        f'<details><summary><span class="tag {one.severity}">{text_of(one.kind)}</span>'
+        f"{text_of(one.what)}</summary>",
+        _facts(one),
+        f'<p class="hint"><b>Hint</b>{text_of(one.advice)}</p>' if one.advice else "",
+        f'<p class="about">{text_of(numbers)}</p>' if numbers else "",
+    ]
+    if one.follows:
+        parts.append("<h3>What follows from it</h3>" + "".join(map(_finding, one.follows)))
+    return "".join(parts) + "</details>"
+
+
+def _table(data: dict[str, Any]) -> str:
+    if not data["ops"]["lane"]:
+        return ""
+    return (
+        '<section id="table"><h2>Ops</h2><p class="about">Those of the timeline.</p>'
+        '<div class="controls"><input id="filter" type="search" aria-label="filter the ops" '
+        'placeholder="rank 3 all_reduce #4 in flight"><button id="clear">Clear</button>'
+        '<span class="push" id="count"></span></div>'
+        '<div class="scroll tall"><table id="ops"><thead></thead><tbody></tbody></table></div>'
+        '<p><button id="more">More</button></p></section>'
+    )
+
+
+def _log(session: Session) -> str:
+    if not session.lines:
+        return ""
+    lines = "\n".join(_lines(session))
+    left = len(session.lines) - _MOST_LINES
+    more = f"The last {_MOST_LINES} of {len(session.lines):,} lines." if left > 0 else ""
+    return (
+        f'<section id="log"><h2>Log lines</h2><p class="about">{more}</p>'
+        f'<div class="scroll tall"><pre>{lines}</pre></div></section>'
+    )
+
+
+def _lines(session: Session) -> Iterator[str]:
+    for line in session.lines[-_MOST_LINES:]:
+        who = "" if line.rank is None else f"[rank {line.rank}] "
+        yield f'<span class="source">{text_of(line.source)}</span> {text_of(who + line.text)}'
+
+
+def _lacks(session: Session, verdict: Verdict) -> str:
+    lacks = lacks_of(session, verdict)
+    if not lacks:
+        return ""
+    items = "".join(f"<li>{text_of(text)}</li>" for text in lacks[:_MOST_FACTS])
+    return f'<section id="lacks"><h2>What is missing</h2><ul class="facts">{items}</ul></section>'

@@ -1,0 +1,293 @@
+"""A verdict on a terminal: what somebody needs first, at 80 columns, with and without colours.
+
+    the verdict      in a panel: what, who is to blame, who waits, what to do
+    why              the evidence, or who waits for whom
+    where            the op as a table of ranks and ops; stacks; what the guilty did last
+    also found       the rest, by severity, and what is missing
+
+Nothing is told by colour alone. Only what stands here imports rich.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from rich.box import ROUNDED
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from distdbg.diagnose.finding import Finding, Role, Severity, Verdict
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import Session
+from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
+from distdbg.render.plain import lacks_of
+from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
+from distdbg.render.story import Step, story_of
+from distdbg.render.where import waited_text
+from distdbg.render.words import (
+    edge_text,
+    evidence_text,
+    fold_facts,
+    ranks_text,
+    safe,
+    seconds_text,
+)
+
+_STYLES: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+_CELLS: Final = {
+    Cell.DONE: "dim",
+    Cell.IN: "yellow",
+    Cell.NOT_COME: "bold red",
+    Cell.DIFFERS: "bold magenta",
+    Cell.FAILED: "red",
+    Cell.UNKNOWN: "dim italic",
+}
+_MOST_FACTS: Final = 6
+_MOST_ROWS: Final = 10
+_MOST_STACKS: Final = 2
+_MOST_FRAMES: Final = 6
+_MOST_STORIES: Final = 2
+_MOST_STEPS: Final = 6
+_MOST_FINDINGS: Final = 8
+_ALL: Final = 100_000
+
+
+def print_verdict(
+    console: Console, session: Session, verdict: Verdict, *, verbose: bool = False
+) -> None:
+    """Print one session; with `verbose` all evidence of all findings."""
+    console.print(_panel(session, verdict))
+    root = verdict.root
+    if root is not None:
+        _section(console, "Why", _facts(root, _ALL if verbose else _MOST_FACTS))
+        for part in _where(console, session, verdict, root, verbose):
+            console.print(part)
+    others = [one for one in verdict.findings if one is not root]
+    if root is not None and root.follows:
+        _section(console, "What follows from it", _findings(root.follows, verbose))
+    if others:
+        _section(console, "Also found" if root else "Found", _findings(others, verbose))
+    lacks = lacks_of(session, verdict)
+    if lacks:
+        rows = [Text(safe(text)) for text in lacks]
+        _section(console, "What is missing", _cut(rows, _ALL if verbose else _MOST_FACTS))
+
+
+def session_line(session: Session) -> str:
+    """'run 20261122-..., 8 ranks on 2 hosts, start 2 of 3, torch flight recorder, live: ...'."""
+    hosts = {log.host for log in session.ranks.values() if log.host}
+    count = session.world_size or len(session.ranks)
+    parts = [f"run {session.run}" if session.run else session.source]
+    on = f" on {len(hosts)} hosts" if len(hosts) > 1 else ""
+    parts.append(f"{count} rank{'s' * (count != 1)}{on}")
+    if session.attempts > 1:
+        parts.append(f"start {session.attempt + 1} of {session.attempts}")
+    if session.format != "distdbg":
+        parts.append(session.format)
+    if session.is_live:
+        parts.append("live: the job still runs")
+    return safe(", ".join(parts))
+
+
+# ------------------------------------------------------------------------------------ the verdict
+
+
+def _panel(session: Session, verdict: Verdict) -> Panel:
+    root = verdict.root
+    style = _STYLES[root.severity] if root else ("yellow" if verdict.has_faults else "green")
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column(no_wrap=True, style="bold")
+    lines.add_column(overflow="fold")
+    if root is not None:
+        if root.ranks:
+            lines.add_row("to blame", _names(session, root.ranks))
+        if root.victims:
+            # Only some of them: thousands wait for the same.
+            time = waited_text(session, root.victims[:64])
+            since = f", for {time}" if time else ""
+            lines.add_row("suffering", Text(ranks_text(root.victims) + since))
+        if root.advice:
+            lines.add_row("hint", Text(safe(root.advice)))
+    head = Text(safe(verdict.what), style="bold")
+    body: list[RenderableType] = [head]
+    if lines.row_count:
+        body += [Text(""), lines]
+    kind = f"{root.severity}: {root.kind}" if root else ("findings" if verdict.findings else "ok")
+    return Panel(
+        Group(*body),
+        title=Text(f" {kind} ", style=f"bold {style}"),
+        title_align="left",
+        subtitle=Text(f" {session_line(session)} ", style="dim"),
+        subtitle_align="right",
+        border_style=style,
+        box=ROUNDED,
+        padding=(0, 1),
+    )
+
+
+def _names(session: Session, ranks: Sequence[int]) -> Text:
+    """'rank 3 (n04, pid 812)'."""
+    log = session.ranks.get(ranks[0])
+    if len(ranks) > 1 or log is None:
+        return Text(ranks_text(ranks))
+    facts = [log.host] if log.host else []
+    facts += [f"pid {log.pid}"] if log.pid else []
+    return Text(safe(ranks_text(ranks) + (f" ({', '.join(facts)})" if facts else "")))
+
+
+def _facts(finding: Finding, most: int) -> list[Text]:
+    rows = [Text(safe(fact)) for fact in fold_facts(map(evidence_text, finding.evidence))]
+    if finding.ranks or not rows:
+        mine = [edge for edge in finding.edges if edge.rank in finding.ranks]
+        rows += [Text(safe(edge_text(edge))) for edge in mine]
+    return _cut(rows, most)
+
+
+# -------------------------------------------------------------------------- where it happened
+
+
+def _where(
+    console: Console, session: Session, verdict: Verdict, root: Finding, verbose: bool
+) -> Iterator[RenderableType]:
+    place = place_of_finding(session, root)
+    if place is not None:
+        grid = make_grid(session, *place, blamed=root.ranks, columns=_column_count(console.width))
+        yield from _grid(grid, _ALL if verbose else _MOST_ROWS)
+    victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
+    guilty = fold_stacks(session, root.ranks)
+    waiting = fold_stacks(session, set(victims) - set(root.ranks))
+    most = _ALL if verbose else _MOST_STACKS
+    frames = _ALL if verbose else _MOST_FRAMES
+    if guilty or waiting:
+        yield _head("Where they are")
+        for stacks in (guilty, waiting):
+            yield from (_stack(stack, frames) for stack in stacks[:most])
+            if len(stacks) > most:
+                yield _more(len(stacks) - most, "stacks")
+    told = root.ranks[: _ALL if verbose and len(root.ranks) <= 32 else _MOST_STORIES]
+    for rank in told:
+        steps = story_of(session, rank, 4 * _MOST_STEPS if verbose else _MOST_STEPS)
+        if len(steps) > 1 or verbose:  # one alone is what the stack says
+            yield _head(f"What rank {rank} did last")
+            yield _story(session, steps)
+
+
+def _column_count(width: int) -> int:
+    return max(2, min(7, (width - 18) // 12))
+
+
+def _grid(grid: Grid, most: int) -> Iterator[RenderableType]:
+    names = {name for name in grid.names if name}
+    is_one = len(names) == 1
+    what = f"{names.pop()} #{grid.seq}" if is_one else f"op #{grid.seq}"
+    yield _head(f"Where it happened: {what} on group '{grid.label}'")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    table.add_column(Text("ranks", style="dim"), no_wrap=True, max_width=24)
+    for seq, name in zip(grid.seqs, grid.names, strict=True):
+        head = Text(f"#{seq}", style="bold" if seq == grid.seq else "dim")
+        if not is_one and name:
+            head.append(f"\n{safe(name)}")
+        table.add_column(head, overflow="fold", max_width=14)
+    for row in grid.rows[:most]:
+        cells = []
+        for cell, call in zip(row.cells, row.calls, strict=True):
+            text = f"{cell}\n{safe(call)}" if call else str(cell)
+            cells.append(Text(text, style=_CELLS[cell]))
+        table.add_row(Text(ranks_text(row.ranks).split(" ", 1)[1]), *cells)
+    yield Padding(table, (0, 0, 0, 2), expand=False)
+    if len(grid.rows) > most:
+        yield _more(len(grid.rows) - most, "rows")
+
+
+def _stack(stack: FoldedStack, most: int) -> RenderableType:
+    head = Text(f"{ranks_text(stack.ranks)}", style="bold")
+    head.append(f" {safe(stack.what)}" if stack.what else "", style="not bold")
+    rows: list[RenderableType] = [Padding(head, (0, 0, 0, 2), expand=False)]
+    frames = stack.frames if most == _ALL else own_frames(stack.frames)
+    for frame in frames[:most]:
+        line = Text(safe(str(frame)), overflow="fold")
+        rows.append(Padding(line, (0, 0, 0, 4), expand=False))
+    if len(frames) > most:
+        rows.append(_more(len(frames) - most, "frames"))
+    return Group(*rows)
+
+
+def _story(session: Session, steps: Sequence[Step]) -> RenderableType:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    for step in steps:
+        is_known = NEVER not in (step.at_ns, session.now_ns) and step.at_ns <= session.now_ns
+        when = f"{seconds_text(session.now_ns - step.at_ns)} ago" if is_known else ""
+        line = Text(safe(step.text))
+        if step.count > 1:
+            line.append(f", and {step.count - 1} like it before", style="dim")
+        if step.site:
+            line.append(f" at {safe(step.site)}", style="dim")
+        table.add_row(Text(when), line)
+    return Padding(table, (0, 0, 0, 2), expand=False)
+
+
+# ------------------------------------------------------------------------------------ the rest
+
+
+def _findings(found: Iterable[Finding], verbose: bool) -> list[RenderableType]:
+    order = list(Severity)
+    rows: list[RenderableType] = []
+    for one in sorted(found, key=lambda finding: order.index(finding.severity)):
+        line = Text(f"{one.severity}: ", style=f"bold {_STYLES[one.severity]}")
+        line.append(safe(one.what), style="default not bold")
+        if not verbose:
+            rows.append(line)
+            continue
+        parts: list[RenderableType] = [line]
+        parts += [Padding(fact, (0, 0, 0, 2), expand=False) for fact in _facts(one, _ALL)]
+        if one.advice:
+            parts.append(Padding(Text(f"hint: {safe(one.advice)}"), (0, 0, 0, 2), expand=False))
+        parts += [
+            Padding(part, (0, 0, 0, 2), expand=False) for part in _findings(one.follows, verbose)
+        ]
+        rows.append(Group(*parts))
+    if verbose or len(rows) <= _MOST_FINDINGS:
+        return rows
+    left = len(rows) - _MOST_FINDINGS + 1
+    return [
+        *rows[: _MOST_FINDINGS - 1],
+        Text(f"... {left} more; --verbose shows them", style="dim"),
+    ]
+
+
+def _cut(rows: list[Text], most: int) -> list[Text]:
+    if len(rows) <= most:
+        return rows
+    left = len(rows) - most + 1
+    return [*rows[: most - 1], Text(f"... {left} more; --verbose shows them", style="dim")]
+
+
+def _more(count: int, what: str) -> RenderableType:
+    return Padding(
+        Text(f"... {count} more {what}; --verbose shows them", style="dim"), (0, 0, 0, 2)
+    )
+
+
+def _head(text: str) -> RenderableType:
+    return Text(f"\n{safe(text)}", style="bold")
+
+
+def _section(console: Console, title: str, rows: Sequence[RenderableType]) -> None:
+    if not rows:
+        return
+    console.print(_head(title))
+    for row in rows:
+        console.print(Padding(row, (0, 0, 0, 2), expand=False))
+
+
+def start_line(session: Session, verdict: Verdict) -> Text:
+    """An earlier start of the job."""
+    style = _STYLES[verdict.root.severity] if verdict.root else "green"
+    line = Text(f"start {session.attempt + 1} of {session.attempts}: ", style=f"bold {style}")
+    return line.append(safe(verdict.what), style="default not bold")

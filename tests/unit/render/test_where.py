@@ -1,0 +1,127 @@
+"""Where ranks are, their stacks, what they did last, and who waits for whom."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import render_examples as examples
+
+from distdbg.diagnose.session import Activity
+from distdbg.record.entries import Frame
+from distdbg.record.format import Exit, Status
+from distdbg.record.rank_state import RankState
+from distdbg.render.stacks import fold_stacks, own_frames
+from distdbg.render.story import story_of
+from distdbg.render.waitgraph import MOST_NODES, make_wait_graph
+from distdbg.render.where import place_of, where_text
+from distdbg.render.words import fold_facts, iso_text, safe, seconds_text
+from distdbg.testing.session_builder import SessionBuilder
+
+
+def test_a_rank_is_in_the_call_that_blocks_before_what_only_runs() -> None:
+    build = SessionBuilder(world_size=1)
+    build.op(0, "all_reduce", is_async=True, site="a.py:1 (f)")
+    assert where_text(build.session, 0) == "in all_reduce #1 on group 'world' at a.py:1 (f)"
+    build.op(0, "barrier", site="a.py:2 (f)")
+    assert where_text(build.session, 0) == "in barrier #2 on group 'world' at a.py:2 (f)"
+
+
+def test_a_rank_that_gave_up_says_so() -> None:
+    build = SessionBuilder(world_size=2)
+    build.op(0, "barrier", ended_s=5, status=Status.TIMEOUT)
+    assert where_text(build.session, 0) == "gave up in barrier #1 on group 'world'"
+    assert place_of(build.session, 1) is None
+    assert where_text(build.session, 1) == ""
+
+
+def test_equal_stacks_are_told_once_without_what_started_the_program() -> None:
+    session, _ = examples.missing_rank(4096, 77)
+    [many, one] = fold_stacks(session, session.ranks)
+    assert (len(many.ranks), one.ranks) == (4095, (77,))
+    outer = Frame("/usr/lib/python3.11/multiprocessing/process.py", 108, "run")
+    inner = Frame("/usr/lib/python3.11/site-packages/lib/a.py", 1, "f")
+    mine = Frame("/job/train.py", 3, "main")
+    frames = (inner, outer, mine, outer, Frame("<string>", 1, "<module>"))
+    assert own_frames(frames) == (inner, outer, mine)
+    assert own_frames((outer,)) == (outer,)
+
+
+def test_what_an_agent_saw_comes_before_what_the_record_says() -> None:
+    build = SessionBuilder(world_size=1)
+    build.op(0, "barrier", ended_s=1, site="a.py:2 (f)")
+    stack = (Frame("/job/data.py", 12, "load"),)
+    build.session.ranks[0].activity = Activity(state=RankState.SLEEPS, since_ns=0, stack=stack)
+    assert [(s.what, s.frames) for s in fold_stacks(build.session, [0])] == [("sleeps", stack)]
+
+
+def test_a_story_folds_what_is_alike_and_ends_with_the_end() -> None:
+    build = SessionBuilder(world_size=1, now_s=50)
+    for step in range(100):
+        build.op(0, "all_reduce", at_s=step / 10, ended_s=step / 10 + 0.01, site="a.py:1 (f)")
+    error = json.dumps({"type": "OpTimeout", "what": "it took too long\nreally"})
+    build.op(0, "barrier", at_s=20, ended_s=30, status=Status.TIMEOUT, error=error)
+    build.mark(0, "step", 100.0, at_s=15)
+    build.exit(0, Exit.RAISED, at_s=31, what="OpTimeout: it took", where="a.py:9 (main)")
+    build.end(0, at_s=32, cause="exited", exit_code=1)
+    steps = story_of(build.session, 0)
+    assert [(step.text, step.site, step.count) for step in steps] == [
+        ("all_reduce #100 on group 'world' ended after 10 ms", "a.py:1 (f)", 100),
+        ("mark step 100", "", 1),
+        ("barrier #101 on group 'world' failed after 10.0 s: it took too long", "", 1),
+        ("raised OpTimeout: it took", "a.py:9 (main)", 1),
+        ("exited with code 1", "", 1),
+    ]
+    assert story_of(build.session, 5) == []
+
+
+def test_ranks_that_wait_alike_are_one_node() -> None:
+    graph = make_wait_graph(*examples.missing_rank(4096, 77))
+    assert [(len(node.ranks), node.is_core, node.on) for node in graph.nodes] == [
+        (1, True, ()),
+        (4095, False, (0,)),
+    ]
+
+
+def test_a_deadlock_is_a_circle_with_those_who_wait_for_it() -> None:
+    graph = make_wait_graph(*examples.deadlock())
+    assert [(node.ranks, node.is_core, node.on) for node in graph.nodes] == [
+        ((0,), True, (1,)),
+        ((1,), True, (0,)),
+        ((2, 3), False, (0, 1)),
+    ]
+
+
+def test_a_graph_has_a_bound_and_says_what_is_not_there() -> None:
+    build = SessionBuilder(world_size=100)
+    for rank in range(100):
+        build.op(rank, "recv", peer=(rank + 1) % 100)
+    _, verdict = examples.healthy()
+    graph = make_wait_graph(build.session, verdict)
+    assert (len(graph.nodes), graph.left_out) == (MOST_NODES, 100 - MOST_NODES)
+
+
+def test_facts_that_differ_in_their_rank_alone_are_one() -> None:
+    assert fold_facts(["rank 1: a", "b", "rank 3: a", "rank 2 is", "rank 4 is"]) == [
+        "ranks 1,3: a", "b", "rank 2 is", "rank 4 is"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (-5, "0 ns"),
+        (33_600_000, "33.6 ms"),
+        (1.25e9, "1.2 s"),
+        (600e9, "10 min"),
+        (3.1e13, "8 h 36 min"),
+    ],
+)
+def test_times_are_told_as_people_do(ns: float, text: str) -> None:
+    assert seconds_text(ns) == text
+
+
+def test_a_time_that_no_calendar_has_is_no_text() -> None:
+    assert iso_text(2**62) == "2116-02-20T23:53:38.427387Z"
+    assert iso_text(10**30) == ""
+    assert safe("a" * 500) == "a" * 296 + " ..."
