@@ -38,6 +38,12 @@ COMMANDS: tuple[Command, ...] = (
     Command("resume", "let the deadlines of a paused job run on", "distdbg.cli.resume", "[RUN]"),
     Command("stop", "end a running job", "distdbg.cli.stop", "[RUN] [--abort WHY] [--yes]"),
     Command(
+        "logs",
+        "what the ranks of a run printed, by time, equal lines folded",
+        "distdbg.cli.logs",
+        "[RUN] [--rank LIST] [--stream out|err] [--grep REGEX] [--since WHEN] [-f] [--no-fold] [--json]",
+    ),
+    Command(
         "record",
         "print what the ranks of a run have recorded",
         "distdbg.cli.record",
