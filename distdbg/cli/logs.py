@@ -13,13 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from distdbg.agent.main import read_ranks
 from distdbg.errors import UsageError, format_ranks
 from distdbg.launch.outputs.kept import KeptFile, find_kept
 from distdbg.launch.outputs.merged import Folded, Merger
 from distdbg.launch.outputs.timed import TimedFile
 from distdbg.launch.std import Std
 from distdbg.record.folders import LATEST, is_held, list_runs, user_folder
+from distdbg.record.rank_list import read_ranks
 from distdbg.record.text import printable
 
 _WINDOW_NS: Final = 1_000_000_000

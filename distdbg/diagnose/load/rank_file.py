@@ -11,7 +11,7 @@ from typing import Final
 from distdbg.diagnose.load.tables import Tables
 from distdbg.diagnose.load.told import read_found
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND, Ops
-from distdbg.diagnose.session import Progress, RankLog
+from distdbg.diagnose.session import Progress, RankLog, WorkWait
 from distdbg.record.columns import UNSET, Columns, OpColumns
 from distdbg.record.entries import KIND_LABELS, Finding, Header, State
 from distdbg.record.format import Aside, Flag, Status
@@ -63,6 +63,7 @@ def read_rank(path: Path, tables: Tables) -> RankFile:
             )
             for number, far in columns.progress.items()
         },
+        work_waits=_work_waits(state, ops, tables),
         notes=tuple(event for event in columns.events if not isinstance(event, Finding)),
         found=read_found((e for e in columns.events if isinstance(e, Finding)), errors),
         exit=state.exit,
@@ -142,6 +143,23 @@ def _to_global_ranks(ops: Ops, columns: OpColumns, tables: Tables) -> None:
         at = is_message.find(1, at + 1)
 
 
+def _work_waits(state: State, ops: Ops, tables: Tables) -> tuple[WorkWait, ...]:
+    """The threads that wait for an op in flight; one that has ended lets its thread go."""
+    if not state.work_waits:
+        return ()
+    ended = {n for n, status in zip(ops.number, ops.status, strict=True) if status != IN_FLIGHT}
+    return tuple(
+        WorkWait(
+            thread=wait.thread,
+            number=wait.number,
+            since_ns=wait.since_ns,
+            stack=tables.stack(wait.stack),
+        )
+        for wait in state.work_waits
+        if wait.number not in ended
+    )
+
+
 def _lost(columns: Columns) -> dict[str, int]:
     state = columns.state
     lost = {
@@ -149,6 +167,7 @@ def _lost(columns: Columns) -> dict[str, int]:
         "strings": state.lost_strings,
         "sites": state.lost_sites,
         "parked": state.lost_parked,
+        "waits": state.lost_waits,
         "gaps": len(columns.gaps),
     }
     return {what: count for what, count in lost.items() if count}
