@@ -44,6 +44,12 @@ COMMANDS: tuple[Command, ...] = (
         "[PATH...] [--json] [--html FILE]",
     ),
     Command(
+        "logs",
+        "what the ranks of a run printed, by time, equal lines folded",
+        "distdbg.cli.logs",
+        "[RUN] [--rank LIST] [--stream out|err] [--grep REGEX] [--since WHEN] [-f] [--no-fold] [--json]",
+    ),
+    Command(
         "record",
         "print what the ranks of a run have recorded",
         "distdbg.cli.record",

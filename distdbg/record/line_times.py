@@ -52,10 +52,14 @@ class LineTimesWriter:
         self._is_given_up = False
 
     def look(self, wall_ns: int, *, is_last: bool = False) -> None:
-        """Write down how long the file is, if it has grown; `is_last`: also when the last look was just now."""
+        """Write down how long the file is, if it has grown; `is_last`: however soon after the last look."""
         if self._is_given_up:
             return
-        if not is_last and self._entries and wall_ns - self._entries[-1][0] < self._least_ns // 2:
+        if (
+            not is_last
+            and self._entries
+            and wall_ns - self._entries[-1][0] < self._least_ns * 3 // 4
+        ):
             return
         try:
             nbytes = os.stat(self._log).st_size

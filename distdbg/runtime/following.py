@@ -7,9 +7,11 @@ pause it or end it from outside then.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distdbg import config
 from distdbg.check.logs import get_logger
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.control.page import ControlPage
@@ -26,15 +28,33 @@ _log = get_logger("control")
 def follow_control(world: World, folder: Path, run: str, rank: int) -> None:
     """From now on all waits of this World look at the page of this host in `folder`."""
     unfollow_control(world)
-    page: ControlPage | None = None
     try:
-        page = ControlPage.open(folder, host_name(), run, owns_folder=True)
-        world.native_control = Control(os.fsencode(page.path), run)
+        _follow(world, folder, run, owns_folder=True)
     except (RecordError, NativeError) as error:
-        if page is not None:
-            page.close()
         _log.warning("this rank cannot be paused or ended from outside: %s", error, rank=rank)
+
+
+def follow_launcher(world: World) -> None:
+    """Follow the page of this start before the ranks have met, where a launcher names run and folder.
+
+    So the wait for a rank that never comes can be ended. Whether the folder is this run's is
+    made sure of later: until then a page that another run uses is left alone.
+    """
+    run = config.read_setting("DISTDBG_RUN")
+    folder = config.read_setting("DISTDBG_RUN_DIR")
+    if run is None or folder is None or not os.path.isdir(str(folder)):
         return
+    with suppress(RecordError, NativeError):  # said when the ranks have met, if it is still so
+        _follow(world, Path(str(folder)).absolute(), str(run), owns_folder=False)
+
+
+def _follow(world: World, folder: Path, run: str, *, owns_folder: bool) -> None:
+    page = ControlPage.open(folder, host_name(), run, owns_folder=owns_folder)
+    try:
+        world.native_control = Control(os.fsencode(page.path), run)
+    except NativeError:
+        page.close()
+        raise
     world.control = JobClock(page)
 
 

@@ -18,7 +18,7 @@ from distdbg.runtime.agent_start import start_agent
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.departure import ExitNote, tell_launcher_of_errors
-from distdbg.runtime.following import unfollow_control
+from distdbg.runtime.following import follow_launcher, unfollow_control
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.meeting import part
@@ -81,9 +81,18 @@ def init_process_group(
     timeout_s = timeout_seconds(timeout)
     if store is not None:
         _check_store_arguments(init_method, world_size, rank)
-    membership = join(
-        init_method or "env://", rank=rank, world_size=world_size, timeout_s=timeout_s, store=store
-    )
+    follow_launcher(world)
+    try:
+        membership = join(
+            init_method or "env://",
+            rank=rank,
+            world_size=world_size,
+            timeout_s=timeout_s,
+            store=store,
+        )
+    except BaseException:
+        unfollow_control(world)
+        raise
     try:
         size = membership.world_size
         if _ranks is not None and len(_ranks) != size:

@@ -178,3 +178,36 @@ def test_a_job_that_a_person_ends_does_not_start_anew(
     assert done.code == 1
     assert "the data is wrong" in done.report[0], done.report
     assert not any("start anew" in line for line in done.err.splitlines())
+
+
+def test_a_job_can_be_ended_while_ranks_wait_for_one_that_never_comes(
+    start_job: StartJob, write_script: WriteScript
+) -> None:
+    script = write_script(
+        "import os, time\n"
+        "import distdbg as dist\n"
+        "from distdbg.control.page import ControlPage\n"
+        "from distdbg.control.words import AbortWords\n"
+        "from distdbg.errors import JobAborted\n"
+        "from distdbg.record.host import host_name\n"
+        "folder = os.environ['DISTDBG_RUN_DIR']\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    page = ControlPage.open(folder, host_name())\n"
+        "    while not os.path.exists(f'{folder}/waits'):\n"
+        "        time.sleep(0.01)\n"
+        "    time.sleep(0.2)  # nothing tells when it is in the wait\n"
+        "    page.abort(AbortWords(what='rank 1 never comes', by='ada'))\n"
+        "    while not os.path.exists(f'{folder}/over'):\n"
+        "        time.sleep(0.01)\n"
+        "    raise SystemExit\n"
+        "open(f'{folder}/waits', 'w').close()\n"
+        "try:\n"
+        "    dist.init_process_group()\n"
+        "except JobAborted as error:\n"
+        "    open(f'{folder}/over', 'w').close()\n"
+        "    raise\n"
+    )
+    job = start_job("--nproc-per-node=2", script)
+    done = job.wait()
+    assert done.code == 1
+    assert "rank 1 never comes" in done.report[0], done.report

@@ -122,7 +122,9 @@ def _what(
             f"nothing is known of {say_ranks(ranks, 3)}, for which {waiting}", f" in {place}"
         )
     if how is not _LATE:
-        return fit(f"{say_ranks(ranks, 3)} {how} while {waiting} for {verb(ranks, 'it', 'them')} in {place}")
+        return fit(
+            f"{say_ranks(ranks, 3)} {how} while {waiting} for {verb(ranks, 'it', 'them')} in {place}"
+        )
     if is_message(session, end):
         return fit(
             f"{say_ranks(ranks, 3)} never came to the {place} of {say_ranks(direct, 3)}",

@@ -63,15 +63,7 @@ def read_rank(path: Path, tables: Tables) -> RankFile:
             )
             for number, far in columns.progress.items()
         },
-        work_waits=tuple(
-            WorkWait(
-                thread=wait.thread,
-                number=wait.number,
-                since_ns=wait.since_ns,
-                stack=tables.stack(wait.stack),
-            )
-            for wait in state.work_waits
-        ),
+        work_waits=_work_waits(state, ops, tables),
         notes=tuple(event for event in columns.events if not isinstance(event, Finding)),
         found=read_found((e for e in columns.events if isinstance(e, Finding)), errors),
         exit=state.exit,
@@ -149,6 +141,23 @@ def _to_global_ranks(ops: Ops, columns: OpColumns, tables: Tables) -> None:
             if 0 <= column[at] < len(ranks):
                 column[at] = ranks[column[at]]
         at = is_message.find(1, at + 1)
+
+
+def _work_waits(state: State, ops: Ops, tables: Tables) -> tuple[WorkWait, ...]:
+    """The threads that wait for an op in flight; one that has ended lets its thread go."""
+    if not state.work_waits:
+        return ()
+    ended = {n for n, status in zip(ops.number, ops.status, strict=True) if status != IN_FLIGHT}
+    return tuple(
+        WorkWait(
+            thread=wait.thread,
+            number=wait.number,
+            since_ns=wait.since_ns,
+            stack=tables.stack(wait.stack),
+        )
+        for wait in state.work_waits
+        if wait.number not in ended
+    )
 
 
 def _lost(columns: Columns) -> dict[str, int]:

@@ -7,6 +7,9 @@
     tail        follows one log file into one sink
     outputs     all of it for one launcher, with its thread
 
+    kept        finds the files of a run;  timed: their lines, with times;  stamps: those that lines bring
+    merged      lines of many ranks to one sequence, equal ones folded. Pure
+
 A stream that is teed is written by its rank to a file, and read there. So a console that nobody reads
 never makes a rank wait, and what a rank printed before it died is there however it died.
 """
