@@ -107,6 +107,15 @@ class TailedRecord:
         state = self._record.state()
         return (state.exit.name.lower() if state.exit else None), state.exit_text or ""
 
+    def level(self) -> int:
+        """Of the check."""
+        return self._record.state().level
+
+    def is_in(self, number: int) -> bool:
+        """Whether the op of this number has not ended."""
+        op = self._record.event(number)
+        return isinstance(op, Op) and op.ended_ns is None
+
     def close(self) -> None:
         self._record.close()
 
