@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from distdbg.control.words import AbortWords
+from distdbg.control.words import AGENT, AbortWords
 from distdbg.diagnose.finding import Edge, Finding, Kind, Verdict
 from distdbg.diagnose.graph import find_knots
 from distdbg.diagnose.session import Session
 from distdbg.errors import ConfigError
 
 KINDS: Final = ("dead", "mismatch", "deadlock")
-#: Who writes the words of an abort.
-AGENT: Final = "the agent"
 _KIND_OF: Final = {
     Kind.DEADLOCK: "deadlock",
     Kind.MISMATCH: "mismatch",

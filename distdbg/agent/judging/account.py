@@ -127,11 +127,12 @@ class _Draft:
     def __init__(self, seat: Seat) -> None:
         record = seat.record
         assert record is not None
-        self.groups = record.groups()
+        standing = seat.standing
+        self.groups = standing.groups if standing and seat.is_exact else record.groups()
         self.names = name_groups(group for group, _ in self.groups)
         # A rank that moves can go on: what it is in is of no use when it is read of.
         is_still = seat.state is RankState.WAITING
-        ops = record.in_flight() if is_still else []
+        ops = list(standing.in_flight) if is_still and standing else []
         self.waits = getattr(record, "waits", tuple)() if is_still else ()
         awaited = {wait.number for wait in self.waits}
         kept = [op for op in ops if not op.is_async or op.number in awaited]

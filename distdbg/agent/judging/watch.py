@@ -134,10 +134,6 @@ class Watch:
         if self._news is not None and not self._is_busy:
             self._speak(now_ns)
 
-    def on_abort(self) -> None:
-        """Somebody has ended the job: there is nothing more to find out."""
-        self._is_over = True
-
     # ------------------------------------------------------------------------------- this host tells
 
     def _tell(self, signature: _Signature, now_ns: int) -> None:
@@ -159,6 +155,7 @@ class Watch:
     def _look(self, now_ns: int) -> None:
         from distdbg.agent.judging.live_session import Facts, Heard
 
+        began_ns = time.thread_time_ns()
         heard = [Heard(self._account(now_ns), now_ns)]
         heard += [Heard(one.account, one.made_ns) for one in self._steering.accounts()]
         facts = Facts(
@@ -170,13 +167,14 @@ class Watch:
             found=self._findings(),
         )
         self._is_busy = True
+        here_ns = time.thread_time_ns() - began_ns
 
         def judge() -> Any:
-            from distdbg.agent.judging.judge import judge_accounts
+            from distdbg.agent.judging.judge import judge_accounts  # takes long, the first time
 
             began_ns = time.thread_time_ns()
             judged = judge_accounts(heard, facts)
-            return judged, time.thread_time_ns() - began_ns
+            return judged, time.thread_time_ns() - began_ns + here_ns
 
         self._think(judge, self._on_judged)
 
@@ -274,6 +272,9 @@ class Watch:
             self._say([line])
         case = self._news.due(now_ns)
         if case is None or self._judged is None or self._doubt is not None:
+            return
+        if self._steering.is_aborted:
+            self._is_over = True  # whoever did so has said why
             return
         self._news.said(case)
         judged = self._judged
