@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.agent.lives import Life, Outcome
-from distdbg.agent.policy import Waiting
 from distdbg.agent.processes import find_tracer, read_main_thread, read_stat
-from distdbg.agent.seat import Seat, name_op, show_site
+from distdbg.agent.seat import Seat
 from distdbg.agent.status import RankStatus
 from distdbg.agent.stuck import describe_block
 from distdbg.agent.tail import Standing, Tail
@@ -102,17 +101,6 @@ class Roster:
             for seat in self.seats.values()
             if not seat.is_gone and now_ns - seat.moved_ns >= least_ns
         ]
-
-    def waiting(self) -> list[Waiting]:
-        """The ranks that wait in an op, and since when."""
-        found = []
-        for seat in self.seats.values():
-            op = seat.standing.op if seat.standing and seat.standing.is_waiting else None
-            if seat.state is RankState.WAITING and op is not None:
-                where = seat.standing.site if seat.standing else None
-                site = show_site(where) if where else ""
-                found.append(Waiting(seat.rank, op.issued_ns, name_op(op), site))
-        return found
 
     def is_over(self) -> bool:
         """Whether there were ranks and none of them is left."""

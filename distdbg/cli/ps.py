@@ -14,6 +14,7 @@ from distdbg.agent.sockets import is_served
 from distdbg.cli.table import print_table
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.record.host import host_name
+from distdbg.record.text import printable
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,9 +37,9 @@ def main(argv: Sequence[str]) -> int:
     for index, run in enumerate(runs):
         if index:
             sys.stdout.write("\n")
-        if run["verdict"]:
-            sys.stdout.write(f"{run['verdict']}\n")
         print_table(_title(run), HEADS, [row_cells(row) for row in run["ranks"]])
+        if run["verdict"]:
+            sys.stdout.write(f"  verdict: {printable(run['verdict'])}\n")
     return 0
 
 

@@ -133,7 +133,7 @@ class _Draft:
         # A rank that moves can go on: what it is in is of no use when it is read of.
         is_still = seat.state is RankState.WAITING
         ops = list(standing.in_flight) if is_still and standing else []
-        self.waits = getattr(record, "waits", tuple)() if is_still else ()
+        self.waits = standing.waits if is_still and standing else ()
         awaited = {wait.number for wait in self.waits}
         kept = [op for op in ops if not op.is_async or op.number in awaited]
         rest = [op for op in ops if op.is_async and op.number not in awaited]
@@ -152,7 +152,7 @@ class _Draft:
         for group, progress in self.groups[-_MOST_GROUPS:]:
             words = (self.names[group.number], group.desc or group.name, group.ranks, group.backend)
             place = places[group.number] = tables.group(words)
-            cell = [place, progress.issued_seq, progress.ended_seq]
+            cell: list[Any] = [place, progress.issued_seq, progress.ended_seq]
             if progress.closed_ns is not None or progress.broken is not None:
                 cell += [progress.closed_ns, progress.broken]
             far.append(cell)

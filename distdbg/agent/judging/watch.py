@@ -323,9 +323,9 @@ class Watch:
 
 def find_signature(seats: Iterable[Seat]) -> _Signature:
     """The ranks that wait unmoved, are stuck or have failed, and since when; () if there are none."""
-    found = []
+    found: list[tuple[int, int, RankState, int | str]] = []
     for seat in seats:
-        state = seat.state
+        state: RankState = seat.state
         if state is RankState.WAITING:
             if seat.is_exact:
                 found.append((seat.rank, seat.pid, state, seat.moved_ns))
@@ -333,9 +333,12 @@ def find_signature(seats: Iterable[Seat]) -> _Signature:
             found.append((seat.rank, seat.pid, state, 0))
         elif seat.site:  # looked at closely, while others wait
             found.append((seat.rank, seat.pid, state, seat.site))
-    if any(state in _INTERESTING or state.is_stuck for _, _, state, _ in found):
-        return tuple(found)
-    return ()
+    return tuple(found) if any(is_of_interest(one[2]) for one in found) else ()
+
+
+def is_of_interest(state: RankState) -> bool:
+    """Whether a rank in this state is a reason to look."""
+    return state in _INTERESTING or state.is_stuck
 
 
 _INTERESTING: Final = (RankState.WAITING, RankState.FAILED, RankState.DEAD)
@@ -347,7 +350,7 @@ def _is_of_interest(account: Account) -> bool:
             state = RankState(row["state"])
         except (KeyError, TypeError, ValueError):
             continue
-        if state in _INTERESTING or state.is_stuck:
+        if is_of_interest(state):
             return True
     return False
 
