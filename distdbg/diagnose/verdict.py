@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from distdbg.diagnose.find import dead, failed_op, mismatch, missing, stall, stopped, stuck
+from distdbg.diagnose.find import dead, deadlock, failed_op, mismatch, missing, stall, stopped, stuck
 from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Severity, Verdict
 from distdbg.diagnose.last_moment import last_moment
 from distdbg.diagnose.matching import Matched, match
@@ -34,6 +34,7 @@ FINDERS: Final[tuple[Finder, ...]] = (
 )
 #: Those that look at waits: at the last moment before ops began to fail, where any did.
 WAIT_FINDERS: Final[tuple[Finder, ...]] = (
+    deadlock.find,
     missing.find,
     stuck.find,
     stall.find,
