@@ -133,6 +133,7 @@ class HostAgent:
         self._is_leaving = True
 
     def close(self) -> None:
+        self.watch.finish(time.monotonic_ns())
         self.server.close()
         self.steering.close()
         self.roster.close()
@@ -193,6 +194,7 @@ class HostAgent:
         """Do what the launcher says."""
         match order:
             case Attempt():
+                self.watch.finish(time.monotonic_ns())
                 self.roster.close()
                 self.roster = Roster(
                     order.folder,
@@ -263,7 +265,7 @@ class HostAgent:
             work=self.work,
             say=self.say,
             abort_on=self._abort_on,
-            findings=lambda: self.methods.findings.since(0),
+            findings=self.methods.find_all,
         )
 
     def _should_leave(self, now_ns: int) -> bool:

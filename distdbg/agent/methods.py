@@ -113,6 +113,11 @@ class Methods:
             if event and not subscription.client.has_unread:
                 subscription.client.send(protocol.tell(subscription.id, event))
 
+    def find_all(self) -> list[Plain]:
+        """All that the ranks have recorded of errors and findings by now."""
+        self.findings.look(self._agent.roster)
+        return self.findings.since(0)
+
     def begin_anew(self) -> None:
         """The ranks were started again."""
         self.findings = Findings()

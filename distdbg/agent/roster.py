@@ -346,6 +346,7 @@ class Roster:
         how: str | None = None
         if seat.record is not None:
             with suppress(RecordError):
+                seat.pulse = seat.record.pulse()  # what it wrote last
                 how, words = seat.record.state_words()
                 what, where = read_exit_text(words)
                 if how == "raised":

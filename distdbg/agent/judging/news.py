@@ -4,7 +4,7 @@
     dead rank, missing rank that is gone,
     mismatch                                     when others still wait a moment later: most ranks learn of
                                                  it by themselves, and raise
-    stuck rank                                   at once; one that merely burns its core, later
+    stuck rank                                   when others wait for it; one that merely burns its core, later
     stall                                        after half a minute, as information
     anything else                                not; it is in verdict.json
 
@@ -24,6 +24,8 @@ from distdbg.record.rank_state import RankState
 _S: Final = 1_000_000_000
 #: How long ranks may take to raise by themselves.
 GRACE_NS: Final = 400_000_000
+#: Until those that wait for a stuck rank are all seen to wait.
+SETTLE_NS: Final = 250_000_000
 #: A loop in pure Python may be an honest computation.
 LOOPS_NS: Final = 10 * _S
 STALL_NS: Final = 30 * _S
@@ -48,6 +50,11 @@ class Case:
     def key(self) -> _Key:
         found = self.finding
         return found.kind, found.ranks, found.group, found.seq
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether what comes later is more likely its consequence than another cause."""
+        return self.proof is not None or self.finding.kind is Kind.STUCK_RANK
 
 
 class News:
@@ -111,8 +118,8 @@ def _patience_ns(case: Case) -> int | None:
         return 0 if case.proof is not None else None
     if kind in _WHEN_LEFT_ALONE and case.proof is not None:
         return GRACE_NS
-    if kind is Kind.STUCK_RANK:
-        return LOOPS_NS if case.state is RankState.LOOPS else 0
+    if kind is Kind.STUCK_RANK and case.finding.victims:
+        return LOOPS_NS if case.state is RankState.LOOPS else SETTLE_NS
     if kind in (Kind.STALL, Kind.MISSING_RANK):
         return STALL_NS
     return None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _S: Final = 1_000_000_000
 #: Between two looks, however much changes: a look costs some milliseconds.
 _LEAST_PAUSE_NS: Final = 100_000_000
+_MOST_PAUSE_NS: Final = 2 * _S
 #: Of what a look has cost, so much time passes until the next.
 _PAUSE_PER_COST: Final = 50
 #: After which a probe that not all hosts have answered is given up.
@@ -114,18 +115,18 @@ class Watch:
             return
         self._sightings.look(self._roster.folder, seats.values())
         if any(end.was_asked for end in self._roster.ends):
-            self._is_over = True  # whatever follows was ordered by a launcher, who says why
+            self.finish(now_ns)  # whatever follows was ordered by a launcher, who says why
             return
         here = find_signature(seats.values())
         if self._steering.has_tree and not self._steering.is_root:
             self._tell(here, now_ns)
             return
+        signature = (here, self._signature_of_others())
         told = self._steering.accounts()
-        signature = (here, tuple((one.node, one.made_ns) for one in told))
-        is_of_interest = bool(here) or any(_is_of_interest(one.account) for one in told)
+        has_reason = bool(here) or any(_has_reason(one.account) for one in told)
         if self._doubt is not None:
             self._settle(now_ns)
-        if not is_of_interest:
+        if not has_reason:
             self._seen = signature
             self._forget(now_ns)
         elif signature != self._seen and not self._is_busy and now_ns >= self._next_ns:
@@ -133,6 +134,29 @@ class Watch:
             self._look(now_ns)
         if self._news is not None and not self._is_busy:
             self._speak(now_ns)
+
+    def finish(self, now_ns: int) -> None:
+        """The job is over, or ended by somebody: leave the verdict of how it was, and say nothing."""
+        if self._is_over or not self._roster.seats:
+            return
+        self._is_over = True
+        signature = (find_signature(self._roster.seats.values()), self._signature_of_others())
+        if not self._steering.is_root or signature == self._seen or not any(signature):
+            return
+        if self._judged is not None and self._judged.case is not None and self._judged.case.is_cause:
+            return  # what came later was a consequence
+        judge = self._prepare(now_ns)
+        try:
+            judged, _ = judge()
+        except Exception:  # noqa: BLE001  # an observer that fails says so once
+            _log.warning("the job cannot be judged", exc_info=True)
+            return
+        if judged.verdict.has_faults:
+            self._judged = judged
+            write_verdict(self._roster.folder, judged.plain)
+
+    def _signature_of_others(self) -> _Signature:
+        return tuple((one.node, one.made_ns) for one in self._steering.accounts())
 
     # ------------------------------------------------------------------------------- this host tells
 
@@ -153,6 +177,11 @@ class Watch:
     # ------------------------------------------------------------------------------- judging
 
     def _look(self, now_ns: int) -> None:
+        self._is_busy = True
+        self._think(self._prepare(now_ns), self._on_judged)
+
+    def _prepare(self, now_ns: int) -> Callable[[], tuple[Judged, int]]:
+        """What is to be judged, as it is now; what it returns gives the verdict, and what it has cost."""
         from distdbg.agent.judging.live_session import Facts, Heard
 
         began_ns = time.thread_time_ns()
@@ -166,17 +195,16 @@ class Watch:
             wall_ns=time.time_ns(),
             found=self._findings(),
         )
-        self._is_busy = True
         here_ns = time.thread_time_ns() - began_ns
 
-        def judge() -> Any:
+        def judge() -> tuple[Judged, int]:
             from distdbg.agent.judging.judge import judge_accounts  # takes long, the first time
 
             began_ns = time.thread_time_ns()
             judged = judge_accounts(heard, facts)
             return judged, time.thread_time_ns() - began_ns + here_ns
 
-        self._think(judge, self._on_judged)
+        return judge
 
     def _on_judged(self, done: Future[Any]) -> None:
         self._is_busy = False
@@ -187,7 +215,8 @@ class Watch:
             self._is_over = True  # an observer that fails says so once
             return
         judged, cost_ns = done.result()
-        self._next_ns = now_ns + max(_LEAST_PAUSE_NS, _PAUSE_PER_COST * cost_ns)
+        pause_ns = max(_LEAST_PAUSE_NS, _PAUSE_PER_COST * cost_ns)
+        self._next_ns = now_ns + min(pause_ns, _MOST_PAUSE_NS)
         self._doubt = None
         if judged.case is not None and judged.case.proof is not None:
             if not self._still_waits(judged.hopeless):
@@ -223,7 +252,7 @@ class Watch:
         self._doubt = None
         self._seen = (
             find_signature(self._roster.seats.values()),
-            tuple((one.node, one.made_ns) for one in told),
+            self._signature_of_others(),
         )
         self._accept(doubt.judged, now_ns)
 
@@ -344,7 +373,7 @@ def is_of_interest(state: RankState) -> bool:
 _INTERESTING: Final = (RankState.WAITING, RankState.FAILED, RankState.DEAD)
 
 
-def _is_of_interest(account: Account) -> bool:
+def _has_reason(account: Account) -> bool:
     for row in account.get("ranks", ()):
         try:
             state = RankState(row["state"])
