@@ -101,6 +101,7 @@ def stop() -> None:
         say("pid", os.getpid())
         os.kill(os.getpid(), signal.SIGSTOP)
     dist.barrier()
+    time.sleep(2.0)  # the rest of the program
 
 
 def die() -> None:
