@@ -94,6 +94,15 @@ class Roster:
                 changed.add(seat.rank)
         return changed
 
+    def settle(self, now_ns: int) -> None:
+        """Look at all records once more, also of ranks that are gone: it is over."""
+        self._scanned_ns = now_ns
+        for rank in self._tail.scan():
+            self._meet(rank, now_ns)
+        for seat in self.seats.values():
+            if seat.end is None:
+                self._look(seat, now_ns)
+
     def unmoved(self, now_ns: int, least_ns: int) -> list[Seat]:
         """The ranks that live and have not moved for so long."""
         return [

@@ -140,8 +140,10 @@ class Watch:
         if self._is_over or not self._roster.seats:
             return
         self._is_over = True
+        self._roster.settle(now_ns)
         signature = (find_signature(self._roster.seats.values()), self._signature_of_others())
-        if not self._steering.is_root or signature == self._seen or not any(signature):
+        is_judged = signature == self._seen and not self._is_busy
+        if is_judged or not self._steering.is_root or not any(signature):
             return
         if self._judged is not None and self._judged.case is not None and self._judged.case.is_cause:
             return  # what came later was a consequence
