@@ -41,7 +41,8 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_ABORT_ON",
         "str",
         "dead,mismatch,deadlock",
-        "Which proven verdicts may abort the job, separated by commas; none: the agent only reports.",
+        "Which proven verdicts may abort the job, separated by commas; none: the agent only reports. "
+        "`distdbg run --on-deadlock` sets it.",
     ),
     Variable(
         "DISTDBG_AGENT",

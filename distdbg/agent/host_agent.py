@@ -1,18 +1,18 @@
 """The agent of a host: one thread, one selector, a tick ten times a second.
 
     orders from the launcher   ->  a roster per start of the ranks  ->  rows   ->  API, other hosts
-    pidfds, records, /proc     ->                                   ->  ends   ->  policy  ->  control page
+    pidfds, records, /proc     ->                                   ->  what waits -> judged -> control page
 
-What may take long (stacks) runs in a thread and is answered when it is done. The tick becomes slower
+What may take long (stacks, the diagnosis) runs in a thread and is answered when it is done. The tick becomes slower
 when the host has so many ranks that it would cost more than a hundredth of a core.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import selectors
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,14 +22,13 @@ from typing import Any, Final
 
 from distdbg.agent.api import ApiServer
 from distdbg.agent.closer_look import CloserLook
+from distdbg.agent.judging.watch import Watch
 from distdbg.agent.launcher_orders import Attempt, Ended, Order, read_order
 from distdbg.agent.lives import Life
 from distdbg.agent.methods import Methods
-from distdbg.agent.policy import find_verdict
 from distdbg.agent.roster import Roster
 from distdbg.agent.status import RankStatus
 from distdbg.agent.steering import Steering
-from distdbg.errors import RecordError
 from distdbg.record.ends import RankEnd
 
 _TICK_S: Final = 0.1
@@ -74,6 +73,8 @@ class HostAgent:
         self._is_leaving = False
         self._over_ns: int | None = None
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="distdbg-stacks")
+        #: Of its own: a verdict must not wait for stacks.
+        self._judges = ThreadPoolExecutor(1, thread_name_prefix="distdbg-judge")
         self._done_r, self._done_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._done: list[Callable[[], None]] = []
         self.selector.register(self._done_r, selectors.EVENT_READ, self._on_done)
@@ -89,6 +90,7 @@ class HostAgent:
             self.steering.follow(folder)
         #: The newest start of the ranks, last; without a launcher the only one.
         self.roster = Roster(folder, host, watch=self._watch, unwatch=self._unwatch)
+        self.watch = self._make_watch()
 
     # ------------------------------------------------------------------------------- the loop
 
@@ -122,7 +124,7 @@ class HostAgent:
             self.steering.report(self.roster.rows(now_ns))
         self.server.tick(now_ns)
         self.methods.tick(now_ns)
-        self._judge(now_ns)
+        self.watch.tick(now_ns)
         if self._orders_fd is None and self._should_leave(now_ns):
             self._is_leaving = True
 
@@ -131,10 +133,12 @@ class HostAgent:
         self._is_leaving = True
 
     def close(self) -> None:
+        self.watch.finish(time.monotonic_ns())
         self.server.close()
         self.steering.close()
         self.roster.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self._judges.shutdown(wait=False, cancel_futures=True)
         self.selector.close()
         os.close(self._done_r)
         os.close(self._done_w)
@@ -156,7 +160,28 @@ class HostAgent:
 
     def work(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
         """Do what takes long in a thread; `then` is called here with its outcome."""
-        future = self._workers.submit(do)
+        self._submit(self._workers, do, then)
+
+    def think(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
+        """`work` for the diagnosis, which stacks do not hold up."""
+        self._submit(self._judges, do, then)
+
+    def say(self, lines: list[str]) -> None:
+        """Tell whoever looks at the job: on the launcher's stderr, if there is one, and in the log."""
+        text = "".join(f"{'' if at else 'distdbg: '}{line}\n" for at, line in enumerate(lines))
+        outputs = [sys.stdout, sys.stderr] if self.has_launcher else [sys.stderr]
+        for output in outputs:
+            with suppress(OSError, ValueError):  # nobody reads it any more
+                output.write(text)
+                output.flush()
+
+    def _submit(
+        self,
+        pool: ThreadPoolExecutor,
+        do: Callable[[], Any],
+        then: Callable[[Future[Any]], None],
+    ) -> None:
+        future = pool.submit(do)
 
         def on_done(done: Future[Any]) -> None:
             self._done.append(lambda: then(done))
@@ -169,6 +194,7 @@ class HostAgent:
         """Do what the launcher says."""
         match order:
             case Attempt():
+                self.watch.finish(time.monotonic_ns())
                 self.roster.close()
                 self.roster = Roster(
                     order.folder,
@@ -182,6 +208,7 @@ class HostAgent:
                 self.steering.follow(order.folder)
                 self.steering.join(order)
                 self.methods.begin_anew()
+                self.watch = self._make_watch()
             case Ended(end):
                 self.roster.on_told(end)
 
@@ -227,26 +254,19 @@ class HostAgent:
             if order is not None:
                 self.obey(order)
 
-    def _judge(self, now_ns: int) -> None:
-        if not self._abort_on or self.steering.is_aborted or not self.roster.ends:
-            return
-        seats = self.roster.seats
-        words = find_verdict(
-            self.roster.ends,
-            self.roster.waiting(),
-            self.methods.findings.since(0),
-            frozenset(rank for rank, seat in seats.items() if seat.has_left),
-            self._abort_on,
-            now_ns,
+    def _make_watch(self) -> Watch:
+        """For the ranks of `roster`; what was found of earlier ones is over."""
+        return Watch(
+            self.host,
+            self.run_name,
+            self.roster,
+            self.steering,
+            think=self.think,
+            work=self.work,
+            say=self.say,
+            abort_on=self._abort_on,
+            findings=self.methods.find_all,
         )
-        if words is None:
-            return
-        _log.warning("aborting the job: %s", words.what)
-        try:
-            self.steering.order("abort", json.loads(words.to_json()))
-        except (RecordError, ValueError) as error:
-            _log.warning("the job cannot be aborted: %s", error)
-            self._abort_on = frozenset()  # nor in the next tick
 
     def _should_leave(self, now_ns: int) -> bool:
         if not self.roster.seats:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Plain = dict[str, Any]
 
 _EVENT_NS: Final = 250_000_000
-_TOPICS: Final = ("ranks", "findings")
+_TOPICS: Final = ("ranks", "findings", "verdict")
 #: Fields of a row that are other ones every time.
 _AGES: Final = ("state_age_s", "progress_age_s", "cpu_s", "rss_nbytes")
 
@@ -48,6 +48,8 @@ class _Subscription:
     topics: tuple[str, ...]
     rows: dict[int, Plain] = field(default_factory=dict)
     found: int = 0
+    verdict: object = None
+    """The state of the diagnosis that it was told last."""
 
 
 class Methods:
@@ -65,6 +67,8 @@ class Methods:
             "groups": self._groups,
             "ops": self._ops,
             "findings": self._findings,
+            "verdict": self._verdict,
+            "waits": self._waits,
             "pause": lambda _: self._agent.steering.order("pause"),
             "resume": lambda _: self._agent.steering.order("resume"),
             "abort": self._abort,
@@ -108,6 +112,11 @@ class Methods:
             event = self._news(subscription, rows)
             if event and not subscription.client.has_unread:
                 subscription.client.send(protocol.tell(subscription.id, event))
+
+    def find_all(self) -> list[Plain]:
+        """All that the ranks have recorded of errors and findings by now."""
+        self.findings.look(self._agent.roster)
+        return self.findings.since(0)
 
     def begin_anew(self) -> None:
         """The ranks were started again."""
@@ -176,6 +185,13 @@ class Methods:
             "findings": self.findings.since(0),
             "ends": [_plain_end(end) for end in self._agent.ends],
         }
+
+    def _verdict(self, _: Plain) -> Plain:
+        watch = self._agent.watch
+        return {"lines": watch.plain_lines(), "verdict": watch.plain_verdict()}
+
+    def _waits(self, _: Plain) -> Plain:
+        return {"waits": self._agent.watch.plain_waits()}
 
     def _abort(self, arguments: Plain) -> Plain:
         words = AbortWords(
@@ -291,6 +307,13 @@ class Methods:
             subscription.found += len(found)
             if found:
                 news["findings"] = found
+        watch = self._agent.watch
+        state = (id(watch), watch.version)
+        if "verdict" in subscription.topics and subscription.verdict != state:
+            is_first = subscription.verdict is None
+            subscription.verdict = state
+            if watch.version or not is_first:
+                news["verdict"] = {**self._verdict({}), **self._waits({})}
         return news
 
     def _launcher_pid(self) -> int | None:

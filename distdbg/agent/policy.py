@@ -1,34 +1,28 @@
 """What may end a job: DISTDBG_ABORT_ON, and what is proven. Pure.
 
-A rank is dead for the others when it failed and nobody had asked it to end. Most ranks learn of it by
-themselves, at once: native waits watch their peers. Who still waits a second later waits in a group, or
-for a message, that the dead rank is no part of, but whose other members need it. Only then the agent
-speaks. Ranks that have caught the error and go on, in ops that they began later, are left alone.
+Proven means that ranks wait which can never go on, whatever the others do: because they wait for each
+other, or in the end for somebody who is gone. Who waits for a rank that computes is left alone, and so are
+ranks that have caught an error and go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Collection, Sequence
+from typing import Final
 
-from distdbg.control.words import AbortWords
-from distdbg.errors import ConfigError, format_ranks
-from distdbg.record.ends import RankEnd
+from distdbg.control.words import AGENT, AbortWords
+from distdbg.diagnose.finding import Edge, Finding, Kind, Verdict
+from distdbg.diagnose.graph import find_knots
+from distdbg.diagnose.session import Session
+from distdbg.errors import ConfigError
 
-#: How long ranks may take to raise by themselves.
-GRACE_NS: Final = 1_000_000_000
 KINDS: Final = ("dead", "mismatch", "deadlock")
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A rank that waits in an op."""
-
-    rank: int
-    since_ns: int
-    op: str
-    site: str
+_KIND_OF: Final = {
+    Kind.DEADLOCK: "deadlock",
+    Kind.MISMATCH: "mismatch",
+    Kind.DEAD_RANK: "dead",
+    Kind.MISSING_RANK: "dead",  # of one that is gone
+}
 
 
 def read_abort_on(text: str) -> frozenset[str]:
@@ -43,47 +37,38 @@ def read_abort_on(text: str) -> frozenset[str]:
     return frozenset(words)
 
 
-def find_verdict(
-    ends: Iterable[RankEnd],
-    waiting: Sequence[Waiting],
-    findings: Sequence[dict[str, Any]],
-    left: frozenset[int],
-    abort_on: frozenset[str],
-    now_ns: int,
-) -> AbortWords | None:
-    """The words that end the job; None: nothing is proven, or nobody needs to be told.
+def find_hopeless(session: Session, waits: dict[int, tuple[Edge, ...]]) -> frozenset[int]:
+    """The ranks that wait and can never go on."""
+    gone = {rank for rank, log in session.ranks.items() if log.is_gone}
+    return frozenset(find_knots(waits, gone).blocked)
 
-    `findings` are those of this start of the ranks, `left` the ranks that had left their groups in
-    good order before they ended. Times are of this host.
-    """
-    failed = [e for e in ends if e.is_failure and not e.was_asked and e.rank not in left]
-    if not failed:
+
+def find_proof(
+    session: Session, root: Finding | None, hopeless: Collection[int]
+) -> str | None:
+    """The kind of DISTDBG_ABORT_ON that this finding is, if it is proven."""
+    if root is None or not hopeless:
         return None
-    first = min(failed, key=lambda end: end.ended_ns)
-    stuck = [w for w in waiting if w.since_ns < first.ended_ns and w.rank != first.rank]
-    if not stuck or now_ns - first.ended_ns < GRACE_NS:
+    kind = _KIND_OF.get(root.kind)
+    if root.kind is Kind.DEADLOCK and not set(root.ranks) <= set(hopeless):
         return None
-    mismatch = next((f for f in findings if f.get("type") == "MismatchError"), None)
-    details = [
-        f"rank {w.rank} waits in {w.op}" + (f" at {w.site}" if w.site else "") for w in stuck
-    ]
-    if mismatch is not None and "mismatch" in abort_on:
-        return AbortWords(
-            what=str(mismatch.get("what", "")),
-            type="mismatch",
-            ranks=[r for r in mismatch.get("ranks", ()) if isinstance(r, int)],
-            details=[*map(str, mismatch.get("details", ())), *details[:8]],
-            hint=str(mismatch.get("hint") or ""),
-            by="the agent",
-        )
-    if "dead" not in abort_on:
-        return None
-    others = format_ranks(w.rank for w in stuck)
+    if root.kind is Kind.MISSING_RANK:
+        logs = [session.ranks.get(rank) for rank in root.ranks]
+        if not logs or not all(log is not None and log.is_gone for log in logs):
+            return None
+    return kind
+
+
+def to_words(verdict: Verdict, lines: Sequence[str]) -> AbortWords:
+    """What every rank raises; `lines` as the agent prints them."""
+    root = verdict.root
+    details = [line.strip() for line in lines[1:]]
+    hint = root.advice if root is not None else ""
     return AbortWords(
-        what=f"rank {first.rank} {first.how} while {'rank' if others.isdecimal() else 'ranks'} "
-        f"{others} waited",
-        type="dead rank",
-        ranks=[first.rank],
-        details=details[:8],
-        by="the agent",
+        what=lines[0] if lines else verdict.what,
+        type=str(root.kind) if root is not None else "deadlock",
+        ranks=list(root.ranks) if root is not None else (),
+        details=[line for line in details if not line.startswith("hint: ")],
+        hint=hint,
+        by=AGENT,
     )

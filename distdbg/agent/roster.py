@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.agent.lives import Life, Outcome
-from distdbg.agent.policy import Waiting
 from distdbg.agent.processes import find_tracer, read_main_thread, read_stat
-from distdbg.agent.seat import Seat, name_op, show_site
+from distdbg.agent.seat import Seat
 from distdbg.agent.status import RankStatus
 from distdbg.agent.stuck import describe_block
 from distdbg.agent.tail import Standing, Tail
@@ -95,6 +94,15 @@ class Roster:
                 changed.add(seat.rank)
         return changed
 
+    def settle(self, now_ns: int) -> None:
+        """Look at all records once more, also of ranks that are gone: it is over."""
+        self._scanned_ns = now_ns
+        for rank in self._tail.scan():
+            self._meet(rank, now_ns)
+        for seat in self.seats.values():
+            if seat.end is None:
+                self._look(seat, now_ns)
+
     def unmoved(self, now_ns: int, least_ns: int) -> list[Seat]:
         """The ranks that live and have not moved for so long."""
         return [
@@ -102,17 +110,6 @@ class Roster:
             for seat in self.seats.values()
             if not seat.is_gone and now_ns - seat.moved_ns >= least_ns
         ]
-
-    def waiting(self) -> list[Waiting]:
-        """The ranks that wait in an op, and since when."""
-        found = []
-        for seat in self.seats.values():
-            op = seat.standing.op if seat.standing and seat.standing.is_waiting else None
-            if seat.state is RankState.WAITING and op is not None:
-                where = seat.standing.site if seat.standing else None
-                site = show_site(where) if where else ""
-                found.append(Waiting(seat.rank, op.issued_ns, name_op(op), site))
-        return found
 
     def is_over(self) -> bool:
         """Whether there were ranks and none of them is left."""
@@ -358,6 +355,7 @@ class Roster:
         how: str | None = None
         if seat.record is not None:
             with suppress(RecordError):
+                seat.pulse = seat.record.pulse()  # what it wrote last
                 how, words = seat.record.state_words()
                 what, where = read_exit_text(words)
                 if how == "raised":

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.launcher_orders import Attempt
 from distdbg.agent.status import RankStatus
+from distdbg.agent.tree.accounts import Told, Vouch
 from distdbg.agent.tree.clock_words import write_offset
 from distdbg.agent.tree.orders import Do
 from distdbg.control.page import ControlPage, ControlState, read_page
@@ -136,6 +137,36 @@ class Steering:
     def has_tree(self) -> bool:
         return self._tree is not None
 
+    @property
+    def is_root(self) -> bool:
+        """Whether what is known of the job comes together here."""
+        return self._tree is None or self._tree.is_root
+
+    def tell(self, account: dict[str, Any], vouch: int) -> None:
+        """Tell the root where the ranks of this host stand."""
+        if self._tree is not None:
+            with suppress(ValueError):  # more than a link carries: the root knows the rows alone
+                self._tree.tell(account, vouch)
+
+    def accounts(self) -> list[Told]:
+        """What the other hosts have told of where their ranks stand."""
+        return self._tree.accounts() if self._tree is not None else []
+
+    def vouch(self) -> Vouch:
+        """The last probe of the root."""
+        return self._tree.vouch() if self._tree is not None else Vouch()
+
+    def ask_vouch(self, ranks: Sequence[int]) -> int:
+        """Let all other hosts tell it again; the number of the probe."""
+        return self._tree.ask_vouch(ranks) if self._tree is not None else 0
+
+    def rows_of_others(self) -> tuple[RankStatus, ...]:
+        """The ranks of other hosts."""
+        view = self.view()
+        if view is None:
+            return ()
+        return tuple(row for row in view.ranks if row.host != self._host)
+
     def plain_tree(self) -> dict[str, Any] | None:
         """How this agent is placed among those of the job's hosts; None: there are no others."""
         if self._tree is None:
@@ -171,6 +202,13 @@ class Steering:
         }
 
     # ------------------------------------------------------------------------------- orders
+
+    def abort(self, words: AbortWords) -> None:
+        """End the job with these words, on all hosts; once logged where it cannot be."""
+        try:
+            self.order("abort", json.loads(words.to_json()))
+        except (RecordError, ValueError) as error:
+            _log.warning("the job cannot be aborted: %s", error)
 
     def order(self, do: Do, words: dict[str, Any] | None = None) -> dict[str, Any]:
         """Carry it out, on all hosts; RecordError when this host has no page."""

@@ -29,7 +29,10 @@ class Standing:
     is_in: bool
     """Whether `op` has not ended."""
     groups: tuple[tuple[Group, Progress], ...]
-
+    in_flight: tuple[Op, ...] = ()
+    """All that have not ended."""
+    waits: tuple[WorkWait, ...] = ()
+    """Of all threads that wait for an op which they had begun earlier."""
     wait: WorkWait | None = None
     """Of a thread that waits for `op`, which it had begun earlier."""
 
@@ -107,6 +110,15 @@ class TailedRecord:
         state = self._record.state()
         return (state.exit.name.lower() if state.exit else None), state.exit_text or ""
 
+    def level(self) -> int:
+        """Of the check."""
+        return self._record.state().level
+
+    def is_in(self, number: int) -> bool:
+        """Whether the op of this number has not ended."""
+        op = self._record.event(number)
+        return isinstance(op, Op) and op.ended_ns is None
+
     def close(self) -> None:
         self._record.close()
 
@@ -116,9 +128,10 @@ class TailedRecord:
         waits = {wait.number: wait for wait in self.waits()}
         waiting = [op for op in unended if not op.is_async or op.number in waits]
         if waiting:
-            return Standing(waiting[-1], True, groups, waits.get(waiting[-1].number))
+            wait = waits.get(waiting[-1].number)
+            return Standing(waiting[-1], True, groups, tuple(unended), tuple(waits.values()), wait)
         if unended:
-            return Standing(unended[-1], True, groups)
+            return Standing(unended[-1], True, groups, tuple(unended), tuple(waits.values()))
         return Standing(self.glance(), False, groups)
 
 

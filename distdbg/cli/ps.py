@@ -8,11 +8,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from distdbg.agent.client import AgentClient
 from distdbg.agent.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
 from distdbg.agent.sockets import is_served
 from distdbg.cli.table import print_table
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.record.host import host_name
+from distdbg.record.text import printable
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
         if index:
             sys.stdout.write("\n")
         print_table(_title(run), HEADS, [row_cells(row) for row in run["ranks"]])
+        if run["verdict"]:
+            sys.stdout.write(f"  verdict: {printable(run['verdict'])}\n")
     return 0
 
 
@@ -43,14 +47,23 @@ def _look(live: LiveRun) -> dict[str, Any] | None:
     if live.socket is not None:
         try:
             with live.connect() as client:
-                about = client.ask("about")
-                return dict(about) | {"ranks": client.ask("ranks")["ranks"]}
+                found = dict(client.ask("about")) | {"ranks": client.ask("ranks")["ranks"]}
+                return found | {"verdict": _first_line(client)}
         except (DistNetworkError, UsageError):
             if not is_served(live.socket):
                 return None  # it has just left
     about = {"run": live.run, "host": live.host, "pid": None, "launcher_pid": None, "attempt": 0}
-    about |= {"control": None, "folder": str(live.folder) if live.folder else None}
+    about |= {"control": None, "folder": str(live.folder) if live.folder else None, "verdict": ""}
     return about | {"ranks": rows_without_agent(live)}
+
+
+def _first_line(client: AgentClient) -> str:
+    """Of the verdict that is true now; ''."""
+    try:
+        lines = client.ask("verdict")["lines"]
+    except UsageError:  # an agent of an earlier version
+        return ""
+    return str(lines[0]) if lines else ""
 
 
 def _join(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -62,6 +75,7 @@ def _join(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
         # An agent knows its own host best.
         rows |= {r["rank"]: r for r in found["ranks"] if r["host"] == found["host"]}
         known["ranks"] = [rows[rank] for rank in sorted(rows)]
+        known["verdict"] = known["verdict"] or found["verdict"]
     return [runs[name] for name in sorted(runs)]
 
 

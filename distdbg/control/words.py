@@ -12,6 +12,8 @@ from distdbg.errors import JobAborted
 
 #: The kind of abort that a person writes.
 STOPPED: Final = "stopped"
+#: Who writes it when nobody else has: `AbortWords.by` of a verdict.
+AGENT: Final = "the agent"
 _MOST_LINE = 400
 _MOST_RANKS = 64
 

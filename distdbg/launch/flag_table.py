@@ -280,6 +280,15 @@ SECTIONS: tuple[Section, ...] = (
                 prefixes=(),
             ),
             Flag(
+                "--on-deadlock",
+                "text",
+                None,
+                "what the agent does with a job that provably cannot go on: abort ends it with the "
+                "verdict, report says it and lets it run; DISTDBG_ABORT_ON decides when not given",
+                choices=("abort", "report"),
+                prefixes=(),
+            ),
+            Flag(
                 "--agent-listen",
                 "text",
                 None,

@@ -209,7 +209,7 @@ class Job:
                 running.notes.write(Note(kind="finished"))
             if (
                 running.failure is None
-                and (failure := running.find_failure(self._silence_s)) is not None
+                and (failure := running.find_failure(self._here.name, self._silence_s)) is not None
             ):
                 # Before the next round is asked for: others would take it for one that costs nothing.
                 running.failure = failure
@@ -298,6 +298,9 @@ class Job:
             doing=doing,
             because="" if running.failure is not None else decision.reason,
             is_elsewhere=len(running.round.nodes) > 1,
+            verdict=running.read_verdict(self._here.name),
+            # The agent of the first host has printed it, on its launcher's stderr.
+            is_verdict_said=running.round.node_rank == 0,
             hosts=hosts_of_others(running.round),
             code=next((n.exit_code for n in notes.values() if n.kind == "failed"), 1),
         )

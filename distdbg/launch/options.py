@@ -107,9 +107,18 @@ class RunOptions:
     run_dir: Path | None = None
     agent: bool = True
     agent_listen: tuple[str, int] | None = None
+    abort_on: str | None = None
+    """DISTDBG_ABORT_ON of the agent; None: as it is."""
 
     notes: tuple[str, ...] = ()
     """Lines for stderr: what was decided or ignored without being asked."""
+
+
+#: What --on-deadlock means.
+_ABORT_ON: Mapping[str | None, str] = {
+    "abort": config.read_str("DISTDBG_ABORT_ON", {}),
+    "report": "none",
+}
 
 
 def read_options(
@@ -158,6 +167,7 @@ def read_options(
         run_dir=None if flags.run_dir is None else Path(flags.run_dir),
         agent=not flags.no_agent and bool(config.read_setting("DISTDBG_AGENT", environ)),
         agent_listen=_read_listen(flags.agent_listen),
+        abort_on=_ABORT_ON.get(flags.on_deadlock),
         notes=(*meeting.notes, *_omp_notes(environ, nproc)),
     )
 

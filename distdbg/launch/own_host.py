@@ -188,6 +188,8 @@ class OwnHost:
 
     def _start_agent(self, run_folder: Path) -> None:
         environ = {**self.environ, "DISTDBG_TOKEN": self._token}
+        if self._options.abort_on is not None:
+            environ["DISTDBG_ABORT_ON"] = self._options.abort_on
         listen = self._options.agent_listen
         extra = [] if listen is None else ["--listen", f"{listen[0]}:{listen[1]}"]
         self.agent.start(run_folder, self.run, self.name, environ, extra)

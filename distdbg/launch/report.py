@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from distdbg.control.words import AbortWords
 from distdbg.errors import format_ranks
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.last_frames import last_frames
@@ -26,6 +27,8 @@ from distdbg.record.text import printable
 _FIRST_LINE: Final = 120
 _MOST_REASON: Final = 240
 _MOST_DETAILS: Final = 8
+#: The `AbortWords.type` of a rank that is gone.
+_DEAD_RANK: Final = "dead rank"
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 #: Clocks of different hosts are not trusted to be closer.
 _SKEW_NS: Final = 10**9
@@ -51,6 +54,10 @@ class Outcome:
     code: int = 1
     hosts: Mapping[int, str] = field(default_factory=dict)
     """Of the ranks that ran elsewhere."""
+    verdict: AbortWords | None = None
+    """For which the agents have ended the job."""
+    is_verdict_said: bool = False
+    """Whether all of it is on this launcher's stderr already."""
     program: str = "distdbg run"
 
 
@@ -72,6 +79,8 @@ def report(outcome: Outcome) -> str:
     found = find_root_cause(outcome.evidence)
     if outcome.interrupted is not None:
         lines = [_interrupted(outcome, outcome.interrupted), *_meanwhile(found), *outcome.doing]
+    elif _has_verdict(outcome, found):
+        return _finish(outcome, [*_by_verdict(outcome)])
     elif found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
         if found is None and not outcome.because:
             return ""
@@ -85,8 +94,49 @@ def report(outcome: Outcome) -> str:
         hint = _hint(found)
         if hint:
             lines.append(f"hint: {hint}")
+    return _finish(outcome, lines)
+
+
+def _finish(outcome: Outcome, lines: Sequence[str]) -> str:
     first, *details = [printable(line) for line in lines]
     return "\n".join([f"{outcome.program}: {first}", *(f"  {line}" for line in details), ""])
+
+
+# ------------------------------------------------------------------------------- the agents' verdict
+
+
+def _has_verdict(outcome: Outcome, found: RootCause | None) -> bool:
+    """Whether it says more than how processes ended: of a rank that died they say enough."""
+    verdict = outcome.verdict
+    if verdict is None or found is None:
+        return False
+    return verdict.type != _DEAD_RANK or found.part is not Part.CAUSE
+
+
+def _by_verdict(outcome: Outcome) -> Iterator[str]:
+    verdict = outcome.verdict
+    assert verdict is not None
+    failed = [one for one in outcome.evidence if one.end.is_failure and not one.end.was_asked]
+    ended = sum(one.end.was_asked for one in outcome.evidence)
+    here = " of this host" if outcome.is_elsewhere else ""
+    many = f"{_count(len(failed))}{here} failed because of it"
+    if ended:
+        many += f" and {ended} {_were(ended)} ended"
+    used = len(outcome.program) + 2 + len(verdict.what)
+    if used + len(many) + 2 <= _FIRST_LINE:
+        yield f"{verdict.what}; {many}"
+    else:
+        yield verdict.what
+        yield many
+    if not outcome.is_verdict_said:
+        yield from verdict.details[:_MOST_DETAILS]
+    own = [one for one in failed if not one.because_of and one.rank not in verdict.ranks]
+    yield from _fold("failed as well", own)
+    yield from _restarts(outcome)
+    if outcome.run_folder:
+        yield f"run folder: {outcome.run_folder}"
+    if verdict.hint and not outcome.is_verdict_said:
+        yield f"hint: {verdict.hint}"
 
 
 # ------------------------------------------------------------------------------------ first lines

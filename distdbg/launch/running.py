@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distdbg.control.page import read_page
-from distdbg.control.words import STOPPED
+from distdbg.control.words import AGENT, STOPPED, AbortWords
 from distdbg.errors import RecordError
 from distdbg.launch.attempt import Attempt
 from distdbg.launch.evidence import Evidence, gather
-from distdbg.launch.first_failure import find_ended_well, name_failure
+from distdbg.launch.first_failure import SETTLE_S, find_ended_well, name_failure
 from distdbg.launch.outputs.outputs import Outputs
 from distdbg.launch.rendezvous.notes import Notes
 from distdbg.launch.rendezvous.round import Round
@@ -33,13 +33,17 @@ class Running:
     failure: str | None = None
     evidence: list[Evidence] = field(default_factory=list)
 
-    def find_failure(self, silence_s: float) -> str | None:
+    def find_failure(self, host: str, silence_s: float) -> str | None:
         """What failed here, once it is clear enough who was first.
 
         After `silence_s` another launcher is known to be dead.
         """
         if self.failed_at is None:
             return None
+        verdict = self.read_verdict(host)
+        if verdict is not None:  # nobody else will say more
+            is_settled = time.monotonic() - self.failed_at >= SETTLE_S
+            return verdict.what if is_settled or not self.attempt.running else None
         notes = self.notes.read()
         return name_failure(
             self.evidence,
@@ -52,11 +56,19 @@ class Running:
 
     def was_stopped(self, host: str) -> bool:
         """Whether a person ended this start by words on the control page: then it is over for good."""
-        try:
-            words = read_page(self.folder, host).abort
-        except RecordError:
-            return False
+        words = self._read_abort(host)
         return words is not None and words.type == STOPPED
+
+    def read_verdict(self, host: str) -> AbortWords | None:
+        """What the agents have ended this start for; None: they have not."""
+        words = self._read_abort(host)
+        return words if words is not None and words.by == AGENT else None
+
+    def _read_abort(self, host: str) -> AbortWords | None:
+        try:
+            return read_page(self.folder, host).abort
+        except RecordError:
+            return None
 
     def gather(self) -> list[Evidence]:
         """Read what the ranks that ended have left."""

@@ -203,7 +203,12 @@ void Group::throw_cause(bool in_op) const {
     ::usleep(100);
   }
   const auto fault = static_cast<Fault>(cause.fault);
-  if (fault == Fault::aborted) control_->throw_aborted();
+  if (fault == Fault::aborted) {
+    // A rank of another host may have read it first: the words are on their way to this one.
+    const std::int64_t words_until = now_ns() + 500 * ns_per_ms;
+    while (!control_->is_aborted() && now_ns() < words_until) ::usleep(1000);
+    control_->throw_aborted();
+  }
   // A lost peer is the same news for everybody, now and later. A timeout is one for the ranks
   // that were in the op; later calls, and the peers of an interrupted rank, see a broken group.
   const bool is_shared = fault == Fault::peer_lost || (fault == Fault::timeout && in_op);

@@ -3,6 +3,7 @@
 shape, ascent   who hangs on whom, and who stands in for a parent that is gone. Pure
 rows, columns   what is said of a rank and a host, and as bytes: what changed, column by column. Pure
 updates, gather what goes up a link and when; whom to believe of each host. Pure
+accounts        where the ranks of each host wait, on its way to the root. Pure
 orders          what is ordered of all hosts. Pure
 clock           how far this host's clock is from the root's. Pure; clock_words: into the records
 node            all of it for one agent, without a socket or a clock. Pure

@@ -2,9 +2,11 @@
 
     up      {"hosts": batch} {"ranks": batch}     what changed (`columns.py`)
             {"ask": order}                        to be numbered by the root
+            {"accounts": [[node, vouch, age in ns, account], ...]}    where ranks wait (`accounts.py`)
             {"seen": [number]}                    the last order known here, when a link begins
             {"ping": [a]}
     down    {"order": order}
+            {"vouch": [number, rank, ...]}        say again where your ranks stand
             {"counts": [hosts in touch, [[number, hosts that have done it], ...]]}
             {"pace": [bytes per second, rows per second, least period in ns]}
             {"pong": [a, b, the parent's offset to the root, its error; 0: not known]}

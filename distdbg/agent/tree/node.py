@@ -1,7 +1,7 @@
 """One node of the tree: what comes over its links, what goes out, without a socket or a clock. Pure.
 
     links    attach_parent, attach_child, detach; receive(link, message); send() -> [(link, message)]
-    host     report(rows), order(...), orders(), acknowledge(order), view(...)
+    host     report(rows), tell(account), ask_vouch(ranks), order(...), orders(), acknowledge(order)
 
 Messages are those of `messages.py`.
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distdbg.agent.status import RankStatus
+from distdbg.agent.tree.accounts import Accounts, Told, Vouch
 from distdbg.agent.tree.clock import HERE, Exchanges, Offset
 from distdbg.agent.tree.columns import BadBatch, Schema, decode
 from distdbg.agent.tree.gather import OWN, Gathering
@@ -71,6 +72,8 @@ class Node:
         self.node = node
         self.host = host
         self.rows = Gathering(is_root=node == 0)
+        self.accounts = Accounts(is_root=node == 0)
+        self.vouch = Vouch()
         self._salt = salt
         self._log = OrderLog()
         self._orders: deque[Order] = deque()
@@ -119,6 +122,7 @@ class Node:
         self._put_own(now_ns)
         self.rows.host_updates.forget(self.rows.hosts)
         self.rows.rank_updates.forget(self.rows.ranks)
+        self.accounts.forget()
         self._say(link, {"seen": [self._log.last]})
         for ask in self._asks.values():
             ask.again_ns = now_ns
@@ -160,6 +164,8 @@ class Node:
             elif what == "ranks":
                 ranks = _rows(RANK_SCHEMA, RankRow, value, told.ranks, now_ns)
                 self.rows.take_ranks(link, ranks)
+            elif what == "accounts":
+                self.touched += self.accounts.take(value, now_ns)
             elif what == "ping":
                 (asked_ns,) = _whole(value, 1)
                 offset = self.offset(now_ns)
@@ -179,6 +185,8 @@ class Node:
                 self._parent_offset = Offset(offset_ns, error_ns) if error_ns > 0 else None
             elif what == "order":
                 self._take_order(Order.from_json(value))
+            elif what == "vouch":
+                self._hear_vouch(Vouch.from_json(value))
             elif what == "counts":
                 self._counts = _counts(value)
             elif what == "pace":
@@ -200,6 +208,27 @@ class Node:
         changed = {rank: row for rank, row in rows.items() if known.get(rank) != row}
         if changed:
             self.rows.take_ranks(OWN, changed)
+
+    def tell(self, account: dict[str, Any], vouch: int, now_ns: int) -> None:
+        """What the ranks of this host wait in, made now and after probe `vouch` had come."""
+        self.accounts.put(self.node, account, vouch, now_ns)
+
+    def ask_vouch(self, ranks: Iterable[int]) -> int:
+        """At the root: let all hosts say again where their ranks stand; the number of the probe.
+
+        `ranks` are those that are about to be blamed.
+        """
+        self._hear_vouch(self.vouch.next(ranks))
+        return self.vouch.number
+
+    def told_accounts(self) -> list[Told]:
+        """Of the hosts that are in touch, but for this one."""
+        hosts = self.rows.hosts
+        return [
+            told
+            for told in self.accounts
+            if told.node != self.node and told.node in hosts and not hosts[told.node].is_lost
+        ]
 
     def order(self, do: Do, words: dict[str, Any], now_ns: int) -> str:
         """Order it of all hosts; the ticket to ask for by. ValueError when it is too long.
@@ -296,6 +325,8 @@ class Node:
             due = min(due, self._pace.changes_ns())
         if ranks.has_slight:
             due = min(due, self._pace.slight_ns())
+        if self.accounts.has_due:
+            due = min(due, self._pace.news_ns())
         return due
 
     def _send_up(self, parent: int, now_ns: int, can_send_up: bool) -> None:
@@ -315,6 +346,8 @@ class Node:
             ranks.hurry()
         has_news = (ranks.has_news or hosts.has_news) and now_ns >= self._pace.news_ns()
         has_turn = now_ns >= self._pace.changes_ns()
+        if self.accounts.has_due and now_ns >= self._pace.news_ns():
+            self._send_accounts(parent, now_ns)
         if not has_turn and not has_news:
             return
         most = self._pace.most_rows()
@@ -328,6 +361,11 @@ class Node:
             self._out.append((parent, message))
             rows = sum(sum(batch[0][1::2]) for batch in words.values() if batch is not None)
             self._pace.on_sent(len(message) + 4, rows, now_ns)
+
+    def _send_accounts(self, parent: int, now_ns: int) -> None:
+        message = pack_message({"accounts": self.accounts.batch(now_ns)})
+        self._out.append((parent, message))
+        self._pace.on_sent(len(message) + 4, 0, now_ns)
 
     def _deal(self, now_ns: int) -> None:
         """Divide the budget among the children, by how many ranks each tells of."""
@@ -366,6 +404,14 @@ class Node:
             self.touched += 1
             for link in self._children:
                 self._say(link, {"order": order.to_json()})
+
+    def _hear_vouch(self, vouch: Vouch) -> None:
+        if not self.is_root and vouch.number <= self.vouch.number:
+            return
+        self.vouch = vouch
+        self.touched += 1
+        for link in self._children:
+            self._say(link, {"vouch": vouch.to_json()})
 
     def _done(self, number: int) -> int:
         return sum(host.done >= number for host in self.rows.hosts.values() if not host.is_lost)

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from distdbg.agent.tree.accounts import Told, Vouch
 from distdbg.agent.tree.ascent import Ascent
 from distdbg.agent.tree.finding import Address, Directory, own_address, store_folder, store_opener
 from distdbg.agent.tree.handshake import Handshake
@@ -108,6 +109,29 @@ class Tree:
         with self._lock:
             self._node.report(rows, self._clock_ns() if now_ns is None else now_ns)
         self._wake()
+
+    def tell(self, account: dict[str, Any], vouch: int = 0) -> None:
+        """Where the ranks of this host wait (`judging.account`), for whoever judges the whole job."""
+        with self._lock:
+            self._node.tell(account, vouch, self._clock_ns())
+        self._wake()
+
+    def ask_vouch(self, ranks: Sequence[int]) -> int:
+        """At the root: let all hosts tell it again, and how it is with these ranks."""
+        with self._lock:
+            number = self._node.ask_vouch(ranks)
+        self._wake()
+        return number
+
+    def vouch(self) -> Vouch:
+        """What the root asked last."""
+        with self._lock:
+            return self._node.vouch
+
+    def accounts(self) -> list[Told]:
+        """At the root: what the other hosts that are in touch have told last."""
+        with self._lock:
+            return self._node.told_accounts()
 
     def send_order(self, do: Do, words: dict[str, Any] | None = None) -> str:
         """Order it of all hosts, this one included; the ticket for `acknowledged`.

@@ -1,89 +1,77 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from distdbg.agent.policy import GRACE_NS, Waiting, find_verdict, read_abort_on
-from distdbg.control.words import AbortWords
+from distdbg.agent.policy import find_hopeless, find_proof, read_abort_on, to_words
+from distdbg.control.words import AGENT
+from distdbg.diagnose.finding import Finding, Kind, Role, Severity, Verdict
+from distdbg.diagnose.matching import match
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.waits import find_waits
 from distdbg.errors import ConfigError
-from distdbg.record.ends import RankEnd
-
-ALL = frozenset(("dead", "mismatch", "deadlock"))
-DIED = RankEnd(
-    rank=2, pid=7, host="n14", ended_ns=1_000, wall_ns=0, cause="signal", signal=9, by="agent"
-)
-WAITS = Waiting(0, 500, "all_reduce #3 on group 'pair'", "train.py:88 (step)")
+from distdbg.record.rank_state import RankState
+from distdbg.testing.session_builder import SessionBuilder
 
 
-def verdict(
-    end: RankEnd = DIED,
-    waiting: Waiting = WAITS,
-    findings: list[dict[str, Any]] | None = None,
-    left: frozenset[int] = frozenset(),
-    abort_on: frozenset[str] = ALL,
-    now_ns: int = 1_000 + GRACE_NS,
-) -> AbortWords | None:
-    return find_verdict([end], [waiting], findings or [], left, abort_on, now_ns)
+def hopeless_of(session: Session) -> frozenset[int]:
+    return find_hopeless(session, dict(find_waits(session, match(session))))
 
 
-def changed(**facts: Any) -> RankEnd:
-    values = {name: getattr(DIED, name) for name in DIED.__dataclass_fields__}
-    return RankEnd(**(values | facts))
+def found(kind: Kind, *ranks: int) -> Finding:
+    return Finding(kind=kind, severity=Severity.ERROR, what="it is so", ranks=ranks, advice="do it")
 
 
-def test_a_dead_rank_ends_the_job_for_those_who_would_wait_for_ever() -> None:
-    words = verdict()
-    assert words is not None
-    assert words.what == "rank 2 was killed by SIGKILL while rank 0 waited"
-    assert (words.type, list(words.ranks), words.by) == ("dead rank", [2], "the agent")
-    assert words.details == ["rank 0 waits in all_reduce #3 on group 'pair' at train.py:88 (step)"]
+@pytest.fixture
+def waiting() -> SessionBuilder:
+    """Rank 0 waits for rank 1, and rank 2 for rank 0."""
+    build = SessionBuilder(3, is_live=True)
+    for rank, peer in ((0, 1), (2, 0)):
+        build.op(rank, "recv", peer=peer, at_s=1.0)
+        build.seen(rank, RankState.WAITING, since_s=1.0)
+    return build
 
 
-def test_ranks_get_a_moment_to_raise_by_themselves() -> None:
-    assert verdict(now_ns=999 + GRACE_NS) is None
+def test_who_waits_for_a_rank_that_computes_proves_nothing(waiting: SessionBuilder) -> None:
+    waiting.seen(1, RankState.RUNNING, since_s=1.0)
+    hopeless = hopeless_of(waiting.session)
+    assert hopeless == frozenset()
+    assert find_proof(waiting.session, found(Kind.DEAD_RANK, 1), hopeless) is None
 
 
-def test_nobody_is_told_who_began_to_wait_after_the_death() -> None:
-    assert verdict(waiting=Waiting(0, 2_000, "all_reduce #4", "")) is None
+def test_who_waits_for_a_dead_rank_waits_for_ever(waiting: SessionBuilder) -> None:
+    waiting.end(1, at_s=2.0, cause="signal", signal=9)
+    hopeless = hopeless_of(waiting.session)
+    assert hopeless == {0, 2}
+    assert find_proof(waiting.session, found(Kind.DEAD_RANK, 1), hopeless) == "dead"
+    assert find_proof(waiting.session, found(Kind.MISSING_RANK, 1), hopeless) == "dead"
+    assert find_proof(waiting.session, found(Kind.MISMATCH, 1), hopeless) == "mismatch"
+    assert find_proof(waiting.session, found(Kind.STUCK_RANK, 1), hopeless) is None
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        changed(cause="exited", signal=None, exit_code=0),
-        changed(was_asked=True),
-    ],
-)
-def test_a_rank_that_ended_well_or_was_asked_to_is_no_reason(end: RankEnd) -> None:
-    assert verdict(end) is None
+def test_a_deadlock_is_proven_when_all_of_it_wait_for_ever(waiting: SessionBuilder) -> None:
+    waiting.op(1, "recv", peer=2, at_s=1.0)
+    waiting.seen(1, RankState.WAITING, since_s=1.0)
+    hopeless = hopeless_of(waiting.session)
+    assert hopeless == {0, 1, 2}
+    assert find_proof(waiting.session, found(Kind.DEADLOCK, 0, 1, 2), hopeless) == "deadlock"
+    assert find_proof(waiting.session, found(Kind.DEADLOCK, 0, 5), hopeless) is None
 
 
-def test_a_rank_that_had_left_its_groups_is_no_reason() -> None:
-    assert verdict(left=frozenset((2,))) is None
+def test_a_missing_rank_that_lives_is_not_proven_to_be_missing(waiting: SessionBuilder) -> None:
+    root = found(Kind.MISSING_RANK, 1)
+    assert find_proof(waiting.session, root, frozenset({0})) is None
 
 
-def test_what_may_abort_is_a_setting() -> None:
-    assert verdict(abort_on=frozenset(("mismatch",))) is None
-    assert verdict(abort_on=frozenset()) is None
+def test_ranks_raise_what_the_agent_prints() -> None:
+    root = found(Kind.DEADLOCK, 0, 1)
+    verdict = Verdict(what=root.what, root=root, findings=(root,), roles={0: Role.ROOT})
+    words = to_words(verdict, ["it is so", "  rank 0 waits", "  hint: do it"])
+    assert (words.what, words.type, words.by) == ("it is so", "deadlock", AGENT)
+    assert (list(words.ranks), list(words.details), words.hint) == ([0, 1], ["rank 0 waits"], "do it")
 
 
-def test_a_mismatch_is_said_rather_than_the_death_that_it_caused() -> None:
-    finding = {
-        "type": "MismatchError",
-        "what": "all_reduce #3 differs",
-        "ranks": [2],
-        "details": ["rank 2 called it at train.py:9"],
-        "hint": "pad it",
-    }
-    words = verdict(findings=[{"type": ""}, finding])
-    assert words is not None
-    assert (words.what, words.type, words.hint) == ("all_reduce #3 differs", "mismatch", "pad it")
-    assert words.details[0] == "rank 2 called it at train.py:9"
-
-
-def test_the_setting_is_read_and_checked() -> None:
-    assert read_abort_on("dead, Mismatch,deadlock") == ALL
+def test_kinds_are_read_and_checked() -> None:
+    assert read_abort_on("dead, Mismatch") == {"dead", "mismatch"}
     assert read_abort_on("none") == frozenset()
     with pytest.raises(ConfigError, match="unknown kind 'slow'"):
         read_abort_on("dead,slow")

@@ -1,0 +1,250 @@
+"""Where the ranks of one host stand, as plain values: made where they run, read where the job is judged.
+
+    {"now": 81.., "host": "n14", "world": 8, "groups": [[name, label, ranks, backend], ..], "stacks": [[[file, line, function], ..], ..],
+     "forms": ["{..}", ..], "ranks": [row, ..]}
+
+Only what is in flight is in it, and how far the groups have come. Times are those of the host, `now` among
+them. An account is bounded: of a rank with more in flight than is kept the row says so (`cut`), and then
+nothing is proven of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final
+
+from distdbg.agent.seat import Seat
+from distdbg.errors import RecordError
+from distdbg.record.entries import Frame, Group, Op
+from distdbg.record.format import Flag
+from distdbg.record.forms import Form, write_form
+from distdbg.record.rank_state import RankState
+
+Account = dict[str, Any]
+Row = dict[str, Any]
+
+_MOST_OPS: Final = 64
+_MOST_GROUPS: Final = 256
+_MOST_FRAMES: Final = 12
+_MOST_THREADS: Final = 1024
+_NONE: Final = -1
+
+_Ranks = tuple[int, ...]
+
+
+class AccountMaker:
+    """Makes the accounts of one host; what a rank stood in is kept until it moves."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self._known: dict[int, tuple[object, _Draft]] = {}
+
+    def make(self, seats: Iterable[Seat], now_ns: int) -> Account:
+        """Of these ranks now."""
+        tables = _Tables()
+        seats = list(seats)
+        rows = [self._row(seat, tables) for seat in seats]
+        world = max((s.record.header.world_size for s in seats if s.record is not None), default=0)
+        return {
+            "now": now_ns,
+            "host": self.host,
+            "world": world,
+            **tables.plain(),
+            "ranks": rows,
+        }
+
+    def forget(self) -> None:
+        self._known.clear()
+
+    def _row(self, seat: Seat, tables: _Tables) -> Row:
+        row: Row = {
+            "rank": seat.rank,
+            "pid": seat.pid,
+            "state": str(seat.state),
+            "since": seat.since_ns,
+            "moved": seat.moved_ns,
+        }
+        if seat.why:
+            row["why"] = seat.why
+        if seat.site:
+            row["site"] = seat.site
+        if seat.end is not None:
+            row["end"] = json.loads(seat.end.to_json())
+        if seat.pulse is not None:
+            row["last"] = seat.pulse.last_number
+        draft = self._draft(seat)
+        if draft is not None:
+            draft.write(row, tables)
+        return row
+
+    def _draft(self, seat: Seat) -> _Draft | None:
+        if seat.record is None:
+            return None
+        key = (id(seat.record), seat.pulse, seat.state, seat.pid)
+        known = self._known.get(seat.rank)
+        is_still = seat.state is RankState.WAITING or seat.is_gone
+        if known is not None and known[0] == key and is_still:
+            return known[1]
+        try:
+            draft = _Draft(seat)
+        except RecordError:
+            return None
+        self._known[seat.rank] = key, draft
+        return draft
+
+
+class _Tables:
+    """What rows share."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str, str, str], int] = {}
+        self._stacks: dict[tuple[Frame, ...], int] = {(): 0}
+        self._forms: dict[str, int] = {"": 0}
+
+    def group(self, words: tuple[str, str, str, str]) -> int:
+        return self._groups.setdefault(words, len(self._groups))
+
+    def stack(self, frames: tuple[Frame, ...]) -> int:
+        return self._stacks.setdefault(frames[:_MOST_FRAMES], len(self._stacks))
+
+    def form(self, text: str) -> int:
+        return self._forms.setdefault(text, len(self._forms))
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "groups": [list(words) for words in self._groups],
+            "stacks": [[list(frame) for frame in stack] for stack in self._stacks],
+            "forms": list(self._forms),
+        }
+
+
+class _Draft:
+    """What a record says of its rank, before it is put into tables."""
+
+    def __init__(self, seat: Seat) -> None:
+        record = seat.record
+        assert record is not None
+        standing = seat.standing
+        self.groups = standing.groups if standing and seat.is_exact else record.groups()
+        self.names = name_groups(group for group, _ in self.groups)
+        # A rank that moves can go on: what it is in is of no use when it is read of.
+        is_still = seat.state is RankState.WAITING
+        ops = list(standing.in_flight) if is_still and standing else []
+        self.waits = standing.waits if is_still and standing else ()
+        awaited = {wait.number for wait in self.waits}
+        kept = [op for op in ops if not op.is_async or op.number in awaited]
+        rest = [op for op in ops if op.is_async and op.number not in awaited]
+        self.is_cut = len(ops) > _MOST_OPS or len(self.groups) > _MOST_GROUPS
+        self.ops = sorted(
+            [*kept, *rest][:_MOST_OPS],
+            key=lambda op: op.number,
+        )
+        self.threads = _threads_of(seat.pid) if is_still else []
+        self.level = record.level() if is_still else 0
+        self.exit, self.exit_words = record.state_words() if seat.pulse and seat.pulse.exit_word else (None, "")
+
+    def write(self, row: Row, tables: _Tables) -> None:
+        places: dict[int, int] = {}
+        far = []
+        for group, progress in self.groups[-_MOST_GROUPS:]:
+            words = (self.names[group.number], group.desc or group.name, group.ranks, group.backend)
+            place = places[group.number] = tables.group(words)
+            cell: list[Any] = [place, progress.issued_seq, progress.ended_seq]
+            if progress.closed_ns is not None or progress.broken is not None:
+                cell += [progress.closed_ns, progress.broken]
+            far.append(cell)
+        row["progress"] = far
+        if self.ops:
+            row["ops"] = [_plain_op(op, places, tables) for op in self.ops]
+        if self.waits:
+            row["waits"] = [
+                [wait.thread, wait.number, wait.since_ns, tables.stack(wait.stack)]
+                for wait in self.waits
+            ]
+        if self.threads:
+            row["threads"] = self.threads
+        if self.is_cut:
+            row["cut"] = True
+        if self.exit is not None:
+            row["exit"] = [self.exit, self.exit_words]
+        row["level"] = self.level
+
+
+def name_groups(groups: Iterable[Group]) -> dict[int, str]:
+    """Names that are equal on all members: of a group that was made again after its end 'dp~2'."""
+    seen: dict[str, int] = {}
+    names = {}
+    for group in sorted(groups, key=lambda group: group.number):
+        count = seen[group.name] = seen.get(group.name, 0) + 1
+        names[group.number] = group.name if count == 1 else f"{group.name}~{count}"
+    return names
+
+
+@lru_cache(maxsize=256)
+def ranks_of(text: str) -> _Ranks:
+    """'0-3,7' as numbers, in that order; () for what is none."""
+    ranks: list[int] = []
+    for part in filter(None, text.split(",")):
+        low, _, high = part.partition("-")
+        if not low.isdecimal() or not (high or low).isdecimal():
+            return ()
+        ranks.extend(range(int(low), int(high or low) + 1))
+    return tuple(ranks)
+
+
+def _plain_op(op: Op, places: dict[int, int], tables: _Tables) -> list[Any]:
+    """As `live_session` reads it: 13 cells, 0 or -1 where there is nothing."""
+    members = ranks_of(op.group.ranks) if op.group is not None else ()
+    flags = Flag.ASYNC * op.is_async | Flag.MESSAGE * op.is_message | Flag.ASIDE * op.is_aside
+    return [
+        op.number,
+        op.issued_ns,
+        op.started_ns or 0,
+        op.seq,
+        places.get(op.group_number, _NONE),
+        op.kind,
+        flags,
+        _global(op.peer, members),
+        op.tag,
+        tables.form(_form_text(op.form)),
+        tables.stack(op.stack),
+        op.thread,
+        op.fingerprint,
+    ]
+
+
+def _global(peer: int | None, members: _Ranks) -> int:
+    if peer is None:
+        return _NONE
+    return members[peer] if peer < len(members) else peer
+
+
+@lru_cache(maxsize=256)
+def _form_text(form: Form | None) -> str:
+    if form is None:
+        return ""
+    return write_form(
+        name=form.name,
+        kind=form.kind,
+        dtype=form.dtype,
+        device=form.device,
+        op=form.op,
+        root=form.root,
+        inputs=form.inputs.items,
+        outputs=form.outputs.items,
+        input_splits=form.input_splits.items,
+        output_splits=form.output_splits.items,
+        nbytes=form.nbytes,
+        part=form.part,
+    ).decode()
+
+
+def _threads_of(pid: int) -> list[int]:
+    """The kernel's numbers of its threads."""
+    try:
+        return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))[:_MOST_THREADS]
+    except OSError:
+        return []

@@ -1,0 +1,119 @@
+"""What the run folder gets of the ranks that are blamed: verdict.json, their stacks, what was seen of them.
+
+    verdict.json            `render.plain.to_plain`; the last verdict of this start of the ranks
+    seen-<host>.jsonl       a line for each rank that got stuck, goes on, or is blamed
+    rank00003.stacks.txt    the stacks of a blamed rank when it was blamed, as faulthandler writes them
+
+None of it is needed for the job: what cannot be written is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from distdbg.agent.seat import Seat
+from distdbg.agent.stacks import RankStacks, ThreadStack
+from distdbg.agent.take_stacks import Target, take_stacks
+from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import Sighting, write_sighting
+from distdbg.record.stack_file import stacks_name
+
+VERDICT_NAME: Final = "verdict.json"
+#: A job that is about to be ended waits for the stacks of its ranks no longer than this.
+STACKS_NS: Final = 300_000_000
+_MOST_RANKS: Final = 8
+
+
+def write_verdict(folder: Path, plain: dict[str, Any]) -> None:
+    """Put it in place at once, so that nobody reads half of it."""
+    path = folder / f".{VERDICT_NAME}.{os.getpid()}"
+    with suppress(OSError):
+        path.write_text(json.dumps(plain, indent=1) + "\n")
+        path.replace(folder / VERDICT_NAME)
+
+
+class Sightings:
+    """Writes what changes of ranks that are stuck."""
+
+    def __init__(self) -> None:
+        self._written: dict[int, tuple[int, RankState]] = {}
+
+    def look(self, folder: Path, seats: Iterable[Seat]) -> None:
+        """Write of those that got stuck, or are not any more."""
+        for seat in seats:
+            known = self._written.get(seat.rank)
+            is_known = known is not None and known[0] == seat.pid
+            if seat.state.is_stuck:
+                if known != (seat.pid, seat.state):
+                    self.write(folder, seat)
+            elif is_known and known is not None and known[1].is_stuck and not seat.is_gone:
+                self.write(folder, seat)
+
+    def write(self, folder: Path, seat: Seat, stacks: RankStacks | None = None) -> None:
+        """Write where a rank is now."""
+        self._written[seat.rank] = seat.pid, seat.state
+        main = stacks.main if stacks is not None else None
+        frames = main.python if main is not None else ()
+        seen = Sighting(
+            rank=seat.rank,
+            pid=seat.pid,
+            host=seat.host,
+            state=seat.state,
+            since_ns=seat.since_ns,
+            why=seat.why,
+            site=seat.site,
+            stack=tuple((frame.file, frame.line, frame.function) for frame in frames),
+        )
+        with suppress(OSError):
+            write_sighting(folder, seen)
+
+
+def targets_of(seats: Iterable[Seat], folder: Path) -> list[Target]:
+    """The processes whose stacks are worth taking."""
+    return [
+        Target(seat.rank, seat.pid, seat.life.started, folder)
+        for seat in seats
+        if seat.life is not None and seat.state is not RankState.BLOCKED_IO
+    ][:_MOST_RANKS]
+
+
+def take_blamed(targets: Sequence[Target], limit_ns: int = STACKS_NS) -> list[RankStacks]:
+    """Take their stacks and keep them beside their records."""
+    taken = take_stacks(targets, time.monotonic_ns() + limit_ns, native=False)
+    folders = {target.rank: target.folder for target in targets}
+    for one in taken:
+        if one.threads:
+            _write(folders[one.rank] / blamed_stacks_name(one.rank), _to_text(one.threads))
+    return taken
+
+
+def blamed_stacks_name(rank: int) -> str:
+    """The file of a rank; the rank's own is gone when its process leaves."""
+    return f"{stacks_name(rank)}.txt"
+
+
+def _write(path: Path, text: str) -> None:
+    flags = os.O_WRONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    with suppress(OSError):
+        fd = os.open(path, flags, 0o600)
+        try:
+            os.write(fd, text.encode("utf-8", "replace"))
+        finally:
+            os.close(fd)
+
+
+def _to_text(threads: Sequence[ThreadStack]) -> str:
+    """As faulthandler writes them: the main thread last."""
+    lines = []
+    for thread in sorted(threads, key=lambda thread: thread.is_main):
+        name = f" [{thread.name}]" if thread.name else ""
+        lines.append(f"Thread 0x{thread.thread_id or 0:016x}{name} (most recent call first):")
+        lines += [f'  File "{f.file}", line {f.line} in {f.function}' for f in thread.python]
+        lines.append("")
+    return "\n".join(lines) + "\n"

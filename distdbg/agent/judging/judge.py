@@ -1,0 +1,76 @@
+"""Judges the accounts of the hosts: a session, its verdict, and what is to be said of it.
+
+What takes time, and what takes long to import, is here: it runs in a thread of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distdbg.agent.judging.live_session import Facts, Heard, make_session
+from distdbg.agent.judging.news import Case
+from distdbg.agent.policy import find_hopeless, find_proof
+from distdbg.diagnose.finding import Edge, Kind, Verdict
+from distdbg.diagnose.matching import match
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.verdict import diagnose
+from distdbg.diagnose.waits import find_waits
+from distdbg.render.plain import to_plain
+from distdbg.render.short import short_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One verdict, and what it stands on."""
+
+    session: Session
+    verdict: Verdict
+    case: Case | None
+    lines: list[str]
+    plain: dict[str, Any]
+    hopeless: frozenset[int]
+    """The ranks that wait and can never go on."""
+    waits: dict[int, tuple[Edge, ...]] = field(default_factory=dict)
+
+
+def judge_accounts(heard: Sequence[Heard], facts: Facts) -> Judged:
+    """Say what is wrong, if anything is."""
+    session = make_session(heard, facts)
+    waits = dict(find_waits(session, match(session)))
+    verdict = diagnose(session)
+    hopeless = find_hopeless(session, waits)
+    root = verdict.root
+    case = None
+    if root is not None:
+        state = None
+        if root.kind is Kind.STUCK_RANK and root.ranks:
+            log = session.ranks.get(root.ranks[0])
+            state = log.activity.state if log is not None and log.activity is not None else None
+        case = Case(root, find_proof(session, root, hopeless), state)
+    return Judged(
+        session=session,
+        verdict=verdict,
+        case=case,
+        lines=short_lines(session, verdict),
+        plain=to_plain(session, verdict),
+        hopeless=hopeless,
+        waits=waits,
+    )
+
+
+def plain_waits(judged: Judged) -> list[dict[str, Any]]:
+    """Who waits for whom, as the API gives it."""
+    return [
+        {
+            "rank": edge.rank,
+            "on": list(edge.on),
+            "is_any": edge.is_any,
+            "op": edge.text,
+            "site": edge.site,
+            "can_go_on": edge.rank not in judged.hopeless,
+        }
+        for edges in judged.waits.values()
+        for edge in edges
+    ]

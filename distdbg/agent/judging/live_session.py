@@ -1,0 +1,224 @@
+"""A session of a job that runs: what the accounts of its hosts say, and of no more than that. Pure.
+
+It holds what is in flight, how far each rank has come on its groups, how ranks ended, and what the agents
+see of those that do not move. Rank r has issued seq s on group g when its progress there says so; what ended
+before is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from distdbg.agent.judging.account import Account, Row, ranks_of
+from distdbg.diagnose.ops import NEVER, NONE
+from distdbg.diagnose.session import (
+    Activity,
+    Found,
+    GroupInfo,
+    Progress,
+    RankLog,
+    Session,
+    WorkWait,
+)
+from distdbg.record.ends import RankEnd
+from distdbg.record.entries import Frame
+from distdbg.record.format import Exit
+from distdbg.record.forms import Form, read_form
+from distdbg.record.rank_state import RankState
+from distdbg.record.whereabouts import read_exit_text
+
+_MOST_FOUND: Final = 64
+_CELLS: Final = 13
+_MOST_WORLD: Final = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An account, and when it was made on the clock of whoever reads it."""
+
+    account: Account
+    made_ns: int
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a session of the living has besides the accounts."""
+
+    run: str = ""
+    source: str = ""
+    attempt: int = 0
+    now_ns: int = 0
+    """Monotonic, of this host."""
+    wall_ns: int = 0
+    """At the same moment."""
+    found: Sequence[Mapping[str, Any]] = ()
+    """As `findings.Findings` gives them; of the ranks of this host."""
+    lacks: list[str] = field(default_factory=list)
+
+
+def make_session(heard: Sequence[Heard], facts: Facts) -> Session:
+    """The session of these accounts. One that cannot be read is left out, and `lacks` says so."""
+    to_wall_ns = facts.wall_ns - facts.now_ns
+    session = Session(
+        source=facts.source,
+        format="distdbg",
+        run=facts.run,
+        attempt=facts.attempt,
+        attempts=facts.attempt + 1,
+        world_size=max((_world_size(one.account) for one in heard), default=0),
+        is_live=True,
+        now_ns=facts.wall_ns,
+        lacks=list(facts.lacks),
+    )
+    building = _Building(session)
+    for one in heard:
+        try:
+            building.add(one.account, one.made_ns + to_wall_ns)
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
+            host = str(one.account.get("host", "?"))[:80]
+            session.lacks.append(f"what the agent of host {host} tells cannot be read: {error}")
+    _add_found(session, facts.found)
+    return session
+
+
+class _Building:
+    """The tables of a session while accounts are put into it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._groups: dict[str, int] = {}
+        self._stacks: dict[tuple[Frame, ...], int] = {(): 0}
+        self._forms: dict[str, int] = {"": 0}
+
+    def add(self, account: Account, made_wall_ns: int) -> None:
+        offset_ns = made_wall_ns - int(account["now"])
+        groups = [self._group(words) for words in account["groups"]]
+        stacks = [self._stack(frames) for frames in account["stacks"]]
+        forms = [self._form(text) for text in account["forms"]]
+        logs = []
+        for row in account["ranks"]:
+            log = _read_row(row, str(account["host"]), offset_ns, groups)
+            for cells in row.get("ops", ()):
+                _add_op(log, cells, groups, stacks, forms)
+            log.work_waits = tuple(
+                WorkWait(thread=thread, number=number, since_ns=since, stack=stacks[stack])
+                for thread, number, since, stack in row.get("waits", ())
+            )
+            logs.append(log)
+        self._session.ranks.update((log.rank, log) for log in logs)  # whole accounts only
+
+    def _group(self, words: Sequence[str]) -> int:
+        name, label, ranks, backend = words
+        if name not in self._groups:
+            self._groups[name] = len(self._session.groups)
+            self._session.groups.append(
+                GroupInfo(name=name, label=label, ranks=ranks_of(ranks), backend=backend)
+            )
+        return self._groups[name]
+
+    def _stack(self, frames: Sequence[Sequence[Any]]) -> int:
+        stack = tuple(Frame(str(file), int(line), str(name)) for file, line, name in frames)
+        if stack not in self._stacks:
+            self._stacks[stack] = len(self._session.stacks)
+            self._session.stacks.append(stack)
+        return self._stacks[stack]
+
+    def _form(self, text: str) -> int:
+        if text not in self._forms:
+            form = read_form(text.encode()) if text else Form()
+            self._forms[text] = len(self._session.forms)
+            self._session.forms.append(form)
+        return self._forms[text]
+
+
+def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> RankLog:
+    log = RankLog(
+        rank=int(row["rank"]),
+        host=host,
+        pid=int(row["pid"]),
+        offset_ns=offset_ns,
+        heartbeat_ns=int(row["moved"]),
+        level=int(row.get("level", 0)),
+    )
+    state = RankState(row["state"])
+    if row.get("cut") and state is RankState.WAITING:
+        # Not all that is in flight is known, so nothing is proven of it.
+        state, row = RankState.RUNNING, {**row, "ops": (), "waits": ()}
+    log.activity = Activity(
+        state=state,
+        since_ns=int(row["since"]),
+        why=str(row.get("why", "")),
+        site=str(row.get("site", "")),
+    )
+    for place, issued, ended, *more in row.get("progress", ()):
+        closed_ns, broken = more or (None, None)
+        log.progress[groups[place]] = Progress(
+            issued_seq=issued, ended_seq=ended, closed_ns=closed_ns, broken=broken
+        )
+    if "threads" in row:
+        log.threads = frozenset(row["threads"])
+    if "end" in row:
+        log.end = RankEnd.from_json(json.dumps(row["end"]))
+    if "exit" in row:
+        how, words = row["exit"]
+        log.exit = Exit[how.upper()]
+        log.exit_ns = log.heartbeat_ns
+        log.exit_what, log.exit_where = read_exit_text(words)
+    return log
+
+
+def _world_size(account: Account) -> int:
+    size = account.get("world")
+    return size if type(size) is int and 0 <= size < _MOST_WORLD else 0
+
+
+def _add_op(
+    log: RankLog,
+    cells: Sequence[int],
+    groups: Sequence[int],
+    stacks: Sequence[int],
+    forms: Sequence[int],
+) -> None:
+    if len(cells) != _CELLS:
+        raise ValueError(f"an op of {len(cells)} cells")
+    number, issued, started, seq, group, kind, flags, peer, tag, form, stack, thread, prints = cells
+    log.ops.append(
+        number=number,
+        issued_ns=issued,
+        started_ns=started or NEVER,
+        seq=seq,
+        group=NONE if group < 0 else groups[group],
+        kind=kind,
+        flags=flags,
+        peer=peer,
+        tag=tag,
+        form=forms[form],
+        stack=stacks[stack],
+        thread=thread,
+        fingerprint=prints,
+    )
+
+
+def _add_found(session: Session, found: Sequence[Mapping[str, Any]]) -> None:
+    for facts in found[-_MOST_FOUND:]:
+        log = session.ranks.get(facts.get("rank", -1))
+        if log is None:
+            continue
+        seq = facts.get("seq")
+        ranks = facts.get("ranks")
+        details = facts.get("details")
+        one = Found(
+            type=str(facts.get("type") or ""),
+            what=str(facts.get("what") or ""),
+            group=str(facts.get("group") or ""),
+            seq=seq if type(seq) is int else 0,
+            kind=str(facts.get("kind") or ""),
+            ranks=tuple(r for r in ranks if type(r) is int) if isinstance(ranks, list) else (),
+            how=str(facts.get("how") or ""),
+            details=tuple(map(str, details)) if isinstance(details, list) else (),
+            hint=str(facts.get("hint") or ""),
+        )
+        log.found = (*log.found, one)

@@ -1,0 +1,125 @@
+"""What is said of the verdicts of one start of the ranks, and when: each thing once. Pure.
+
+    deadlock                                     at once: it is proven
+    dead rank, missing rank that is gone,
+    mismatch                                     when others still wait a moment later: most ranks learn of
+                                                 it by themselves, and raise
+    stuck rank                                   when others wait for it; one that merely burns its core, later
+    stall                                        after half a minute, as information
+    anything else                                not; it is in verdict.json
+
+A stuck rank that goes on gets one line more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from distdbg.diagnose.finding import Finding, Kind
+from distdbg.errors import format_ranks
+from distdbg.record.rank_state import RankState
+
+_S: Final = 1_000_000_000
+#: How long ranks may take to raise by themselves.
+GRACE_NS: Final = 400_000_000
+#: Until those that wait for a stuck rank are all seen to wait.
+SETTLE_NS: Final = 250_000_000
+#: A loop in pure Python may be an honest computation.
+LOOPS_NS: Final = 10 * _S
+STALL_NS: Final = 30 * _S
+#: Who stops and continues a rank again and again need not read of it each time.
+_MOST_SAID: Final = 20
+_WHEN_LEFT_ALONE: Final = (Kind.DEAD_RANK, Kind.MISSING_RANK, Kind.MISMATCH)
+
+_Key = tuple[Kind, tuple[int, ...], str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The root of a verdict, as far as it matters for what is said."""
+
+    finding: Finding
+    proof: str | None = None
+    """The kind of `DISTDBG_ABORT_ON` that it is, when ranks wait that can never go on."""
+    state: RankState | None = None
+    """Of a stuck rank."""
+
+    @property
+    def key(self) -> _Key:
+        found = self.finding
+        return found.kind, found.ranks, found.group, found.seq
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether what comes later is more likely its consequence than another cause."""
+        return self.proof is not None or self.finding.kind is Kind.STUCK_RANK
+
+
+class News:
+    """What was said, and what is about to be."""
+
+    def __init__(self) -> None:
+        self._case: Case | None = None
+        self._since_ns = 0
+        self._said: set[_Key] = set()
+        self._stuck: dict[_Key, Case] = {}
+        self._count = 0
+
+    @property
+    def case(self) -> Case | None:
+        """The one that is true now."""
+        return self._case
+
+    def take(self, case: Case | None, now_ns: int) -> None:
+        """The job was judged anew; None: there is nothing to say of it."""
+        if case is None or self._case is None or case.key != self._case.key:
+            self._since_ns = now_ns
+        self._case = case
+
+    def due(self, now_ns: int) -> Case | None:
+        """The case when it is to be said now, for the first time."""
+        case = self._case
+        if case is None or case.key in self._said or self._count >= _MOST_SAID:
+            return None
+        patience_ns = _patience_ns(case)
+        if patience_ns is None or now_ns - self._since_ns < patience_ns:
+            return None
+        return case
+
+    def said(self, case: Case) -> None:
+        """It was said."""
+        self._said.add(case.key)
+        self._count += 1
+        if case.finding.kind is Kind.STUCK_RANK:
+            self._stuck[case.key] = case
+
+    def taken_back(self, states: Mapping[int, RankState]) -> list[str]:
+        """One line for each stuck rank that was named and goes on, by what the ranks do now."""
+        lines = []
+        for key, case in list(self._stuck.items()):
+            now = [states.get(rank) for rank in case.finding.ranks]
+            if any(state is not None and state.is_stuck for state in now):
+                continue
+            del self._stuck[key]
+            self._said.discard(key)
+            if all(state is not None and not state.is_over for state in now):
+                ranks = format_ranks(case.finding.ranks)
+                was = f"no longer {case.state}" if case.state is not None else "not stuck any more"
+                who = f"rank {ranks} goes" if ranks.isdecimal() else f"ranks {ranks} go"
+                lines.append(f"{who} on: {was}")
+        return lines
+
+
+def _patience_ns(case: Case) -> int | None:
+    kind = case.finding.kind
+    if kind is Kind.DEADLOCK:
+        return 0 if case.proof is not None else None
+    if kind in _WHEN_LEFT_ALONE and case.proof is not None:
+        return GRACE_NS
+    if kind is Kind.STUCK_RANK and case.finding.victims:
+        return LOOPS_NS if case.state is RankState.LOOPS else SETTLE_NS
+    if kind in (Kind.STALL, Kind.MISSING_RANK):
+        return STALL_NS
+    return None

@@ -1,0 +1,399 @@
+"""Looks at the job whenever nothing of interest has moved, and does what a verdict asks for.
+
+    a rank waits unmoved for 250 ms, is stuck, or has died   ->  accounts of all hosts  ->  judged in a thread
+    judged  ->  does the proof still hold, here and on the other hosts?  ->  stacks  ->  said, written, aborted
+
+It looks again only when the set of such ranks has changed. The root's agent judges for all hosts; the others
+tell it where their ranks stand, and answer its probes (`tree.accounts`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from distdbg.agent.judging.account import Account, AccountMaker
+from distdbg.agent.judging.blamed import Sightings, take_blamed, targets_of, write_verdict
+from distdbg.agent.seat import Seat
+from distdbg.errors import RecordError
+from distdbg.record.rank_state import RankState
+
+if TYPE_CHECKING:
+    from distdbg.agent.judging.judge import Judged
+    from distdbg.agent.roster import Roster
+    from distdbg.agent.steering import Steering
+
+_S: Final = 1_000_000_000
+#: Between two looks, however much changes: a look costs some milliseconds.
+_LEAST_PAUSE_NS: Final = 100_000_000
+_MOST_PAUSE_NS: Final = 2 * _S
+#: Of what a look has cost, so much time passes until the next.
+_PAUSE_PER_COST: Final = 50
+#: After which a probe that not all hosts have answered is given up.
+_VOUCH_NS: Final = 2 * _S
+
+Work = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
+_Signature = tuple[object, ...]
+
+_log = logging.getLogger("distdbg.agent")
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """A proof that other hosts have still to vouch for."""
+
+    judged: Judged
+    vouch: int
+    until_ns: int
+
+
+class Watch:
+    """The diagnosis of one start of the ranks."""
+
+    def __init__(
+        self,
+        host: str,
+        run: str,
+        roster: Roster,
+        steering: Steering,
+        *,
+        think: Work,
+        work: Work,
+        say: Callable[[list[str]], None],
+        abort_on: frozenset[str],
+        findings: Callable[[], list[dict[str, Any]]] = list,
+    ) -> None:
+        """`think` and `work` run what takes time, in a thread for judging and in others for stacks."""
+        self._run = run
+        self._roster = roster
+        self._steering = steering
+        self._think, self._work, self._say = think, work, say
+        self._abort_on = abort_on
+        self._findings = findings
+        self._maker = AccountMaker(host)
+        self._sightings = Sightings()
+        self._seen: _Signature = ()
+        self._told: _Signature = ()
+        self._vouched = 0
+        self._is_busy = False
+        self._is_over = False
+        self._next_ns = 0
+        self._judged: Judged | None = None
+        self._doubt: _Doubt | None = None
+        self._news: Any = None
+        self.version = 0
+        """Grows with every verdict."""
+
+    # ------------------------------------------------------------------------------- what others ask
+
+    def plain_verdict(self) -> dict[str, Any] | None:
+        """The verdict that is true now, as in verdict.json; None: nothing is wrong."""
+        return self._judged.plain if self._judged is not None else None
+
+    def plain_lines(self) -> list[str]:
+        """The same in a few lines."""
+        return list(self._judged.lines) if self._judged is not None else []
+
+    def plain_waits(self) -> list[dict[str, Any]]:
+        """Who waits for whom, as it was seen last."""
+        if self._judged is None:
+            return []
+        from distdbg.agent.judging.judge import plain_waits
+
+        return plain_waits(self._judged)
+
+    # ------------------------------------------------------------------------------- from moment to moment
+
+    def tick(self, now_ns: int) -> None:
+        """Look if there is a reason to."""
+        seats = self._roster.seats
+        if not seats or self._is_over:
+            return
+        self._sightings.look(self._roster.folder, seats.values())
+        if any(end.was_asked for end in self._roster.ends):
+            self.finish(now_ns)  # whatever follows was ordered by a launcher, who says why
+            return
+        here = find_signature(seats.values())
+        if self._steering.has_tree and not self._steering.is_root:
+            self._tell(here, now_ns)
+            return
+        signature = (here, self._signature_of_others())
+        told = self._steering.accounts()
+        has_reason = bool(here) or any(_has_reason(one.account) for one in told)
+        if self._doubt is not None:
+            self._settle(now_ns)
+        if not has_reason:
+            self._seen = signature
+            self._forget(now_ns)
+        elif signature != self._seen and not self._is_busy and now_ns >= self._next_ns:
+            self._seen = signature
+            self._look(now_ns)
+        if self._news is not None and not self._is_busy:
+            self._speak(now_ns)
+
+    def finish(self, now_ns: int) -> None:
+        """The job is over, or ended by somebody: leave the verdict of how it was, and say nothing."""
+        if self._is_over or not self._roster.seats:
+            return
+        self._is_over = True
+        self._roster.settle(now_ns)
+        signature = (find_signature(self._roster.seats.values()), self._signature_of_others())
+        is_judged = signature == self._seen and not self._is_busy
+        if is_judged or not self._steering.is_root or not any(signature):
+            return
+        if self._judged is not None and self._judged.case is not None and self._judged.case.is_cause:
+            return  # what came later was a consequence
+        judge = self._prepare(now_ns)
+        try:
+            judged, _ = judge()
+        except Exception:  # noqa: BLE001  # an observer that fails says so once
+            _log.warning("the job cannot be judged", exc_info=True)
+            return
+        if judged.verdict.has_faults:
+            self._judged = judged
+            write_verdict(self._roster.folder, judged.plain)
+
+    def _signature_of_others(self) -> _Signature:
+        return tuple((one.node, one.made_ns) for one in self._steering.accounts())
+
+    # ------------------------------------------------------------------------------- this host tells
+
+    def _tell(self, signature: _Signature, now_ns: int) -> None:
+        """Tell the root where the ranks of this host stand, if that is news or it asks."""
+        vouch = self._steering.vouch()
+        if vouch.number == self._vouched and signature == self._told:
+            return
+        if vouch.number > self._vouched:
+            blamed = [seat for rank in vouch.ranks if (seat := self._roster.seats.get(rank))]
+            self._take_stacks(blamed, lambda: None)
+        self._vouched, self._told = vouch.number, signature
+        self._steering.tell(self._account(now_ns), vouch.number)
+
+    def _account(self, now_ns: int) -> Account:
+        return self._maker.make(self._roster.seats.values(), now_ns)
+
+    # ------------------------------------------------------------------------------- judging
+
+    def _look(self, now_ns: int) -> None:
+        self._is_busy = True
+        self._think(self._prepare(now_ns), self._on_judged)
+
+    def _prepare(self, now_ns: int) -> Callable[[], tuple[Judged, int]]:
+        """What is to be judged, as it is now; what it returns gives the verdict, and what it has cost."""
+        from distdbg.agent.judging.live_session import Facts, Heard
+
+        began_ns = time.thread_time_ns()
+        heard = [Heard(self._account(now_ns), now_ns)]
+        heard += [Heard(one.account, one.made_ns) for one in self._steering.accounts()]
+        facts = Facts(
+            run=self._run,
+            source=str(self._roster.folder),
+            attempt=self._roster.attempt,
+            now_ns=now_ns,
+            wall_ns=time.time_ns(),
+            found=self._findings(),
+        )
+        here_ns = time.thread_time_ns() - began_ns
+
+        def judge() -> tuple[Judged, int]:
+            from distdbg.agent.judging.judge import judge_accounts  # takes long, the first time
+
+            began_ns = time.thread_time_ns()
+            judged = judge_accounts(heard, facts)
+            return judged, time.thread_time_ns() - began_ns + here_ns
+
+        return judge
+
+    def _on_judged(self, done: Future[Any]) -> None:
+        self._is_busy = False
+        now_ns = time.monotonic_ns()
+        error = done.exception()
+        if error is not None:
+            _log.warning("the job cannot be judged", exc_info=error)
+            self._is_over = True  # an observer that fails says so once
+            return
+        judged, cost_ns = done.result()
+        pause_ns = max(_LEAST_PAUSE_NS, _PAUSE_PER_COST * cost_ns)
+        self._next_ns = now_ns + min(pause_ns, _MOST_PAUSE_NS)
+        self._doubt = None
+        if judged.case is not None and judged.case.proof is not None:
+            if not self._still_waits(judged.hopeless):
+                self._seen = ()  # it has moved meanwhile: look again
+                return
+            elsewhere = [rank for rank in judged.hopeless if rank not in self._roster.seats]
+            if elsewhere:
+                vouch = self._steering.ask_vouch(judged.case.finding.ranks)
+                self._doubt = _Doubt(judged, vouch, now_ns + _VOUCH_NS)
+                return
+        self._accept(judged, now_ns)
+
+    def _settle(self, now_ns: int) -> None:
+        """Whether the other hosts have vouched for what was proven by their accounts."""
+        doubt = self._doubt
+        assert doubt is not None
+        told = self._steering.accounts()
+        hosts = {row["rank"]: (one, row) for one in told for row in one.account.get("ranks", ())}
+        for rank in doubt.judged.hopeless:
+            if rank in self._roster.seats:
+                continue
+            one, row = hosts.get(rank, (None, None))
+            if one is None or row is None or one.vouch < doubt.vouch:
+                if now_ns > doubt.until_ns:
+                    self._doubt, self._seen = None, ()
+                return
+            if not _stands_as(row, doubt.judged, rank):
+                self._doubt, self._seen = None, ()
+                return
+        if self._is_busy or not self._still_waits(doubt.judged.hopeless):
+            self._doubt, self._seen = None, ()
+            return
+        self._doubt = None
+        self._seen = (
+            find_signature(self._roster.seats.values()),
+            self._signature_of_others(),
+        )
+        self._accept(doubt.judged, now_ns)
+
+    def _still_waits(self, ranks: Collection[int]) -> bool:
+        """Whether those of them that are here wait in the ops in which they were seen."""
+        for rank in ranks:
+            seat = self._roster.seats.get(rank)
+            if seat is None:
+                continue
+            if seat.record is None or seat.standing is None or seat.pulse is None:
+                return False
+            try:
+                pulse = seat.record.pulse()
+                op = seat.standing.op
+                if op is None or not seat.record.is_in(op.number):
+                    return False
+            except RecordError:
+                return False
+            if pulse._replace(heartbeat_ns=0) != seat.pulse._replace(heartbeat_ns=0):
+                return False
+        return True
+
+    # ------------------------------------------------------------------------------- what follows
+
+    def _accept(self, judged: Judged, now_ns: int) -> None:
+        from distdbg.agent.judging.news import News
+
+        if self._news is None:
+            self._news = News()
+        self._judged = judged
+        self.version += 1
+        self._news.take(judged.case, now_ns)
+        if judged.verdict.has_faults:
+            write_verdict(self._roster.folder, judged.plain)
+        self._speak(now_ns)
+
+    def _forget(self, now_ns: int) -> None:
+        """Nothing is wrong any more."""
+        if self._judged is not None and not self._is_busy:
+            self._judged = None
+            self.version += 1
+            self._news.take(None, now_ns)
+
+    def _speak(self, now_ns: int) -> None:
+        for line in self._news.taken_back(self._states()):
+            self._say([line])
+        case = self._news.due(now_ns)
+        if case is None or self._judged is None or self._doubt is not None:
+            return
+        if self._steering.is_aborted:
+            self._is_over = True  # whoever did so has said why
+            return
+        self._news.said(case)
+        judged = self._judged
+        self._say(judged.lines)
+        if case.proof is None:
+            self._blame(case.finding.ranks, lambda: None)
+        elif case.proof in self._abort_on:
+            self._is_over = True
+            ranks = case.finding.ranks
+            self._blame(ranks, lambda: self._abort(judged))
+        else:
+            self._blame(case.finding.ranks, lambda: None)
+
+    def _abort(self, judged: Judged) -> None:
+        from distdbg.agent.policy import to_words
+
+        words = to_words(judged.verdict, judged.lines)
+        _log.warning("aborting the job: %s", words.what)
+        self._steering.abort(words)
+
+    def _blame(self, ranks: Iterable[int], then: Callable[[], None]) -> None:
+        """Take the stacks of those that live here, and write where they are; then go on."""
+        seats = [seat for rank in ranks if (seat := self._roster.seats.get(rank))]
+        self._take_stacks([seat for seat in seats if not seat.is_gone], then)
+
+    def _take_stacks(self, seats: list[Seat], then: Callable[[], None]) -> None:
+        targets = targets_of(seats, self._roster.folder)
+        if not targets:
+            then()
+            return
+
+        def on_taken(done: Future[Any]) -> None:
+            if done.exception() is None:
+                for one in done.result():
+                    seat = self._roster.seats.get(one.rank)
+                    if seat is not None and seat.pid == one.pid:
+                        self._sightings.write(self._roster.folder, seat, one)
+            then()
+
+        self._work(lambda: take_blamed(targets), on_taken)
+
+    def _states(self) -> dict[int, RankState]:
+        states = {row.rank: row.state for row in self._steering.rows_of_others()}
+        return states | {rank: seat.state for rank, seat in self._roster.seats.items()}
+
+
+def find_signature(seats: Iterable[Seat]) -> _Signature:
+    """The ranks that wait unmoved, are stuck or have failed, and since when; () if there are none."""
+    found: list[tuple[int, int, RankState, int | str]] = []
+    for seat in seats:
+        state: RankState = seat.state
+        if state is RankState.WAITING:
+            if seat.is_exact:
+                found.append((seat.rank, seat.pid, state, seat.moved_ns))
+        elif state.is_stuck or state.is_over or state is RankState.LEFT:
+            found.append((seat.rank, seat.pid, state, 0))
+        elif seat.site:  # looked at closely, while others wait
+            found.append((seat.rank, seat.pid, state, seat.site))
+    return tuple(found) if any(is_of_interest(one[2]) for one in found) else ()
+
+
+def is_of_interest(state: RankState) -> bool:
+    """Whether a rank in this state is a reason to look."""
+    return state in _INTERESTING or state.is_stuck
+
+
+_INTERESTING: Final = (RankState.WAITING, RankState.FAILED, RankState.DEAD)
+
+
+def _has_reason(account: Account) -> bool:
+    for row in account.get("ranks", ()):
+        try:
+            state = RankState(row["state"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if is_of_interest(state):
+            return True
+    return False
+
+
+def _stands_as(row: dict[str, Any], judged: Judged, rank: int) -> bool:
+    """Whether a rank of another host is still in the ops in which it was judged to wait."""
+    log = judged.session.ranks[rank]
+    numbers = [op[0] for op in row.get("ops", ())]
+    waits = [(wait[0], wait[1]) for wait in row.get("waits", ())]
+    return (
+        row.get("pid") == log.pid
+        and row.get("state") == RankState.WAITING
+        and numbers == list(log.ops.number)
+        and waits == [(wait.thread, wait.number) for wait in log.work_waits]
+    )

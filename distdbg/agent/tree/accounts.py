@@ -1,0 +1,121 @@
+"""Where the ranks of each host wait, on its way to the root; and the root's probes, on their way down. Pure.
+
+An account is what one host says of its ranks (`judging.account`); here it is only carried. Of each host the
+last one goes up, and no more than a bounded number of bytes at a time.
+
+Rows of several hosts were never true at one moment by themselves. Before the root acts on what it takes
+from them, it sends a probe; a host answers with an account made after the probe had come. Who stands there
+as before had come to stand there before the probe was sent, and stood there when it came: so all did at
+once, and no clock was needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+#: What one host may say; what is longer is cut where it is made.
+MOST_ACCOUNT_NBYTES: Final = 64 << 10
+#: What goes up a link at once.
+_MOST_BATCH_NBYTES: Final = 256 << 10
+_MOST_HOSTS: Final = 1 << 16
+_MOST_RANKS: Final = 64
+_MOST_NUMBER: Final = 1 << 62
+
+
+class Told(NamedTuple):
+    """The last account of one host."""
+
+    node: int
+    vouch: int
+    """It was made after this probe had come to the host."""
+    made_ns: int
+    """When it was made, on the clock of whoever holds it: not earlier than in truth."""
+    account: dict[str, Any]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vouch:
+    """A probe of the root: say again where your ranks stand."""
+
+    number: int = 0
+    ranks: tuple[int, ...] = ()
+    """Those that are about to be blamed."""
+
+    def next(self, ranks: Iterable[int]) -> Vouch:
+        return Vouch(self.number + 1, tuple(ranks)[:_MOST_RANKS])
+
+    def to_json(self) -> list[int]:
+        return [self.number, *self.ranks]
+
+    @classmethod
+    def from_json(cls, found: object) -> Vouch:
+        """ValueError for what is none."""
+        if not isinstance(found, list) or not 0 < len(found) <= _MOST_RANKS + 1:
+            raise ValueError("not a probe")
+        if not all(type(one) is int and 0 <= one < _MOST_NUMBER for one in found):
+            raise ValueError("not a probe")
+        return cls(found[0], tuple(found[1:]))
+
+
+@dataclass(slots=True)
+class Accounts:
+    """The accounts that one node knows of, and which of them have still to go up."""
+
+    is_root: bool = False
+    _told: dict[int, Told] = field(default_factory=dict)
+    _due: dict[int, None] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Told]:
+        return iter(self._told.values())
+
+    @property
+    def has_due(self) -> bool:
+        return bool(self._due)
+
+    def put(self, node: int, account: dict[str, Any], vouch: int, made_ns: int) -> None:
+        """The newest of a host; ValueError when it is too long."""
+        nbytes = len(json.dumps(account))
+        if nbytes > MOST_ACCOUNT_NBYTES:
+            raise ValueError(f"an account holds at most {MOST_ACCOUNT_NBYTES:,} bytes")
+        self._put(Told(node, vouch, made_ns, account, nbytes))
+
+    def forget(self) -> None:
+        """Another parent: it has nothing."""
+        if not self.is_root:
+            self._due = dict.fromkeys(self._told)
+
+    def batch(self, now_ns: int) -> list[Any]:
+        """What goes up now."""
+        batch: list[Any] = []
+        nbytes = 0
+        for node in list(self._due):
+            told = self._told[node]
+            nbytes += told.nbytes
+            if batch and nbytes > _MOST_BATCH_NBYTES:
+                break
+            del self._due[node]
+            batch.append([node, told.vouch, max(0, now_ns - told.made_ns), told.account])
+        return batch
+
+    def take(self, batch: object, now_ns: int) -> bool:
+        """What a child tells; whether anything came. ValueError for what `batch` does not make."""
+        if not isinstance(batch, list):
+            raise ValueError("not accounts")
+        for one in batch:
+            match one:
+                case [int() as node, int() as vouch, int() as age_ns, dict() as account] if (
+                    0 <= node < _MOST_HOSTS and vouch >= 0 and 0 <= age_ns < _MOST_NUMBER
+                ):
+                    self.put(node, account, vouch, now_ns - age_ns)
+                case _:
+                    raise ValueError("not an account")
+        return bool(batch)
+
+    def _put(self, told: Told) -> None:
+        self._told[told.node] = told
+        if not self.is_root:
+            self._due[told.node] = None

@@ -1,0 +1,63 @@
+"""A deadlock across hosts: the root's agent proves it of what the others tell, and ends it on all."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from distdbg.record import folders
+from distdbg.testing.hosts import Hosts
+
+pytestmark = pytest.mark.slow
+
+#: Ranks 1 and 2 are on different hosts.
+CYCLE = """
+import time
+import numpy as np
+import distdbg as dist
+
+dist.init_process_group()
+x = np.ones(4)
+dist.all_reduce(x)
+rank = dist.get_rank()
+time.sleep(1.0)  # the agents meet
+say("blocked", time.monotonic())
+try:
+    if rank in (1, 2):
+        dist.recv(x, src=3 - rank)
+    dist.barrier()
+except dist.DistError as error:
+    say("raised", time.monotonic(), type(error).__name__, error.what)
+    raise
+"""
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_deadlock_of_ranks_on_two_hosts_is_proven_and_ended(tmp_path: Path, number: int) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(CYCLE)
+        flags = ["--nproc-per-node", "2", script]
+        launchers = [hosts.launch(n, *hosts.static(number, n), *flags) for n in range(number)]
+        assert [launcher.wait() for launcher in launchers] == [1] * number
+        blocked, raised = [], []
+        for launcher in launchers:
+            blocked += [float(line) for line in launcher.lines("blocked")]
+            for line in launcher.lines("raised"):
+                at, kind, words = line.split(" ", 2)
+                assert kind == "JobAborted", line
+                assert "the job was aborted by the agent: ranks 1-2 wait for each other" in words
+                raised.append(float(at))
+            assert launcher.err.count("distdbg run: ranks 1-2 wait for each other") == 1
+        assert len(raised) == 2 * number
+        assert max(raised) - max(blocked) < 5
+        print("seconds from the last block to the last error:", max(raised) - max(blocked))
+        said = [len(re.findall("^distdbg: ranks 1-2 wait for each other", launcher.err, re.MULTILINE)) for launcher in launchers]
+        assert said == [1] + [0] * (number - 1)
+        [run_folder] = hosts.run_folders
+        [attempt] = folders.attempts(run_folder)
+        verdict = json.loads((attempt / "verdict.json").read_text())
+        assert verdict["findings"][0]["ranks"] == [1, 2]

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from distdbg.agent.judging.news import GRACE_NS, LOOPS_NS, SETTLE_NS, STALL_NS, Case, News
+from distdbg.diagnose.finding import Finding, Kind, Severity
+from distdbg.record.rank_state import RankState
+
+
+def case(
+    kind: Kind, *ranks: int, proof: str | None = None, state: RankState | None = None
+) -> Case:
+    finding = Finding(
+        kind=kind, severity=Severity.ERROR, what="it is so", ranks=ranks, victims=(9,)
+    )
+    return Case(finding, proof, state)
+
+
+def due_after(one: Case) -> int | None:
+    """When it is said; None: never."""
+    news = News()
+    news.take(one, 0)
+    for at in (0, SETTLE_NS, GRACE_NS, LOOPS_NS, STALL_NS):
+        if news.due(at) is one:
+            return at
+    return None
+
+
+def test_each_kind_has_its_patience() -> None:
+    assert due_after(case(Kind.DEADLOCK, 0, 1, proof="deadlock")) == 0
+    assert due_after(case(Kind.DEADLOCK, 0, 1)) is None
+    assert due_after(case(Kind.DEAD_RANK, 0, proof="dead")) == GRACE_NS
+    assert due_after(case(Kind.DEAD_RANK, 0)) is None
+    assert due_after(case(Kind.MISSING_RANK, 0, proof="dead")) == GRACE_NS
+    assert due_after(case(Kind.STUCK_RANK, 0, state=RankState.STOPPED)) == SETTLE_NS
+    assert due_after(case(Kind.STUCK_RANK, 0, state=RankState.LOOPS)) == LOOPS_NS
+    assert due_after(case(Kind.STALL, 0)) == STALL_NS
+    assert due_after(case(Kind.STRAGGLER, 0)) is None
+
+
+def test_a_case_is_said_once_however_often_it_is_found() -> None:
+    news = News()
+    one = case(Kind.DEADLOCK, 0, 1, proof="deadlock")
+    news.take(one, 0)
+    assert news.due(0) is one
+    news.said(one)
+    news.take(case(Kind.DEADLOCK, 0, 1, proof="deadlock"), 1)
+    assert news.due(1) is None
+
+
+def test_the_wait_for_a_case_begins_when_it_is_first_true() -> None:
+    news = News()
+    news.take(case(Kind.STALL, 0), 0)
+    news.take(case(Kind.STALL, 0), STALL_NS - 1)
+    assert news.due(STALL_NS) is not None
+    news.take(case(Kind.STALL, 1), STALL_NS)
+    assert news.due(STALL_NS + 1) is None
+
+
+def test_a_stuck_rank_that_goes_on_is_taken_back_once_and_may_be_named_again() -> None:
+    news = News()
+    one = case(Kind.STUCK_RANK, 3, state=RankState.STOPPED)
+    news.take(one, 0)
+    news.said(one)
+    assert news.taken_back({3: RankState.STOPPED}) == []
+    assert news.taken_back({3: RankState.RUNNING}) == ["rank 3 goes on: no longer stopped"]
+    assert news.taken_back({3: RankState.RUNNING}) == []
+    news.take(None, 1)
+    news.take(one, 2)
+    assert news.due(2 + SETTLE_NS) is one
+
+
+def test_a_stuck_rank_that_died_has_not_gone_on() -> None:
+    news = News()
+    one = case(Kind.STUCK_RANK, 3, state=RankState.STOPPED)
+    news.said(one)
+    assert news.taken_back({3: RankState.DEAD}) == []
+
+
+def test_what_keeps_coming_back_is_not_said_for_ever() -> None:
+    news = News()
+    count = 0
+    for at in range(100):
+        one = case(Kind.STUCK_RANK, 3, state=RankState.STOPPED)
+        news.take(one, at * STALL_NS)
+        if news.due(at * STALL_NS + SETTLE_NS) is not None:
+            news.said(one)
+            count += 1
+        news.taken_back({3: RankState.RUNNING})
+        news.take(None, at * STALL_NS + 1)
+    assert count == 20
