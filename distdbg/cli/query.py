@@ -73,6 +73,7 @@ def main(argv: Sequence[str]) -> int:
         shown = list(islice(ordered, limit))
         left = len(sums) - len(shown)
     PRINTERS[chosen.format](view.session.run, columns, shown)
+    sys.stdout.flush()  # the rest goes below the rows
     if left:
         sys.stderr.write(f"{left:,} more; --limit N shows them\n")
     return 0
