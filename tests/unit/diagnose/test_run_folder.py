@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from distdbg.record.folders import record_name
 from distdbg.record.format import OP, Aside, EventType, Exit, Flag, Section, Status, pack
 from distdbg.record.rank_state import RankState
 from distdbg.record.sightings import Sighting, write_sighting
+from distdbg.record.whereabouts import read_boot_id
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.record_examples import STEP, build_short, build_wrapped
 
@@ -247,6 +251,30 @@ def test_lines_that_nobody_of_ours_wrote_are_passed_over(tmp_path: Path, line: b
     (tmp_path / "ends-n14.jsonl").write_bytes(text)
     (tmp_path / "seen-n14.jsonl").write_bytes(text)
     assert set(load_run(tmp_path).ranks) == {0, 1}
+
+
+def test_a_rank_that_lives_here_has_threads_and_the_time_is_now(tmp_path: Path) -> None:
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    now_ns = time.monotonic_ns()
+    build, group = new_record(
+        0, 1, boot_id=read_boot_id(), pid=os.getpid(), process_start=started,
+        wall_ns=5_000, monotonic_ns=now_ns,
+    )  # fmt: skip
+    build.issue("barrier", group, at_ns=now_ns)
+    save(tmp_path, build)
+    fd = os.open(tmp_path / record_name(0), os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # as a writer has it
+        session = load_run(tmp_path)
+    finally:
+        os.close(fd)
+    assert session.is_live
+    assert session.ranks[0].threads is not None
+    assert threading.get_native_id() in session.ranks[0].threads
+    assert session.now_ns > 5_000
+    session = load_run(tmp_path)
+    assert (session.is_live, session.now_ns) == (False, 5_000)
+    assert session.ranks[0].threads is None
 
 
 # ------------------------------------------------------------------------------------------ clocks
