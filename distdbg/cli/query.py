@@ -13,9 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from distdbg.cli.chosen_run import find_run
+from distdbg.cli.chosen_run import find_run, load_chosen
 from distdbg.cli.table import print_table
-from distdbg.diagnose.load.run_folder import load_runs
 from distdbg.diagnose.op_fields import FIELDS, Unit, Value, View
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.query import parse, select
@@ -60,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     keys = None if chosen.by is None else read_keys(chosen.by)
     columns = _names(keys)
     _check_sort(chosen.sort, columns)
-    view = View(load_runs(paths, attempt=chosen.attempt))
+    view = View(load_chosen(paths, attempt=chosen.attempt))
     for line in view.session.lacks:
         sys.stderr.write(f"{line}\n")
     limit = 50 if chosen.limit is None and chosen.format == "table" else chosen.limit
@@ -72,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
         ordered = _in_order(sums, chosen.sort, lambda row, name: row[name])
         shown = list(islice(ordered, limit))
         left = len(sums) - len(shown)
-    PRINTERS[chosen.format](view.session.run, columns, shown)
+    PRINTERS[chosen.format](view.session.run or view.session.source, columns, shown)
     sys.stdout.flush()  # the rest goes below the rows
     if left:
         sys.stderr.write(f"{left:,} more; --limit N shows them\n")

@@ -109,7 +109,7 @@ def test_mistakes_are_told(run: str, words: list[str], what: str, capsys: Captur
 
 def test_what_is_no_run_has_the_exit_code_of_a_record(tmp_path: Path, capsys: Capture) -> None:
     assert main(["query", str(tmp_path)]) == 7
-    assert "holds no records" in capsys.readouterr().err
+    assert "nothing here tells of a job" in capsys.readouterr().err
     assert main(["query", "nobody-has-this-run"]) == 2
 
 
@@ -117,6 +117,23 @@ def test_what_is_missing_is_said_on_stderr(tmp_path: Path, capsys: Capture) -> N
     run = save_run(tmp_path / "run", ranks=1)
     assert main(["query", str(run), "seq=1"]) == 0
     assert capsys.readouterr().err == "nothing is known of rank 1 of 2\n"
+
+
+def test_a_dump_of_another_tool_can_be_asked(tmp_path: Path, capsys: Capture) -> None:
+    entry = {
+        "record_id": 0, "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 1,
+        "p2p_seq_id": 0, "op_id": 1, "profiling_name": "gloo:all_reduce", "time_created_ns": 5,
+        "input_sizes": [[4]], "input_dtypes": ["Float"], "output_sizes": [[4]],
+        "output_dtypes": ["Float"], "state": "scheduled", "is_p2p": False, "retired": False,
+        "time_discovered_started_ns": None, "time_discovered_completed_ns": None, "timeout_ms": 1,
+    }  # fmt: skip
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+    dump = {"version": "2.10", "pg_config": config, "pg_status": {}, "entries": [entry]}
+    path = tmp_path / "trace_0.json"
+    path.write_text(json.dumps(dump))
+    assert main(["query", str(path), "kind=all_reduce", "--format", "json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["rank"], row["seq"], row["nbytes"], row["status"]) == (0, 1, 16, "in_flight")
 
 
 def test_equal_runs_have_no_difference(tmp_path: Path, capsys: Capture) -> None:
