@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.diagnose.load.run_folder import is_run, load_run, load_runs
+from distdbg.diagnose.load.run_folder import group_runs, is_run, load_run, load_runs
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND, OpRef
 from distdbg.diagnose.session import Session
@@ -407,6 +407,22 @@ def test_folders_of_several_hosts_are_one_session(tmp_path: Path) -> None:
     assert set(session.ranks) == {0, 1, 2, 3}
     assert len(session.groups) == 1
     assert not any("twice" in line for line in session.lacks)
+
+
+def test_what_belongs_to_one_start_is_told_from_the_rest(tmp_path: Path) -> None:
+    save_job(tmp_path / "a", range(2), 4, host="a", boot_id="a")
+    save_job(tmp_path / "b", range(2, 4), 4, host="b", boot_id="b")
+    save_job(tmp_path / "c", range(2), 2, run="other")
+    save_job(tmp_path / "d" / "attempt_0", range(1), 1, run="again")
+    save_job(tmp_path / "d" / "attempt_1", range(1), 1, run="again")
+    starts = [tmp_path / "d" / "attempt_0", tmp_path / "d" / "attempt_1"]
+    groups = group_runs([tmp_path / "a", tmp_path / "c", tmp_path / "b", *starts])
+    sessions = [load_runs(group) for group in groups]
+    assert [(s.run, s.attempt, len(s.ranks)) for s in sessions] == [
+        ("made", 0, 4), ("other", 0, 2), ("again", 0, 1), ("again", 1, 1),
+    ]  # fmt: skip
+    records = [tmp_path / name / record_name(rank) for name, rank in (("a", 1), ("b", 3))]
+    assert group_runs(records) == [records]
 
 
 def test_of_two_records_of_a_rank_the_newer_is_read(tmp_path: Path) -> None:
