@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         is_met = total_s < TARGET_S and found["peak_nbytes"] < TARGET_NBYTES
         code = code or (not is_met)
         print(
-            f"{fault:10} load {found['load_s']:6.2f} s  diagnose {found['diagnose_s']:6.2f} s  "
+            f"{fault:10} load {found['load_s']:6.2f} s (core {found['load_cpu_s']:.2f} s)  "
+            f"diagnose {found['diagnose_s']:6.2f} s (core {found['diagnose_cpu_s']:.2f} s)  "
             f"peak {found['peak_nbytes'] / 2**20:6.0f} MiB  {'met' if is_met else 'MISSED'}  "
             f"(made in {made_s:.0f} s)\n{'':10} {found['what']}",
             flush=True,
@@ -64,9 +65,9 @@ def measure(folder: Path) -> dict[str, object]:
     """Load and diagnose here."""
     from distdbg.diagnose.load.run_folder import load_run
 
-    began = time.monotonic()
+    began, began_cpu = time.monotonic(), time.process_time()
     session = load_run(folder)
-    loaded = time.monotonic()
+    loaded, loaded_cpu = time.monotonic(), time.process_time()
     try:
         from distdbg.diagnose.verdict import diagnose
     except ImportError:
@@ -76,12 +77,14 @@ def measure(folder: Path) -> dict[str, object]:
         what = "(matched only)"
     else:
         what = diagnose(session).what
-    ended = time.monotonic()
+    ended, ended_cpu = time.monotonic(), time.process_time()
     users = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     peak = sum(resource.getrusage(who).ru_maxrss for who in users) * 1024
     return {
         "load_s": loaded - began,
         "diagnose_s": ended - loaded,
+        "load_cpu_s": loaded_cpu - began_cpu,
+        "diagnose_cpu_s": ended_cpu - loaded_cpu,
         "peak_nbytes": peak,
         "what": what,
     }

@@ -31,6 +31,8 @@ FAULTS = ("none", "mismatch", "missing", "dead", "stuck", "deadlock", "straggler
 
 _STEP_NS = 5_000_000
 _BEGAN_NS = 1_000_000_000_000
+#: How long the others are seen to wait where something hangs.
+_HUNG_NS = 3 * 10**9
 _WALL_NS = 1_790_000_000 * 10**9
 _RING = 4096
 _U64 = np.uint64
@@ -66,7 +68,7 @@ def make_run(
         last = int(ring[-1, 0])
         build.set_state(
             last_number=last,
-            heartbeat_ns=int(ring[-1, 1]),
+            heartbeat_ns=int(ring[-1, 1]) + (0 if rank == at else _HUNG_NS * hangs),
             level=2,
             clock_offset_ns=0,
             clock_error_ns=1_000,

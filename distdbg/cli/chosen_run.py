@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from distdbg.diagnose.load.open import open_paths
+from distdbg.diagnose.load.run_folder import is_run, load_runs
+from distdbg.diagnose.session import Session
 from distdbg.errors import UsageError
 from distdbg.record.folders import LATEST, list_runs, user_folder
 
@@ -25,3 +29,10 @@ def find_run(text: str | None) -> Path:
         names = [run.name for run in fitting[:8]]
         raise UsageError(f"{text!r} fits {len(fitting)} runs", details=names)
     raise UsageError(f"no run {text!r}: no such path, and no run of this user")
+
+
+def load_chosen(paths: Sequence[Path], *, attempt: int | None = None) -> Session:
+    """One start of a run: one of ours, by its folders, or the last of what another tool has dumped."""
+    if all(is_run(path) for path in paths) or attempt is not None:
+        return load_runs(paths, attempt=attempt)
+    return open_paths(paths)[-1]

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Final
 
-from distdbg.cli.chosen_run import find_run
+from distdbg.cli.chosen_run import find_run, load_chosen
 from distdbg.diagnose.diff import Change, Difference, Times, compare
-from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.op_fields import View
 from distdbg.diagnose.wording import say_ranks
 from distdbg.record.text import format_duration, format_nbytes, printable
@@ -37,21 +36,21 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="rows of each part (20)")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     chosen = parser.parse_args(argv)
-    views = [View(load_run(find_run(text))) for text in (chosen.before, chosen.after)]
+    views = [View(load_chosen([find_run(text)])) for text in (chosen.before, chosen.after)]
     found = compare(*views, threshold=chosen.threshold)
     if chosen.json:
         sys.stdout.write(json.dumps(_to_plain(found, views), indent=1) + "\n")
     else:
         for view in views:
             for line in view.session.lacks:
-                sys.stderr.write(f"run {view.session.run}: {printable(line)}\n")
+                sys.stderr.write(f"run {_name(view)}: {printable(line)}\n")
         lines = _lines(found, views, chosen.limit)
         sys.stdout.write("".join(printable(line) + "\n" for line in lines))
     return int(bool(found))
 
 
 def _lines(found: Difference, views: Sequence[View], limit: int) -> Iterator[str]:
-    first, second = (view.session.run for view in views)
+    first, second = (_name(view) for view in views)
     if not found:
         yield f"run {second} does what run {first} does, as fast"
     else:
@@ -70,6 +69,10 @@ def _lines(found: Difference, views: Sequence[View], limit: int) -> Iterator[str
         yield f"    is  {order.after}"
     yield from _more(len(found.order), limit)
     yield from (f"note: {note}" for note in found.notes)
+
+
+def _name(view: View) -> str:
+    return view.session.run or view.session.source
 
 
 def _more(count: int, limit: int) -> Iterator[str]:
@@ -105,7 +108,7 @@ def _duration(value: int | None) -> str:
 
 
 def _to_plain(found: Difference, views: Sequence[View]) -> dict[str, object]:
-    plain: dict[str, object] = {"runs": [view.session.run for view in views]}
+    plain: dict[str, object] = {"runs": [_name(view) for view in views]}
     for name in _TITLES:
         plain[name] = [
             {**asdict(change), "factor": change.factor} for change in getattr(found, name)

@@ -11,11 +11,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from distdbg.cli.chosen_run import find_run
+from distdbg.cli.chosen_run import find_run, load_chosen
 from distdbg.cli.table import print_table
-from distdbg.diagnose.load.run_folder import load_runs
 from distdbg.diagnose.op_fields import FIELDS, Unit, Value, View
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.query import parse, select
@@ -34,6 +33,7 @@ _COLUMNS: Final = (
 _ALL: Final = tuple(FIELDS)
 
 Row = dict[str, Any]
+Item = TypeVar("Item")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -59,20 +59,20 @@ def main(argv: Sequence[str]) -> int:
     keys = None if chosen.by is None else read_keys(chosen.by)
     columns = _names(keys)
     _check_sort(chosen.sort, columns)
-    view = View(load_runs(paths, attempt=chosen.attempt))
+    view = View(load_chosen(paths, attempt=chosen.attempt))
     for line in view.session.lacks:
         sys.stderr.write(f"{line}\n")
-    ops = select(view, test)
-    rows: Iterable[Row]
-    if keys is None:
-        rows = (_op_row(view, op) for op in ops)
-    else:
-        rows = [_sums_row(keys, sums) for sums in sum_up(view, ops, keys)]
-    rows = _sorted(rows, chosen.sort)
     limit = 50 if chosen.limit is None and chosen.format == "table" else chosen.limit
-    shown = list(islice(rows, limit))
-    left = sum(1 for _ in rows) if not isinstance(rows, list) else max(0, len(rows) - len(shown))
-    PRINTERS[chosen.format](view.session.run, columns, shown)
+    ops = select(view, test)
+    if keys is None:
+        shown, left = _op_rows(view, ops, chosen.sort, limit)
+    else:
+        sums = [_sums_row(keys, row) for row in sum_up(view, ops, keys)]
+        ordered = _in_order(sums, chosen.sort, lambda row, name: row[name])
+        shown = list(islice(ordered, limit))
+        left = len(sums) - len(shown)
+    PRINTERS[chosen.format](view.session.run or view.session.source, columns, shown)
+    sys.stdout.flush()  # the rest goes below the rows
     if left:
         sys.stderr.write(f"{left:,} more; --limit N shows them\n")
     return 0
@@ -103,8 +103,16 @@ def _is_expression(word: str) -> bool:
 # ---------------------------------------------------------------------------------------- the rows
 
 
-def _op_row(view: View, op: OpRef) -> Row:
-    return {name: field.read(view, op) for name, field in FIELDS.items()}
+def _op_rows(
+    view: View, ops: Iterable[OpRef], sort: str | None, limit: int | None
+) -> tuple[list[Row], int]:
+    """The rows to show, and how many ops are left; there may be millions, of which few are shown."""
+    ordered = iter(_in_order(ops, sort, lambda op, name: FIELDS[name].read(view, op)))
+    shown = [
+        {name: field.read(view, op) for name, field in FIELDS.items()}
+        for op in islice(ordered, limit)
+    ]
+    return shown, sum(1 for _ in ordered)
 
 
 def _sums_row(keys: Sequence[str], sums: Sums) -> Row:
@@ -135,15 +143,17 @@ def _check_sort(sort: str | None, columns: Sequence[str]) -> None:
         raise UsageError(f"query: no column {sort!r}", hint=f"there are {', '.join(columns)}")
 
 
-def _sorted(rows: Iterable[Row], sort: str | None) -> Iterable[Row]:
+def _in_order(
+    items: Iterable[Item], sort: str | None, read: Callable[[Item, str], Value | float]
+) -> Iterable[Item]:
+    """By a column; what has no value comes last, either way."""
     if sort is None:
-        return rows
+        return items
     name = sort.removeprefix("-")
-    ordered = sorted(rows, key=lambda row: _sort_key(row[name]), reverse=sort != name)
-    # What has no value comes last, either way.
-    return [row for row in ordered if row[name] is not None] + [
-        row for row in ordered if row[name] is None
-    ]
+    keyed = [(read(item, name), item) for item in items]
+    with_value = [pair for pair in keyed if pair[0] is not None]
+    with_value.sort(key=lambda pair: _sort_key(pair[0]), reverse=sort != name)
+    return [item for _, item in with_value] + [item for value, item in keyed if value is None]
 
 
 def _sort_key(value: Value | float) -> tuple[bool, float, str]:

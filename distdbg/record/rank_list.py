@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 #: More ranks than any job has; a text of a few bytes must not fill the memory.
-_MOST: Final = 1 << 24
+_MOST: Final = 1 << 20
 
 
 def read_ranks(text: str) -> list[int]:

@@ -34,6 +34,7 @@ from distdbg.errors import RecordError, UsageError, format_ranks
 from distdbg.record.ends import RankEnd
 from distdbg.record.folders import SUFFIX, attempt_number, attempts, is_live
 from distdbg.record.format import MAGIC
+from distdbg.record.reader import RecordFile
 from distdbg.record.whereabouts import read_boot_id
 
 AnyPath = str | os.PathLike[str]
@@ -94,6 +95,31 @@ def load_runs(paths: Sequence[AnyPath], *, attempt: int | None = None) -> Sessio
     _add_witnesses(session, files, live, ends, folders)
     _say_what_is_missing(session, files)
     return session
+
+
+def group_runs(paths: Sequence[AnyPath]) -> list[list[Path]]:
+    """Those of one start of one run together, in their order: what each host has left of it."""
+    groups: dict[tuple[str | Path, int | None], list[Path]] = {}
+    for given in paths:
+        path = Path(given)
+        number = attempt_number(path if path.is_dir() else path.absolute().parent)
+        groups.setdefault((_run_name(path) or path, number), []).append(path)
+    return list(groups.values())
+
+
+def _run_name(path: Path) -> str:
+    """By the first record that can be read; ''."""
+    try:
+        records = [record for place in _find_places(path) for record in place.records]
+    except RecordError:
+        return ""
+    for record in records:
+        try:
+            with RecordFile(record, salvage=True) as file:
+                return file.header.run
+        except RecordError:
+            continue
+    return ""
 
 
 # ------------------------------------------------------------------------------------- what to read

@@ -37,7 +37,7 @@ def view() -> View:
 
 
 def fitting(view: View, expression: str) -> list[tuple[int, int]]:
-    return [tuple(op) for op in select(view, parse(expression))]
+    return [(op.rank, op.at) for op in select(view, parse(expression))]
 
 
 ALL = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from distdbg.diagnose.load.run_folder import is_run, load_run, load_runs
+from distdbg.diagnose.load.run_folder import group_runs, is_run, load_run, load_runs
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND, OpRef
 from distdbg.diagnose.session import Session
@@ -22,6 +25,7 @@ from distdbg.record.folders import record_name
 from distdbg.record.format import OP, Aside, EventType, Exit, Flag, Section, Status, pack
 from distdbg.record.rank_state import RankState
 from distdbg.record.sightings import Sighting, write_sighting
+from distdbg.record.whereabouts import read_boot_id
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.record_examples import STEP, build_short, build_wrapped
 
@@ -249,6 +253,30 @@ def test_lines_that_nobody_of_ours_wrote_are_passed_over(tmp_path: Path, line: b
     assert set(load_run(tmp_path).ranks) == {0, 1}
 
 
+def test_a_rank_that_lives_here_has_threads_and_the_time_is_now(tmp_path: Path) -> None:
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    now_ns = time.monotonic_ns()
+    build, group = new_record(
+        0, 1, boot_id=read_boot_id(), pid=os.getpid(), process_start=started,
+        wall_ns=5_000, monotonic_ns=now_ns,
+    )  # fmt: skip
+    build.issue("barrier", group, at_ns=now_ns)
+    save(tmp_path, build)
+    fd = os.open(tmp_path / record_name(0), os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # as a writer has it
+        session = load_run(tmp_path)
+    finally:
+        os.close(fd)
+    assert session.is_live
+    assert session.ranks[0].threads is not None
+    assert threading.get_native_id() in session.ranks[0].threads
+    assert session.now_ns > 5_000
+    session = load_run(tmp_path)
+    assert (session.is_live, session.now_ns) == (False, 5_000)
+    assert session.ranks[0].threads is None
+
+
 # ------------------------------------------------------------------------------------------ clocks
 
 
@@ -379,6 +407,22 @@ def test_folders_of_several_hosts_are_one_session(tmp_path: Path) -> None:
     assert set(session.ranks) == {0, 1, 2, 3}
     assert len(session.groups) == 1
     assert not any("twice" in line for line in session.lacks)
+
+
+def test_what_belongs_to_one_start_is_told_from_the_rest(tmp_path: Path) -> None:
+    save_job(tmp_path / "a", range(2), 4, host="a", boot_id="a")
+    save_job(tmp_path / "b", range(2, 4), 4, host="b", boot_id="b")
+    save_job(tmp_path / "c", range(2), 2, run="other")
+    save_job(tmp_path / "d" / "attempt_0", range(1), 1, run="again")
+    save_job(tmp_path / "d" / "attempt_1", range(1), 1, run="again")
+    starts = [tmp_path / "d" / "attempt_0", tmp_path / "d" / "attempt_1"]
+    groups = group_runs([tmp_path / "a", tmp_path / "c", tmp_path / "b", *starts])
+    sessions = [load_runs(group) for group in groups]
+    assert [(s.run, s.attempt, len(s.ranks)) for s in sessions] == [
+        ("made", 0, 4), ("other", 0, 2), ("again", 0, 1), ("again", 1, 1),
+    ]  # fmt: skip
+    records = [tmp_path / name / record_name(rank) for name, rank in (("a", 1), ("b", 3))]
+    assert group_runs(records) == [records]
 
 
 def test_of_two_records_of_a_rank_the_newer_is_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from distdbg.errors import RecordError
 from distdbg.record.columns import UNSET, Columns
 from distdbg.record.entries import Op
-from distdbg.record.format import Flag, Section, Status
+from distdbg.record.format import CHECK_MODULUS, OP, EventType, Flag, Section, Status
 from distdbg.record.reader import RecordFile, read_record
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.record_examples import STEP, build_short, build_wrapped
@@ -129,6 +129,20 @@ def test_a_ring_of_any_fill_is_read_in_order(count: int) -> None:
     assert list(columns.ops.number) == list(range(max(1, count - 7), count + 1))
     assert columns.overwritten == max(0, count - 8)
     assert_same(build.to_bytes())
+
+
+def test_a_check_of_zero_is_a_check() -> None:
+    build = RecordBuilder()
+    facts = {"issued_ns": 7, "kind": 1, "thread": 5}
+    build.write_event(EventType.OP, **facts)
+    place = build.offset_of(Section.RING, 1) + OP["check"].offset
+    check = int.from_bytes(build.to_bytes()[place : place + 8], "little")
+    again = RecordBuilder()
+    again.write_event(EventType.OP, **facts, fingerprint=CHECK_MODULUS - check)
+    assert again.to_bytes()[place : place + 8] == bytes(8)
+    again.write_event(EventType.OP, **facts)
+    assert list(read_columns(again.to_bytes()).ops.number) == [1, 2]
+    assert_same(again.to_bytes())
 
 
 def test_a_state_that_lies_about_the_last_number_hides_nothing() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from distdbg.record.__main__ import main
 from distdbg.record.entries import Op
-from distdbg.record.format import Status
+from distdbg.record.format import COUNTER, Aside, Section, Status
 from distdbg.record.plain import to_plain
 from distdbg.record.reader import read_record
 from distdbg.record.text import format_duration, format_nbytes, printable, quantile_ns, render
@@ -115,6 +115,20 @@ def test_no_word_of_a_record_reaches_the_terminal_as_a_command() -> None:
     build = RecordBuilder(host="n\x1b[31m14")
     assert printable("a\x1b[31mb\n") == "a\\x1b[31mb\\n"
     assert all(line.isprintable() for line in show(build))
+
+
+def test_counters_of_asides_have_their_names() -> None:
+    build = build_short()
+    data = bytearray(build.to_bytes())
+    place = build.offset_of(Section.COUNTERS, 0) + COUNTER["kind"].offset
+    for kind, label in ((Aside.NEW_GROUP, "new_group"), (77, "kind 77")):
+        data[place] = kind
+        record = read_record(bytes(data))
+        clock = Clock(record.header, 0, "")
+        lines = render(record, clock, is_live=False, most_events=0)
+        assert any(line.startswith(f"  {label}: 1 ended") for line in lines)
+    plain = to_plain(record, is_live=False, most_events=0)
+    assert plain["counters"][0]["kind"] == 77
 
 
 def test_json_holds_the_same() -> None:
