@@ -21,7 +21,6 @@ Ranks in one op share one `on`, which `graph` needs.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -30,7 +29,7 @@ from distdbg.diagnose.finding import Edge
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session, WorkWait
-from distdbg.record.entries import Frame
+from distdbg.diagnose.wording import say_site
 from distdbg.record.format import Aside, Exit, Flag
 
 #: In larger groups all receivers from any rank share one list of whom they wait for.
@@ -107,7 +106,7 @@ class _Finder:
             is_any=is_any,
             op=op,
             text=self._session.name_of(op),
-            site=_site(frames[0]) if frames else "",
+            site=say_site(frames[0] if frames else None),
             since_ns=self._session.time_ns(rank, since_ns),
         )
 
@@ -322,10 +321,6 @@ def _blocked_threads(log: RankLog) -> list[_Blocked]:
         else:
             return []
     return found
-
-
-def _site(frame: Frame) -> str:
-    return str(frame._replace(file=os.path.basename(frame.file)))
 
 
 def _find(log: RankLog, number: int) -> int | None:
