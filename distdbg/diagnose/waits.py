@@ -14,6 +14,9 @@ still live is in an op, or in the wait for one, that others have to come to. Who
                          is not recorded
     monitored_barrier    all members that have not come to it
 
+Records of a job that runs are not read at one moment. That makes no deadlock: whoever is shown in an op
+that others have come to since, or before, is seen to be through by what these others show.
+
 Where something is not known, whoever it is about may move: a rank is left out, a member not waited for.
 So what the edges prove is so. Ranks in `on` that are not here themselves run, or are gone, stuck or unknown.
 Ranks in one op share one `on`, which `graph` needs.
@@ -21,7 +24,6 @@ Ranks in one op share one `on`, which `graph` needs.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -30,7 +32,7 @@ from distdbg.diagnose.finding import Edge
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session, WorkWait
-from distdbg.record.entries import Frame
+from distdbg.diagnose.wording import say_site
 from distdbg.record.format import Aside, Exit, Flag
 
 #: In larger groups all receivers from any rank share one list of whom they wait for.
@@ -107,7 +109,7 @@ class _Finder:
             is_any=is_any,
             op=op,
             text=self._session.name_of(op),
-            site=_site(frames[0]) if frames else "",
+            site=say_site(frames[0] if frames else None),
             since_ns=self._session.time_ns(rank, since_ns),
         )
 
@@ -250,6 +252,7 @@ class _Messages:
         #: (group, sender, receiver, tag) -> ops, in order; a receiver from any has NONE for the sender.
         self._sends: dict[tuple[int, int, int, int], list[int]] = {}
         self._recvs: dict[tuple[int, int, int, int], list[int]] = {}
+        self._past: _Past | None = None
         #: (group, receiver, tag) -> how many messages are on their way to it
         self._sent_to: dict[tuple[int, int, int], int] = {}
         for rank, log in session.ranks.items():
@@ -284,7 +287,60 @@ class _Messages:
                 if peer == NONE
                 else len(self._sends.get((group, peer, op.rank, tag), ()))
             )
-        return place < there
+        if place < there:
+            return True
+        if self._past is None:
+            self._past = _Past(self._session)
+        t_ns = self._session.time_ns(op.rank, ops.issued_ns[op.at])
+        if kind == "send":
+            return self._past.has_been_taken((group, op.rank, peer, tag), t_ns, place)
+        return self._past.has_been_sent((group, peer, op.rank, tag), place)
+
+
+class _Past:
+    """Messages that have ended, by (group, sender, receiver, tag).
+
+    The records of a job that runs are read one after the other, and whose message has been taken notices
+    that when it gets a core. So one side may be shown in an op that the other side has long ended.
+    A receiver writes down the start before it answers, so: the send is issued, the recv starts, the send
+    ends. Messages of one key are taken in order.
+    """
+
+    def __init__(self, session: Session) -> None:
+        #: Starts of receives.
+        self._taken: dict[tuple[int, int, int, int], list[int]] = {}
+        #: Issue and end of sends; also with NONE for the sender.
+        self._sent: dict[tuple[int, int, int, int], list[tuple[int, int]]] = {}
+        for rank, log in session.ranks.items():
+            ops, offset = log.ops, log.offset_ns
+            for at, (flags, status) in enumerate(zip(ops.flags, ops.status, strict=True)):
+                if not flags & Flag.MESSAGE or status == IN_FLIGHT or ops.ended_ns[at] == NEVER:
+                    continue
+                group, peer, tag = ops.group[at], ops.peer[at], ops.tag[at]
+                if session.kind_of(OpRef(rank, at)) == "send":
+                    times = (ops.issued_ns[at] + offset, ops.ended_ns[at] + offset)
+                    self._sent.setdefault((group, rank, peer, tag), []).append(times)
+                    self._sent.setdefault((group, NONE, peer, tag), []).append(times)
+                elif ops.started_ns[at] != NEVER:
+                    source = ops.source[at] if ops.source[at] != NONE else peer
+                    started_ns = ops.started_ns[at] + offset
+                    self._taken.setdefault((group, source, rank, tag), []).append(started_ns)
+                    self._taken.setdefault((group, NONE, rank, tag), []).append(started_ns)
+
+    def has_been_taken(self, key: tuple[int, int, int, int], issued_ns: int, before: int) -> bool:
+        """Whether a send has, of which `before` earlier ones are in flight as well."""
+        taken = sum(started_ns > issued_ns for started_ns in self._taken.get(key, ()))
+        earlier = sum(
+            ended_ns > issued_ns > begun_ns for begun_ns, ended_ns in self._sent.get(key, ())
+        )
+        return taken > before + earlier
+
+    def has_been_sent(self, key: tuple[int, int, int, int], before: int) -> bool:
+        """Whether the message for a recv has been taken by it already; in doubt it has."""
+        last_ns = max(self._taken.get(key, ()), default=NEVER)
+        later = [begun_ns for begun_ns, ended_ns in self._sent.get(key, ()) if ended_ns > last_ns]
+        own = any(begun_ns <= last_ns for begun_ns in later)  # of the recv that started last
+        return len(later) - own > before
 
 
 # ---------------------------------------------------------------------------------- threads
@@ -322,10 +378,6 @@ def _blocked_threads(log: RankLog) -> list[_Blocked]:
         else:
             return []
     return found
-
-
-def _site(frame: Frame) -> str:
-    return str(frame._replace(file=os.path.basename(frame.file)))
 
 
 def _find(log: RankLog, number: int) -> int | None:

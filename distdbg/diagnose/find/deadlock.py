@@ -6,7 +6,6 @@ is stopped, or has lost a part of its record; so there is no deadlock by mistake
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -15,10 +14,10 @@ from distdbg.diagnose.graph import find_knots
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import MOST_LINE, say_ranks, site_of
 from distdbg.errors import format_ranks
 from distdbg.record.format import Flag
 
-_MOST_WIDTH: Final = 120
 #: Ranks of a core that evidence is shown of.
 _MOST_SHOWN: Final = 16
 #: Ranks of whom a recv from any rank may be for that are looked at for a message that does not fit.
@@ -65,18 +64,18 @@ class _Telling:
         self._session = session
         self._edges = edges
         self._is_circle = is_circle
+        self._groups = {self._group(edge) for edge in edges}
         self._misses = _misses(session, edges) or _crossings(session, edges)
 
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:
         edges = self._edges
-        groups = {self._group(edge) for edge in edges}
         return Finding(
             kind=Kind.DEADLOCK,
             severity=Severity.ERROR,
             what=self._what(core),
             ranks=tuple(sorted(core)),
             victims=tuple(sorted(victims)),
-            group=groups.pop() if len(groups) == 1 else "",
+            group=min(self._groups) if len(self._groups) == 1 else "",
             at_ns=max((edge.since_ns for edge in edges if edge.since_ns is not None), default=None),
             evidence=(
                 *map(_evidence, edges[:_MOST_SHOWN]),
@@ -98,13 +97,13 @@ class _Telling:
             head = f"ranks {format_ranks(core)} wait for each other in a circle of {count}: "
         else:
             head = f"ranks {format_ranks(core)} wait for each other: "
-        return head + _fitted([self._short(edge) for edge in self._edges], _MOST_WIDTH - len(head))
+        words = [self._short(edge) for edge in self._edges[:_MOST_SHOWN]]
+        return head + _fitted(words, len(self._edges), MOST_LINE - len(head))
 
     def _short(self, edge: Edge) -> str:
         """Without the group where it goes without saying."""
-        suffix = f" on group '{self._group(edge)}'"
-        if len({self._group(other) for other in self._edges}) == 1 and self._is_message(edge):
-            return edge.text.removesuffix(suffix)
+        if len(self._groups) == 1 and self._is_message(edge):
+            return edge.text.removesuffix(f" on group '{self._group(edge)}'")
         return edge.text
 
     def _flags(self, edge: Edge) -> int:
@@ -129,20 +128,20 @@ class _Telling:
 
 def _evidence(edge: Edge) -> Evidence:
     at = f" at {edge.site}" if edge.site else ""
-    whom = f"{'any of ' if edge.is_any and len(edge.on) > 1 else ''}rank"
-    others = f"{whom}{'s' if len(edge.on) > 1 else ''} {format_ranks(edge.on)}"
-    text = f"rank {edge.rank} waits in {edge.text}{at} for {others}"
+    whom = ("any of " if edge.is_any and len(edge.on) > 1 else "") + say_ranks(edge.on)
+    text = f"rank {edge.rank} waits in {edge.text}{at} for {whom}"
     return Evidence(text=text, rank=edge.rank, op=edge.op, site=edge.site, at_ns=edge.since_ns)
 
 
-def _fitted(words: Sequence[str], width: int) -> str:
-    """As many as fit, and how many more there are."""
-    shown = ", ".join(words)
-    count = len(words)
-    while len(shown) > width and count > 1:
-        count -= 1
-        shown = f"{', '.join(words[:count])} and {len(words) - count} more"
-    return shown
+def _fitted(words: Sequence[str], count: int, width: int) -> str:
+    """The first of `count` words, as many as fit, and how many more there are."""
+    shown = len(words)
+    while True:
+        more = f" and {count - shown} more" if shown < count else ""
+        text = ", ".join(words[:shown]) + more
+        if len(text) <= width or shown == 1:
+            return text
+        shown -= 1
 
 
 # ---------------------------------------------------------------------------------- near-misses
@@ -216,7 +215,6 @@ def _difference(session: Session, one: OpRef, other: OpRef) -> str:
 
 
 def _near(session: Session, edge: Edge, other: OpRef) -> Evidence:
-    frame = session.site_of(other)
-    site = "" if frame is None else str(frame._replace(file=os.path.basename(frame.file)))
+    site = site_of(session, other)
     text = f"rank {other.rank} has begun {session.name_of(other)}, rank {edge.rank} {edge.text}"
     return Evidence(text=text, rank=other.rank, op=other, site=site)

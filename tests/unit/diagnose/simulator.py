@@ -58,7 +58,13 @@ class Op:
     step: Step
     seq: int
     number: int
-    has_ended: bool = False
+    issued_at: int = 0
+    ended_at: int = 0
+    source: int = NONE
+
+    @property
+    def has_ended(self) -> bool:
+        return self.ended_at > 0
 
 
 @dataclass(slots=True)
@@ -86,6 +92,7 @@ class End:
 
     def __init__(self, program: Program) -> None:
         self.groups = program.groups
+        self.now = 0
         self.size = len(program.threads)
         self.threads = [
             [Thread(rank, _MAIN + rank + 100 * i, steps) for i, steps in enumerate(mine)]
@@ -158,7 +165,7 @@ class End:
     def _issue(self, thread: Thread, step: Step) -> Op:
         rank, group = thread.rank, step.group
         ops = self.ops[rank]
-        op = Op(rank, thread.number, step, 1, len(ops) + 1)
+        op = Op(rank, thread.number, step, 1, len(ops) + 1, self._tick())
         ops.append(op)
         if step.verb == "collective":
             self.issued[group][rank] += 1
@@ -172,7 +179,7 @@ class End:
             there.append(op)
             if len(there) == len(self.groups[group]):
                 for other in there:
-                    other.has_ended = True
+                    other.ended_at = self._tick()
         elif step.verb == "send":
             self._send(op)
         else:
@@ -183,7 +190,7 @@ class End:
         queues = self.queues[group].values()
         while all(queues):
             for queue in queues:
-                queue.pop(0).has_ended = True
+                queue.pop(0).ended_at = self._tick()
 
     def _send(self, op: Op) -> None:
         step = op.step
@@ -191,10 +198,20 @@ class End:
         for recv in posted:
             if recv.step.peer in (op.rank, NONE) and recv.step.tag == step.tag:
                 posted.remove(recv)
-                recv.has_ended = op.has_ended = True
+                self._meet(op, recv)
                 return
         self.offers[step.group][step.peer].append(op)
-        op.has_ended = step.peer == op.rank  # the only one that is buffered
+        if step.peer == op.rank:  # the only one that is buffered
+            op.ended_at = self._tick()
+
+    def _meet(self, send: Op, recv: Op) -> None:
+        recv.source = send.rank
+        recv.ended_at = self._tick()
+        send.ended_at = send.ended_at or self._tick()
+
+    def _tick(self) -> int:
+        self.now += 1
+        return self.now
 
     def _receive(self, op: Op) -> None:
         step = op.step
@@ -202,7 +219,7 @@ class End:
         for send in offers:
             if step.peer in (send.rank, NONE) and send.step.tag == step.tag:
                 offers.remove(send)
-                send.has_ended = op.has_ended = True
+                self._meet(send, op)
                 return
         self.posted[step.group][op.rank].append(op)
 
@@ -302,9 +319,10 @@ class End:
             is_message = step.verb in ("send", "recv")
             log.ops.append(
                 number=op.number,
-                issued_ns=op.number,
-                started_ns=op.number if op.has_ended else NEVER,
-                ended_ns=op.number if op.has_ended else NEVER,
+                issued_ns=op.issued_at,
+                started_ns=op.ended_at or NEVER,
+                ended_ns=op.ended_at or NEVER,
+                source=op.source,
                 seq=op.seq,
                 group=step.group,
                 kind=_KINDS[step.verb],
