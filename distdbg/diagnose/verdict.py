@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from distdbg.diagnose.endings import endings_of, swept_away
+from distdbg.diagnose.failures import failures_of
 from distdbg.diagnose.find import (
     dead,
     deadlock,
@@ -37,9 +39,10 @@ from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Severity, Verdic
 from distdbg.diagnose.last_moment import DEATH_NS, last_moment
 from distdbg.diagnose.matching import Matched, match
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import Session
+from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.waits import find_waits
 from distdbg.diagnose.wording import say_ranks
+from distdbg.record.format import Exit
 
 Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Finding]]
 
@@ -101,6 +104,8 @@ _SEVERITIES: Final = tuple(Severity)
 
 def diagnose(session: Session) -> Verdict:
     """What is wrong with a job, and which of it is the cause."""
+    if list(session.ranks) != sorted(session.ranks):
+        session = replace(session, ranks=dict(sorted(session.ranks.items())))
     matched = match(session)
     moment = last_moment(session)
     then = matched if moment is session else match(moment)
@@ -171,7 +176,9 @@ def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -
         return False
     if cause.severity is Severity.NOTE and other.severity is not Severity.NOTE:
         return False
-    if cause.kind is other.kind:  # two errors: the second names a rank that had the first
+    if cause.kind is Kind.STOPPED:
+        is_common = True
+    elif cause.kind is other.kind:  # two errors: the second names a rank that had the first
         is_common = not set(other.ranks).isdisjoint(cause.victims)
     else:
         blamed = other.ranks or other.victims
@@ -266,6 +273,9 @@ def _roles(session: Session, root: Finding | None) -> dict[int, Role]:
     for finding in _all_of(root):
         for rank in (*finding.ranks, *finding.victims):
             roles[rank] = Role.VICTIM
+    if root.severity is Severity.ERROR:
+        for rank in swept_away(endings_of(session, failures_of(session))):
+            roles[rank] = Role.VICTIM
     for rank in root.ranks:
         roles[rank] = Role.ROOT
     return roles
@@ -286,7 +296,7 @@ def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
         return tuple(dict.fromkeys(lacks))
     logs = [session.ranks[rank] for rank in root.ranks if rank in session.ranks]
     if root.kind is Kind.MISSING_RANK:
-        blind = [log.rank for log in logs if log.activity is None and not log.is_gone]
+        blind = [log.rank for log in logs if log.activity is None and not _went_well(log)]
         if blind:
             lacks.append(f"nobody saw what {say_ranks(blind)} did after the last op")
     if root.kind is Kind.MISMATCH and not root.ranks:
@@ -299,3 +309,8 @@ def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
     ):
         lacks.append("the clocks of the hosts were not compared: who was first is their word")
     return tuple(dict.fromkeys(lacks))
+
+
+def _went_well(log: RankLog) -> bool:
+    is_said = log.exit in (Exit.RETURNED, Exit.LEFT)
+    return is_said or (log.end is not None and not log.end.is_failure)

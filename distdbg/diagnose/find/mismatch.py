@@ -285,7 +285,7 @@ def _show(session: Session, op: OpRef, aspects: set[str]) -> str:
     if "kind" in aspects:
         return f"{session.kind_of(op)} {array}".strip()
     words = []
-    if aspects & {"dtype", "elements"} and array:
+    if aspects & {"dtype", "elements", "shape"} and array:
         words.append(array)
     if "op" in aspects:
         words.append(f"op {form.op}")
@@ -326,7 +326,7 @@ def _advice(comparer: Comparer, sides: Sequence[Sequence[OpRef]], odd: Sequence[
     where = f" on {say_ranks(odd, 3)}" if odd else ""
     if aspects & {"kind", "call"}:
         return f"some branch{where} calls other ops, or skips one: compare the lines above"
-    if "elements" in aspects:
+    if aspects & {"elements", "shape"}:
         return (
             f"look at what decides the size of the arrays{where}; pad or drop a shorter last batch"
         )

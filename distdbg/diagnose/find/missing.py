@@ -127,7 +127,7 @@ def _what(
         )
     if is_message(session, end):
         return fit(
-            f"{say_ranks(ranks, 3)} never came to the {place} of {say_ranks(direct, 3)}",
+            f"{say_ranks(ranks, 3)} never came to meet {say_ranks(direct, 3)}, waiting in {place}",
             _since(session, end),
         )
     return fit(
