@@ -36,7 +36,7 @@ from distdbg.diagnose.find import (
     suspicion,
 )
 from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Severity, Verdict
-from distdbg.diagnose.last_moment import DEATH_NS, last_moment
+from distdbg.diagnose.last_moment import DEATH_NS, last_moment, matched_at
 from distdbg.diagnose.matching import Matched, match
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
@@ -108,7 +108,7 @@ def diagnose(session: Session) -> Verdict:
         session = replace(session, ranks=dict(sorted(session.ranks.items())))
     matched = match(session)
     moment = last_moment(session)
-    then = matched if moment is session else match(moment)
+    then = matched_at(matched, session, moment)
     waits = find_waits(moment, then)
     found = [finding for find in FINDERS for finding in find(session, matched, waits)]
     found += [finding for find in WAIT_FINDERS for finding in find(moment, then, waits)]

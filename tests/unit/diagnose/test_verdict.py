@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from distdbg.diagnose.finding import Evidence, Finding, Kind, Role, Severity, Verdict
-from distdbg.diagnose.last_moment import last_moment
+from distdbg.diagnose.last_moment import last_moment, matched_at
+from distdbg.diagnose.matching import match
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER
 from distdbg.diagnose.session import Progress, Session
 from distdbg.diagnose.verdict import diagnose
@@ -455,9 +456,21 @@ def test_at_the_last_moment_what_came_later_is_not_there() -> None:
     assert one.activity is None
     assert two.activity is not None
     assert two.progress[0] == Progress(issued_seq=1, ended_seq=1)
+    assert matched_at(match(build.session), build.session, moment) == match(moment)
     # The session itself is as it was.
     assert list(build.session.ranks[0].ops.status) == [0, Status.TIMEOUT]
     assert len(build.session.ranks[1].ops) == 4
+
+
+def test_a_group_of_which_nothing_was_called_before_the_last_moment_is_not_matched() -> None:
+    build = trained(2)
+    build.group("late", (0, 1))
+    build.op(0, "barrier", at_s=10, ended_s=40, status=Status.TIMEOUT)
+    build.op(1, "barrier", group="late", at_s=50)
+    moment = last_moment(build.session)
+    matched = matched_at(match(build.session), build.session, moment)
+    assert 1 not in matched.of(1).by_rank
+    assert matched.of(0).by_rank[0].last_seq == 2
 
 
 def test_an_op_that_ended_well_within_the_error_of_the_clocks_has_ended() -> None:
