@@ -116,7 +116,9 @@ def _what(
     direct: tuple[int, ...],
     place: str,
 ) -> str:
-    waiting = f"{say_ranks(direct, 3)} {verb(direct, 'waits', 'wait')}"
+    is_past = session.cut is not None or not session.is_live
+    did = "waited" if is_past else verb(direct, "waits", "wait")
+    waiting = f"{say_ranks(direct, 3)} {did}"
     if how is _UNKNOWN:
         return fit(
             f"nothing is known of {say_ranks(ranks, 3)}, for which {waiting}", f" in {place}"
@@ -131,7 +133,7 @@ def _what(
             _since(session, end),
         )
     return fit(
-        f"{say_ranks(ranks, 3)} never called {place}, in which {say_ranks(direct, 3)} waited",
+        f"{say_ranks(ranks, 3)} never called {place}, in which {waiting}",
         _since(session, end),
     )
 

@@ -303,7 +303,7 @@ def test_a_rank_of_which_nothing_is_known_is_not_blamed() -> None:
         build.op(rank, "barrier", at_s=88)
     finding = find_one(missing, build)
     assert finding.what == (
-        "nothing is known of rank 3, for which ranks 0-2 wait in barrier #2 on group 'world'"
+        "nothing is known of rank 3, for which ranks 0-2 waited in barrier #2 on group 'world'"
     )
     assert (finding.ranks, finding.victims, finding.severity) == ((), (0, 1, 2), Severity.ERROR)
     build.session.is_live = True
@@ -324,7 +324,7 @@ def test_ranks_missing_in_different_ways_are_told_apart() -> None:
     build.exit(1, Exit.RETURNED, at_s=81)
     found = find(missing, build)
     assert [finding.ranks for finding in found] == [(0, 1), (2,)]
-    assert "while rank 3 waits for them in" in found[0].what
+    assert "while rank 3 waited for them in" in found[0].what
 
 
 # ----------------------------------------------------------------------------------- stall, stuck

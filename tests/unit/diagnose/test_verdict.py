@@ -175,7 +175,8 @@ def test_a_rank_that_left_explains_those_who_were_left() -> None:
         build.exit(rank, Exit.RAISED, at_s=2.1, what="RankLeft: rank 2 left")
     verdict = diagnose(build.session)
     assert (
-        verdict.what == "rank 2 returned while ranks 0-1 wait for it in barrier #2 on group 'world'"
+        verdict.what
+        == "rank 2 returned while ranks 0-1 waited for it in barrier #2 on group 'world'"
     )
     assert kinds(verdict) == [Kind.MISSING_RANK]
     assert roles(verdict) == [VICTIM, VICTIM, ROOT]
@@ -335,7 +336,7 @@ def test_an_unknown_rank_is_no_root_and_what_is_missing_is_said() -> None:
         build.op(rank, "barrier", at_s=88)
     verdict = diagnose(build.session)
     assert verdict.what == (
-        "nothing is known of rank 3, for which ranks 0-2 wait in barrier #2 on group 'world'"
+        "nothing is known of rank 3, for which ranks 0-2 waited in barrier #2 on group 'world'"
     )
     assert roles(verdict) == [VICTIM, VICTIM, VICTIM, BYSTANDER]
     assert verdict.lacks == ("nothing is known of rank 3: no record of it was read",)
