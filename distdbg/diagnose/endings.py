@@ -7,7 +7,8 @@ So what a rank says of itself comes first:
     CAUSE         it failed by itself: a signal, memory, an exception or exit code of its own
     VICTIM        it names whom it lost, or the verdict by which it was aborted
     SUSPECT       it gave up waiting, or lost some connection and cannot say to whom
-    MISMATCHED    it ended with the error of a mismatch, which all members of the group have
+    MISMATCHED    it ended with an error that all members of a group have: a mismatch, a NaN, replicas
+                  that differ
     INTERRUPTED   by SIGINT, SIGTERM or SIGHUP, which come from outside
     ENDED         by the launcher, because of another rank or because it was told to
     FINE          it returned, left, or exited with code 0
@@ -54,6 +55,9 @@ _PARTS: Final = {
     "RankLeft": Part.VICTIM,
     "JobAborted": Part.VICTIM,
     "MismatchError": Part.MISMATCHED,
+    "NonFiniteError": Part.MISMATCHED,
+    "DivergedError": Part.MISMATCHED,
+    "BufferChangedError": Part.MISMATCHED,
     "OpTimeout": Part.SUSPECT,
     "DistNetworkError": Part.SUSPECT,
     "DistStoreError": Part.SUSPECT,

@@ -50,15 +50,15 @@ Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Findi
 FINDERS: Final[tuple[Finder, ...]] = (
     mismatch.find,
     dead.find,
-    failed_op.find,
-    stopped.find,
     nan_source.find,
     diverged.find,
-    suspicion.find,
+    failed_op.find,
+    stopped.find,
     straggler.find,
     slow_link.find,
     order_inversion.find,
     leaks.find,
+    suspicion.find,
     lost.find,
 )
 #: Those that look at waits: at the last moment before ops began to fail, where any did.
@@ -71,16 +71,17 @@ WAIT_FINDERS: Final[tuple[Finder, ...]] = (
 
 _HANGS: Final = frozenset((Kind.DEADLOCK, Kind.MISSING_RANK, Kind.STUCK_RANK, Kind.STALL))
 _ENDS: Final = frozenset((Kind.FAILED_OP, Kind.STOPPED))
+_LEFT: Final = frozenset((Kind.LEAKED_WORK, Kind.LEAKED_GROUP))
 #: What a finding of one kind can be the cause of.
 _EXPLAINS: Final[Mapping[Kind, frozenset[Kind]]] = {
-    Kind.MISMATCH: _HANGS | _ENDS,
-    Kind.DEAD_RANK: _HANGS | _ENDS,
-    Kind.DEADLOCK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS,
-    Kind.STUCK_RANK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS,
+    Kind.MISMATCH: _HANGS | _ENDS | _LEFT,
+    Kind.DEAD_RANK: _HANGS | _ENDS | _LEFT,
+    Kind.DEADLOCK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS | _LEFT,
+    Kind.STUCK_RANK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS | _LEFT,
     Kind.NAN_SOURCE: _ENDS,
     Kind.DIVERGED: _ENDS,
-    Kind.MISSING_RANK: frozenset((Kind.STALL,)) | _ENDS,
-    Kind.STOPPED: frozenset((Kind.STALL, Kind.FAILED_OP)),
+    Kind.MISSING_RANK: frozenset((Kind.STALL,)) | _ENDS | _LEFT,
+    Kind.STOPPED: frozenset((Kind.STALL, Kind.FAILED_OP)) | _LEFT,
     Kind.FAILED_OP: frozenset((Kind.STALL, Kind.STOPPED, Kind.FAILED_OP)),
     Kind.STALL: frozenset(),
 }

@@ -137,7 +137,9 @@ def test_sys_exit_is_told_with_its_code_and_words() -> None:
     assert find_one(dead, build).what == "rank 0 exited with code 1: bad config"
 
 
-@pytest.mark.parametrize("type", ["OpTimeout", "PeerLost", "MismatchError", "JobAborted"])
+@pytest.mark.parametrize(
+    "type", ["OpTimeout", "PeerLost", "MismatchError", "NonFiniteError", "JobAborted"]
+)
 def test_a_rank_that_gives_up_because_of_others_is_no_dead_rank(type: str) -> None:
     build = trained(2)
     build.op(
@@ -264,7 +266,9 @@ def test_a_rank_that_died_is_left_to_the_finder_of_the_dead() -> None:
 
 def test_in_a_record_that_is_all_there_is_a_rank_that_never_called_it_is_missing() -> None:
     build = waiting_for_0(is_live=False)
+    build.seen(0, RankState.RUNNING, since_s=5, site="/job/save.py:7 (save)")
     finding = find_one(missing, build)
+    assert "rank 0 was in save.py:7 (save)" in texts(finding)
     assert finding.what == (
         "rank 0 never called barrier #2 on group 'world', in which ranks 1-3 waited for 12.0 s"
     )

@@ -511,3 +511,38 @@ def test_an_error_that_the_job_got_over_is_no_last_moment() -> None:
     build.op(0, "barrier", at_s=2, ended_s=3, status=Status.TIMEOUT)
     build.op(0, "barrier", at_s=4, ended_s=5)
     assert last_moment(build.session) is build.session
+
+
+# ------------------------------------------------------------------------- with other finders
+
+
+def test_a_nan_that_all_ranks_raise_is_the_fault_of_its_source() -> None:
+    build = trained(3)
+    for rank in range(3):
+        nan = words("NonFiniteError", "NaN in the input of rank 2", [2], seq=2, group="world")
+        build.op(rank, "all_reduce", at_s=2, ended_s=2.1, status=Status.NONFINITE, error=nan)
+        build.found(
+            rank,
+            "NonFiniteError",
+            "NaN in the input of rank 2",
+            at_s=2.1,
+            ranks=(2,),
+            seq=2,
+            group="world",
+        )
+        build.exit(rank, Exit.RAISED, at_s=2.2, what="NonFiniteError: NaN in the input of rank 2")
+        build.end(rank, at_s=2.3, cause="exited", exit_code=1)
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.NAN_SOURCE]
+    assert verdict.roles[2] is ROOT
+
+
+def test_what_a_rank_left_behind_hangs_below_the_hang_that_it_caused() -> None:
+    build = trained(2, is_live=True)
+    build.op(0, "barrier", at_s=2)
+    build.op(1, "recv", peer=0, at_s=3, is_async=True)
+    build.exit(1, Exit.RETURNED, at_s=4)
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.MISSING_RANK]
+    assert verdict.root is not None
+    assert Kind.LEAKED_WORK in [finding.kind for finding in verdict.root.follows]
