@@ -53,7 +53,11 @@ class Comparer:
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._compare_forms(key)
-        return found or (("call",) if all(prints) else ())
+        if found or not all(prints):
+            return found
+        # Fingerprints say more than what is illegal for certain: the shape, the contents of a block.
+        one_form, other_form = (self.session.forms[at] for at in forms)
+        return ("call",) if one_form.inputs == other_form.inputs else ("shape",)
 
     def _compare_forms(self, key: tuple[int, int, str, str]) -> tuple[str, ...]:
         forms = self.session.forms

@@ -7,7 +7,8 @@ So what a rank says of itself comes first:
     CAUSE         it failed by itself: a signal, memory, an exception or exit code of its own
     VICTIM        it names whom it lost, or the verdict by which it was aborted
     SUSPECT       it gave up waiting, or lost some connection and cannot say to whom
-    MISMATCHED    it ended with the error of a mismatch, which all members of the group have
+    MISMATCHED    it ended with an error that all members of a group have: a mismatch, a NaN, replicas
+                  that differ
     INTERRUPTED   by SIGINT, SIGTERM or SIGHUP, which come from outside
     ENDED         by the launcher, because of another rank or because it was told to
     FINE          it returned, left, or exited with code 0
@@ -54,6 +55,9 @@ _PARTS: Final = {
     "RankLeft": Part.VICTIM,
     "JobAborted": Part.VICTIM,
     "MismatchError": Part.MISMATCHED,
+    "NonFiniteError": Part.MISMATCHED,
+    "DivergedError": Part.MISMATCHED,
+    "BufferChangedError": Part.MISMATCHED,
     "OpTimeout": Part.SUSPECT,
     "DistNetworkError": Part.SUSPECT,
     "DistStoreError": Part.SUSPECT,
@@ -136,6 +140,21 @@ def _part(end: RankEnd | None, reason: str, error: Failure | None) -> Part:
     return _PARTS.get(error.type, Part.CAUSE) if error is not None else Part.CAUSE
 
 
+def swept_away(endings: Mapping[int, Ending]) -> frozenset[int]:
+    """Ranks that a launcher or a signal ended after another one had failed."""
+    others = [
+        e.at_ns
+        for e in endings.values()
+        if e.part not in (Part.INTERRUPTED, Part.ENDED, Part.FINE) and e.at_ns != NEVER
+    ]
+    first_ns = min(others, default=2**63)
+    return frozenset(
+        e.rank
+        for e in endings.values()
+        if e.part is Part.ENDED or (e.part is Part.INTERRUPTED and e.at_ns > first_ns)
+    )
+
+
 def _spare_the_first(endings: dict[int, Ending]) -> dict[int, Ending]:
     """A rank that the launcher wanted to end may have failed by itself already, as the first."""
     own = [e.at_ns for e in endings.values() if e.part not in (Part.ENDED, Part.FINE)]
@@ -153,7 +172,7 @@ def _how(log: RankLog, reason: str) -> str:
     if reason.startswith("SystemExit") and log.end is not None:
         text = reason.partition(": ")[2]
         return f"{log.end.how}: {text}" if text else log.end.how
-    if log.end is not None and log.end.cause in ("signal", "oom"):
+    if log.end is not None and log.end.cause in ("signal", "oom") and not log.end.was_asked:
         return log.end.how
     if reason:
         return f"raised {reason}"

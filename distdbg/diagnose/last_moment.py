@@ -31,6 +31,7 @@ from typing import Final
 
 from distdbg.diagnose.endings import Ending, Part, endings_of
 from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.matching import GroupOps, Matched, RankOps
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
 from distdbg.diagnose.session import Progress, RankLog, Session, WorkWait
 from distdbg.record.format import Flag, Status
@@ -63,6 +64,32 @@ def last_moment(session: Session) -> Session:
         rank: _as_of(session, log, at_ns, endings.get(rank)) for rank, log in session.ranks.items()
     }
     return replace(session, ranks=ranks, is_live=True, now_ns=at_ns, cut=Status(status))
+
+
+def matched_at(matched: Matched, session: Session, moment: Session) -> Matched:
+    """What `match` would give for the moment: its ranks have the same ops, or the first of them."""
+    cut = {
+        rank: len(moment.ranks[rank].ops)
+        for rank, log in session.ranks.items()
+        if len(moment.ranks[rank].ops) < len(log.ops)
+    }
+    if not cut:
+        return matched
+    groups = {}
+    for group, ops in matched:
+        by_rank = {
+            rank: _before(mine, cut[rank]) if rank in cut else mine
+            for rank, mine in ops.by_rank.items()
+        }
+        groups[group] = GroupOps({rank: mine for rank, mine in by_rank.items() if mine.indexes})
+    return Matched(groups)
+
+
+def _before(mine: RankOps, kept: int) -> RankOps:
+    indexes = mine.indexes[:]
+    while indexes and not 0 <= indexes[-1] < kept:
+        indexes.pop()
+    return RankOps(mine.first_seq, indexes)
 
 
 def _cuts(

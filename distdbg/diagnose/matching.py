@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from distdbg.diagnose.ops import NONE, OpRef
+from distdbg.diagnose.ops import NONE, OpRef, Ops
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.format import Flag
 
@@ -23,6 +23,8 @@ _ABSENT: Final = -1
 #: A seq so far from the others of its group is damage, not an op.
 _MOST_SPAN: Final = 1 << 24
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+#: Flags of collectives.
+_PLAIN: Final = bytes(flags for flags in range(256) if not flags & _NO_COLLECTIVE)
 
 
 @dataclass(slots=True)
@@ -103,6 +105,8 @@ def match(session: Session) -> Matched:
 def _sort(log: RankLog) -> dict[int, RankOps]:
     found: dict[int, RankOps] = {}
     ops = log.ops
+    if _is_one_run(ops):
+        return {ops.group[0]: RankOps(ops.seq[0], array("i", range(len(ops))))}
     for index, (group, seq, flags) in enumerate(zip(ops.group, ops.seq, ops.flags, strict=True)):
         if flags & _NO_COLLECTIVE or group == NONE:
             continue
@@ -115,6 +119,16 @@ def _sort(log: RankLog) -> dict[int, RankOps]:
         else:
             _place(mine, at, index)
     return found
+
+
+def _is_one_run(ops: Ops) -> bool:
+    """Whether there are only collectives of one group, one after the other: compared as memory."""
+    count = len(ops)
+    if not count or ops.group[0] == NONE or bytes(ops.flags).translate(None, _PLAIN):
+        return False
+    first = ops.seq[0]
+    is_counted = ops.seq == array("q", range(first, first + count))
+    return is_counted and ops.group == array("i", [ops.group[0]]) * count
 
 
 def _place(mine: RankOps, at: int, index: int) -> None:

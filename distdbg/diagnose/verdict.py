@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from distdbg.diagnose.endings import endings_of, swept_away
+from distdbg.diagnose.failures import failures_of
 from distdbg.diagnose.find import (
     dead,
     deadlock,
@@ -34,12 +36,13 @@ from distdbg.diagnose.find import (
     suspicion,
 )
 from distdbg.diagnose.finding import Edge, Finding, Kind, Role, Severity, Verdict
-from distdbg.diagnose.last_moment import DEATH_NS, last_moment
+from distdbg.diagnose.last_moment import DEATH_NS, last_moment, matched_at
 from distdbg.diagnose.matching import Matched, match
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import Session
+from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.waits import find_waits
 from distdbg.diagnose.wording import say_ranks
+from distdbg.record.format import Exit
 
 Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Finding]]
 
@@ -47,15 +50,15 @@ Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Findi
 FINDERS: Final[tuple[Finder, ...]] = (
     mismatch.find,
     dead.find,
-    failed_op.find,
-    stopped.find,
     nan_source.find,
     diverged.find,
-    suspicion.find,
+    failed_op.find,
+    stopped.find,
     straggler.find,
     slow_link.find,
     order_inversion.find,
     leaks.find,
+    suspicion.find,
     lost.find,
 )
 #: Those that look at waits: at the last moment before ops began to fail, where any did.
@@ -68,16 +71,17 @@ WAIT_FINDERS: Final[tuple[Finder, ...]] = (
 
 _HANGS: Final = frozenset((Kind.DEADLOCK, Kind.MISSING_RANK, Kind.STUCK_RANK, Kind.STALL))
 _ENDS: Final = frozenset((Kind.FAILED_OP, Kind.STOPPED))
+_LEFT: Final = frozenset((Kind.LEAKED_WORK, Kind.LEAKED_GROUP))
 #: What a finding of one kind can be the cause of.
 _EXPLAINS: Final[Mapping[Kind, frozenset[Kind]]] = {
-    Kind.MISMATCH: _HANGS | _ENDS,
-    Kind.DEAD_RANK: _HANGS | _ENDS,
-    Kind.DEADLOCK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS,
-    Kind.STUCK_RANK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS,
+    Kind.MISMATCH: _HANGS | _ENDS | _LEFT,
+    Kind.DEAD_RANK: _HANGS | _ENDS | _LEFT,
+    Kind.DEADLOCK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS | _LEFT,
+    Kind.STUCK_RANK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS | _LEFT,
     Kind.NAN_SOURCE: _ENDS,
     Kind.DIVERGED: _ENDS,
-    Kind.MISSING_RANK: frozenset((Kind.STALL,)) | _ENDS,
-    Kind.STOPPED: frozenset((Kind.STALL, Kind.FAILED_OP)),
+    Kind.MISSING_RANK: frozenset((Kind.STALL,)) | _ENDS | _LEFT,
+    Kind.STOPPED: frozenset((Kind.STALL, Kind.FAILED_OP)) | _LEFT,
     Kind.FAILED_OP: frozenset((Kind.STALL, Kind.STOPPED, Kind.FAILED_OP)),
     Kind.STALL: frozenset(),
 }
@@ -101,9 +105,11 @@ _SEVERITIES: Final = tuple(Severity)
 
 def diagnose(session: Session) -> Verdict:
     """What is wrong with a job, and which of it is the cause."""
+    if list(session.ranks) != sorted(session.ranks):
+        session = replace(session, ranks=dict(sorted(session.ranks.items())))
     matched = match(session)
     moment = last_moment(session)
-    then = matched if moment is session else match(moment)
+    then = matched_at(matched, session, moment)
     waits = find_waits(moment, then)
     found = [finding for find in FINDERS for finding in find(session, matched, waits)]
     found += [finding for find in WAIT_FINDERS for finding in find(moment, then, waits)]
@@ -171,7 +177,9 @@ def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -
         return False
     if cause.severity is Severity.NOTE and other.severity is not Severity.NOTE:
         return False
-    if cause.kind is other.kind:  # two errors: the second names a rank that had the first
+    if cause.kind is Kind.STOPPED:
+        is_common = True
+    elif cause.kind is other.kind:  # two errors: the second names a rank that had the first
         is_common = not set(other.ranks).isdisjoint(cause.victims)
     else:
         blamed = other.ranks or other.victims
@@ -266,6 +274,9 @@ def _roles(session: Session, root: Finding | None) -> dict[int, Role]:
     for finding in _all_of(root):
         for rank in (*finding.ranks, *finding.victims):
             roles[rank] = Role.VICTIM
+    if root.severity is Severity.ERROR:
+        for rank in swept_away(endings_of(session, failures_of(session))):
+            roles[rank] = Role.VICTIM
     for rank in root.ranks:
         roles[rank] = Role.ROOT
     return roles
@@ -286,7 +297,7 @@ def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
         return tuple(dict.fromkeys(lacks))
     logs = [session.ranks[rank] for rank in root.ranks if rank in session.ranks]
     if root.kind is Kind.MISSING_RANK:
-        blind = [log.rank for log in logs if log.activity is None and not log.is_gone]
+        blind = [log.rank for log in logs if log.activity is None and not _went_well(log)]
         if blind:
             lacks.append(f"nobody saw what {say_ranks(blind)} did after the last op")
     if root.kind is Kind.MISMATCH and not root.ranks:
@@ -299,3 +310,8 @@ def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
     ):
         lacks.append("the clocks of the hosts were not compared: who was first is their word")
     return tuple(dict.fromkeys(lacks))
+
+
+def _went_well(log: RankLog) -> bool:
+    is_said = log.exit in (Exit.RETURNED, Exit.LEFT)
+    return is_said or (log.end is not None and not log.end.is_failure)

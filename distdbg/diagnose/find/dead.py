@@ -11,7 +11,7 @@ import signal
 from collections import defaultdict
 from collections.abc import Mapping
 
-from distdbg.diagnose.endings import Ending, Part, endings_of
+from distdbg.diagnose.endings import Ending, Part, endings_of, swept_away
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.stopped import is_stopped_from_outside
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
@@ -31,7 +31,9 @@ def find(
     endings = endings_of(session, failures)
     dead = [e for e in endings.values() if e.part is Part.CAUSE]
     if not is_stopped_from_outside(endings):
-        dead += [e for e in endings.values() if e.part is Part.INTERRUPTED]
+        swept = swept_away(endings)
+        struck = [e for e in endings.values() if e.part is Part.INTERRUPTED]
+        dead += [e for e in struck if e.rank not in swept]
     together: dict[str, list[Ending]] = defaultdict(list)
     for ending in dead:
         # 'exited with code 1' is too little to be called the same.

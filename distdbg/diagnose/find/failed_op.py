@@ -51,7 +51,8 @@ def find(
     for errors in failures.values():
         for error in errors:
             if error.type not in _ELSEWHERE and not is_by_hand(error):
-                key = (error.type, error.group, error.kind, error.seq, error.named, error.went_on)
+                name = session.name_of(error.op) if error.op else (error.kind, error.seq)
+                key = (error.type, error.group, name, error.named, error.went_on)
                 alike[key].append(error)
     return [_finding(session, errors) for errors in alike.values()]
 

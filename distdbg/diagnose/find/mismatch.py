@@ -73,7 +73,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     odd = set(first.named) if first.seq and set(first.named) < members else set()
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
     evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
-    evidence += [Evidence(text=line) for line in first.details]
+    evidence += [Evidence(text=line) for line in first.details if not _is_known(line, calls)]
     return Finding(
         kind=Kind.MISMATCH,
         severity=Severity.WARNING if all(e.went_on for e in errors) else Severity.ERROR,
@@ -86,6 +86,12 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         evidence=tuple(evidence),
         advice=first.hint,
     )
+
+
+def _is_known(line: str, calls: Mapping[int, OpRef]) -> bool:
+    """Whether a line of an error says of the calls what their ops say, or is about its reader only."""
+    is_call = " called " in line and not line.startswith("before it")
+    return line.startswith("this rank is") or (is_call and bool(calls))
 
 
 def _calls(session: Session, matched: Matched, error: Failure) -> dict[int, OpRef]:
@@ -285,7 +291,7 @@ def _show(session: Session, op: OpRef, aspects: set[str]) -> str:
     if "kind" in aspects:
         return f"{session.kind_of(op)} {array}".strip()
     words = []
-    if aspects & {"dtype", "elements"} and array:
+    if aspects & {"dtype", "elements", "shape"} and array:
         words.append(array)
     if "op" in aspects:
         words.append(f"op {form.op}")
@@ -326,7 +332,7 @@ def _advice(comparer: Comparer, sides: Sequence[Sequence[OpRef]], odd: Sequence[
     where = f" on {say_ranks(odd, 3)}" if odd else ""
     if aspects & {"kind", "call"}:
         return f"some branch{where} calls other ops, or skips one: compare the lines above"
-    if "elements" in aspects:
+    if aspects & {"elements", "shape"}:
         return (
             f"look at what decides the size of the arrays{where}; pad or drop a shorter last batch"
         )

@@ -7,7 +7,7 @@ others have timed out, or once the record is all that there is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
@@ -16,7 +16,7 @@ from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, verb
+from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, verb
 from distdbg.record.format import Exit, Flag, Status
 
 _MOST_TOLD: Final = 4
@@ -100,6 +100,7 @@ def _finding(session: Session, end: ChainEnd, how: str, ranks: tuple[int, ...]) 
         at_ns=_at_ns(session, end, how, ranks),
         evidence=(
             *(_evidence_of(session, end, rank) for rank in ranks[:_MOST_TOLD]),
+            *_doings(session, ranks),
             *last_ops(session, ranks),
             *wait_evidence(session, end),
         ),
@@ -116,7 +117,9 @@ def _what(
     direct: tuple[int, ...],
     place: str,
 ) -> str:
-    waiting = f"{say_ranks(direct, 3)} {verb(direct, 'waits', 'wait')}"
+    is_past = session.cut is not None or not session.is_live
+    did = "waited" if is_past else verb(direct, "waits", "wait")
+    waiting = f"{say_ranks(direct, 3)} {did}"
     if how is _UNKNOWN:
         return fit(
             f"nothing is known of {say_ranks(ranks, 3)}, for which {waiting}", f" in {place}"
@@ -127,11 +130,11 @@ def _what(
         )
     if is_message(session, end):
         return fit(
-            f"{say_ranks(ranks, 3)} never came to the {place} of {say_ranks(direct, 3)}",
+            f"{say_ranks(ranks, 3)} never came to meet {say_ranks(direct, 3)}, waiting in {place}",
             _since(session, end),
         )
     return fit(
-        f"{say_ranks(ranks, 3)} never called {place}, in which {say_ranks(direct, 3)} waited",
+        f"{say_ranks(ranks, 3)} never called {place}, in which {waiting}",
         _since(session, end),
     )
 
@@ -188,6 +191,16 @@ def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
     calls = f"its last op there is #{seq}" if seq else "it has called nothing there"
     count = f"{behind} op" if behind == 1 else f"{behind} ops"
     return Evidence(text=f"rank {rank} is {count} behind on group '{label}': {calls}", rank=rank)
+
+
+def _doings(session: Session, ranks: Sequence[int]) -> Iterator[Evidence]:
+    """What an agent saw them do instead."""
+    for rank in ranks[:_MOST_TOLD]:
+        log = session.ranks.get(rank)
+        seen = None if log is None else log.activity
+        if seen is not None and seen.site and not seen.state.is_over:
+            site, since = short_site(seen.site), session.time_ns(rank, seen.since_ns)
+            yield Evidence(text=f"rank {rank} was in {site}", rank=rank, site=site, at_ns=since)
 
 
 def behind_by(session: Session, end: ChainEnd, rank: int) -> int | None:

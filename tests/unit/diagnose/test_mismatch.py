@@ -1,0 +1,428 @@
+"""Ranks that called different things."""
+
+import json
+from typing import Any
+
+import pytest
+
+from distdbg.diagnose.find import mismatch
+from distdbg.diagnose.finding import Finding, Severity
+from distdbg.diagnose.matching import match
+from distdbg.diagnose.ops import OTHER_KIND
+from distdbg.diagnose.session import Session
+from distdbg.record.format import Status
+from distdbg.record.forms import Form
+from distdbg.testing.session_builder import SessionBuilder
+
+
+def find(session: Session) -> list[Finding]:
+    return mismatch.find(session, match(session), {})
+
+
+def find_one(build: SessionBuilder) -> Finding:
+    (finding,) = find(build.session)
+    return finding
+
+
+def texts(finding: Finding) -> str:
+    return "\n".join(line.text for line in finding.evidence)
+
+
+def steps(build: SessionBuilder, ranks: Any, count: int = 2, **facts: Any) -> None:
+    for rank in ranks:
+        for step in range(count):
+            facts = {"inputs": [(4,)], "dtype": "float32", "site": "train.py:80 (step)"} | facts
+            build.op(rank, "all_reduce", at_s=step + 1, ended_s=step + 1.1, **facts)
+
+
+def error(what: str, **facts: Any) -> str:
+    return json.dumps({"type": "MismatchError", "what": what, **facts})
+
+
+def test_what_the_check_said_is_one_finding_for_all_ranks() -> None:
+    build = SessionBuilder(4)
+    steps(build, range(4))
+    what = "all_reduce #3 on group 'world' differs between ranks: float32[4] on ranks 0-2, ..."
+    for rank in range(4):
+        build.op(
+            rank,
+            "all_reduce",
+            at_s=3,
+            ended_s=3.1,
+            status=Status.MISMATCH,
+            site=f"/home/me/train.py:{91 if rank == 3 else 88} (step)",
+            error=error(what, ranks=[3], seq=3, group="world", details=["one"], hint="pad it"),
+        )
+        build.found(rank, "MismatchError", what, at_s=3.1, ranks=(3,), seq=3, group="world")
+    finding = find_one(build)
+    assert finding.severity is Severity.ERROR
+    assert finding.what == what
+    assert (finding.ranks, finding.victims) == ((3,), (0, 1, 2))
+    assert (finding.group, finding.seq, finding.at_ns) == ("world", 3, 3_100_000_000)
+    assert finding.advice == "pad it"
+    assert [line.site for line in finding.evidence] == [
+        "train.py:91 (step)",
+        "train.py:88 (step)",
+        "",
+    ]
+    assert "rank 3 called all_reduce #3 on group 'world' at train.py:91 (step)" in texts(finding)
+
+
+def test_a_mismatch_of_which_only_words_are_left_is_told_by_them() -> None:
+    build = SessionBuilder(4)
+    for rank in range(4):
+        build.found(
+            rank,
+            "MismatchError",
+            "all_reduce #9 differs",
+            at_s=3,
+            ranks=(2,),
+            seq=9,
+            group="world",
+            details=("rank 2 called all_reduce at train.py:8 (step)",),
+        )
+    finding = find_one(build)
+    assert (finding.ranks, finding.victims) == ((2,), (0, 1, 3))
+    assert texts(finding) == "rank 2 called all_reduce at train.py:8 (step)"
+
+
+def test_a_mismatch_of_a_message_blames_neither_side() -> None:
+    build = SessionBuilder(3)
+    what = "message on group 'world' differs between ranks: rank 0 sent 4 float32, ..."
+    for rank, kind, peer in ((0, "send", 1), (1, "recv", 0)):
+        build.op(
+            rank,
+            kind,
+            peer=peer,
+            at_s=1,
+            ended_s=2,
+            status=Status.MISMATCH,
+            site=f"a.py:{rank + 1} (f)",
+            error=error(what, ranks=[0, 1], seq=-1, group="world"),
+        )
+    finding = find_one(build)
+    assert (finding.ranks, finding.victims) == ((), (0, 1))
+    assert {line.site for line in finding.evidence} == {"a.py:1 (f)", "a.py:2 (f)"}
+
+
+def test_without_a_majority_the_check_has_named_all_and_nobody_is_blamed() -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.found(rank, "MismatchError", "it differs", ranks=(0, 1), seq=1, group="world")
+    assert find_one(build).ranks == ()
+
+
+def test_a_mismatch_that_the_program_got_over_is_a_warning() -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(
+            rank, "barrier", at_s=1, ended_s=1.5, status=Status.MISMATCH, error=error("it differs")
+        )
+        build.op(rank, "barrier", at_s=2, ended_s=2.5)
+    assert find_one(build).severity is Severity.WARNING
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)])
+@pytest.mark.parametrize("odd", [0, 2, 3])
+def test_the_majority_is_right_whoever_comes_first(order: tuple[int, ...], odd: int) -> None:
+    build = SessionBuilder(4)
+    for rank in order:
+        steps(build, [rank])
+        build.op(
+            rank,
+            "broadcast" if rank == odd else "all_reduce",
+            at_s=3,
+            site=f"train.py:{91 if rank == odd else 88} (step)",
+            inputs=[(4,)],
+            dtype="float32",
+        )
+    build.session.ranks = {rank: build.session.ranks[rank] for rank in order}
+    finding = find_one(build)
+    others = tuple(sorted({0, 1, 2, 3} - {odd}))
+    assert (finding.ranks, finding.victims, finding.seq) == ((odd,), others, 3)
+    assert finding.what.startswith("op #3 on group 'world' differs between ranks: all_reduce float")
+    assert finding.what.endswith(f"broadcast float32[4] on rank {odd}")
+    assert "train.py:91 (step)" in texts(finding)
+    assert "train.py:88 (step)" in texts(finding)
+    assert f"before it, rank {odd} called all_reduce #2 on group 'world' at train.py:80" in texts(
+        finding
+    )
+
+
+def test_two_against_two_blames_nobody_and_shows_both() -> None:
+    build = SessionBuilder(4)
+    for rank in range(4):
+        build.op(rank, "reduce" if rank > 1 else "gather", at_s=1, site=f"a.py:{rank} (f)", root=0)
+    finding = find_one(build)
+    assert (finding.ranks, finding.victims) == ((), (0, 1, 2, 3))
+    assert "gather on ranks 0-1, reduce on ranks 2-3" in finding.what
+    assert "no side has a majority" in texts(finding)
+
+
+@pytest.mark.parametrize(
+    ("kind", "usual", "odd", "told"),
+    [
+        ("all_reduce", {"dtype": "float16"}, {"dtype": "bfloat16"}, "bfloat16[8] on rank 1"),
+        ("all_reduce", {"op": "SUM"}, {"op": "MAX"}, "op MAX on rank 1"),
+        ("broadcast", {"root": 0}, {"root": 1}, "root 1 on rank 1"),
+        ("reduce", {"root": 0}, {"root": 2}, "root 2 on rank 1"),
+        ("all_reduce", {}, {"inputs": [(7,)]}, "float32[7] on rank 1"),
+        ("all_gather", {"outputs": [(9,)]}, {"outputs": [(10,)]}, "float32[8] on rank 1"),
+        ("reduce_scatter", {"outputs": [(2,)]}, {"inputs": [(6,)]}, "float32[6] on rank 1"),
+    ],
+)
+def test_forms_are_compared_where_there_are_no_fingerprints(
+    kind: str, usual: dict[str, Any], odd: dict[str, Any], told: str
+) -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        form = {"dtype": "float32", "inputs": [(8,)]} | (odd if rank == 1 else usual)
+        build.op(rank, kind, at_s=1, **form)
+    finding = find_one(build)
+    assert finding.ranks == (1,)
+    assert told in finding.what
+    assert finding.advice
+
+
+@pytest.mark.parametrize(
+    ("kind", "forms"),
+    [
+        ("all_gather", [{"inputs": [(n,)], "outputs": [(1,), (2,), (3,)]} for n in (1, 2, 3)]),
+        ("reduce_scatter", [{"inputs": [(1,), (2,)], "outputs": [(n,)]} for n in (1, 2)]),
+        ("gather", [{"inputs": [(n,)], "outputs": [(1,), (2,)] if n == 1 else []} for n in (1, 2)]),
+        (
+            "scatter",
+            [{"inputs": [(1,), (2,)] if n == 1 else [], "outputs": [(n,)]} for n in (1, 2)],
+        ),
+        ("all_reduce", [{"inputs": [(4,)]}, {"inputs": [(2, 2)]}]),
+        ("all_reduce", [{"op": "PREMUL_SUM(2.0)"}, {"op": "PREMUL_SUM(3.0)"}]),
+        ("all_gather", [{"name": "all_gather_into_tensor"}, {"name": "all_gather"}]),
+        ("all_reduce", [{"dtype": "float32"}, {"dtype": ""}]),
+        ("all_reduce", [{"inputs": [(4,)]}, {}]),
+        ("broadcast", [{"root": 0}, {}]),
+        ("barrier", [{"dtype": "uint8"}, {"dtype": "int32"}]),
+        ("all_reduce", [{"root": 0}, {"root": 1}]),
+        ("all_to_all", [{"inputs": [(3,)], "outputs": [(n,)]} for n in (3, 5)]),
+    ],
+)
+def test_what_is_legal_or_not_known_is_no_mismatch(kind: str, forms: list[dict[str, Any]]) -> None:
+    build = SessionBuilder(len(forms))
+    for rank, form in enumerate(forms):
+        build.op(rank, kind, at_s=1, ended_s=2, **form)
+    assert find(build.session) == []
+
+
+def test_fingerprints_decide_where_both_are_known() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        # Shapes of one count differ for the check, and forms of other splits do not.
+        build.op(
+            rank,
+            "all_reduce",
+            at_s=1,
+            ended_s=2,
+            fingerprint=7 if rank else 8,
+            inputs=[(2, 2) if rank == 0 else (4,)],
+            dtype="float32",
+        )
+    finding = find_one(build)
+    assert finding.ranks == (0,)
+    assert finding.what.endswith("between ranks: float32[4] on ranks 1-2, float32[2,2] on rank 0")
+    assert finding.severity is Severity.WARNING  # all of it has gone well
+
+
+def test_fingerprints_that_differ_for_a_reason_that_no_form_shows_are_a_mismatch() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        build.op(rank, "all_reduce", at_s=1, fingerprint=9 if rank == 1 else 8, inputs=[(4,)])
+    finding = find_one(build)
+    assert finding.ranks == (1,)
+    assert finding.advice.startswith("some branch on rank 1")
+
+
+def test_equal_fingerprints_make_forms_of_no_interest() -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "all_reduce", at_s=1, fingerprint=7, inputs=[(rank + 1,)])
+    assert find(build.session) == []
+
+
+def test_a_fingerprint_on_one_side_only_leaves_the_forms() -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "all_reduce", at_s=1, fingerprint=7 * rank, inputs=[(4,)])
+    assert find(build.session) == []
+
+
+def test_kinds_of_other_tools_are_compared_by_name_and_unknown_ones_are_not() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        build.op(rank, "barrier", at_s=1)
+        build.op(rank, "barrier", at_s=2)
+    session = build.session
+    session.forms += [Form(kind="all_reduce_sparse"), Form(kind="coalesced"), Form()]
+    first = len(session.forms) - 3
+    for rank, log in session.ranks.items():
+        log.ops.kind[0] = log.ops.kind[1] = OTHER_KIND
+        log.ops.form[0] = first + 2 if rank == 0 else first
+        log.ops.form[1] = first + 1 if rank == 2 else first
+    finding = find_one(build)
+    assert (finding.seq, finding.ranks) == (2, (2,))
+    assert "coalesced on rank 2" in finding.what
+
+
+def test_only_the_first_mismatch_of_a_group_is_told_and_the_rest_counted() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        for step in range(5):
+            build.op(rank, "all_reduce", at_s=step, inputs=[(step + 4 * (rank == 2 and step > 1),)])
+    finding = find_one(build)
+    assert (finding.seq, finding.ranks, finding.numbers["later"]) == (3, (2,), 2)
+
+
+def test_each_group_has_its_own() -> None:
+    build = SessionBuilder(4)
+    build.group("a", (0, 1))
+    build.group("b", (2, 3))
+    for rank in range(4):
+        group = "a" if rank < 2 else "b"
+        build.op(rank, "broadcast" if rank % 2 else "barrier", group=group, at_s=1)
+    assert [finding.group for finding in find(build.session)] == ["a", "b"]
+
+
+def play(build: SessionBuilder, rank: int, calls: str) -> None:
+    for at, letter in enumerate(calls):
+        kind = {"a": "all_reduce", "b": "broadcast", "c": "reduce_scatter", "d": "barrier"}[letter]
+        build.op(rank, kind, at_s=at, ended_s=at + 0.5, site=f"{letter}.py:1 (f)", inputs=[(4,)])
+
+
+def test_a_skipped_call_is_one_finding_and_not_a_hundred() -> None:
+    build = SessionBuilder(4)
+    for rank in range(4):
+        play(build, rank, "abcabdcab" if rank != 3 else "abcabcab")
+    finding = find_one(build)
+    assert (finding.ranks, finding.seq) == ((3,), 6)
+    assert (
+        finding.what == "rank 3 skipped barrier #6 on group 'world' at d.py:1 (f): off by 1 since"
+    )
+    assert finding.numbers["slipped"] == 1
+    assert (
+        "from there on the calls of rank 3 are those that rank 0 makes 1 call later: "
+        "rank 3 did not make barrier #6 on group 'world' at d.py:1 (f)"
+    ) in texts(finding)
+
+
+def test_one_call_too_many_is_recognised() -> None:
+    build = SessionBuilder(4)
+    for rank in range(4):
+        play(build, rank, "abcabcab" if rank != 0 else "abcadbcab")
+    finding = find_one(build)
+    assert (finding.ranks, finding.seq) == ((0,), 5)
+    assert finding.what == (
+        "rank 0 called barrier #5 on group 'world' and the others did not at d.py:1 (f): "
+        "off by 1 since"
+    )
+    assert finding.numbers["slipped"] == -1
+
+
+def test_without_a_majority_a_slip_is_evidence_and_blames_nobody() -> None:
+    build = SessionBuilder(2)
+    play(build, 0, "abcdcab")
+    play(build, 1, "abccab")
+    finding = find_one(build)
+    assert finding.ranks == ()
+    assert finding.what.startswith("op #4 on group 'world' differs between ranks: barrier")
+    assert "rank 1 did not make barrier #4" in texts(finding)
+
+
+def test_one_call_that_differs_is_no_slip() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        play(build, rank, "aabaaaa" if rank == 1 else "aacaaaa")
+    finding = find_one(build)
+    assert "slipped" not in finding.numbers
+    assert finding.ranks == (1,)
+
+
+def test_splits_of_an_all_to_all_that_hangs_are_compared_pair_by_pair() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        given = [2, 2, 2] if rank != 1 else [2, 3, 1]
+        build.op(
+            rank,
+            "all_to_all",
+            at_s=1,
+            site="a.py:1 (f)",
+            inputs=[(6, 2)],
+            outputs=[(6, 2)],
+            input_splits=given,
+            output_splits=[2, 2, 2],
+        )
+    finding = find_one(build)
+    assert (finding.ranks, finding.victims, finding.seq) == ((1,), (0, 2), 1)
+    assert finding.what.endswith("split sizes do not match on rank 1")
+    assert "rank 1 sends 2 elements to rank 2, which expects 4" in texts(finding)
+
+
+def test_one_pair_of_an_all_to_all_blames_neither() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "all_to_all", at_s=1, inputs=[(3,), (4,)], outputs=[(3,), (5,)])
+    build.op(1, "all_to_all", at_s=1, inputs=[(5,), (1,)], outputs=[(6,), (1,)])
+    finding = find_one(build)
+    assert finding.ranks == ()
+    assert finding.what.endswith("between ranks 0-1")
+
+
+def test_an_all_to_all_that_went_well_or_whose_sizes_meet_is_left_alone() -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "all_to_all", at_s=1, ended_s=2, inputs=[(rank + 2,)], outputs=[(2,)])
+        build.op(rank, "all_to_all", at_s=3, inputs=[(4,)], outputs=[(4,)])
+    assert find(build.session) == []
+
+
+def test_what_the_ranks_said_is_not_said_twice() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        build.op(
+            rank,
+            "barrier" if rank else "broadcast",
+            at_s=1,
+            ended_s=2,
+            status=Status.MISMATCH,
+            error=error("op #1 on group 'world' differs", ranks=[0], seq=1, group="world"),
+        )
+    assert [finding.what for finding in find(build.session)] == ["op #1 on group 'world' differs"]
+
+
+def test_rings_that_begin_at_different_ops_are_compared_where_they_meet() -> None:
+    build = SessionBuilder(3)
+    for rank, first in enumerate((10, 1, 5)):
+        for seq in range(first, 14):
+            kind = "barrier" if (rank, seq) == (1, 7) else "all_reduce"
+            build.op(rank, kind, seq=seq, at_s=seq, ended_s=seq + 0.1)
+    finding = find_one(build)
+    assert finding.seq == 7
+    assert finding.ranks == ()  # one against one: rank 0 no longer knows
+
+
+def test_holes_and_messages_between_are_passed_over() -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "barrier", seq=1, at_s=1)
+        build.op(rank, "send" if rank else "recv", peer=1 - rank, at_s=2)
+        build.op(rank, "barrier", seq=3 + rank, at_s=3)
+        build.op(rank, "barrier", seq=5, at_s=4)
+    assert find(build.session) == []
+    build.op(1, "gather", seq=6, at_s=5)
+    build.op(0, "scatter", seq=6, at_s=5)
+    assert find_one(build).seq == 6
+
+
+def test_first_lines_fit_a_terminal() -> None:
+    build = SessionBuilder(8)
+    for rank in range(8):
+        build.op(rank, "all_reduce", at_s=1, inputs=[(1000 + rank,) * 9], dtype="float32")
+    finding = find_one(build)
+    assert len(finding.what) <= 120
+    assert finding.numbers["sides"] == 8

@@ -1,0 +1,548 @@
+"""The cause before what follows from it, and a role for each rank."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from distdbg.diagnose.finding import Evidence, Finding, Kind, Role, Severity, Verdict
+from distdbg.diagnose.last_moment import last_moment, matched_at
+from distdbg.diagnose.matching import match
+from distdbg.diagnose.ops import IN_FLIGHT, NEVER
+from distdbg.diagnose.session import Progress, Session
+from distdbg.diagnose.verdict import diagnose
+from distdbg.record.format import Exit, Status
+from distdbg.record.rank_state import RankState
+from distdbg.testing.session_builder import SessionBuilder
+
+ROOT, VICTIM, BYSTANDER = Role.ROOT, Role.VICTIM, Role.BYSTANDER
+
+
+def words(type: str, what: str = "", ranks: Any = (), **facts: Any) -> str:
+    return json.dumps({"type": type, "what": what or type, "ranks": list(ranks), **facts})
+
+
+def trained(world_size: int, **facts: Any) -> SessionBuilder:
+    build = SessionBuilder(world_size, **facts)
+    for rank in range(world_size):
+        build.op(rank, "all_reduce", at_s=1, ended_s=1.1, site="/job/train.py:80 (step)")
+    return build
+
+
+def give_up(
+    build: SessionBuilder,
+    rank: int,
+    kind: str,
+    *,
+    at_s: float,
+    ended_s: float,
+    on: Any,
+    **facts: Any,
+) -> None:
+    """An op that times out, and a rank that ends with it."""
+    build.op(
+        rank,
+        kind,
+        at_s=at_s,
+        ended_s=ended_s,
+        status=Status.TIMEOUT,
+        error=words("OpTimeout", "it waited", on),
+        **facts,
+    )
+    build.exit(rank, Exit.RAISED, at_s=ended_s + 0.1, what="OpTimeout: it waited")
+    build.end(rank, at_s=ended_s + 0.5, cause="exited", exit_code=1)
+
+
+def roles(verdict: Verdict) -> list[Role]:
+    return [verdict.roles[rank] for rank in sorted(verdict.roles)]
+
+
+def kinds(verdict: Verdict) -> list[Kind]:
+    return [finding.kind for finding in verdict.findings]
+
+
+def test_a_healthy_run_has_no_fault() -> None:
+    verdict = diagnose(trained(4).session)
+    assert verdict.what == "no fault found in 4 ranks and 4 ops"
+    assert (verdict.root, verdict.findings, verdict.lacks) == (None, (), ())
+    assert roles(verdict) == [BYSTANDER] * 4
+    assert not verdict.has_faults
+
+
+def test_an_empty_session_says_that_nothing_is_known() -> None:
+    build = SessionBuilder(2)
+    build.lose(0, 1)
+    verdict = diagnose(build.session)
+    assert verdict.what == "no fault found in 0 ranks and 0 ops; nothing is known of ranks 0-1"
+    assert verdict.lacks == ("nothing is known of ranks 0-1: no record of it was read",)
+
+
+def test_a_death_explains_the_ranks_that_lost_it() -> None:
+    build = trained(4)
+    build.end(2, at_s=2.2, cause="signal", signal=9)  # written down after others had noticed
+    for rank in (0, 1, 3):
+        lost = words("PeerLost", "rank 2 was killed", [2], how="was killed")
+        build.op(rank, "all_reduce", at_s=1.5, ended_s=2.1, status=Status.PEER_LOST, error=lost)
+        build.exit(rank, Exit.RAISED, at_s=2.3, what="PeerLost: rank 2 was killed")
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.DEAD_RANK]
+    assert verdict.root is not None
+    assert verdict.root.ranks == (2,)
+    assert [finding.kind for finding in verdict.root.follows] == [Kind.FAILED_OP]
+    assert roles(verdict) == [VICTIM, VICTIM, ROOT, VICTIM]
+
+
+def test_who_lost_a_rank_that_had_lost_another_follows_from_the_first() -> None:
+    build = trained(4)
+    build.group("a", (0, 1))
+    build.group("b", (1, 2))
+    build.end(0, at_s=2, cause="signal", signal=11)
+    for rank, group, peer in ((1, "a", 0), (2, "b", 1)):
+        build.op(
+            rank,
+            "barrier",
+            group=group,
+            at_s=1.5,
+            ended_s=2 + rank / 10,
+            status=Status.PEER_LOST,
+            error=words("PeerLost", f"rank {peer} is gone", [peer], how="is gone"),
+        )
+        build.exit(rank, Exit.RAISED, at_s=2 + rank / 10, what="PeerLost: it")
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.DEAD_RANK]
+    assert roles(verdict) == [ROOT, VICTIM, VICTIM, BYSTANDER]
+
+
+def test_a_cycle_of_messages_that_timed_out_is_still_a_deadlock() -> None:
+    build = trained(4)
+    give_up(build, 0, "recv", peer=1, at_s=60, ended_s=90, on=[1], site="a.py:1 (f)")
+    give_up(build, 1, "recv", peer=0, at_s=61, ended_s=91, on=[0], site="a.py:2 (f)")
+    for rank in (2, 3):
+        give_up(build, rank, "barrier", at_s=62, ended_s=92, on=[0, 1], site="a.py:3 (f)")
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.DEADLOCK]
+    assert verdict.root is not None
+    assert verdict.root.ranks == (0, 1)
+    assert [edge.site for edge in verdict.root.edges] == ["a.py:1 (f)", "a.py:2 (f)"]
+    assert {finding.kind for finding in verdict.root.follows} == {Kind.FAILED_OP}
+    assert roles(verdict) == [ROOT, ROOT, VICTIM, VICTIM]
+
+
+def test_a_cycle_of_asynchronous_messages_that_timed_out_is_a_deadlock() -> None:
+    build = trained(2)
+    for rank in range(2):
+        for kind in ("recv", "recv"):
+            give_up(build, rank, kind, peer=1 - rank, at_s=60, ended_s=90, on=[1], is_async=True)
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.DEADLOCK]
+
+
+def test_ranks_that_timed_out_one_after_the_other_were_in_no_deadlock() -> None:
+    """Rank 0 had given up before rank 1 came to wait for it."""
+    build = trained(2)
+    give_up(build, 0, "recv", peer=1, at_s=10, ended_s=40, on=[1])
+    give_up(build, 1, "recv", peer=0, at_s=41, ended_s=71, on=[0])
+    verdict = diagnose(build.session)
+    assert verdict.root is not None
+    assert (verdict.root.kind, verdict.root.ranks) == (Kind.MISSING_RANK, (1,))
+    assert verdict.lacks == ("nobody saw what rank 1 did after the last op",)
+
+
+def test_a_rank_that_came_too_late_is_missing_although_it_came_in_the_end() -> None:
+    build = trained(4)
+    for rank in (1, 2, 3):
+        give_up(build, rank, "barrier", at_s=60, ended_s=90, on=[0])
+    build.op(
+        0, "barrier", at_s=95, ended_s=95, status=Status.PEER_LOST, error=words("PeerLost", "", [1])
+    )
+    build.exit(0, Exit.RAISED, at_s=95.1, what="PeerLost: it")
+    verdict = diagnose(build.session)
+    assert verdict.what == (
+        "rank 0 never called barrier #2 on group 'world', in which ranks 1-3 waited for 30.0 s"
+    )
+    assert kinds(verdict) == [Kind.MISSING_RANK]
+    assert roles(verdict) == [ROOT, VICTIM, VICTIM, VICTIM]
+
+
+def test_a_rank_that_left_explains_those_who_were_left() -> None:
+    build = trained(3)
+    build.exit(2, Exit.RETURNED, at_s=2)
+    build.end(2, at_s=2.1, cause="exited", exit_code=0)
+    for rank in (0, 1):
+        left = words("RankLeft", "rank 2 left", [2], how="left (it returned)")
+        build.op(rank, "barrier", at_s=1.5, ended_s=2.05, status=Status.PEER_LOST, error=left)
+        build.exit(rank, Exit.RAISED, at_s=2.1, what="RankLeft: rank 2 left")
+    verdict = diagnose(build.session)
+    assert (
+        verdict.what
+        == "rank 2 returned while ranks 0-1 waited for it in barrier #2 on group 'world'"
+    )
+    assert kinds(verdict) == [Kind.MISSING_RANK]
+    assert roles(verdict) == [VICTIM, VICTIM, ROOT]
+
+
+def test_a_mismatch_explains_the_hang_and_the_exits_after_it() -> None:
+    build = trained(4)
+    for rank in range(4):
+        build.op(
+            rank,
+            "all_reduce",
+            at_s=2,
+            ended_s=2.1,
+            site="a.py:3 (f)",
+            inputs=[(5 if rank == 3 else 4,)],
+        )
+    for rank in (0, 1, 2):
+        give_up(build, rank, "barrier", at_s=3, ended_s=33, on=[3])
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.MISMATCH]
+    assert verdict.root is not None
+    assert (verdict.root.ranks, verdict.root.severity) == ((3,), Severity.ERROR)
+    assert {f.kind for f in verdict.root.follows} == {Kind.MISSING_RANK, Kind.FAILED_OP}
+    assert roles(verdict) == [VICTIM, VICTIM, VICTIM, ROOT]
+
+
+def test_a_mismatch_that_all_ranks_raised_needs_no_further_finding() -> None:
+    build = trained(3)
+    what = "barrier #2 on group 'world' differs between ranks"
+    for rank in range(3):
+        said = words("MismatchError", what, [1], seq=2, group="world")
+        build.op(rank, "barrier", at_s=2, ended_s=2, status=Status.MISMATCH, error=said)
+        build.exit(rank, Exit.RAISED, at_s=2.1, what=f"MismatchError: {what}")
+        build.end(rank, at_s=2.2, cause="exited", exit_code=1)
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.MISMATCH]
+    assert roles(verdict) == [VICTIM, ROOT, VICTIM]
+
+
+def test_without_a_majority_all_are_victims_and_the_verdict_says_what_it_lacks() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "barrier", at_s=1)
+    build.op(1, "gather", at_s=1)
+    verdict = diagnose(build.session)
+    assert roles(verdict) == [VICTIM, VICTIM]
+    assert "no side of the mismatch has a majority" in verdict.lacks[0]
+
+
+def test_a_checkpoint_is_a_stall_and_no_fault() -> None:
+    build = trained(4, is_live=True)
+    for rank in (1, 2, 3):
+        build.op(rank, "barrier", at_s=88)
+    build.seen(0, RankState.RUNNING, since_s=88, site="save.py:7 (save)")
+    verdict = diagnose(build.session)
+    assert verdict.what.startswith("ranks 1-3 wait for rank 0, busy in save() for 12.0 s")
+    assert not verdict.has_faults
+    assert roles(verdict) == [ROOT, VICTIM, VICTIM, VICTIM]
+
+
+def test_a_stuck_rank_explains_the_timeouts_of_the_others() -> None:
+    build = trained(3)
+    build.seen(0, RankState.STOPPED, since_s=50, why="SIGSTOP")
+    for rank in (1, 2):
+        give_up(build, rank, "barrier", at_s=60, ended_s=90, on=[0])
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.STUCK_RANK]
+    assert roles(verdict) == [ROOT, VICTIM, VICTIM]
+
+
+def test_a_hang_that_a_person_ended_is_a_hang() -> None:
+    build = trained(2)
+    for rank in range(2):
+        build.op(
+            rank,
+            "recv",
+            peer=1 - rank,
+            at_s=60,
+            ended_s=90,
+            status=Status.INTERRUPTED,
+        )
+        build.exit(rank, Exit.RAISED, at_s=90.1, what="KeyboardInterrupt")
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.DEADLOCK]
+    assert verdict.root is not None
+    assert Kind.STOPPED in [finding.kind for finding in verdict.root.follows]
+
+
+def test_a_hang_whose_ranks_were_all_killed_in_it_is_a_hang() -> None:
+    build = trained(2)
+    for rank in range(2):
+        build.op(rank, "recv", peer=1 - rank, at_s=60)
+        build.end(rank, at_s=90, cause="signal", signal=9, was_asked=True)
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.DEADLOCK]
+    assert roles(verdict) == [ROOT, ROOT]
+
+
+def test_a_healthy_job_that_was_ended_in_an_op_is_stopped_and_not_hung() -> None:
+    build = trained(4)
+    aborted = words("JobAborted", "the job was aborted by ada: enough")
+    for rank in (1, 2, 3):
+        build.op(rank, "barrier", at_s=89, ended_s=90, status=Status.ABORTED, error=aborted)
+        build.exit(rank, Exit.RAISED, at_s=90.1, what="JobAborted: the job was aborted by ada")
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.STOPPED]
+    assert verdict.what == "the job was aborted by ada: enough"
+    assert verdict.root is not None
+    assert [finding.kind for finding in verdict.root.follows] == [Kind.STALL]
+
+
+def test_ranks_that_the_launcher_ended_because_of_another_are_victims() -> None:
+    build = trained(3)
+    build.exit(1, Exit.RAISED, at_s=2, what="ValueError: no data", where="a.py:1 (f)")
+    build.end(1, at_s=2.1, cause="exited", exit_code=1)
+    build.end(0, at_s=2.5, cause="signal", signal=15, was_asked=True)
+    build.end(2, at_s=2.5, cause="signal", signal=15)  # by a launcher that leaves no word
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.DEAD_RANK]
+    assert roles(verdict) == [VICTIM, ROOT, VICTIM]
+
+
+def test_of_two_deaths_the_first_is_the_root_when_the_clocks_can_tell() -> None:
+    build = trained(4)
+    build.end(3, at_s=2, cause="signal", signal=11)
+    build.end(0, at_s=3, cause="exited", exit_code=4)
+    verdict = diagnose(build.session)
+    assert [finding.ranks for finding in verdict.findings] == [(3,), (0,)]
+    assert roles(verdict) == [BYSTANDER, BYSTANDER, BYSTANDER, ROOT]
+
+
+def test_times_within_the_error_of_the_clocks_do_not_decide() -> None:
+    build = trained(4)
+    for rank, log in build.session.ranks.items():
+        log.host, log.clock_error_ns = f"n{rank}", 10**9
+    for rank in range(4):
+        build.op(rank, "broadcast" if rank == 3 else "barrier", at_s=3.5)
+    build.end(0, at_s=3, cause="exited", exit_code=4)
+    verdict = diagnose(build.session)
+    assert kinds(verdict)[:2] == [Kind.MISMATCH, Kind.DEAD_RANK]
+
+
+def test_clocks_that_nobody_compared_are_lacking() -> None:
+    build = trained(2)
+    build.session.ranks[1].host = "n02"
+    build.session.ranks[1].lost = {"gaps": 2}
+    build.end(1, at_s=3, cause="exited", exit_code=4)
+    assert diagnose(build.session).lacks == (
+        "parts of the record of rank 1 cannot be read",
+        "the clocks of the hosts were not compared: who was first is their word",
+    )
+
+
+def test_an_unknown_rank_is_no_root_and_what_is_missing_is_said() -> None:
+    build = trained(4)
+    build.lose(3)
+    for rank in range(3):
+        build.op(rank, "barrier", at_s=88)
+    verdict = diagnose(build.session)
+    assert verdict.what == (
+        "nothing is known of rank 3, for which ranks 0-2 waited in barrier #2 on group 'world'"
+    )
+    assert roles(verdict) == [VICTIM, VICTIM, VICTIM, BYSTANDER]
+    assert verdict.lacks == ("nothing is known of rank 3: no record of it was read",)
+
+
+def test_what_logs_say_joins_what_was_found_and_stands_alone_otherwise() -> None:
+    build = trained(2)
+    build.end(1, at_s=3, cause="oom", signal=9)
+    log = Evidence(text="Out of memory: Killed process 1001", source="dmesg.log:8")
+    build.session.said = [
+        Finding(
+            kind=Kind.DEAD_RANK,
+            severity=Severity.ERROR,
+            what="rank 1 was killed for memory",
+            ranks=(1,),
+            evidence=(log,),
+        ),
+        Finding(kind=Kind.SLOW_HOST, severity=Severity.NOTE, what="n01 throttles"),
+    ]
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.DEAD_RANK, Kind.SLOW_HOST]
+    assert verdict.root is not None
+    assert verdict.root.evidence[-1] == log
+
+
+def test_a_note_alone_is_no_root() -> None:
+    build = trained(2)
+    build.session.said = [
+        Finding(kind=Kind.SLOW_HOST, severity=Severity.NOTE, what="n01 throttles")
+    ]
+    verdict = diagnose(build.session)
+    assert verdict.root is None
+    assert verdict.what == "no fault found in 2 ranks and 2 ops"
+
+
+def test_an_error_that_names_a_rank_that_had_one_follows_from_it() -> None:
+    build = trained(3)
+    build.op(0, "barrier", at_s=2, ended_s=3, status=Status.NETWORK)
+    build.op(
+        1, "barrier", at_s=2, ended_s=4, status=Status.NETWORK, error=words("PeerLost", "", [0])
+    )
+    verdict = diagnose(build.session)
+    failed = [f for f in verdict.findings if f.kind is Kind.FAILED_OP]
+    assert [finding.victims for finding in failed] == [(0,)]
+    assert [finding.victims for finding in failed[0].follows] == [(1,)]
+
+
+def test_a_hang_that_began_after_a_caught_error_is_found_as_well() -> None:
+    build = trained(3, is_live=True)
+    build.op(0, "barrier", at_s=2, ended_s=32, status=Status.TIMEOUT, error=words("OpTimeout"))
+    for rank in (1, 2):
+        build.op(rank, "recv", peer=3 - rank, at_s=50)
+    assert Kind.DEADLOCK in kinds(diagnose(build.session))
+
+
+SCENES = [
+    test_a_death_explains_the_ranks_that_lost_it,
+    test_a_cycle_of_messages_that_timed_out_is_still_a_deadlock,
+    test_a_mismatch_explains_the_hang_and_the_exits_after_it,
+    test_who_lost_a_rank_that_had_lost_another_follows_from_the_first,
+    test_ranks_that_the_launcher_ended_because_of_another_are_victims,
+    test_a_hang_that_a_person_ended_is_a_hang,
+]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_order_in_which_ranks_were_read_changes_nothing(
+    scene: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def keep(session: Session) -> Verdict:
+        seen.append(session)
+        return real(session)
+
+    real = diagnose
+    monkeypatch.setitem(scene.__globals__, "diagnose", keep)
+    scene()
+    monkeypatch.undo()
+    (session,) = seen
+    first = diagnose(session)
+    for seed in range(10):
+        order = list(session.ranks)
+        random.Random(seed).shuffle(order)
+        session.ranks = {rank: session.ranks[rank] for rank in order}
+        assert diagnose(session) == first
+
+
+# ---------------------------------------------------------------------------------- last moment
+
+
+def test_a_session_without_failures_is_its_own_last_moment() -> None:
+    session = trained(2).session
+    assert last_moment(session) is session
+
+
+def test_at_the_last_moment_what_came_later_is_not_there() -> None:
+    build = trained(3)
+    build.op(0, "barrier", at_s=10, ended_s=40, status=Status.TIMEOUT)
+    build.exit(0, Exit.RAISED, at_s=40.1, what="OpTimeout: it")
+    build.op(1, "barrier", at_s=39, ended_s=41)
+    build.op(1, "all_reduce", at_s=42, ended_s=43)
+    build.op(1, "send", peer=0, at_s=44)
+    build.seen(1, RankState.RUNNING, since_s=42)
+    build.seen(2, RankState.STOPPED, since_s=5)
+    build.session.ranks[2].progress[0] = Progress(
+        issued_seq=1, ended_seq=1, closed_ns=50 * 10**9, broken="it"
+    )
+    moment = last_moment(build.session)
+    assert (moment.now_ns, moment.cut, moment.is_live) == (40 * 10**9, Status.TIMEOUT, True)
+    zero, one, two = (moment.ranks[rank] for rank in range(3))
+    assert list(zero.ops.status) == [0, IN_FLIGHT]
+    assert list(zero.ops.ended_ns)[1] == list(zero.ops.started_ns)[1] == NEVER
+    assert (zero.exit, zero.exit_ns, zero.exit_what) == (None, NEVER, "")
+    assert zero.progress[0] == Progress(issued_seq=2, ended_seq=1)
+    assert list(one.ops.status) == [0, IN_FLIGHT]
+    assert one.progress[0] == Progress(issued_seq=2, ended_seq=1)
+    assert one.activity is None
+    assert two.activity is not None
+    assert two.progress[0] == Progress(issued_seq=1, ended_seq=1)
+    assert matched_at(match(build.session), build.session, moment) == match(moment)
+    # The session itself is as it was.
+    assert list(build.session.ranks[0].ops.status) == [0, Status.TIMEOUT]
+    assert len(build.session.ranks[1].ops) == 4
+
+
+def test_a_group_of_which_nothing_was_called_before_the_last_moment_is_not_matched() -> None:
+    build = trained(2)
+    build.group("late", (0, 1))
+    build.op(0, "barrier", at_s=10, ended_s=40, status=Status.TIMEOUT)
+    build.op(1, "barrier", group="late", at_s=50)
+    moment = last_moment(build.session)
+    matched = matched_at(match(build.session), build.session, moment)
+    assert 1 not in matched.of(1).by_rank
+    assert matched.of(0).by_rank[0].last_seq == 2
+
+
+def test_an_op_that_ended_well_within_the_error_of_the_clocks_has_ended() -> None:
+    build = trained(2)
+    build.session.ranks[1].clock_error_ns = 2 * 10**9
+    build.op(0, "barrier", at_s=10, ended_s=40, status=Status.TIMEOUT)
+    build.op(1, "send", peer=0, at_s=10, ended_s=41)
+    build.op(1, "recv", peer=0, at_s=11, ended_s=39, status=Status.TIMEOUT)
+    moment = last_moment(build.session)
+    assert list(moment.ranks[1].ops.status) == [0, 0, IN_FLIGHT]
+
+
+def test_a_thread_that_went_on_after_an_asynchronous_op_did_not_wait_for_it() -> None:
+    build = trained(2)
+    for rank in range(2):
+        build.op(
+            rank, "recv", peer=1 - rank, at_s=10, ended_s=40, status=Status.TIMEOUT, is_async=True
+        )
+        build.op(rank, "send", peer=1 - rank, tag=9, at_s=20, ended_s=21)
+    moment = last_moment(build.session)
+    assert [log.work_waits for log in moment.ranks.values()] == [(), ()]
+    assert Kind.DEADLOCK not in kinds(diagnose(build.session))
+
+
+def test_a_wait_that_is_known_is_kept() -> None:
+    build = trained(2)
+    op = build.op(0, "recv", peer=1, at_s=10, ended_s=40, status=Status.TIMEOUT, is_async=True)
+    build.wait(op, since_s=30)
+    later = build.op(0, "recv", peer=1, at_s=50, is_async=True)
+    build.wait(later, since_s=51)
+    moment = last_moment(build.session)
+    assert [wait.since_ns for wait in moment.ranks[0].work_waits] == [30 * 10**9]
+
+
+def test_an_error_that_the_job_got_over_is_no_last_moment() -> None:
+    build = trained(1)
+    build.op(0, "barrier", at_s=2, ended_s=3, status=Status.TIMEOUT)
+    build.op(0, "barrier", at_s=4, ended_s=5)
+    assert last_moment(build.session) is build.session
+
+
+# ------------------------------------------------------------------------- with other finders
+
+
+def test_a_nan_that_all_ranks_raise_is_the_fault_of_its_source() -> None:
+    build = trained(3)
+    for rank in range(3):
+        nan = words("NonFiniteError", "NaN in the input of rank 2", [2], seq=2, group="world")
+        build.op(rank, "all_reduce", at_s=2, ended_s=2.1, status=Status.NONFINITE, error=nan)
+        build.found(
+            rank,
+            "NonFiniteError",
+            "NaN in the input of rank 2",
+            at_s=2.1,
+            ranks=(2,),
+            seq=2,
+            group="world",
+        )
+        build.exit(rank, Exit.RAISED, at_s=2.2, what="NonFiniteError: NaN in the input of rank 2")
+        build.end(rank, at_s=2.3, cause="exited", exit_code=1)
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.NAN_SOURCE]
+    assert verdict.roles[2] is ROOT
+
+
+def test_what_a_rank_left_behind_hangs_below_the_hang_that_it_caused() -> None:
+    build = trained(2, is_live=True)
+    build.op(0, "barrier", at_s=2)
+    build.op(1, "recv", peer=0, at_s=3, is_async=True)
+    build.exit(1, Exit.RETURNED, at_s=4)
+    verdict = diagnose(build.session)
+    assert kinds(verdict) == [Kind.MISSING_RANK]
+    assert verdict.root is not None
+    assert Kind.LEAKED_WORK in [finding.kind for finding in verdict.root.follows]
