@@ -25,7 +25,7 @@ from statistics import median
 from typing import Final
 
 from distdbg.diagnose.find.lateness import Late, Lateness, measure
-from distdbg.diagnose.find.own_time import MOST_USUAL, parts_between
+from distdbg.diagnose.find.own_time import MOST_USUAL, own_times, parts_between
 from distdbg.diagnose.find.phrases import at_site, called, say_share
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
@@ -124,7 +124,7 @@ def _judge(
     if (lost - peers) * lateness.every < _LEAST_COST * elapsed or lost < _LEAST_PART * delay:
         return None
     seqs = lateness.seqs
-    own, peers_own = _own_times(session, ops, lateness.ranks, rank, (seqs[first], seqs[last]), most)
+    own, peers_own = own_times(session, ops, lateness.ranks, rank, (seqs[first], seqs[last]), most)
     # What the rank's own code took beyond that of its peers has to explain that it is late.
     if own - peers_own < _LEAST_OWN * lost * lateness.every * (count - 1) / count:
         return None
