@@ -25,7 +25,7 @@ from statistics import median
 from typing import Final
 
 from distdbg.diagnose.find.lateness import Late, Lateness, measure
-from distdbg.diagnose.find.own_time import MOST_USUAL, own_times, parts_between
+from distdbg.diagnose.find.own_time import MOST_USUAL, own_time, parts_between
 from distdbg.diagnose.find.phrases import at_site, called, say_share
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
@@ -124,9 +124,9 @@ def _judge(
     if (lost - peers) * lateness.every < _LEAST_COST * elapsed or lost < _LEAST_PART * delay:
         return None
     seqs = lateness.seqs
-    own, peers_own = own_times(session, ops, lateness.ranks, rank, (seqs[first], seqs[last]), most)
+    own = own_time(session, ops, lateness.ranks, rank, (seqs[first], seqs[last]), most)
     # What the rank's own code took beyond that of its peers has to explain that it is late.
-    if own - peers_own < _LEAST_OWN * lost * lateness.every * (count - 1) / count:
+    if own.more_ns < _LEAST_OWN * lost * lateness.every * (count - 1) / count:
         return None
     per_op = max(1.0, count * lateness.every)
     worst = max(range(begin, end), key=late.by_ns.__getitem__)
@@ -142,8 +142,8 @@ def _judge(
         worst_ns=late.by_ns[worst],
         cost_ns=sum(late.cost_ns[begin:end]) * lateness.every,
         lost_share=lost * lateness.every / elapsed if elapsed else 0.0,
-        own_ns=own / per_op,
-        peers_own_ns=peers_own / per_op,
+        own_ns=own.mine_ns / per_op,
+        peers_own_ns=own.peers_ns / per_op,
         is_over=len(seqs) - last > max(_LEAST_TIMES, 4 * count / times),
     )
 
