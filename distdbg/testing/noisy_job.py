@@ -19,6 +19,7 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Progress, Session
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Flag
+from distdbg.record.forms import read_form
 from distdbg.testing.session_builder import SessionBuilder
 
 _ALL_REDUCE: Final = KIND_LABELS.index("all_reduce")
@@ -121,7 +122,9 @@ def play(
     build = SessionBuilder(world_size=ranks)
     job = _Job(build, noise, random.Random(seed), slow or {}, slow_from, [1_000 * _MS] * ranks)
     _set_hosts(job, hosts, clocks=clocks)
-    build._form(b'{"name":"all_reduce","kind":"all_reduce","dtype":"float32","nbytes":4096}')
+    build.session.forms.append(
+        read_form(b'{"name":"all_reduce","kind":"all_reduce","dtype":"float32","nbytes":4096}')
+    )
     for line in range(6):
         build.stack(f"train.py:{80 + line} (step)")
     tensor = [range(at, at + width) for at in range(0, ranks - width + 1, width)] * (width > 1)
@@ -163,7 +166,6 @@ def _play_step(
     step: int,
 ) -> None:
     ranks = range(len(job.clock))
-    job.build.session.ranks[0].notes = (*job.build.session.ranks[0].notes,)
     uneven = [1 + job.random.uniform(0, job.noise.uneven) for _ in ranks]
     for rank in ranks:
         job.build.mark(rank, "step", step, at_s=job.clock[rank] / 1e9)

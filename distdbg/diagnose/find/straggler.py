@@ -16,6 +16,7 @@ When the ranks of one host are all late and those of other hosts are not, the ho
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,6 +25,7 @@ from statistics import median
 from typing import Final
 
 from distdbg.diagnose.find.lateness import Late, Lateness, measure
+from distdbg.diagnose.find.own_time import MOST_USUAL, own_time, parts_between
 from distdbg.diagnose.find.phrases import at_site, called, say_share
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
@@ -41,8 +43,6 @@ _DEVIATIONS: Final = 8
 _LEAST_COST: Final = 0.05
 #: Of all delay of its group in that time.
 _LEAST_PART: Final = 0.3
-#: No single delay counts more than so many times the usual one of its rank.
-_MOST_USUAL: Final = 4
 #: How much of the lateness must be time in the rank's own code.
 _LEAST_OWN: Final = 0.4
 #: Of what the worst straggler costs.
@@ -50,7 +50,6 @@ _LEAST_OF_WORST: Final = 0.2
 #: In groups up to this size no rank is usual: it is compared with the worst of the others.
 _FEW: Final = 3
 _LEAST_TIMES_PEER: Final = 4
-_MOST_PEERS: Final = 32
 _MOST_FINDINGS: Final = 8
 
 
@@ -117,7 +116,7 @@ def _judge(
         return None
     by_ns = late.by_ns[begin:end]
     usual = median(by_ns)
-    most = _MOST_USUAL * usual
+    most = MOST_USUAL * usual
     lost = sum(min(by, most) for by in by_ns)
     peers = _peers_lost(lateness, rank, first, last, most)
     elapsed = lateness.clock_ns[last] - lateness.clock_ns[first]
@@ -125,9 +124,9 @@ def _judge(
     if (lost - peers) * lateness.every < _LEAST_COST * elapsed or lost < _LEAST_PART * delay:
         return None
     seqs = lateness.seqs
-    own, peers_own = _own_times(session, ops, lateness.ranks, rank, (seqs[first], seqs[last]))
+    own = own_time(session, ops, lateness.ranks, rank, (seqs[first], seqs[last]), most)
     # What the rank's own code took beyond that of its peers has to explain that it is late.
-    if own - peers_own < _LEAST_OWN * lost * lateness.every * (count - 1) / count:
+    if own.more_ns < _LEAST_OWN * lost * lateness.every * (count - 1) / count:
         return None
     per_op = max(1.0, count * lateness.every)
     worst = max(range(begin, end), key=late.by_ns.__getitem__)
@@ -143,8 +142,8 @@ def _judge(
         worst_ns=late.by_ns[worst],
         cost_ns=sum(late.cost_ns[begin:end]) * lateness.every,
         lost_share=lost * lateness.every / elapsed if elapsed else 0.0,
-        own_ns=own / per_op,
-        peers_own_ns=peers_own / per_op,
+        own_ns=own.mine_ns / per_op,
+        peers_own_ns=own.peers_ns / per_op,
         is_over=len(seqs) - last > max(_LEAST_TIMES, 4 * count / times),
     )
 
@@ -204,41 +203,6 @@ def _peers_lost(lateness: Lateness, rank: int, first: int, last: int, most: floa
         return max(lost, default=0.0)
     lost += [0.0] * (len(lateness.ranks) - 1 - len(lost))
     return sorted(lost)[len(lost) // 2]
-
-
-def _own_times(
-    session: Session, ops: GroupOps, ranks: Sequence[int], rank: int, seqs: tuple[int, int]
-) -> tuple[float, float]:
-    """The time in its own code between two ops of the group, and that of its peers (the median)."""
-    peers = [peer for peer in ranks if peer != rank]
-    peers = peers[:: -(-len(peers) // _MOST_PEERS)]
-    theirs = [_own_time(session, ops, peer, seqs) for peer in peers]
-    return _own_time(session, ops, rank, seqs), median(theirs)
-
-
-def _own_time(session: Session, ops: GroupOps, rank: int, seqs: tuple[int, int]) -> float:
-    """Pauses and checkpoints count no more than four times what is usual."""
-    begin, end = ops.index(rank, seqs[0]), ops.index(rank, seqs[1])
-    if begin is None or end is None or end <= begin:
-        return 0
-    mine = session.ranks[rank].ops
-    reached = mine.issued_ns[begin]
-    parts = []
-    rows = zip(
-        mine.issued_ns[begin : end + 1],
-        mine.started_ns[begin : end + 1],
-        mine.ended_ns[begin : end + 1],
-        mine.flags[begin : end + 1],
-        strict=True,
-    )
-    for issued, started, ended, flags in rows:
-        if issued > reached:
-            parts.append(issued - reached)
-            reached = issued
-        # Of an op that was begun only, what it waited for others: nobody records its Work.wait.
-        reached = max(reached, started if flags & Flag.ASYNC else ended)
-    most = _MOST_USUAL * median(parts) if parts else 0
-    return sum(min(part, most) for part in parts)
 
 
 # --------------------------------------------------------------------------------------- what is said
@@ -343,9 +307,7 @@ def _evidence(session: Session, it: _Straggler) -> list[Evidence]:
 
 
 def _advice(session: Session, it: _Straggler) -> str:
-    worst = _op(session, it, it.worst_seq)
-    here = site_of(session, worst)
-    before = _previous(session, worst)
+    here, before = _where_it_is(session, it)
     if here and before and before != here:
         return f"look at what rank {it.rank} does between {before} and {here}"
     where = f" before {here}" if here else " between its ops"
@@ -354,8 +316,20 @@ def _advice(session: Session, it: _Straggler) -> str:
     )
 
 
-def _previous(session: Session, op: OpRef) -> str:
-    return site_of(session, OpRef(op.rank, op.at - 1)) if op.at else ""
+def _where_it_is(session: Session, it: _Straggler) -> tuple[str, str]:
+    """The site that it comes to from most of its own time, and that of the op before; ''."""
+    ops = session.ranks[it.rank].ops
+    times: dict[int, int] = defaultdict(int)
+    last: dict[int, int] = {}
+    begin, end = (_op(session, it, seq).at for seq in (it.first_seq, it.last_seq))
+    for at, part in parts_between(session, it.rank, begin, end):
+        times[ops.stack[at]] += part
+        last[ops.stack[at]] = at
+    if not times:
+        return "", ""
+    at = last[max(times, key=times.__getitem__)]
+    before = site_of(session, OpRef(it.rank, at - 1)) if at else ""
+    return site_of(session, OpRef(it.rank, at)), before
 
 
 def _mark_before(session: Session, it: _Straggler, op: OpRef) -> str:
