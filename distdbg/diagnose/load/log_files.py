@@ -65,7 +65,8 @@ def facts_of_file(path: Path, root: Path) -> list[Fact]:
 
 def add_facts(session: Session, facts: list[Fact]) -> None:
     """Put findings and lines into a session, and the ranks that they speak of."""
-    session.said += [_with_victims(session, found) for found in find_in_facts(facts)]
+    by_pid = {log.pid: rank for rank, log in session.ranks.items() if log.pid}
+    session.said += [_with_victims(session, found) for found in find_in_facts(facts, by_pid)]
     session.lines += _lines(facts)
     times = [fact.line.wall_ns for fact in facts if fact.line.wall_ns is not None]
     session.now_ns = max([session.now_ns, *times]) if times else session.now_ns

@@ -65,6 +65,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     a_hang(tmp_path)
     (tmp_path / "trace_rank_1").write_bytes(pickle.dumps(os.system, 2))
     (tmp_path / "trace_rank_7").write_bytes(b"\x80\x02}")
+    (tmp_path / "trace_rank_8").write_bytes(b"")
     os.mkfifo(tmp_path / "pipe")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(tmp_path / "sock"))
@@ -75,6 +76,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     lacks = "\n".join(session.lacks)
     assert "wants to load posix.system" in lacks
     assert "breaks off" in lacks
+    assert "trace_rank_8 is empty" in lacks
     assert "pipe cannot be read" in lacks
     assert sorted(session.ranks) == [0, 2]
 
@@ -197,3 +199,23 @@ def test_ncclras_json_is_read_also_without_a_comma(tmp_path: Path, is_malformed:
     assert by_kind[Kind.MISSING_RANK].ranks == (1,)
     assert session.world_size == 4
     assert session.ranks[2].pid == 102
+
+
+def test_logs_beside_one_run_of_ours_are_of_that_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distdbg.diagnose.load import open as opening
+    from distdbg.testing.session_builder import SessionBuilder
+
+    build = SessionBuilder(world_size=2)
+    build.op(0, "all_reduce", at_s=1.0)
+    run, kernel = tmp_path / "run", tmp_path / "dmesg"
+    run.mkdir()
+    kernel.write_text(
+        "[1.000000] Out of memory: Killed process 1001 (python) total-vm:1kB, anon-rss:1kB\n"
+    )
+    monkeypatch.setattr(opening, "is_run", lambda path: path == run)
+    monkeypatch.setattr(opening, "load_run", lambda path: build.session)
+    (session,) = open_paths([run, kernel])
+    (found,) = session.said
+    assert (found.kind, found.ranks, found.victims) == (Kind.DEAD_RANK, (1,), (0,))
