@@ -8,9 +8,11 @@ session.lines     the lines that they are from
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from distdbg.diagnose.finding import Finding, Kind
 from distdbg.diagnose.load.log_blocks import Blocks
 from distdbg.diagnose.load.log_facts import Fact, Shape
 from distdbg.diagnose.load.log_findings import find_in_facts
@@ -63,7 +65,8 @@ def facts_of_file(path: Path, root: Path) -> list[Fact]:
 
 def add_facts(session: Session, facts: list[Fact]) -> None:
     """Put findings and lines into a session, and the ranks that they speak of."""
-    session.said += find_in_facts(facts)
+    by_pid = {log.pid: rank for rank, log in session.ranks.items() if log.pid}
+    session.said += [_with_victims(session, found) for found in find_in_facts(facts, by_pid)]
     session.lines += _lines(facts)
     times = [fact.line.wall_ns for fact in facts if fact.line.wall_ns is not None]
     session.now_ns = max([session.now_ns, *times]) if times else session.now_ns
@@ -79,6 +82,29 @@ def add_facts(session: Session, facts: list[Fact]) -> None:
             session.world_size = max(
                 session.world_size, world, *(r + 1 for r in named if r < _MOST_RANK), 0
             )
+
+
+def _with_victims(session: Session, found: Finding) -> Finding:
+    """Where ops are known, those who wait in a group with a rank that is gone are its victims.
+
+    Lines have no zone, or no time at all: what they began to wait for was not there by then.
+    """
+    if found.kind not in (Kind.DEAD_RANK, Kind.STUCK_RANK, Kind.MISSING_RANK) or not found.ranks:
+        return found
+    blamed = set(found.ranks)
+    since: dict[int, int] = {}
+    for rank, log in session.ranks.items():
+        for at in log.ops.in_flight():
+            if rank not in blamed and blamed.intersection(session.members(log.ops.group[at])):
+                since.setdefault(rank, session.time_ns(rank, log.ops.issued_ns[at]))
+    if not since:
+        return found
+    first = min(since.values())
+    return replace(
+        found,
+        victims=tuple(sorted({*found.victims, *since} - blamed)),
+        at_ns=first if found.at_ns is None else min(first, found.at_ns),
+    )
 
 
 def _lines(facts: list[Fact]) -> list[LogLine]:

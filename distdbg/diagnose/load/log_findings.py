@@ -9,7 +9,7 @@ follows hangs below it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -31,9 +31,11 @@ _EXPLAINS_EXIT: Final = _CONSEQUENCES | {
 }  # fmt: skip
 
 
-def find_in_facts(facts: Sequence[Fact]) -> list[Finding]:
+def find_in_facts(
+    facts: Sequence[Fact], ranks_by_pid: Mapping[int, int] | None = None
+) -> list[Finding]:
     """Findings, the one that explains the others first; those below it are in its `follows`."""
-    facts = _with_ranks(facts)
+    facts = _with_ranks(facts, ranks_by_pid or {})
     by_shape: dict[Shape, list[Fact]] = defaultdict(list)
     for fact in facts:
         by_shape[fact.shape].append(fact)
@@ -50,9 +52,9 @@ def find_in_facts(facts: Sequence[Fact]) -> list[Finding]:
     return [root, *causes[1:]]
 
 
-def _with_ranks(facts: Sequence[Fact]) -> list[Fact]:
+def _with_ranks(facts: Sequence[Fact], ranks_by_pid: Mapping[int, int]) -> list[Fact]:
     """Tell the rank of facts that know a process or a local rank only."""
-    by_pid = {f.pid: f.rank for f in facts if f.pid and f.rank is not None}
+    by_pid = {**ranks_by_pid, **{f.pid: f.rank for f in facts if f.pid and f.rank is not None}}
     by_local = {
         f.numbers["local_rank"]: f.rank
         for f in facts

@@ -23,6 +23,7 @@ from distdbg.diagnose.load import log_files, ncclras, torch_dump, torch_dumps
 from distdbg.diagnose.load.log_facts import Fact
 from distdbg.diagnose.load.log_lines import attempt_of
 from distdbg.diagnose.load.run_folder import is_run, load_run
+from distdbg.diagnose.load.torch_names import rank_of_file
 from distdbg.diagnose.session import Session
 from distdbg.errors import RecordError, UsageError
 from distdbg.record.regular_file import open_regular
@@ -77,7 +78,7 @@ def open_paths(
         else:
             others.append(path)
     if others:
-        sessions += _open_others(others, ranks or {}, is_needed=not sessions)
+        sessions += _open_others(others, ranks or {}, list(sessions))
     return sessions
 
 
@@ -98,8 +99,9 @@ def _runs(path: Path) -> Iterator[Path]:
 
 
 def _open_others(
-    paths: Sequence[Path], ranks: Mapping[Path, int], *, is_needed: bool
+    paths: Sequence[Path], ranks: Mapping[Path, int], runs: Sequence[Session]
 ) -> list[Session]:
+    """Sessions of what is not ours; logs beside one run of ours are of that run."""
     lacks: list[str] = []
     starts: dict[int | None, _Found] = defaultdict(_Found)
     was_named = set(paths)
@@ -116,12 +118,19 @@ def _open_others(
             found.reports.append(path)
         elif sort is _Sort.LOG:
             found.logs.append(path)
+        elif rank_of_file(path.name) is not None and not path.suffix and not path.stat().st_size:
+            lacks.append(f"{path} is empty: its rank was ended before it had written its dump")
         elif path in was_named:
             lacks.append(f"{path} is neither a record, nor a dump, nor text")
     root = paths[0] if len(paths) == 1 and paths[0].is_dir() else Path(os.path.commonpath(paths))
+    if len(runs) == 1 and not any(found.dumps or found.reports for found in starts.values()):
+        logs = [path for found in starts.values() for path in found.logs]
+        _add_logs(runs[0], logs, root, lacks)
+        runs[0].lacks += lacks
+        return []
     sessions = _sessions(starts, root, ranks, lacks)
     useful = [session for session in sessions if session.ranks or session.said or session.lines]
-    if not useful and is_needed:
+    if not useful and not runs:
         names = ", ".join(str(path) for path in paths[:4])
         raise RecordError(
             f"{names}: nothing here tells of a job",
@@ -177,15 +186,19 @@ def _join(found: _Found, root: Path, ranks: Mapping[Path, int], lacks: list[str]
         if not dumps:
             session.format = report.format
             session.ranks.update(report.ranks)
+    _add_logs(session, found.logs, root, lacks)
+    return session
+
+
+def _add_logs(session: Session, logs: Sequence[Path], root: Path, lacks: list[str]) -> None:
     facts: list[Fact] = []
-    for path in found.logs:
+    for path in logs:
         try:
             facts += log_files.facts_of_file(path, root)
         except OSError as error:
             lacks.append(f"{path} cannot be read: {error.strerror or error}")
     if facts:
         log_files.add_facts(session, facts)
-    return session
 
 
 def _files(paths: Sequence[Path], lacks: list[str]) -> Iterator[Path]:

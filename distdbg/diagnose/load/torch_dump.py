@@ -103,7 +103,7 @@ def _dumps(value: object, name: str, rank: int | None) -> Iterator[Dump]:
             raise RecordError(
                 f"{name} does not say of which rank it is",
                 path=name,
-                hint="end its name in the rank: trace_rank_3; or give --rank FILE=RANK",
+                hint="give the file a name that ends in the rank: trace_rank_3",
             )
         yield _dump(value, name, own)
     elif isinstance(value, list) and value and _is_entry(value[0]):

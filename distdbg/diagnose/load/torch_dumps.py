@@ -29,6 +29,8 @@ from distdbg.record.format import Flag, Status
 
 FORMAT: Final = "torch flight recorder"
 _MOST_FRAMES: Final = 64
+#: An op of gloo that was called so shortly before its rank dumped may have ended.
+_YOUNG_NS: Final = 10**9
 _MOST_WAITS: Final = 256
 _MOST_TIMEOUT_MS: Final = 7 * 24 * 3600 * 1000
 #: Files of functions around torch's that say nothing of who called.
@@ -68,6 +70,7 @@ def to_session(dumps: Sequence[Dump]) -> Session:
     for dump in chosen:
         builder.add(dump)
     builder.open_what_cannot_have_ended()
+    builder.close_what_must_have_ended()
     builder.wait_for_the_oldest()
     session = builder.session
     session.source = _common_folder(chosen)
@@ -116,6 +119,7 @@ class _Builder:
         self._frames: dict[int, Frame] = {}
         self._has_extras = False
         self._untracked: set[int] = set()
+        self._seen: dict[int, int] = {}
 
     def add(self, dump: Dump) -> None:
         log = RankLog(rank=dump.rank, source=dump.source, host=dump.host, pid=dump.pid)
@@ -142,7 +146,8 @@ class _Builder:
         if log.ops.issued_ns:
             log.began_ns = log.ops.issued_ns[0]
             log.heartbeat_ns = max(log.ops.issued_ns)
-            self.session.now_ns = max(self.session.now_ns, _seen_ns(dump, log))
+            self._seen[dump.rank] = _seen_ns(dump, log)
+            self.session.now_ns = max(self.session.now_ns, self._seen[dump.rank])
 
     def open_what_cannot_have_ended(self) -> None:
         """gloo's recorder lets go of an op that failed as of one that ended."""
@@ -171,6 +176,31 @@ class _Builder:
         log = self.session.ranks[rank]
         far = log.progress[group]
         log.progress[group] = replace(far, ended_seq=min(far.ended_seq, all_came))
+
+    def close_what_must_have_ended(self) -> None:
+        """gloo's recorder lets go of an op a moment after its caller has gone on, and perhaps dumped."""
+        ranks = self.session.ranks
+        for rank in self._untracked:
+            ops = ranks[rank].ops
+            for at in list(ops.in_flight()):
+                group, seq = ops.group[at], ops.seq[at]
+                if (
+                    ops.flags[at] & Flag.MESSAGE
+                    or ops.kind[at] not in _NEED_ALL
+                    or at in ops.errors
+                ):
+                    continue
+                far = [
+                    ranks[other].progress.get(group) if other in ranks else None
+                    for other in self.session.members(group)
+                ]
+                have_all_come = all(one is not None and one.issued_seq >= seq for one in far)
+                has_any_ended = any(one is not None and one.ended_seq >= seq for one in far)
+                is_young = self._seen[rank] - ops.issued_ns[at] < _YOUNG_NS
+                if have_all_come and (has_any_ended or is_young):
+                    ops.status[at] = Status.OK
+                    own = ranks[rank].progress[group]
+                    ranks[rank].progress[group] = replace(own, ended_seq=max(own.ended_seq, seq))
 
     def lacks(self) -> list[str]:
         found = []

@@ -41,7 +41,16 @@ EXTRA_KEYS: Final = ("reduce_op", "root", "input_splits", "output_splits", "stri
 _MOST_SHOWN: Final = 64
 _MOST_SHAPES: Final = 4096
 _MOST_DIMENSIONS: Final = 64
-_KEYS: Final = ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes", *EXTRA_KEYS[:-1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shapes:
+    """A list of shapes; equal ones are one object, so that they compare at once."""
+
+    items: tuple[Shape, ...]
+
+
+_NO_SHAPES: Final = _Shapes(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +58,15 @@ class _Facts:
     """All that an entry says of its arrays; ops with equal facts share a form."""
 
     name: OpName
-    inputs: tuple[Shape, ...]
-    outputs: tuple[Shape, ...]
+    inputs: _Shapes
+    outputs: _Shapes
     input_dtype: str
     output_dtype: str
     reduce_op: str
     root: int
     input_splits: tuple[int, ...]
     output_splits: tuple[int, ...]
-    strides: tuple[Shape, ...]
+    strides: _Shapes
 
 
 @dataclass(slots=True)
@@ -67,24 +76,17 @@ class Forms:
     forms: list[Form]
     _indexes: dict[_Facts, tuple[int, int]] = field(default_factory=dict)
     _shapes: dict[int, Shape] = field(default_factory=dict)
-    _lists: dict[int, tuple[Shape, ...]] = field(default_factory=dict)
-    _seen: dict[tuple[OpName, tuple[int, ...]], tuple[int, int]] = field(default_factory=dict)
+    _lists: dict[int, _Shapes] = field(default_factory=dict)
+    _equal: dict[tuple[Shape, ...], _Shapes] = field(default_factory=dict)
 
     def begin_dump(self) -> None:
         """Lists of another dump may have the addresses of those that are gone."""
         self._shapes.clear()
         self._lists.clear()
-        self._seen.clear()
 
     def of(self, name: OpName, parts: Sequence[Entry]) -> tuple[int, int]:
         """Index of the form, and the fingerprint: equal on all ranks that called the same, 0 for messages."""
-        same = name, tuple(id(part.get(key)) for part in parts[:_MOST_SHAPES] for key in _KEYS)
-        found = self._seen.get(same)
-        if found is None:
-            found = self._seen[same] = self._index(self._facts(name, parts))
-        return found
-
-    def _index(self, facts: _Facts) -> tuple[int, int]:
+        facts = self._facts(name, parts)
         found = self._indexes.get(facts)
         if found is None:
             self.forms.append(_form(facts))
@@ -106,28 +108,33 @@ class Forms:
             strides=self._all_shapes(parts, "strides"),
         )
 
-    def _all_shapes(self, parts: Sequence[Entry], key: str) -> tuple[Shape, ...]:
+    def _all_shapes(self, parts: Sequence[Entry], key: str) -> _Shapes:
         if len(parts) == 1:
             return self._list(parts[0].get(key))
         shapes: list[Shape] = []
         for part in parts:
-            shapes += self._list(part.get(key))
+            shapes += self._list(part.get(key)).items
             if len(shapes) > _MOST_SHAPES:
                 break
-        return tuple(shapes[:_MOST_SHAPES])
+        return self._one(tuple(shapes[:_MOST_SHAPES]))
 
-    def _list(self, value: object) -> tuple[Shape, ...]:
+    def _list(self, value: object) -> _Shapes:
         """[[4], [2, 3]]; what is none of it is left out."""
         if not isinstance(value, (list, tuple)):
-            return ()
+            return _NO_SHAPES
         found = self._lists.get(id(value))
         if found is None:
-            found = self._lists[id(value)] = tuple(
-                self._shape(shape, _MOST_DIMENSIONS)
-                for shape in value[:_MOST_SHAPES]
-                if isinstance(shape, (list, tuple))
+            found = self._lists[id(value)] = self._one(
+                tuple(
+                    self._shape(shape, _MOST_DIMENSIONS)
+                    for shape in value[:_MOST_SHAPES]
+                    if isinstance(shape, (list, tuple))
+                )
             )
         return found
+
+    def _one(self, items: tuple[Shape, ...]) -> _Shapes:
+        return self._equal.setdefault(items, _Shapes(items)) if items else _NO_SHAPES
 
     def _shape(self, value: object, most: int) -> Shape:
         if not isinstance(value, (list, tuple)):
@@ -140,15 +147,15 @@ class Forms:
 
 def _form(facts: _Facts) -> Form:
     dtype = facts.input_dtype or facts.output_dtype
-    counted = facts.inputs or facts.outputs
+    counted = facts.inputs.items or facts.outputs.items
     return Form(
         name=facts.name.name or facts.name.kind,
         kind=facts.name.kind,
         dtype=dtype,
         op=facts.reduce_op,
         root=None if facts.root < 0 else facts.root,
-        inputs=_listing(facts.inputs),
-        outputs=_listing(facts.outputs),
+        inputs=_listing(facts.inputs.items),
+        outputs=_listing(facts.outputs.items),
         input_splits=_listing(facts.input_splits),
         output_splits=_listing(facts.output_splits),
         nbytes=sum(prod(shape) for shape in counted) * _ITEM_NBYTES.get(dtype, 0),
@@ -164,15 +171,15 @@ def _fingerprint(facts: _Facts) -> int:
         _dtype_to_compare(facts),
         facts.reduce_op,
         facts.root,
-        facts.strides,
+        facts.strides.items,
     ]
     digest = blake2b(repr(words).encode("utf-8", "backslashreplace"), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 
 
 def _must_equal(facts: _Facts) -> Iterable[object]:
-    inputs = [prod(shape) for shape in facts.inputs]
-    outputs = [prod(shape) for shape in facts.outputs]
+    inputs = [prod(shape) for shape in facts.inputs.items]
+    outputs = [prod(shape) for shape in facts.outputs.items]
     match facts.name.kind:
         case "all_reduce" | "reduce" | "gather":
             return (inputs,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -253,11 +254,20 @@ def test_a_debug_server_gives_all_ranks_in_one_file(tmp_path: Path) -> None:
     job = TorchDumpBuilder(2)
     job.all("all_reduce")
     job.op(0, "barrier", state="started")
-    import json
-
     both = {f"rank{rank}": to_json(job.dump(rank)) for rank in range(2)}
     (tmp_path / "fr_trace.json").write_text(json.dumps(both))
     (session,) = open_paths([tmp_path])
     verdict = diagnose(session)
     assert verdict.root is not None
     assert verdict.root.ranks == (1,)
+
+
+def test_an_op_of_gloo_that_others_have_ended_is_not_in_flight(tmp_path: Path) -> None:
+    job = TorchDumpBuilder(2, backend="gloo")
+    job.all("all_reduce")
+    job.op(0, "all_reduce", state="scheduled", retired=True)
+    job.op(1, "all_reduce", state="scheduled", retired=False)
+    for rank in range(2):
+        (tmp_path / f"r_{rank}").write_bytes(pickle.dumps(a_gloo_dump(job, rank), protocol=2))
+    (session,) = open_paths([tmp_path])
+    assert diagnose(session).findings == ()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,7 @@ def test_a_rank_may_be_given(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(job.dump(0)))
     with pytest.raises(RecordError, match="of which rank") as caught:
         read_torch_dumps([path])
-    assert "--rank" in (caught.value.hint or "")
+    assert "ends in the rank" in (caught.value.hint or "")
     assert list(read_torch_dumps([path], ranks={path: 5}).ranks) == [5]
 
 
@@ -260,8 +261,8 @@ def test_a_debug_server_may_give_texts_in_a_list(tmp_path: Path) -> None:
 
 
 NONSENSE: list[Any] = [
-    None, True, -1, 2**63, 2**200, 1.5, "", "x" * 5000, "nccl:send 9999999->0", [], [[]], [[[[]]]], {}, {"a": {}},
-    [None], ["[[["], (1,), ("0",), ("0", None), "scheduled", [2**70], [[-5]], [["x"]],
+    None, True, -1, 2**63, 2**200, 1.5, "", "x" * 5000, "nccl:send 9999999->0", [], [[]], [[[[]]]], {},
+    {"a": {}}, [None], ["[[["], (1,), ("0",), ("0", None), "scheduled", [2**70], [[-5]], [["x"]],
 ]  # fmt: skip
 
 
@@ -272,7 +273,7 @@ def test_no_value_of_any_key_is_more_than_refused(tmp_path: Path) -> None:
         job.all("all_reduce", state="started")
     job.op(0, "send 0->1", state="started")
     for _ in range(250):
-        dump = pickle.loads(pickle.dumps(job.dump(0)))  # noqa: S301
+        dump = pickle.loads(pickle.dumps(job.dump(0)))
         for _ in range(draw.randrange(1, 4)):
             place = draw.choice([dump, draw.choice(job.dump(0)["entries"]), dump["pg_config"]])
             if not isinstance(place, dict) or not place:
@@ -286,10 +287,8 @@ def test_no_value_of_any_key_is_more_than_refused(tmp_path: Path) -> None:
                 break
         path = tmp_path / "d0"
         path.write_bytes(pickle.dumps(dump))
-        try:
+        with suppress(RecordError):
             diagnose(read_torch_dumps([path]))
-        except RecordError:
-            pass
 
 
 def test_one_list_that_a_pickle_names_everywhere_is_read_once(tmp_path: Path) -> None:
