@@ -160,13 +160,14 @@ def _verdict(session: Session, verdict: Verdict) -> str:
         if root.ranks:
             hosts = sorted({session.ranks[r].host for r in root.ranks if r in session.ranks} - {""})
             on = f" on {', '.join(hosts[:4])}" + (" ..." if len(hosts) > 4 else "") if hosts else ""
+            name = "about" if root.severity is Severity.NOTE else "to blame"
             rows.append(
-                f'<dt>to blame</dt><dd class="who">{text_of(ranks_text(root.ranks) + on)}</dd>'
+                f'<dt>{name}</dt><dd class="who">{text_of(ranks_text(root.ranks) + on)}</dd>'
             )
         if root.victims:
             time = waited_text(session, root.victims[:64])
             since = f", for {time}" if time else ""
-            rows.append(f"<dt>suffering</dt><dd>{text_of(ranks_text(root.victims) + since)}</dd>")
+            rows.append(f"<dt>affected</dt><dd>{text_of(ranks_text(root.victims) + since)}</dd>")
         if root.at_ns is not None:
             rows.append(f"<dt>since</dt><dd>{text_of(iso_text(root.at_ns))}</dd>")
         parts.append(f"<dl>{''.join(rows)}</dl>" if rows else "")

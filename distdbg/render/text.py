@@ -104,12 +104,12 @@ def _panel(session: Session, verdict: Verdict) -> Panel:
     lines.add_column(overflow="fold")
     if root is not None:
         if root.ranks:
-            lines.add_row("to blame", _names(session, root.ranks))
+            lines.add_row(_blamed_as(root), _names(session, root.ranks))
         if root.victims:
             # Only some of them: thousands wait for the same.
             time = waited_text(session, root.victims[:64])
             since = f", for {time}" if time else ""
-            lines.add_row("suffering", Text(ranks_text(root.victims) + since))
+            lines.add_row("affected", Text(ranks_text(root.victims) + since))
         if root.advice:
             lines.add_row("hint", Text(safe(root.advice)))
     head = Text(safe(verdict.what), style="bold")
@@ -127,6 +127,11 @@ def _panel(session: Session, verdict: Verdict) -> Panel:
         box=ROUNDED,
         padding=(0, 1),
     )
+
+
+def _blamed_as(root: Finding) -> str:
+    """A note blames nobody: who is busy may well be right to be."""
+    return "about" if root.severity is Severity.NOTE else "to blame"
 
 
 def _names(session: Session, ranks: Sequence[int]) -> Text:
