@@ -32,9 +32,7 @@ from distdbg.render.svg import draw_heatmap, draw_lateness, draw_wait_graph, tex
 from distdbg.render.waitgraph import make_wait_graph
 from distdbg.render.where import waited_text
 from distdbg.render.words import (
-    edge_text,
-    evidence_text,
-    fold_facts,
+    facts_of,
     iso_text,
     ranks_text,
     seconds_text,
@@ -178,13 +176,7 @@ def _verdict(session: Session, verdict: Verdict) -> str:
 
 
 def _facts(finding: Finding) -> str:
-    texts = fold_facts(map(evidence_text, finding.evidence))
-    facts = [f"<li>{text_of(text)}</li>" for text in texts]
-    facts += [
-        f"<li>{text_of(edge_text(edge))}</li>"
-        for edge in finding.edges
-        if not facts or edge.rank in finding.ranks
-    ]
+    facts = [f"<li>{text_of(text)}</li>" for text in facts_of(finding)]
     if len(facts) > _MOST_FACTS:
         left = len(facts) - _MOST_FACTS
         facts = [*facts[:_MOST_FACTS], f'<li class="quiet">{left:,} more are in the JSON</li>']

@@ -29,9 +29,7 @@ from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 from distdbg.render.story import Step, story_of
 from distdbg.render.where import waited_text
 from distdbg.render.words import (
-    edge_text,
-    evidence_text,
-    fold_facts,
+    facts_of,
     ranks_text,
     safe,
     seconds_text,
@@ -145,10 +143,7 @@ def _names(session: Session, ranks: Sequence[int]) -> Text:
 
 
 def _facts(finding: Finding, most: int) -> list[Text]:
-    rows = [Text(safe(fact)) for fact in fold_facts(map(evidence_text, finding.evidence))]
-    if finding.ranks or not rows:
-        mine = [edge for edge in finding.edges if edge.rank in finding.ranks]
-        rows += [Text(safe(edge_text(edge))) for edge in mine]
+    rows = [Text(safe(fact)) for fact in facts_of(finding)]
     return _cut(rows, most)
 
 
@@ -165,11 +160,11 @@ def _where(
     victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
     guilty = fold_stacks(session, root.ranks)
     waiting = fold_stacks(session, set(victims) - set(root.ranks))
-    most = _ALL if verbose else _MOST_STACKS
     frames = _ALL if verbose else _MOST_FRAMES
     if guilty or waiting:
         yield _head("Where they are")
-        for stacks in (guilty, waiting):
+        for stacks, few in ((guilty, 2 * _MOST_STACKS), (waiting, _MOST_STACKS)):
+            most = _ALL if verbose else few
             yield from (_stack(stack, frames) for stack in stacks[:most])
             if len(stacks) > most:
                 yield _more(len(stacks) - most, "stacks")
