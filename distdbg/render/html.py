@@ -195,7 +195,9 @@ def _where(session: Session, verdict: Verdict) -> str:
     stacks = fold_stacks(session, root.ranks)[:_MOST_STACKS]
     stacks += fold_stacks(session, set(victims) - set(root.ranks))[: _MOST_STACKS // 2]
     told = "".join(_stack(stack) for stack in stacks)
-    stories = "".join(_story(session, rank) for rank in root.ranks[:_MOST_STORIES])
+    stories = "".join(
+        _story(session, rank, is_open=not at) for at, rank in enumerate(root.ranks[:_MOST_STORIES])
+    )
     columns = ""
     if told or stories:
         left = f"<div><h3>Stacks</h3>{told}</div>" if told else ""
@@ -234,7 +236,7 @@ def _stack(stack: FoldedStack) -> str:
     )
 
 
-def _story(session: Session, rank: int) -> str:
+def _story(session: Session, rank: int, *, is_open: bool) -> str:
     rows = []
     for step in story_of(session, rank, 10):
         is_known = NEVER not in (step.at_ns, session.now_ns) and step.at_ns <= session.now_ns
@@ -250,7 +252,9 @@ def _story(session: Session, rank: int) -> str:
         )
     if not rows:
         return ""
-    return f'<div class="stack"><b>rank {rank}</b><table>{"".join(rows)}</table></div>'
+    mark = " open" if is_open else ""
+    head = f"<details{mark}><summary><b>rank {rank}</b></summary>"
+    return f"{head}<table>{''.join(rows)}</table></details>"
 
 
 def _timeline(data: dict[str, Any]) -> str:

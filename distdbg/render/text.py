@@ -168,7 +168,9 @@ def _where(
             yield from (_stack(stack, frames) for stack in stacks[:most])
             if len(stacks) > most:
                 yield _more(len(stacks) - most, "stacks")
-    told = root.ranks[: _ALL if verbose and len(root.ranks) <= 32 else _MOST_STORIES]
+    # One of those that are alike tells what all of them did.
+    alike = [stack.ranks[0] for stack in guilty] or list(root.ranks)
+    told = root.ranks[:32] if verbose else alike[:_MOST_STORIES]
     for rank in told:
         steps = story_of(session, rank, 4 * _MOST_STEPS if verbose else _MOST_STEPS)
         if len(steps) > 1 or verbose:  # one alone is what the stack says
