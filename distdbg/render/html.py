@@ -27,7 +27,7 @@ from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.page_data import page_data
 from distdbg.render.plain import lacks_of
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
-from distdbg.render.story import story_of
+from distdbg.render.story import ago_text, story_of
 from distdbg.render.svg import draw_heatmap, draw_lateness, draw_wait_graph, text_of
 from distdbg.render.waitgraph import make_wait_graph
 from distdbg.render.where import waited_text
@@ -35,7 +35,6 @@ from distdbg.render.words import (
     facts_of,
     iso_text,
     ranks_text,
-    seconds_text,
 )
 
 _CELLS: Final = {
@@ -239,8 +238,7 @@ def _stack(stack: FoldedStack) -> str:
 def _story(session: Session, rank: int, *, is_open: bool) -> str:
     rows = []
     for step in story_of(session, rank, 10):
-        is_known = NEVER not in (step.at_ns, session.now_ns) and step.at_ns <= session.now_ns
-        when = f"{seconds_text(session.now_ns - step.at_ns)} ago" if is_known else ""
+        when = ago_text(session, step)
         like = (
             f' <span class="quiet">and {step.count - 1} like it before</span>'
             if step.count > 1

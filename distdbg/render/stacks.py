@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from distdbg.diagnose.session import Session, Stack
+from distdbg.record.rank_state import RankState
 from distdbg.render.where import place_of
 
-#: runpy, multiprocessing, threading ... of the standard library, and what has no file.
-_STARTS: Final = re.compile(r"^<|/lib/python3[^/]*/(?!site-packages|dist-packages)|^$")
+#: runpy, multiprocessing, threading ... of the standard library, our launcher, and what has no file.
+_STARTS: Final = re.compile(
+    r"^<|/lib/python3[^/]*/(?!site-packages|dist-packages)|/distdbg/launch/|^$"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +64,15 @@ def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:
         return "", "", ()
     place = place_of(session, rank)
     activity = log.activity
-    if activity is not None and activity.stack:
+    # Who waits in an op is told by its call; what lies above that is ours.
+    is_waiting = activity is not None and activity.state is RankState.WAITING
+    if activity is not None and activity.stack and not (is_waiting and place is not None):
         return str(activity.state), str(activity.state), activity.stack
     if place is None:
         return "", "", ()
     name = f"{place.verb} {session.name_of(place.op)}"
     kind = f"{place.verb} {session.kind_of(place.op)}"
-    if activity is not None and activity.site and not place.is_in:
+    if activity is not None and activity.site and place.verb == "after":
         name = f"{activity.state} at {activity.site}, {name}"
         kind = str(activity.state)
     return kind, name, session.stacks[place.stack]
