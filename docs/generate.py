@@ -309,7 +309,8 @@ def analysis_json_page() -> str:
         "distdbg analyze --json run | jq -r '.verdict.what, .findings[.verdict.root].ranks'",
         "```",
         "",
-        f"There are {len(FindingKind)} kinds of findings. The exit code is 1 when `verdict.has_faults`, else 0.",
+        f"There are {len(FindingKind)} kinds of findings. The exit code is 1 when",
+        "`verdict.has_faults`, else 0.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -177,13 +177,17 @@ def _print_text(jobs: Sequence[Job], *, verbose: bool) -> None:
     from distdbg.render.text import print_verdict, start_line
 
     console = Console(highlight=False)
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was removed
+        folder = ""
     with console.capture() as captured:
         for index, job in enumerate(jobs):
             if index:
                 console.print()
             for session, verdict in job.earlier:
                 console.print(start_line(session, verdict))
-            print_verdict(console, *job.last, verbose=verbose)
+            print_verdict(console, *job.last, verbose=verbose, folder=folder)
     text = captured.get()
     if not console.is_terminal:  # rich fills lines up
         text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())

@@ -64,14 +64,9 @@ def place_of_finding(session: Session, finding: Finding) -> tuple[int, int] | No
     """Group and seq that it is about, where that is a collective."""
     refs = [fact.op for fact in finding.evidence if fact.op is not None]
     refs += [edge.op for edge in finding.edges if edge.op is not None]
-    for op in refs:
-        if op.rank not in session.ranks or op.at >= len(session.ranks[op.rank].ops):
-            continue
-        ops = session.ranks[op.rank].ops
-        if ops.flags[op.at] & _NO_COLLECTIVE or ops.group[op.at] == NONE:
-            continue
-        if not finding.seq or ops.seq[op.at] == finding.seq:
-            return ops.group[op.at], ops.seq[op.at]
+    places = [place for op in refs if (place := _place_of_op(session, op, finding.seq))]
+    if places:
+        return max(places)[1:]  # what went well is named as what came before
     if not finding.seq:
         return None
     named = {*finding.ranks, *finding.victims}
@@ -80,6 +75,18 @@ def place_of_finding(session: Session, finding: Finding) -> tuple[int, int] | No
         return None
     # Groups that were made alike have one label: it is the one with the most of the ranks.
     return max(indexes, key=lambda i: len(named & set(session.members(i)))), finding.seq
+
+
+def _place_of_op(session: Session, op: OpRef, seq: int) -> tuple[bool, int, int] | None:
+    """Whether it did not go well, its group and its seq; None for one that is another, or no collective."""
+    if op.rank not in session.ranks or op.at >= len(session.ranks[op.rank].ops):
+        return None
+    ops = session.ranks[op.rank].ops
+    if ops.flags[op.at] & _NO_COLLECTIVE or ops.group[op.at] == NONE:
+        return None
+    if seq and ops.seq[op.at] != seq:
+        return None
+    return ops.status[op.at] != Status.OK, ops.group[op.at], ops.seq[op.at]
 
 
 def make_grid(

@@ -27,17 +27,14 @@ from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.page_data import page_data
 from distdbg.render.plain import lacks_of
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
-from distdbg.render.story import story_of
+from distdbg.render.story import ago_text, story_of
 from distdbg.render.svg import draw_heatmap, draw_lateness, draw_wait_graph, text_of
 from distdbg.render.waitgraph import make_wait_graph
 from distdbg.render.where import waited_text
 from distdbg.render.words import (
-    edge_text,
-    evidence_text,
-    fold_facts,
+    facts_of,
     iso_text,
     ranks_text,
-    seconds_text,
 )
 
 _CELLS: Final = {
@@ -160,13 +157,14 @@ def _verdict(session: Session, verdict: Verdict) -> str:
         if root.ranks:
             hosts = sorted({session.ranks[r].host for r in root.ranks if r in session.ranks} - {""})
             on = f" on {', '.join(hosts[:4])}" + (" ..." if len(hosts) > 4 else "") if hosts else ""
+            name = "about" if root.severity is Severity.NOTE else "to blame"
             rows.append(
-                f'<dt>to blame</dt><dd class="who">{text_of(ranks_text(root.ranks) + on)}</dd>'
+                f'<dt>{name}</dt><dd class="who">{text_of(ranks_text(root.ranks) + on)}</dd>'
             )
         if root.victims:
             time = waited_text(session, root.victims[:64])
             since = f", for {time}" if time else ""
-            rows.append(f"<dt>suffering</dt><dd>{text_of(ranks_text(root.victims) + since)}</dd>")
+            rows.append(f"<dt>affected</dt><dd>{text_of(ranks_text(root.victims) + since)}</dd>")
         if root.at_ns is not None:
             rows.append(f"<dt>since</dt><dd>{text_of(iso_text(root.at_ns))}</dd>")
         parts.append(f"<dl>{''.join(rows)}</dl>" if rows else "")
@@ -177,13 +175,7 @@ def _verdict(session: Session, verdict: Verdict) -> str:
 
 
 def _facts(finding: Finding) -> str:
-    texts = fold_facts(map(evidence_text, finding.evidence))
-    facts = [f"<li>{text_of(text)}</li>" for text in texts]
-    facts += [
-        f"<li>{text_of(edge_text(edge))}</li>"
-        for edge in finding.edges
-        if not facts or edge.rank in finding.ranks
-    ]
+    facts = [f"<li>{text_of(text)}</li>" for text in facts_of(finding)]
     if len(facts) > _MOST_FACTS:
         left = len(facts) - _MOST_FACTS
         facts = [*facts[:_MOST_FACTS], f'<li class="quiet">{left:,} more are in the JSON</li>']
@@ -202,7 +194,9 @@ def _where(session: Session, verdict: Verdict) -> str:
     stacks = fold_stacks(session, root.ranks)[:_MOST_STACKS]
     stacks += fold_stacks(session, set(victims) - set(root.ranks))[: _MOST_STACKS // 2]
     told = "".join(_stack(stack) for stack in stacks)
-    stories = "".join(_story(session, rank) for rank in root.ranks[:_MOST_STORIES])
+    stories = "".join(
+        _story(session, rank, is_open=not at) for at, rank in enumerate(root.ranks[:_MOST_STORIES])
+    )
     columns = ""
     if told or stories:
         left = f"<div><h3>Stacks</h3>{told}</div>" if told else ""
@@ -241,11 +235,10 @@ def _stack(stack: FoldedStack) -> str:
     )
 
 
-def _story(session: Session, rank: int) -> str:
+def _story(session: Session, rank: int, *, is_open: bool) -> str:
     rows = []
     for step in story_of(session, rank, 10):
-        is_known = NEVER not in (step.at_ns, session.now_ns) and step.at_ns <= session.now_ns
-        when = f"{seconds_text(session.now_ns - step.at_ns)} ago" if is_known else ""
+        when = ago_text(session, step)
         like = (
             f' <span class="quiet">and {step.count - 1} like it before</span>'
             if step.count > 1
@@ -257,7 +250,9 @@ def _story(session: Session, rank: int) -> str:
         )
     if not rows:
         return ""
-    return f'<div class="stack"><b>rank {rank}</b><table>{"".join(rows)}</table></div>'
+    mark = " open" if is_open else ""
+    head = f"<details{mark}><summary><b>rank {rank}</b></summary>"
+    return f"{head}<table>{''.join(rows)}</table></details>"
 
 
 def _timeline(data: dict[str, Any]) -> str:

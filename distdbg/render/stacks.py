@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from distdbg.diagnose.session import Session, Stack
+from distdbg.record.rank_state import RankState
 from distdbg.render.where import place_of
 
-#: runpy, multiprocessing, threading ... of the standard library, and what has no file.
-_STARTS: Final = re.compile(r"^<|/lib/python3[^/]*/(?!site-packages|dist-packages)|^$")
+#: runpy, multiprocessing, threading ... of the standard library, our launcher, and what has no file.
+_STARTS: Final = re.compile(
+    r"^<|/lib/python3[^/]*/(?!site-packages|dist-packages)|/distdbg/launch/|^$"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +31,20 @@ class FoldedStack:
 def fold_stacks(session: Session, ranks: Iterable[int]) -> list[FoldedStack]:
     """What an agent saw before what the op was called from; the stack of most ranks first."""
     found: dict[tuple[str, Stack], list[int]] = {}
+    whats: dict[tuple[str, Stack], set[str]] = {}
     for rank in sorted(set(ranks)):
-        what, frames = _stack_of(session, rank)
+        kind, what, frames = _stack_of(session, rank)
         if frames:
-            found.setdefault((what, frames), []).append(rank)
+            found.setdefault((kind, frames), []).append(rank)
+            whats.setdefault((kind, frames), set()).add(what)
     folded = [
-        FoldedStack(ranks=tuple(members), what=what, frames=frames)
-        for (what, frames), members in found.items()
+        FoldedStack(
+            ranks=tuple(members),
+            # Messages have other peers on every rank.
+            what=next(iter(whats[key])) if len(whats[key]) == 1 else key[0],
+            frames=key[1],
+        )
+        for key, members in found.items()
     ]
     return sorted(folded, key=lambda one: (-len(one.ranks), one.ranks))
 
@@ -47,17 +57,22 @@ def own_frames(frames: Stack) -> Stack:
     return frames[:end] or frames
 
 
-def _stack_of(session: Session, rank: int) -> tuple[str, Stack]:
+def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:
+    """What it is in as one word, in full, and its frames."""
     log = session.ranks.get(rank)
     if log is None:
-        return "", ()
+        return "", "", ()
     place = place_of(session, rank)
     activity = log.activity
-    if activity is not None and activity.stack:
-        return str(activity.state), activity.stack
+    # Who waits in an op is told by its call; what lies above that is ours.
+    is_waiting = activity is not None and activity.state is RankState.WAITING
+    if activity is not None and activity.stack and not (is_waiting and place is not None):
+        return str(activity.state), str(activity.state), activity.stack
     if place is None:
-        return "", ()
+        return "", "", ()
     name = f"{place.verb} {session.name_of(place.op)}"
-    if activity is not None and activity.site and not place.is_in:
+    kind = f"{place.verb} {session.kind_of(place.op)}"
+    if activity is not None and activity.site and place.verb == "after":
         name = f"{activity.state} at {activity.site}, {name}"
-    return name, session.stacks[place.stack]
+        kind = str(activity.state)
+    return kind, name, session.stacks[place.stack]

@@ -10,6 +10,7 @@ from distdbg.diagnose.ops import IN_FLIGHT, NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.record.entries import Mark, SpanBegin, SpanEnd
 from distdbg.record.format import Exit, Status
+from distdbg.record.rank_state import RankState
 from distdbg.render.words import seconds_text, site_text
 
 _EXITS: Final = {
@@ -17,6 +18,8 @@ _EXITS: Final = {
     Exit.LEFT: "left its groups",
     Exit.RAISED: "raised",
 }
+
+_SAID_BY_OPS: Final = frozenset((RankState.RUNNING, RankState.WAITING))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
             text = f"{word} {name}" + (f" {value:g}" if value is not None else "")
             at_ns = session.time_ns(rank, note.issued_ns)
             steps.append(Step(at_ns=at_ns, text=text, site=site_text(note.site)))
-    if log.activity is not None:
+    if log.activity is not None and log.activity.state not in _SAID_BY_OPS:
         at_ns = session.time_ns(rank, log.activity.since_ns)
         why = f": {log.activity.why}" if log.activity.why else ""
         steps.append(Step(at_ns=at_ns, text=f"{log.activity.state}{why}", site=log.activity.site))
@@ -56,6 +59,14 @@ def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
         steps.append(Step(at_ns=session.time_ns(rank, log.end.ended_ns), text=log.end.how))
     steps.sort(key=lambda step: step.at_ns)
     return steps[-most:]
+
+
+def ago_text(session: Session, step: Step) -> str:
+    """'3.1 s ago', 'at the end'; '' when that is not known."""
+    if NEVER in (step.at_ns, session.now_ns) or step.at_ns > session.now_ns:
+        return ""
+    ago = session.now_ns - step.at_ns
+    return f"{seconds_text(ago)} ago" if ago >= 10**6 else "at the end"
 
 
 def _ops(session: Session, rank: int, most: int) -> list[Step]:
@@ -99,6 +110,8 @@ def _outcome(session: Session, op: OpRef) -> str:
     took = "" if ended == NEVER else f" after {seconds_text(ended - ops.issued_ns[op.at])}"
     if status == Status.OK:
         return "ended" + took
+    if status == Status.ABORTED:
+        return f"was ended{took}: the job was aborted"
     return f"failed{took}: {_error(ops.errors.get(op.at, '')) or status_text(status)}"
 
 

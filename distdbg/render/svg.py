@@ -36,26 +36,18 @@ def draw_wait_graph(graph: WaitGraph) -> str:
     if not core:  # nobody is to blame: those who wait for nobody
         core = [i for i, node in enumerate(nodes) if not node.on] or [0]
     others = [i for i in range(len(nodes)) if i not in core]
-    width, box_height = _BOX
-    cycle = len(core) > 2 and all(nodes[i].on for i in core)
+    width = _BOX[0]
+    is_circle = len(core) > 2 and all(nodes[i].on for i in core)
+    right = _circle(len(core)) if is_circle else _column(len(core), 2 * _GAP)
+    left = _column(len(others), _GAP)
+    height = max(y for _, y in right + left) + _BOX[1] + 2 * _GAP
+    begin = width + 150 if others else 0
     places: dict[int, tuple[float, float]] = {}
-    rows = max(1, len(others))
-    radius = max(110.0, len(core) * (box_height + _GAP) / 2.6) if cycle else 0.0
-    core_height = 2 * radius + box_height if cycle else len(core) * (box_height + 2 * _GAP)
-    height = max(rows * (box_height + _GAP), core_height) + 2 * _GAP
-    left = width + 170 if others else 20
-    for row, i in enumerate(others):
-        y = height / 2 + (row - (rows - 1) / 2) * (box_height + _GAP)
-        places[i] = (10 + width / 2, y)
-    for row, i in enumerate(core):
-        if cycle:
-            angle = 2 * math.pi * row / len(core) - math.pi / 2
-            x = left + width / 2 + 1.25 * radius * (1 + math.cos(angle))
-            places[i] = (x, height / 2 + radius * math.sin(angle))
-        else:
-            y = height / 2 + (row - (len(core) - 1) / 2) * (box_height + 2 * _GAP)
-            places[i] = (left + width / 2, y)
-    total = max(x for x, _ in places.values()) + width / 2 + 60
+    for members, points, shift in ((others, left, 0), (core, right, begin)):
+        middle = max((y for _, y in points), default=0.0) / 2
+        for i, (x, y) in zip(members, points, strict=True):
+            places[i] = (x + shift + width / 2 + 10, y + height / 2 - middle)
+    total = max(x for x, _ in places.values()) + width / 2 + 70
     parts = [
         f'<svg class="graph" viewBox="0 0 {total:.0f} {height:.0f}" role="img" '
         f'aria-label="who waits for whom" width="{total:.0f}" height="{height:.0f}">'
@@ -73,6 +65,33 @@ def draw_wait_graph(graph: WaitGraph) -> str:
     parts += [_box(node, places[i]) for i, node in enumerate(nodes)]
     parts.append("</svg>")
     return "".join(parts)
+
+
+def _column(count: int, gap: int) -> list[tuple[float, float]]:
+    """Middles of boxes below each other, from (0, 0) on."""
+    return [(0.0, row * (_BOX[1] + gap)) for row in range(count)]
+
+
+def _circle(count: int) -> list[tuple[float, float]]:
+    """Middles of boxes on an ellipse, the first on top, so wide that none lies on another."""
+    high = max(70.0, count * (_BOX[1] + _GAP) / 4)
+    wide = 1.2 * high
+    while True:
+        points = []
+        for at in range(count):
+            angle = 2 * math.pi * at / count - math.pi / 2
+            points.append((wide * math.cos(angle), high * math.sin(angle)))
+        if not any(map(_lie_on_each_other, points, [*points[1:], points[0]])):
+            break
+        wide, high = wide + 15, high + 3
+    x0, y0 = min(x for x, _ in points), min(y for _, y in points)
+    return [(x - x0, y - y0) for x, y in points]
+
+
+def _lie_on_each_other(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    width, height = _BOX
+    is_near = abs(one[0] - other[0]) < width + 2 * _GAP
+    return is_near and abs(one[1] - other[1]) < height + 1.5 * _GAP
 
 
 def _is_waited(nodes: Sequence[Node], i: int) -> bool:

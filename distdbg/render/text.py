@@ -21,20 +21,16 @@ from rich.table import Table
 from rich.text import Text
 
 from distdbg.diagnose.finding import Finding, Role, Severity, Verdict
-from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.plain import lacks_of
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
-from distdbg.render.story import Step, story_of
+from distdbg.render.story import Step, ago_text, story_of
 from distdbg.render.where import waited_text
 from distdbg.render.words import (
-    edge_text,
-    evidence_text,
-    fold_facts,
+    facts_of,
     ranks_text,
     safe,
-    seconds_text,
 )
 
 _STYLES: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -52,19 +48,23 @@ _MOST_STACKS: Final = 2
 _MOST_FRAMES: Final = 6
 _MOST_STORIES: Final = 2
 _MOST_STEPS: Final = 6
+_MOST_LETTERS: Final = 160
 _MOST_FINDINGS: Final = 8
 _ALL: Final = 100_000
 
 
 def print_verdict(
-    console: Console, session: Session, verdict: Verdict, *, verbose: bool = False
+    console: Console, session: Session, verdict: Verdict, *, verbose: bool = False, folder: str = ""
 ) -> None:
-    """Print one session; with `verbose` all evidence of all findings."""
+    """Print one session; with `verbose` all evidence of all findings, and stacks whole.
+
+    Files below `folder`, where the reader is, are named as from there.
+    """
     console.print(_panel(session, verdict))
     root = verdict.root
     if root is not None:
         _section(console, "Why", _facts(root, _ALL if verbose else _MOST_FACTS))
-        for part in _where(console, session, verdict, root, verbose):
+        for part in _where(console, session, verdict, root, verbose, folder):
             console.print(part)
     others = [one for one in verdict.findings if one is not root]
     if root is not None and root.follows:
@@ -104,12 +104,12 @@ def _panel(session: Session, verdict: Verdict) -> Panel:
     lines.add_column(overflow="fold")
     if root is not None:
         if root.ranks:
-            lines.add_row("to blame", _names(session, root.ranks))
+            lines.add_row(_blamed_as(root), _names(session, root.ranks))
         if root.victims:
             # Only some of them: thousands wait for the same.
             time = waited_text(session, root.victims[:64])
             since = f", for {time}" if time else ""
-            lines.add_row("suffering", Text(ranks_text(root.victims) + since))
+            lines.add_row("affected", Text(ranks_text(root.victims) + since))
         if root.advice:
             lines.add_row("hint", Text(safe(root.advice)))
     head = Text(safe(verdict.what), style="bold")
@@ -129,6 +129,11 @@ def _panel(session: Session, verdict: Verdict) -> Panel:
     )
 
 
+def _blamed_as(root: Finding) -> str:
+    """A note blames nobody: who is busy may well be right to be."""
+    return "about" if root.severity is Severity.NOTE else "to blame"
+
+
 def _names(session: Session, ranks: Sequence[int]) -> Text:
     """'rank 3 (n04, pid 812)'."""
     log = session.ranks.get(ranks[0])
@@ -140,10 +145,7 @@ def _names(session: Session, ranks: Sequence[int]) -> Text:
 
 
 def _facts(finding: Finding, most: int) -> list[Text]:
-    rows = [Text(safe(fact)) for fact in fold_facts(map(evidence_text, finding.evidence))]
-    if finding.ranks or not rows:
-        mine = [edge for edge in finding.edges if edge.rank in finding.ranks]
-        rows += [Text(safe(edge_text(edge))) for edge in mine]
+    rows = [Text(safe(fact)) for fact in facts_of(finding)]
     return _cut(rows, most)
 
 
@@ -151,7 +153,12 @@ def _facts(finding: Finding, most: int) -> list[Text]:
 
 
 def _where(
-    console: Console, session: Session, verdict: Verdict, root: Finding, verbose: bool
+    console: Console,
+    session: Session,
+    verdict: Verdict,
+    root: Finding,
+    verbose: bool,
+    folder: str,
 ) -> Iterator[RenderableType]:
     place = place_of_finding(session, root)
     if place is not None:
@@ -160,15 +167,17 @@ def _where(
     victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
     guilty = fold_stacks(session, root.ranks)
     waiting = fold_stacks(session, set(victims) - set(root.ranks))
-    most = _ALL if verbose else _MOST_STACKS
     frames = _ALL if verbose else _MOST_FRAMES
     if guilty or waiting:
         yield _head("Where they are")
-        for stacks in (guilty, waiting):
-            yield from (_stack(stack, frames) for stack in stacks[:most])
+        for stacks, few in ((guilty, 2 * _MOST_STACKS), (waiting, _MOST_STACKS)):
+            most = _ALL if verbose else few
+            yield from (_stack(stack, frames, folder) for stack in stacks[:most])
             if len(stacks) > most:
                 yield _more(len(stacks) - most, "stacks")
-    told = root.ranks[: _ALL if verbose and len(root.ranks) <= 32 else _MOST_STORIES]
+    # One of those that are alike tells what all of them did.
+    alike = [stack.ranks[0] for stack in guilty] or list(root.ranks)
+    told = root.ranks[:32] if verbose else alike[:_MOST_STORIES]
     for rank in told:
         steps = story_of(session, rank, 4 * _MOST_STEPS if verbose else _MOST_STEPS)
         if len(steps) > 1 or verbose:  # one alone is what the stack says
@@ -203,13 +212,14 @@ def _grid(grid: Grid, most: int) -> Iterator[RenderableType]:
         yield _more(len(grid.rows) - most, "rows")
 
 
-def _stack(stack: FoldedStack, most: int) -> RenderableType:
+def _stack(stack: FoldedStack, most: int, folder: str) -> RenderableType:
     head = Text(f"{ranks_text(stack.ranks)}", style="bold")
     head.append(f" {safe(stack.what)}" if stack.what else "", style="not bold")
     rows: list[RenderableType] = [Padding(head, (0, 0, 0, 2), expand=False)]
     frames = stack.frames if most == _ALL else own_frames(stack.frames)
     for frame in frames[:most]:
-        line = Text(safe(str(frame)), overflow="fold")
+        near = frame._replace(file=frame.file.removeprefix(f"{folder}/")) if folder else frame
+        line = Text(safe(str(near)), overflow="fold")
         rows.append(Padding(line, (0, 0, 0, 4), expand=False))
     if len(frames) > most:
         rows.append(_more(len(frames) - most, "frames"))
@@ -221,14 +231,12 @@ def _story(session: Session, steps: Sequence[Step]) -> RenderableType:
     table.add_column(justify="right", no_wrap=True, style="dim")
     table.add_column(overflow="fold")
     for step in steps:
-        is_known = NEVER not in (step.at_ns, session.now_ns) and step.at_ns <= session.now_ns
-        when = f"{seconds_text(session.now_ns - step.at_ns)} ago" if is_known else ""
-        line = Text(safe(step.text))
+        line = Text(safe(step.text, _MOST_LETTERS))
         if step.count > 1:
             line.append(f", and {step.count - 1} like it before", style="dim")
         if step.site:
             line.append(f" at {safe(step.site)}", style="dim")
-        table.add_row(Text(when), line)
+        table.add_row(Text(ago_text(session, step)), line)
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 

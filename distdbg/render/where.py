@@ -28,7 +28,7 @@ class Place:
     stack: int
     """Of the thread that waits: index into `Session.stacks`."""
     verb: str
-    """'in', 'gave up in', 'after'."""
+    """'in', 'gave up in', 'last in' where the job was ended, 'after'."""
 
 
 def place_of(session: Session, rank: int) -> Place | None:
@@ -41,7 +41,9 @@ def place_of(session: Session, rank: int) -> Place | None:
         at = len(log.ops) - 1
         ended = log.ops.ended_ns[at]
         since = session.time_ns(rank, ended)
-        verb = "after" if gave_up(log) is None else "gave up in"
+        verb = "after"
+        if gave_up(log) is not None:
+            verb = "last in" if log.ops.status[at] == Status.ABORTED else "gave up in"
         stack = log.ops.stack[at]
         return Place(op=OpRef(rank, at), is_in=False, since_ns=since, stack=stack, verb=verb)
     at, since, stack = found

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from distdbg.diagnose.finding import Edge, Evidence
+from distdbg.diagnose.finding import Edge, Evidence, Finding
 from distdbg.errors import format_ranks
 from distdbg.record.entries import Frame
 from distdbg.record.text import format_duration, printable
@@ -79,6 +79,19 @@ def fold_facts(texts: Iterable[str]) -> list[str]:
         rest = text[found.end() :] if found else text
         ranks.setdefault(rest, []).extend([int(found[1])] if found else [])
     return [f"{ranks_text(who)}{rest}" if who else rest for rest, who in ranks.items()]
+
+
+def facts_of(finding: Finding) -> list[str]:
+    """Its evidence, and for ranks that have none there, whom they wait for."""
+    texts = fold_facts(map(evidence_text, finding.evidence))
+    told = {fact.rank for fact in finding.evidence}
+    blamed = set(finding.ranks)
+    texts += [
+        edge_text(edge)
+        for edge in finding.edges
+        if edge.rank not in told and (edge.rank in blamed or not finding.evidence)
+    ]
+    return texts
 
 
 def edge_text(edge: Edge) -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 import render_examples as examples
 
+from distdbg.diagnose.finding import Finding, Kind, Severity
 from distdbg.diagnose.session import Activity
 from distdbg.record.entries import Frame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
 from distdbg.render.stacks import fold_stacks, own_frames
 from distdbg.render.story import story_of
+from distdbg.render.svg import draw_wait_graph
 from distdbg.render.waitgraph import MOST_NODES, make_wait_graph
 from distdbg.render.where import place_of, where_text
 from distdbg.render.words import fold_facts, iso_text, safe, seconds_text
@@ -125,3 +129,22 @@ def test_a_time_that_no_calendar_has_is_no_text() -> None:
     assert iso_text(2**62) == "2116-02-20T23:53:38.427387Z"
     assert iso_text(10**30) == ""
     assert safe("a" * 500) == "a" * 296 + " ..."
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 16])
+def test_no_box_of_a_circle_lies_on_another(count: int) -> None:
+    build = SessionBuilder(world_size=count + 1)
+    for rank in range(count):
+        build.op(rank, "recv", peer=(rank + 1) % count)
+    build.op(count, "barrier")
+    _, verdict = examples.healthy()
+    root = Finding(kind=Kind.DEADLOCK, severity=Severity.ERROR, what="", ranks=tuple(range(count)))
+    drawn = draw_wait_graph(make_wait_graph(build.session, replace(verdict, root=root)))
+    boxes = [
+        (float(x), float(y))
+        for x, y in re.findall(r'<rect x="([-\d]+)" y="([-\d]+)" width="250"', drawn)
+    ]
+    assert len(boxes) == count + 1
+    assert all(x >= 0 and y >= 0 for x, y in boxes)
+    for i, (x, y) in enumerate(boxes):
+        assert all(abs(x - u) > 250 or abs(y - v) > 56 for u, v in boxes[:i])
