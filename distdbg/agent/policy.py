@@ -1,8 +1,12 @@
 """What may end a job: DISTDBG_ABORT_ON, and what is proven. Pure.
 
 Proven means that ranks wait which can never go on, whatever the others do: because they wait for each
-other, or in the end for somebody who is gone. Who waits for a rank that computes is left alone, and so are
-ranks that have caught an error and go on.
+other, or in the end for somebody who is gone. Who waits for a rank that computes is left alone.
+
+A rank that died is proven to be dead. Most ranks learn of it by themselves, at once: native waits watch
+their peers. Who still waits a second later, in an op begun before the death, waits in a group, or for a
+message, that the dead rank is no part of, but whose other members may need it. Ranks that have caught the
+error and go on, in ops that they began later, are left alone.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from distdbg.diagnose.finding import Edge, Finding, Kind, Verdict
 from distdbg.diagnose.graph import find_knots
 from distdbg.diagnose.session import Session
 from distdbg.errors import ConfigError
+from distdbg.record.format import Flag
+from distdbg.record.rank_state import RankState
 
 KINDS: Final = ("dead", "mismatch", "deadlock")
 _KIND_OF: Final = {
@@ -47,8 +53,10 @@ def find_proof(
     session: Session, root: Finding | None, hopeless: Collection[int]
 ) -> str | None:
     """The kind of DISTDBG_ABORT_ON that this finding is, if it is proven."""
-    if root is None or not hopeless:
+    if root is None:
         return None
+    if not hopeless:
+        return "dead" if _is_waited_beside(session, root) else None
     kind = _KIND_OF.get(root.kind)
     if root.kind is Kind.DEADLOCK and not set(root.ranks) <= set(hopeless):
         return None
@@ -57,6 +65,24 @@ def find_proof(
         if not logs or not all(log is not None and log.is_gone for log in logs):
             return None
     return kind
+
+
+def _is_waited_beside(session: Session, root: Finding) -> bool:
+    """Whether ranks wait since before a death that they have not noticed."""
+    if root.kind is not Kind.DEAD_RANK or root.at_ns is None:
+        return False
+    if not all(rank in session.ranks and session.ranks[rank].is_gone for rank in root.ranks):
+        return False
+    for rank, log in session.ranks.items():
+        if log.activity is None or log.activity.state is not RankState.WAITING:
+            continue
+        ops = log.ops
+        awaited = {wait.number for wait in log.work_waits}
+        for at in ops.in_flight():
+            is_in = not ops.flags[at] & Flag.ASYNC or ops.number[at] in awaited
+            if is_in and session.time_ns(rank, ops.issued_ns[at]) < root.at_ns:
+                return True
+    return False
 
 
 def to_words(verdict: Verdict, lines: Sequence[str]) -> AbortWords:

@@ -12,14 +12,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from distdbg.agent.seat import Seat
-from distdbg.agent.stacks import RankStacks, ThreadStack
-from distdbg.agent.take_stacks import Target, take_stacks
+from distdbg.agent.stacks import RankStacks, ThreadStack, read_faulthandler
+from distdbg.agent.take_stacks import Target, ask_faulthandler, take_stacks
 from distdbg.record.rank_state import RankState
 from distdbg.record.sightings import Sighting, write_sighting
 from distdbg.record.stack_file import stacks_name
@@ -27,6 +27,8 @@ from distdbg.record.stack_file import stacks_name
 VERDICT_NAME: Final = "verdict.json"
 #: A job that is about to be ended waits for the stacks of its ranks no longer than this.
 STACKS_NS: Final = 300_000_000
+#: What one of them may take to answer a signal.
+_ANSWER_NS: Final = 100_000_000
 _MOST_RANKS: Final = 8
 
 
@@ -83,14 +85,32 @@ def targets_of(seats: Iterable[Seat], folder: Path) -> list[Target]:
     ][:_MOST_RANKS]
 
 
-def take_blamed(targets: Sequence[Target], limit_ns: int = STACKS_NS) -> list[RankStacks]:
-    """Take their stacks and keep them beside their records."""
-    taken = take_stacks(targets, time.monotonic_ns() + limit_ns, native=False)
+def take_blamed(
+    targets: Sequence[Target], waiting: Collection[int], limit_ns: int = STACKS_NS
+) -> list[RankStacks]:
+    """Take their stacks and keep them beside their records.
+
+    Those that are `waiting` answer a signal in less time than it takes to start another program.
+    """
+    deadline_ns = time.monotonic_ns() + limit_ns
+    taken = [_ask(target, deadline_ns) for target in targets if target.rank in waiting]
+    known = {one.rank for one in taken if one.threads}
+    rest = [target for target in targets if target.rank not in known]
+    taken = [one for one in taken if one.threads]
+    taken += take_stacks(rest, deadline_ns, native=False)
     folders = {target.rank: target.folder for target in targets}
     for one in taken:
         if one.threads:
             _write(folders[one.rank] / blamed_stacks_name(one.rank), _to_text(one.threads))
     return taken
+
+
+def _ask(target: Target, deadline_ns: int) -> RankStacks:
+    text, why = ask_faulthandler(target, min(deadline_ns, time.monotonic_ns() + _ANSWER_NS))
+    threads = read_faulthandler(text)
+    return RankStacks(
+        rank=target.rank, pid=target.pid, threads=threads, how="faulthandler", why_not=why
+    )
 
 
 def blamed_stacks_name(rank: int) -> str:

@@ -48,7 +48,8 @@ def judge_accounts(heard: Sequence[Heard], facts: Facts) -> Judged:
         if root.kind is Kind.STUCK_RANK and root.ranks:
             log = session.ranks.get(root.ranks[0])
             state = log.activity.state if log is not None and log.activity is not None else None
-        case = Case(root, find_proof(session, root, hopeless), state)
+        proof = find_proof(session, root, hopeless)
+        case = Case(root, proof, bool(hopeless), state)
     return Judged(
         session=session,
         verdict=verdict,

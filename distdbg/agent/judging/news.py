@@ -24,6 +24,8 @@ from distdbg.record.rank_state import RankState
 _S: Final = 1_000_000_000
 #: How long ranks may take to raise by themselves.
 GRACE_NS: Final = 400_000_000
+#: How long those who wait for others than the dead one may.
+LONG_GRACE_NS: Final = _S
 #: Until those that wait for a stuck rank are all seen to wait.
 SETTLE_NS: Final = 250_000_000
 #: A loop in pure Python may be an honest computation.
@@ -42,7 +44,9 @@ class Case:
 
     finding: Finding
     proof: str | None = None
-    """The kind of `DISTDBG_ABORT_ON` that it is, when ranks wait that can never go on."""
+    """The kind of `DISTDBG_ABORT_ON` that it is, when it is proven."""
+    is_hopeless: bool = True
+    """Whether ranks wait that can never go on."""
     state: RankState | None = None
     """Of a stuck rank."""
 
@@ -117,7 +121,7 @@ def _patience_ns(case: Case) -> int | None:
     if kind is Kind.DEADLOCK:
         return 0 if case.proof is not None else None
     if kind in _WHEN_LEFT_ALONE and case.proof is not None:
-        return GRACE_NS
+        return GRACE_NS if case.is_hopeless else LONG_GRACE_NS
     if kind is Kind.STUCK_RANK and case.finding.victims:
         return LOOPS_NS if case.state is RankState.LOOPS else SETTLE_NS
     if kind in (Kind.STALL, Kind.MISSING_RANK):

@@ -81,6 +81,7 @@ class Watch:
         self._vouched = 0
         self._is_busy = False
         self._is_over = False
+        self._is_ready = False
         self._next_ns = 0
         self._judged: Judged | None = None
         self._doubt: _Doubt | None = None
@@ -113,6 +114,9 @@ class Watch:
         seats = self._roster.seats
         if not seats or self._is_over:
             return
+        if not self._is_ready and self._steering.is_root and any(s.pulse for s in seats.values()):
+            self._is_ready = True
+            self._think(_load, lambda _: None)
         self._sightings.look(self._roster.folder, seats.values())
         if any(end.was_asked for end in self._roster.ends):
             self.finish(now_ns)  # whatever follows was ordered by a launcher, who says why
@@ -345,11 +349,17 @@ class Watch:
                         self._sightings.write(self._roster.folder, seat, one)
             then()
 
-        self._work(lambda: take_blamed(targets), on_taken)
+        waiting = {seat.rank for seat in seats if seat.state is RankState.WAITING}
+        self._work(lambda: take_blamed(targets, waiting), on_taken)
 
     def _states(self) -> dict[int, RankState]:
         states = {row.rank: row.state for row in self._steering.rows_of_others()}
         return states | {rank: seat.state for rank, seat in self._roster.seats.items()}
+
+
+def _load() -> None:
+    """Import what judging takes, before there is any hurry."""
+    from distdbg.agent.judging import judge, news  # noqa: F401
 
 
 def find_signature(seats: Iterable[Seat]) -> _Signature:

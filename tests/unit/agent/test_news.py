@@ -11,7 +11,7 @@ def case(
     finding = Finding(
         kind=kind, severity=Severity.ERROR, what="it is so", ranks=ranks, victims=(9,)
     )
-    return Case(finding, proof, state)
+    return Case(finding, proof, state=state)
 
 
 def due_after(one: Case) -> int | None:

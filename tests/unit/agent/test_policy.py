@@ -75,3 +75,14 @@ def test_kinds_are_read_and_checked() -> None:
     assert read_abort_on("none") == frozenset()
     with pytest.raises(ConfigError, match="unknown kind 'slow'"):
         read_abort_on("dead,slow")
+
+
+def test_who_waits_beside_a_death_that_it_has_not_noticed_is_told(waiting: SessionBuilder) -> None:
+    waiting.seen(1, RankState.RUNNING, since_s=1.0)
+    build = waiting.session
+    dead = Finding(
+        kind=Kind.DEAD_RANK, severity=Severity.ERROR, what="dead", ranks=(1,), at_ns=2 * 10**9
+    )
+    assert find_proof(build, dead, frozenset()) is None  # it lives
+    waiting.end(1, at_s=2.0, cause="signal", signal=9)
+    assert find_proof(build, dead, frozenset()) == "dead"
