@@ -4,6 +4,11 @@
     finding.py           what is said: findings, roles, the verdict
     matching.py          which ops of different ranks are one op
     waits.py graph.py    who waits for whom; what can never go on
+    chains.py            who is at the end of all chains of waits
+    failures.py endings.py     what ops failed with; how ranks ended, and by whose doing
+    last_moment.py       the session as it was before the first op failed
+    comparing.py legality.py slip.py     the calls of all ranks side by side
+    wording.py           how ranks, places and times are told
     find/                one file per kind of finding
     verdict.py           puts the cause before what follows from it: `diagnose`
     load/                sessions from run folders, living ranks, and what other tools wrote

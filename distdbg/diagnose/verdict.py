@@ -186,7 +186,7 @@ def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -
         is_common = not {*cause.ranks, *cause.victims}.isdisjoint(blamed)
     if not is_common:
         return False
-    if cause.at_ns is None:
+    if cause.at_ns is None or other.kind in _LEFT:
         return True
     error_ns = _clock_error_ns(session, cause, other)
     if other.kind in _HANGS:  # a wait begins before what makes it last
