@@ -3,6 +3,7 @@
     session.py ops.py    all that is known of one start of a job
     finding.py           what is said: findings, roles, the verdict
     matching.py          which ops of different ranks are one op
+    messages.py          which messages in flight have met
     waits.py graph.py    who waits for whom; what can never go on
     chains.py            who is at the end of all chains of waits
     failures.py endings.py     what ops failed with; how ranks ended, and by whose doing

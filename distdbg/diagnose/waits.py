@@ -30,6 +30,7 @@ from typing import Final, NamedTuple
 
 from distdbg.diagnose.finding import Edge
 from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.messages import Messages, is_halted
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session, WorkWait
 from distdbg.diagnose.wording import say_site
@@ -60,15 +61,10 @@ def find_waits(session: Session, matched: Matched) -> dict[int, tuple[Edge, ...]
     return found
 
 
-def is_halted(log: RankLog) -> bool:
-    """Whether it is gone or, alive, known not to move by itself."""
-    return log.is_gone or (log.activity is not None and log.activity.state.is_stuck)
-
-
 class _Finder:
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._messages = _Messages(session)
+        self._messages = Messages(session)
         self._progress: dict[int, _Arrivals] = {}
         self._asides: dict[int, dict[tuple[int, int], int]] = {}
         self._any: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -242,105 +238,6 @@ class _Arrivals:
             halted = {member for member, ended in self._halted if ended < seq}
             self._missing[key] = tuple(sorted(halted.union(absent)))
         return self._missing[key]
-
-
-class _Messages:
-    """The messages in flight, to see which of them have found each other."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        #: (group, sender, receiver, tag) -> ops, in order; a receiver from any has NONE for the sender.
-        self._sends: dict[tuple[int, int, int, int], list[int]] = {}
-        self._recvs: dict[tuple[int, int, int, int], list[int]] = {}
-        self._past: _Past | None = None
-        #: (group, receiver, tag) -> how many messages are on their way to it
-        self._sent_to: dict[tuple[int, int, int], int] = {}
-        for rank, log in session.ranks.items():
-            ops = log.ops
-            halted = is_halted(log)
-            for at in ops.in_flight():
-                if ops.flags[at] & Flag.MESSAGE:
-                    self._add(OpRef(rank, at), ops.group[at], ops.peer[at], ops.tag[at], halted)
-
-    def _add(self, op: OpRef, group: int, peer: int, tag: int, is_halted: bool) -> None:
-        """Who is halted may not carry on with a message; but one sent before may be taken."""
-        if self._session.kind_of(op) == "send":
-            key = (group, peer, tag)
-            self._sent_to[key] = self._sent_to.get(key, 0) + 1
-            if not is_halted:
-                self._sends.setdefault((group, op.rank, peer, tag), []).append(op.at)
-        elif not is_halted:
-            self._recvs.setdefault((group, peer, op.rank, tag), []).append(op.at)
-
-    def is_met(self, op: OpRef, kind: str) -> bool:
-        """Whether the other side is there; in doubt it is."""
-        ops = self._session.ranks[op.rank].ops
-        group, peer, tag = ops.group[op.at], ops.peer[op.at], ops.tag[op.at]
-        if kind == "send":
-            place = self._sends[group, op.rank, peer, tag].index(op.at)
-            there = len(self._recvs.get((group, op.rank, peer, tag), ()))
-            there += len(self._recvs.get((group, NONE, peer, tag), ()))
-        else:
-            place = self._recvs[group, peer, op.rank, tag].index(op.at)
-            there = (
-                self._sent_to.get((group, op.rank, tag), 0)
-                if peer == NONE
-                else len(self._sends.get((group, peer, op.rank, tag), ()))
-            )
-        if place < there:
-            return True
-        if self._past is None:
-            self._past = _Past(self._session)
-        t_ns = self._session.time_ns(op.rank, ops.issued_ns[op.at])
-        if kind == "send":
-            return self._past.has_been_taken((group, op.rank, peer, tag), t_ns, place)
-        return self._past.has_been_sent((group, peer, op.rank, tag), place)
-
-
-class _Past:
-    """Messages that have ended, by (group, sender, receiver, tag).
-
-    The records of a job that runs are read one after the other, and whose message has been taken notices
-    that when it gets a core. So one side may be shown in an op that the other side has long ended.
-    A receiver writes down the start before it answers, so: the send is issued, the recv starts, the send
-    ends. Messages of one key are taken in order.
-    """
-
-    def __init__(self, session: Session) -> None:
-        #: Starts of receives.
-        self._taken: dict[tuple[int, int, int, int], list[int]] = {}
-        #: Issue and end of sends; also with NONE for the sender.
-        self._sent: dict[tuple[int, int, int, int], list[tuple[int, int]]] = {}
-        for rank, log in session.ranks.items():
-            ops, offset = log.ops, log.offset_ns
-            for at, (flags, status) in enumerate(zip(ops.flags, ops.status, strict=True)):
-                if not flags & Flag.MESSAGE or status == IN_FLIGHT or ops.ended_ns[at] == NEVER:
-                    continue
-                group, peer, tag = ops.group[at], ops.peer[at], ops.tag[at]
-                if session.kind_of(OpRef(rank, at)) == "send":
-                    times = (ops.issued_ns[at] + offset, ops.ended_ns[at] + offset)
-                    self._sent.setdefault((group, rank, peer, tag), []).append(times)
-                    self._sent.setdefault((group, NONE, peer, tag), []).append(times)
-                elif ops.started_ns[at] != NEVER:
-                    source = ops.source[at] if ops.source[at] != NONE else peer
-                    started_ns = ops.started_ns[at] + offset
-                    self._taken.setdefault((group, source, rank, tag), []).append(started_ns)
-                    self._taken.setdefault((group, NONE, rank, tag), []).append(started_ns)
-
-    def has_been_taken(self, key: tuple[int, int, int, int], issued_ns: int, before: int) -> bool:
-        """Whether a send has, of which `before` earlier ones are in flight as well."""
-        taken = sum(started_ns > issued_ns for started_ns in self._taken.get(key, ()))
-        earlier = sum(
-            ended_ns > issued_ns > begun_ns for begun_ns, ended_ns in self._sent.get(key, ())
-        )
-        return taken > before + earlier
-
-    def has_been_sent(self, key: tuple[int, int, int, int], before: int) -> bool:
-        """Whether the message for a recv has been taken by it already; in doubt it has."""
-        last_ns = max(self._taken.get(key, ()), default=NEVER)
-        later = [begun_ns for begun_ns, ended_ns in self._sent.get(key, ()) if ended_ns > last_ns]
-        own = any(begun_ns <= last_ns for begun_ns in later)  # of the recv that started last
-        return len(later) - own > before
 
 
 # ---------------------------------------------------------------------------------- threads

@@ -12,7 +12,7 @@ has begun. The oracle knows ops and sets of ranks, nothing of graphs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import dropwhile
@@ -301,27 +301,30 @@ class End:
 
     # -------------------------------------------------------------------------- the record
 
-    def session(self) -> Session:
-        """As a reader of all records would have it."""
+    def session(self, logs: Mapping[int, RankLog] | None = None) -> Session:
+        """As a reader of all records would have it; `logs` were read before."""
         session = Session(source="simulated", world_size=self.size)
         session.forms = [Form(), *_FORMS.values()]
         session.groups = [
             GroupInfo(name=str(i), label=str(i), ranks=ranks) for i, ranks in enumerate(self.groups)
         ]
         for rank in range(self.size):
-            session.ranks[rank] = self._log(rank)
+            session.ranks[rank] = self.log(rank) if logs is None else logs[rank]
         return session
 
-    def _log(self, rank: int) -> RankLog:
+    def log(self, rank: int, *, is_slow: bool = False) -> RankLog:
+        """What the record of a rank says now; `is_slow`: who waits has not seen that its op is over."""
         log = RankLog(rank=rank, pid=_MAIN + rank)
+        unseen = {t.op.number for t in self.threads[rank] if is_slow and t.op is not None}
         for op in self.ops[rank]:
             step = op.step
+            has_ended = op.has_ended and (op.number not in unseen or step.verb == "recv")
             is_message = step.verb in ("send", "recv")
             log.ops.append(
                 number=op.number,
                 issued_ns=op.issued_at,
-                started_ns=op.ended_at or NEVER,
-                ended_ns=op.ended_at or NEVER,
+                started_ns=op.ended_at if has_ended else NEVER,
+                ended_ns=op.ended_at if has_ended else NEVER,
                 source=op.source,
                 seq=op.seq,
                 group=step.group,
@@ -329,7 +332,7 @@ class End:
                 flags=Flag.ASYNC * step.is_async
                 | Flag.MESSAGE * is_message
                 | Flag.ASIDE * (step.verb == "barrier"),
-                status=0 if op.has_ended else IN_FLIGHT,
+                status=0 if has_ended else IN_FLIGHT,
                 peer=step.peer,
                 tag=step.tag,
                 form=_FORM_NUMBERS[step.verb],
@@ -343,7 +346,9 @@ class End:
         log.work_waits = tuple(
             WorkWait(thread=thread.number, number=thread.op.number, since_ns=99)
             for thread in self.threads[rank]
-            if thread.op and thread.is_blocked and thread.op.step.is_async
+            if thread.op
+            and thread.op.step.is_async
+            and (thread.is_blocked or (is_slow and thread.op.step.verb != "recv"))
         )
         log.threads = frozenset(
             thread.number
@@ -413,6 +418,12 @@ def advance(end: End, random: Random, most_rounds: int = 10_000) -> None:
                 moved = True
         if not moved:
             return
+
+
+def stir(end: End, random: Random, count: int) -> None:
+    """Let some threads try to take a step."""
+    for _ in range(count):
+        end.step(random.choice(end.threads[random.randrange(end.size)]))
 
 
 # ----------------------------------------------------------------------------------- drawing

@@ -11,7 +11,7 @@ from distdbg.diagnose.find.deadlock import find
 from distdbg.diagnose.graph import find_knots
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.waits import find_waits
-from tests.unit.diagnose.simulator import End, advance, bits_of, draw_program, ranks_of, run
+from tests.unit.diagnose.simulator import End, advance, bits_of, draw_program, ranks_of, run, stir
 
 QUICK = 3_000
 SLOW = 120_000
@@ -71,6 +71,28 @@ def assert_true_before_the_end(seed: int) -> bool:
     return bool(found)
 
 
+def assert_true_in_a_blurred_picture(seed: int) -> bool:
+    """Read one record after the other while the ranks run; whoever is in a deadlock then stays there."""
+    random = Random(seed)
+    end = End(draw_program(random))
+    stir(end, random, random.randrange(60))
+    logs = {}
+    for rank in random.sample(range(end.size), end.size):
+        logs[rank] = end.log(rank, is_slow=random.random() < 0.7)
+        stir(end, random, random.randrange(12))
+    session = end.session(logs)
+    matched = match(session)
+    waits = find_waits(session, matched)
+    found = find(session, matched, waits)
+    advance(end, random)
+    for each in found:
+        for rank in (*each.ranks, *each.victims):
+            for edge in waits[rank]:
+                assert edge.op is not None
+                assert not end.ops[rank][edge.op.at].has_ended
+    return bool(found)
+
+
 @pytest.mark.parametrize("part", range(3))
 def test_engine_and_oracle_agree_on_random_programs(part: int) -> None:
     count = QUICK // 3
@@ -84,6 +106,15 @@ def test_a_deadlock_is_one_for_ever_whenever_it_is_looked_for(part: int) -> None
     count = QUICK // 4
     found = sum(assert_true_before_the_end(part * count + seed) for seed in range(count))
     assert found > count / 20
+
+
+def test_records_read_one_after_the_other_make_no_deadlock() -> None:
+    assert sum(map(assert_true_in_a_blurred_picture, range(QUICK // 3))) > QUICK / 60
+
+
+@pytest.mark.slow
+def test_very_many_blurred_pictures_make_no_deadlock() -> None:
+    assert sum(map(assert_true_in_a_blurred_picture, range(QUICK, QUICK + SLOW // 4))) > SLOW / 80
 
 
 @pytest.mark.slow

@@ -155,6 +155,26 @@ def test_the_main_thread_comes_first() -> None:
     ]
 
 
+def test_a_send_that_has_been_taken_is_over_before_its_sender_notices() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "send", peer=1, at_s=1.0, ended_s=1.9)
+    build.op(1, "recv", peer=0, at_s=0.5, started_s=1.8, ended_s=2.1)
+    build.op(0, "send", peer=1, at_s=2.0)
+    assert whom(build.session) == {0: (1,)}
+    build.op(1, "recv", peer=0, at_s=2.2, started_s=2.3, ended_s=2.4)
+    assert whom(build.session) == {}
+
+
+def test_a_recv_that_was_read_before_its_message_ended_is_over() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "send", peer=1, at_s=1.0, ended_s=2.3)
+    build.op(1, "recv", peer=0, at_s=0.5, started_s=1.8, ended_s=2.1)
+    build.op(1, "recv", peer=0, at_s=2.2)
+    assert whom(build.session) == {1: (0,)}
+    build.op(0, "send", peer=1, at_s=2.4, ended_s=2.5)
+    assert whom(build.session) == {}
+
+
 def test_who_has_come_to_an_aside_is_not_waited_for() -> None:
     build = SessionBuilder(4)
     build.op(0, "monitored_barrier", seq=2)
