@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from distdbg.diagnose.op_fields import View
-from distdbg.diagnose.ops import NONE, OpRef
+from distdbg.diagnose.ops import NONE, OTHER_KIND, OpRef
 from distdbg.diagnose.query import select
 from distdbg.diagnose.session import RankLog
 from distdbg.diagnose.summary import Sums, sum_up
@@ -184,10 +184,36 @@ def _first_difference(
     first = max(_first_number(log), _first_number(other))
     mine = [at for at, number in enumerate(log.ops.number) if number >= first]
     theirs = [at for at, number in enumerate(other.ops.number) if number >= first]
+    if _are_alike(before, log, mine, after, other, theirs):
+        return None
     for place, (a, b) in enumerate(zip(mine, theirs, strict=False)):
         if _what(before, log, a) != _what(after, other, b):
             return place + 1, _say(before, OpRef(log.rank, a)), _say(after, OpRef(other.rank, b))
     return None
+
+
+def _are_alike(
+    before: View,
+    log: RankLog,
+    mine: Sequence[int],
+    after: View,
+    other: RankLog,
+    theirs: Sequence[int],
+) -> bool:
+    """Whether all calls that both have are the same, by their columns; False: look at each."""
+    if [g.label for g in before.session.groups] != [g.label for g in after.session.groups]:
+        return False
+    count = min(len(mine), len(theirs))
+    if OTHER_KIND in log.ops.kind:
+        return False
+    pairs = (
+        (log.ops.group, other.ops.group),
+        (log.ops.kind, other.ops.kind),
+        (log.ops.peer, other.ops.peer),
+    )
+    # What is left out is at the beginning.
+    a, b = len(log.ops) - len(mine), len(other.ops) - len(theirs)
+    return all(one[a : a + count] == two[b : b + count] for one, two in pairs)
 
 
 def _first_number(log: RankLog) -> int:

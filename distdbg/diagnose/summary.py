@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.diagnose.bandwidth import bus_factor
-from distdbg.diagnose.op_fields import FIELDS, Value, View, duration, group_size, size, transfer
-from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.op_fields import FIELDS, Value, View, group_size, size
+from distdbg.diagnose.ops import NEVER, OpRef, Ops
 from distdbg.errors import UsageError
 
 #: What can be summed up by: fields of an op; `size` is the same as nbytes.
@@ -22,6 +22,8 @@ KEYS: Final = (
     "kind", "group", "size", "dtype", "op", "name", "site", "rank", "host", "status", "root",
     "peer", "comm", "async",
 )  # fmt: skip
+
+_MOST_NS: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -91,38 +93,68 @@ def sum_up(view: View, ops: Iterable[OpRef], keys: Sequence[str]) -> list[Sums]:
     """One row per combination of values, those that took longest first."""
     read = [FIELDS["nbytes" if key == "size" else key].read for key in keys]
     rows: dict[tuple[Value, ...], Sums] = {}
+    #: Millions of ops are of few sorts: all that a key can ask for is looked up once for each.
+    sorts: dict[tuple[int, ...], _Sort] = {}
     for op in ops:
-        key = tuple(one(view, op) for one in read)
-        row = rows.get(key)
-        if row is None:
-            row = rows[key] = Sums(key)
-        _add(row, view, op)
+        columns = view.session.ranks[op.rank].ops
+        mark = _mark(columns, op)
+        sort = sorts.get(mark)
+        if sort is None:
+            key = tuple(one(view, op) for one in read)
+            row = rows.setdefault(key, Sums(key))
+            sort = sorts[mark] = _Sort(row, size(view, op), _factor(view, op))
+        sort.add(columns, op.at)
     return sorted(rows.values(), key=lambda row: (-row.total_ns, -row.count, _sortable(row.key)))
 
 
-def _add(row: Sums, view: View, op: OpRef) -> None:
-    nbytes = size(view, op)
-    row.count += 1
-    row.nbytes += nbytes
-    took_ns = duration(view, op)
-    if took_ns is None:
-        return
-    row.ended += 1
-    row.durations_ns.append(min(max(took_ns, 0), 2**63 - 1))
-    factor = bus_factor(view.session.kind_of(op), group_size(view, op))
-    moved_ns = transfer(view, op)
-    moved_ns = took_ns if moved_ns is None else moved_ns
-    # An op that failed has not moved its bytes.
-    if (
-        factor is None
-        or not nbytes
-        or moved_ns <= 0
-        or view.session.ranks[op.rank].ops.status[op.at]
-    ):
-        return
-    row.moved_nbytes += nbytes
-    row.moved_ns += moved_ns
-    row.bus_nbytes += nbytes * factor
+def _mark(columns: Ops, op: OpRef) -> tuple[int, ...]:
+    at = op.at
+    return (
+        op.rank,
+        columns.form[at],
+        columns.group[at],
+        columns.kind[at],
+        columns.stack[at],
+        columns.status[at],
+        columns.peer[at],
+        columns.flags[at],
+        columns.comm[at] if columns.comm else 0,
+    )
+
+
+def _factor(view: View, op: OpRef) -> float | None:
+    """None for what has no bandwidth: what failed has not moved its bytes."""
+    if view.session.ranks[op.rank].ops.status[op.at]:
+        return None
+    return bus_factor(view.session.kind_of(op), group_size(view, op))
+
+
+@dataclass(slots=True)
+class _Sort:
+    """Ops of one rank that differ in their times alone."""
+
+    row: Sums
+    nbytes: int
+    factor: float | None
+
+    def add(self, columns: Ops, at: int) -> None:
+        row = self.row
+        row.count += 1
+        row.nbytes += self.nbytes
+        ended_ns = columns.ended_ns[at]
+        if ended_ns == NEVER:
+            return
+        took_ns = ended_ns - columns.issued_ns[at]
+        row.ended += 1
+        row.durations_ns.append(min(max(took_ns, 0), _MOST_NS))
+        if self.factor is None or not self.nbytes:
+            return
+        started_ns = columns.started_ns[at]
+        moved_ns = took_ns if started_ns == NEVER else ended_ns - started_ns
+        if moved_ns > 0:
+            row.moved_nbytes += self.nbytes
+            row.moved_ns += moved_ns
+            row.bus_nbytes += self.nbytes * self.factor
 
 
 def _sortable(key: tuple[Value, ...]) -> tuple[str, ...]:
