@@ -16,6 +16,7 @@ from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.ops import IN_FLIGHT, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.format import Flag, Status
+from distdbg.render.where import place_of
 
 #: How far back in a rank's ops the columns are looked for.
 _MOST_STEPS: Final = 20_000
@@ -65,8 +66,13 @@ def place_of_finding(session: Session, finding: Finding) -> tuple[int, int] | No
     refs = [fact.op for fact in finding.evidence if fact.op is not None]
     refs += [edge.op for edge in finding.edges if edge.op is not None]
     places = [place for op in refs if (place := _place_of_op(session, op, finding.seq))]
+    if not any(_went_wrong(session, op) for op in refs):
+        # What went well is named as what came before; those who wait are where it happened.
+        waiting = [at for rank in finding.victims[:16] if (at := place_of(session, rank))]
+        found = [_place_of_op(session, at.op, finding.seq) for at in waiting]
+        places = [place for place in found if place and place[0]] or places
     if places:
-        return max(places)[1:]  # what went well is named as what came before
+        return max(places)[1:]
     if not finding.seq:
         return None
     named = {*finding.ranks, *finding.victims}
@@ -75,6 +81,12 @@ def place_of_finding(session: Session, finding: Finding) -> tuple[int, int] | No
         return None
     # Groups that were made alike have one label: it is the one with the most of the ranks.
     return max(indexes, key=lambda i: len(named & set(session.members(i)))), finding.seq
+
+
+def _went_wrong(session: Session, op: OpRef) -> bool:
+    """Also a message, which has no place in a table of collectives."""
+    log = session.ranks.get(op.rank)
+    return log is not None and op.at < len(log.ops) and log.ops.status[op.at] != Status.OK
 
 
 def _place_of_op(session: Session, op: OpRef, seq: int) -> tuple[bool, int, int] | None:

@@ -30,7 +30,7 @@ from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 from distdbg.render.story import ago_text, story_of
 from distdbg.render.svg import draw_heatmap, draw_lateness, draw_wait_graph, text_of
 from distdbg.render.waitgraph import make_wait_graph
-from distdbg.render.where import waited_text
+from distdbg.render.where import has_place, waited_text
 from distdbg.render.words import (
     facts_of,
     iso_text,
@@ -184,7 +184,7 @@ def _facts(finding: Finding) -> str:
 
 def _where(session: Session, verdict: Verdict) -> str:
     root = verdict.root
-    if root is None:
+    if root is None or not has_place(root):
         return ""
     parts = []
     place = place_of_finding(session, root)

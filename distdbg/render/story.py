@@ -19,6 +19,8 @@ _EXITS: Final = {
     Exit.RAISED: "raised",
 }
 
+#: How far back a loop is followed.
+_MOST_OPS: Final = 10_000
 _SAID_BY_OPS: Final = frozenset((RankState.RUNNING, RankState.WAITING))
 
 
@@ -73,7 +75,7 @@ def _ops(session: Session, rank: int, most: int) -> list[Step]:
     """From the last backwards; a loop of equal ops is one step."""
     ops = session.ranks[rank].ops
     steps: list[Step] = []
-    for at in range(len(ops) - 1, max(-1, len(ops) - 1 - 50 * most), -1):
+    for at in range(len(ops) - 1, max(-1, len(ops) - 1 - _MOST_OPS), -1):
         op = OpRef(rank, at)
         same = steps and steps[-1].count and _is_like(session, rank, at, at + 1)
         if same:

@@ -136,7 +136,7 @@ def _edge_point(inside: tuple[float, float], towards: tuple[float, float]) -> tu
 def _box(node: Node, place: tuple[float, float]) -> str:
     width, height = _BOX
     x, y = place[0] - width / 2, place[1] - height / 2
-    lines = [ranks_text(node.ranks), node.text or "waits for nobody", node.site]
+    lines = [ranks_text(node.ranks), node.text or "do not wait here", node.site]
     title = "\n".join(line for line in lines if line)
     kind = "node core" if node.is_core else "node"
     shown = [
@@ -165,12 +165,13 @@ def draw_heatmap(waits: Waits) -> str:
         return ""
     count = len(waits.lanes)
     size = max(9, min(34, 560 // count))
-    left, top = 8 + max(len(lane.label) for lane in waits.lanes) * 7, 86
+    longest = max(len(lane.label) for lane in waits.lanes)
+    left, top, right = 8 + longest * 7, 20 + longest * 5, 12 + longest * 5
     worst = max(waits.ns.values())
     step = max(1, -(-14 // size))  # labels that do not lie on each other
     parts = [
-        f'<svg class="heat" viewBox="0 0 {left + count * size + 50} {top + count * size + 8}" '
-        f'width="{left + count * size + 50}" role="img" aria-label="who waited for whom">'
+        f'<svg class="heat" viewBox="0 0 {left + count * size + right} {top + count * size + 8}" '
+        f'width="{left + count * size + right}" role="img" aria-label="who waited for whom">'
     ]
     for i, lane in enumerate(waits.lanes):
         if i % step:

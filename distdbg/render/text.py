@@ -26,7 +26,7 @@ from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.plain import lacks_of
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 from distdbg.render.story import Step, ago_text, story_of
-from distdbg.render.where import waited_text
+from distdbg.render.where import has_place, waited_text
 from distdbg.render.words import (
     facts_of,
     ranks_text,
@@ -64,8 +64,9 @@ def print_verdict(
     root = verdict.root
     if root is not None:
         _section(console, "Why", _facts(root, _ALL if verbose else _MOST_FACTS))
-        for part in _where(console, session, verdict, root, verbose, folder):
-            console.print(part)
+        if has_place(root) or verbose:
+            for part in _where(console, session, verdict, root, verbose, folder):
+                console.print(part)
     others = [one for one in verdict.findings if one is not root]
     if root is not None and root.follows:
         _section(console, "What follows from it", _findings(root.follows, verbose))
@@ -116,7 +117,9 @@ def _panel(session: Session, verdict: Verdict) -> Panel:
     body: list[RenderableType] = [head]
     if lines.row_count:
         body += [Text(""), lines]
-    kind = f"{root.severity}: {root.kind}" if root else ("findings" if verdict.findings else "ok")
+    kind = "findings" if verdict.has_faults else "notes" if verdict.findings else "ok"
+    if root is not None:
+        kind = f"{root.severity}: {root.kind}"
     return Panel(
         Group(*body),
         title=Text(f" {kind} ", style=f"bold {style}"),

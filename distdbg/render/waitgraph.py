@@ -10,7 +10,7 @@ from distdbg.diagnose.finding import Edge, Finding, Kind, Verdict
 from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Flag
-from distdbg.render.where import first_frame, gave_up, place_of
+from distdbg.render.where import first_frame, gave_up, place_of, where_text
 from distdbg.render.words import site_text
 
 MOST_NODES: Final = 24
@@ -23,7 +23,7 @@ class Node:
 
     ranks: tuple[int, ...]
     text: str
-    """The op that they wait in; '' when they wait in none."""
+    """The op that they wait in; where one is that waits in none; ''."""
     site: str
     is_core: bool
     on: tuple[int, ...]
@@ -63,7 +63,7 @@ def make_wait_graph(session: Session, verdict: Verdict) -> WaitGraph:
         nodes.append(
             Node(
                 ranks=tuple(ranks),
-                text=edge.text if edge else "",
+                text=edge.text if edge else where_text(session, ranks[0]) * (len(ranks) == 1),
                 site=edge.site if edge else "",
                 is_core=not core.isdisjoint(ranks),
                 on=tuple(sorted(on)),

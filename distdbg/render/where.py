@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from distdbg.diagnose.finding import Finding, Kind
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.entries import Frame
@@ -14,6 +15,12 @@ from distdbg.render.words import seconds_text, site_text
 
 #: How an op ends that waited in vain.
 _GAVE_UP: Final = frozenset((Status.TIMEOUT, Status.PEER_LOST, Status.NETWORK, Status.ABORTED))
+
+#: Kinds of findings that are not about one moment: where ranks are now tells nothing of them.
+_TIMELESS: Final = frozenset(
+    (Kind.STRAGGLER, Kind.SLOW_LINK, Kind.SLOW_HOST, Kind.ORDER_INVERSION, Kind.LEAKED_WORK,
+     Kind.LEAKED_GROUP, Kind.DIVERGED, Kind.NAN_SOURCE, Kind.SUSPICION, Kind.RECORDING_LOST)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +36,11 @@ class Place:
     """Of the thread that waits: index into `Session.stacks`."""
     verb: str
     """'in', 'gave up in', 'last in' where the job was ended, 'after'."""
+
+
+def has_place(finding: Finding) -> bool:
+    """Whether it helps to see where ranks are."""
+    return finding.kind not in _TIMELESS
 
 
 def place_of(session: Session, rank: int) -> Place | None:

@@ -15,6 +15,10 @@
     if (size < 12e7) return (us / 1e6).toFixed(size < 1e7 ? 2 : 1) + " s";
     return (us / 6e7).toFixed(1) + " min";
   };
+  const tick = (us, step) => { // as exact as the steps need it
+    const [unit, size] = step >= 6e7 ? ["min", 6e7] : us >= 1e6 || step >= 1e5 ? ["s", 1e6] : us >= 1e3 || step >= 100 ? ["ms", 1e3] : ["µs", 1];
+    return (us / size).toFixed(Math.max(0, -Math.floor(Math.log10(step / size) + 1e-9))) + " " + unit;
+  };
   const nbytes = (n) => {
     for (const unit of ["B", "KiB", "MiB", "GiB"]) {
       if (n < 1024) return (unit === "B" ? n : n.toFixed(1)) + " " + unit;
@@ -37,7 +41,9 @@
     last = Math.max(last, endOf(i));
     (byLane[ops.lane[i]] ||= []).push(i);
   }
-  const zero = data.at === null ? last : data.at;
+  // Times are told from where it began to go wrong: the verdict says it, or the oldest op that has not ended.
+  const stuck = ops.issued.filter((_, i) => ops.status[i] === FLIGHT);
+  const zero = data.at !== null ? data.at : stuck.length ? Math.min(...stuck) : last;
   const pad = Math.max(1, (last - first) * 0.02);
   const LIMITS = [first - pad, last + pad];
 
@@ -132,7 +138,7 @@
       const x = Math.round(xOf(at + zero)) + 0.5;
       if (x < LEFT) continue;
       paint.strokeStyle = colours.line; paint.beginPath(); paint.moveTo(x, TOP - 6); paint.lineTo(x, height); paint.stroke();
-      const text = Math.abs(at) < step / 2 ? "0" : (at > 0 ? "+" : "−") + seconds(Math.abs(at));
+      const text = Math.abs(at) < step / 2 ? "0" : (at > 0 ? "+" : "−") + tick(Math.abs(at), step);
       paint.fillStyle = colours.soft;
       if (x + 50 < width) paint.fillText(text, x + 3, TOP / 2);
     }

@@ -86,3 +86,21 @@ def test_of_groups_with_one_label_that_of_the_ranks_is_shown() -> None:
     message = build.op(0, "send", peer=1)
     about = replace(finding, seq=0, evidence=(Evidence(text="", op=message),))
     assert place_of_finding(build.session, about) is None
+
+
+def test_a_rank_that_died_between_ops_is_shown_where_others_wait_for_it() -> None:
+    build = SessionBuilder(world_size=3)
+    build.group("tp", [0, 1])
+    last = build.op(0, "all_reduce", group="tp", ended_s=1)
+    for rank in (1, 2):
+        build.op(rank, "barrier", at_s=2)
+    finding = Finding(
+        kind=Kind.DEAD_RANK,
+        severity=Severity.ERROR,
+        what="",
+        ranks=(0,),
+        victims=(1, 2),
+        evidence=(Evidence(text="", rank=0, op=last),),
+    )
+    assert place_of_finding(build.session, finding) == (0, 1)
+    assert place_of_finding(build.session, replace(finding, victims=())) == (1, 1)
