@@ -245,7 +245,7 @@ class _Builder:
         if name.is_message:
             peer = self._peer(name, group)
             flags |= Flag.MESSAGE
-        self._has_extras |= any(key in entry for key in EXTRA_KEYS)
+        self._has_extras |= not EXTRA_KEYS.isdisjoint(entry)
         form, fingerprint = self._forms.of(name, call.parts)
         ended = integer(state.get("time_discovered_completed_ns"), 0) if is_over else 0
         index = ops.append(

@@ -36,11 +36,14 @@ _ITEM_NBYTES: Final = {
     "int8": 1, "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16,
 }  # fmt: skip
 #: Keys that torch does not write, but whoever else writes its format may.
-EXTRA_KEYS: Final = ("reduce_op", "root", "input_splits", "output_splits", "strides", "tag")
+EXTRA_KEYS: Final = frozenset(
+    ("reduce_op", "root", "input_splits", "output_splits", "strides", "tag")
+)
 #: How much of a list of shapes is kept; a longer one has a hash of the whole.
 _MOST_SHOWN: Final = 64
 _MOST_SHAPES: Final = 4096
 _MOST_DIMENSIONS: Final = 64
+_MOST_QUICK: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +80,7 @@ class Forms:
     _indexes: dict[_Facts, tuple[int, int]] = field(default_factory=dict)
     _shapes: dict[int, Shape] = field(default_factory=dict)
     _lists: dict[int, _Shapes] = field(default_factory=dict)
+    _quick: dict[tuple[object, ...], tuple[int, int]] = field(default_factory=dict)
     _equal: dict[tuple[Shape, ...], _Shapes] = field(default_factory=dict)
 
     def begin_dump(self) -> None:
@@ -86,7 +90,15 @@ class Forms:
 
     def of(self, name: OpName, parts: Sequence[Entry]) -> tuple[int, int]:
         """Index of the form, and the fingerprint: equal on all ranks that called the same, 0 for messages."""
-        facts = self._facts(name, parts)
+        quick = _quick_key(name, parts)
+        found = self._quick.get(quick) if quick is not None else None
+        if found is None:
+            found = self._index(self._facts(name, parts))
+            if quick is not None:
+                self._quick[quick] = found
+        return found
+
+    def _index(self, facts: _Facts) -> tuple[int, int]:
         found = self._indexes.get(facts)
         if found is None:
             self.forms.append(_form(facts))
@@ -143,6 +155,28 @@ class Forms:
         if found is None:
             found = self._shapes[id(value)] = tuple(integer(length, -1) for length in value[:most])
         return found
+
+
+def _quick_key(name: OpName, parts: Sequence[Entry]) -> tuple[object, ...] | None:
+    """For what nearly all ops are: one array in, one out, and no key beyond torch's."""
+    entry = parts[0]
+    if len(parts) > 1 or not EXTRA_KEYS.isdisjoint(entry):
+        return None
+    key: list[object] = [name]
+    for lists in ("input_sizes", "output_sizes", "input_dtypes", "output_dtypes"):
+        value = entry.get(lists)
+        if type(value) is not list or len(value) != 1:
+            return None
+        only = value[0]
+        if type(only) is list:
+            if len(only) > _MOST_QUICK or any(type(length) is not int for length in only):
+                return None
+            key.append(tuple(only))
+        elif type(only) is str:
+            key.append(only)
+        else:
+            return None
+    return tuple(key)
 
 
 def _form(facts: _Facts) -> Form:
