@@ -8,7 +8,7 @@ from typing import Final
 from distdbg.diagnose.finding import Finding, Kind, Severity
 from distdbg.diagnose.load.log_facts import Fact, Shape
 from distdbg.diagnose.load.log_wording import MOST_EVIDENCE, Facts, make_finding, say_ranks, shorten
-from distdbg.errors import format_ranks
+from distdbg.diagnose.wording import verb
 
 _SIGTERM: Final = -15
 #: What a rank whose lines state this has not begun by itself.
@@ -30,11 +30,11 @@ def find_kills_for_memory(facts: Facts) -> list[Finding]:
     ranks = {f.rank for f in kills if f.rank is not None}
     if not ranks:
         ranks = {f.rank for f in ended if f.rank is not None}
-    who = f"rank {format_ranks(ranks)}" if ranks else "a process of the job"
+    who = say_ranks(ranks) if ranks else "a process of the job"
     return [
         make_finding(
             Kind.DEAD_RANK,
-            f"{who} was killed for memory by the kernel",
+            f"{who} {verb(tuple(ranks) or (0,), 'was', 'were')} killed for memory by the kernel",
             kills + [f for f in ended if f.rank in ranks],
             ranks=ranks,
             advice="give it more memory or use less: a smaller batch, fewer loader processes, no copies",
@@ -101,7 +101,7 @@ def _first_alike(findings: list[Finding]) -> list[Finding]:
         ranks = tuple(sorted({*earlier.ranks, *finding.ranks}))
         merged[raised] = replace(
             earlier,
-            what=f"ranks {format_ranks(ranks)} raised {raised}" if ranks else earlier.what,
+            what=f"{say_ranks(ranks)} raised {raised}" if ranks else earlier.what,
             ranks=ranks,
             evidence=(earlier.evidence + finding.evidence)[:MOST_EVIDENCE],
         )

@@ -16,7 +16,6 @@ from distdbg.diagnose.load.log_wording import (
     say_who,
     shorten,
 )
-from distdbg.errors import format_ranks
 
 
 def find_mismatches(facts: Facts) -> list[Finding]:
@@ -41,7 +40,7 @@ def find_mismatches(facts: Facts) -> list[Finding]:
         findings.append(
             make_finding(
                 Kind.MISMATCH,
-                f"the model of rank {format_ranks(ranks)} is another: {shorten(differs[0].text, 80)}",
+                f"the model of {say_ranks(ranks)} is another: {shorten(differs[0].text, 80)}",
                 differs,
                 ranks=ranks,
                 advice="build the same model on all ranks before it is wrapped",
@@ -92,7 +91,7 @@ def find_not_joined(facts: Facts) -> list[Finding]:
     seen = {f.rank for mine in facts.values() for f in mine if f.rank is not None}
     absent = sorted(set(range(min(world, 1 << 16))) - seen)
     surely = absent if len(absent) == world - count else []
-    who = f": rank {format_ranks(surely)} did not" if surely else ""
+    who = f": {say_ranks(surely)} did not" if surely else ""
     return [
         make_finding(
             Kind.MISSING_RANK,

@@ -19,7 +19,8 @@ from typing import Any, Final
 from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
 from distdbg.diagnose.load.torch_names import kind_of
 from distdbg.diagnose.session import GroupInfo, RankLog, Session
-from distdbg.errors import RecordError, format_ranks
+from distdbg.diagnose.wording import say_ranks, verb
+from distdbg.errors import RecordError
 from distdbg.record.regular_file import open_regular
 
 FORMAT: Final = "ncclras"
@@ -141,7 +142,7 @@ def _gone(missing: list[Mapping[str, Any]], label: str) -> Iterator[Finding]:
             yield Finding(
                 kind=kind,
                 severity=Severity.ERROR,
-                what=f"rank {format_ranks(ranks)} of communicator {label}: {words}",
+                what=f"{say_ranks(ranks)} of communicator {label}: {words}",
                 ranks=ranks,
                 group=label,
                 evidence=tuple(
@@ -165,7 +166,7 @@ def _errors(ranks: list[Mapping[str, Any]], label: str) -> Iterator[Finding]:
         yield Finding(
             kind=Kind.FAILED_OP,
             severity=Severity.ERROR,
-            what=f"NCCL reports an error on ranks {format_ranks(r for r, _ in failed)} of {label}",
+            what=f"NCCL reports an error on {say_ranks(r for r, _ in failed)} of {label}",
             victims=tuple(rank for rank, _ in failed),
             group=label,
             evidence=tuple(
@@ -185,7 +186,7 @@ def _behind(kind: str, by_rank: Mapping[int, int], label: str) -> Iterator[Findi
     yield Finding(
         kind=Kind.MISSING_RANK,
         severity=Severity.WARNING,
-        what=f"rank {format_ranks(late)} has not called {name} #{most} on communicator {label}",
+        what=f"{say_ranks(late)} {verb(late, 'has', 'have')} not called {name} #{most} on {label}",
         ranks=late,
         victims=tuple(sorted(by_rank.keys() - set(late))),
         group=label,
@@ -268,11 +269,11 @@ def _from_counts(
         # Those in front are listed, and nobody asked for them: the rest is behind.
         named = sorted(set(range(total)) - set(ahead_named))
     is_named = len(named) == total - ahead
-    who = f"rank {format_ranks(named)}" if is_named else f"{total - ahead} of {total} ranks"
+    who = say_ranks(named) if is_named else f"{total - ahead} of {total} ranks"
     return Finding(
         kind=Kind.MISSING_RANK,
         severity=Severity.WARNING,
-        what=f"{who} has not called {kind} #{most} on communicator {label}",
+        what=f"{who} {'has' if total - ahead == 1 else 'have'} not called {kind} #{most} on {label}",
         ranks=tuple(sorted(named)) if is_named else (),
         victims=tuple(sorted(ahead_named)),
         group=label,

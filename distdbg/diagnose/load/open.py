@@ -70,7 +70,7 @@ def open_paths(
         if not os.path.lexists(path):
             raise UsageError(
                 f"{path}: there is no such file or folder",
-                hint="distdbg ps lists the runs that are alive; runs are in DISTDBG_RUNS otherwise",
+                hint="distdbg ps lists the runs that are alive",
             )
         runs = list(_runs(path))
         if runs:

@@ -23,7 +23,8 @@ from distdbg.diagnose.load.torch_names import OpName
 from distdbg.diagnose.load.torch_stalls import find_stalls
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
 from distdbg.diagnose.session import Progress, RankLog, Session, Stack, WorkWait
-from distdbg.errors import RecordError, format_ranks
+from distdbg.diagnose.wording import say_ranks
+from distdbg.errors import RecordError
 from distdbg.record.entries import KIND_LABELS, Frame
 from distdbg.record.format import Flag, Status
 
@@ -92,9 +93,7 @@ def _choose(dumps: Sequence[Dump]) -> tuple[list[Dump], list[str]]:
                 best[dump.rank] = dump
     lacks = []
     if doubled:
-        lacks.append(
-            f"ranks {format_ranks(doubled)} have several dumps; the newest of each was read"
-        )
+        lacks.append(f"{say_ranks(doubled)} have several dumps; the newest of each was read")
     return [best[rank] for rank in sorted(best)], lacks
 
 
@@ -172,7 +171,7 @@ class _Builder:
             if ops.kind[at] in _NEED_ALL and ops.status[at] == Status.OK:
                 ops.status[at] = IN_FLIGHT
                 ops.ended_ns[at] = NEVER
-                ops.errors[at] = f"it failed: rank {format_ranks(absent)} never called it"
+                ops.errors[at] = f"it failed: {say_ranks(absent)} never called it"
         log = self.session.ranks[rank]
         far = log.progress[group]
         log.progress[group] = replace(far, ended_seq=min(far.ended_seq, all_came))
@@ -206,7 +205,7 @@ class _Builder:
         found = []
         missing = self.session.missing_ranks()
         if missing:
-            found.append(f"there is no dump of rank {format_ranks(missing)}")
+            found.append(f"there is no dump of {say_ranks(missing)}")
         if self._groups.unknown:
             named = ", ".join(repr(label) for label in self._groups.unknown[:8])
             found.append(
@@ -217,9 +216,7 @@ class _Builder:
             found.append(f"the dumps are of different versions: {', '.join(sorted(versions)[:8])}")
         cut = [rank for rank, log in self.session.ranks.items() if log.lost.get("ops")]
         if cut:
-            found.append(
-                f"the rings of ranks {format_ranks(cut)} have come round: older ops are gone"
-            )
+            found.append(f"the rings of {say_ranks(cut)} have come round: older ops are gone")
         if not any(dump.has_frames for dump in self._dumps):
             found.append("the dumps have no stacks: nothing says where an op was called")
         if self._untracked:

@@ -13,7 +13,7 @@ from typing import Final
 from distdbg.diagnose.finding import Evidence, Finding, Kind, Severity
 from distdbg.diagnose.ops import IN_FLIGHT, OpRef
 from distdbg.diagnose.session import Session
-from distdbg.errors import format_ranks
+from distdbg.diagnose.wording import say_ranks
 from distdbg.record.format import Flag
 
 _MOST_SAID: Final = 8
@@ -69,8 +69,8 @@ def _stall(
     ]
     if begun and queued:
         what = (
-            f"{name}: the devices of ranks {format_ranks(begun)} have begun it, "
-            f"those of ranks {format_ranks(queued)} have not"
+            f"{name}: the devices of {say_ranks(begun)} have begun it, "
+            f"those of {say_ranks(queued)} have not"
         )
         evidence += [
             fact for rank in queued[:_MOST_SAID] for fact in _in_the_way(session, waiting[rank])
@@ -78,7 +78,7 @@ def _stall(
         advice = f"look at what the device of rank {queued[0]} runs before it: py-spy and nvidia-smi there"
     else:
         done = sorted(set(members) - waiting.keys())
-        where = f" on ranks {format_ranks(waiting)}" if done else ""
+        where = f" on {say_ranks(waiting)}" if done else ""
         what = f"{name}: all {len(members)} ranks called it, and it has not ended{where}"
         advice = "look for NCCL WARN lines, Xid lines in the kernel's log, and links that are down"
     return Finding(

@@ -139,7 +139,7 @@ def test_a_rank_whose_device_has_not_begun_is_no_culprit(read: Read) -> None:
     verdict = read(job)
     finding = next(f for f in verdict.findings if f.group == "world")
     assert finding.ranks == ()
-    assert "the devices of ranks 0-1 have begun it, those of ranks 2 have not" in finding.what
+    assert "the devices of ranks 0-1 have begun it, those of rank 2 have not" in finding.what
     assert any(
         "before it, rank 2 called all_reduce #1 on group 'tp'" in e.text for e in finding.evidence
     )
