@@ -149,8 +149,13 @@ def find_behind(facts: Facts) -> list[Finding]:
     """Who has called fewer ops than the others of its group, or another op of the same number."""
     findings = []
     groups = {fact.group for fact in facts[Shape.PROGRESS] + facts[Shape.TIMEOUT] if fact.seq}
+    if len(groups) == 2 and "" in groups:
+        groups.remove("")  # older lines do not name the only group that there is
+        unnamed = ""
+    else:
+        unnamed = None
     for group in sorted(groups):
-        timeouts = [f for f in facts[Shape.TIMEOUT] if f.group == group and f.seq]
+        timeouts = [f for f in facts[Shape.TIMEOUT] if f.group in (group, unnamed) and f.seq]
         called: dict[int, int] = {}
         for fact in [f for f in facts[Shape.PROGRESS] if f.group == group] + timeouts:
             if fact.rank is not None:

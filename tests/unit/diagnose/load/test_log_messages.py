@@ -256,6 +256,7 @@ def test_who_called_fewer_ops_is_behind(read: ReadLog) -> None:
     assert found.kind is Kind.MISSING_RANK
     assert found.ranks == (1,)
     assert found.seq == 12
+    assert found.what.startswith("rank 1 never called all_reduce #12 on group 'default_pg'")
 
 
 def test_the_newer_status_line_is_read_alike(read: ReadLog) -> None:
