@@ -161,8 +161,9 @@ def find_behind(facts: Facts) -> list[Finding]:
             if fact.rank is not None:
                 called[fact.rank] = max(called.get(fact.rank, 0), fact.seq)
         where = f" on group '{group}'" if group else ""
-        findings += _other_op(timeouts, where, group)
-        if findings or len(called) < 2:
+        others = _other_op(timeouts, where, group)
+        findings += others
+        if others or len(called) < 2:
             continue
         least, most = min(called.values()), max(called.values())
         blocked = min((fact.seq for fact in timeouts), default=most)
