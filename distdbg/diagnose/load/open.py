@@ -30,6 +30,8 @@ from distdbg.record.regular_file import open_regular
 
 _MOST_DEPTH: Final = 12
 _MOST_FILES: Final = 100_000
+#: Of dumps; of more, the files are read twice.
+_MOST_IN_MEMORY: Final = 32
 _HEAD_NBYTES: Final = 65536
 #: Of a head: more of these than text has, and the file is none.
 _MOST_CONTROL: Final = 0.05
@@ -169,7 +171,10 @@ def _join(found: _Found, root: Path, ranks: Mapping[Path, int], lacks: list[str]
     dumps = []
     for path in found.dumps:
         try:
-            dumps += torch_dump.read_dumps(path, rank=ranks.get(path))
+            read = torch_dump.read_dumps(path, rank=ranks.get(path))
+            if len(read) == 1 and len(found.dumps) > _MOST_IN_MEMORY:
+                read[0].lighten()
+            dumps += read
         except RecordError as error:
             lacks.append(error.what)
     if dumps:

@@ -51,9 +51,19 @@ class Dump:
     written_ns: int = 0
     """Wall time at which the file was written last; a copy may be younger than the dump."""
 
-    @property
-    def newest_ns(self) -> int:
-        return max((created_ns(entry) for entry in self.entries[-64:]), default=0)
+    newest_ns: int = 0
+    is_light: bool = False
+    """Whether its entries are left in the file until they are needed."""
+
+    def lighten(self) -> None:
+        """Forget the entries: those of a thousand ranks together are larger than most memories."""
+        self.entries, self.is_light = [], True
+
+    def read_entries(self) -> list[Entry]:
+        """The entries, from the file again when they were forgotten; RecordError when that has changed."""
+        if not self.is_light:
+            return self.entries
+        return read_dumps(Path(self.source), rank=self.rank)[0].entries
 
 
 def looks_like_dump(head: bytes) -> bool:
@@ -146,6 +156,7 @@ def _dump(value: dict[str, Any], name: str, rank: int) -> Dump:
         pg_config=_mapping(value.get("pg_config")),
         pg_status=_mapping(value.get("pg_status")),
         left_out=left_out,
+        newest_ns=max((created_ns(entry) for entry in entries[-64:]), default=0),
         has_frames=any("frames" in entry for entry in entries[:64]),
         library=text(value.get("comm_lib_version", value.get("nccl_version"))),
         host=text(value.get("host", value.get("hostname"))),

@@ -123,6 +123,7 @@ class _Builder:
     def add(self, dump: Dump) -> None:
         log = RankLog(rank=dump.rank, source=dump.source, host=dump.host, pid=dump.pid)
         self.session.ranks[dump.rank] = log
+        entries = dump.read_entries()
         for group in self._groups.of_rank(dump.rank):
             log.progress.setdefault(group, Progress(issued_seq=0, ended_seq=0))
         default = next((i for i, g in enumerate(self._groups.infos) if g.label == "world"), None)
@@ -131,21 +132,21 @@ class _Builder:
         self._forms.begin_dump()
         self._stack_lists.clear()
         self._frames.clear()
-        tracks = _tracks_states(dump.entries)
+        tracks = _tracks_states(entries)
         pg_groups: dict[str, int] = {}
-        for call in calls(dump.entries, self._names):
+        for call in calls(entries, self._names):
             group = self._groups.index(dump.rank, call.parts[0])
             pg_groups[str(call.parts[0].get("pg_id", ""))] = group
             self._add_call(log, call, group, is_tracked=tracks.get(call.name.backend, True))
         self._read_status(log, dump, pg_groups, is_tracked=all(tracks.values()))
         self.session.groups = self._groups.infos
-        first = integer(dump.entries[0].get("record_id"), 0) if dump.entries else 0
+        first = integer(entries[0].get("record_id"), 0) if entries else 0
         if first or dump.left_out:
             log.lost["ops"] = first + dump.left_out
         if log.ops.issued_ns:
             log.began_ns = log.ops.issued_ns[0]
             log.heartbeat_ns = max(log.ops.issued_ns)
-            self._seen[dump.rank] = _seen_ns(dump, log)
+            self._seen[dump.rank] = _seen_ns(dump, entries, log)
             self.session.now_ns = max(self.session.now_ns, self._seen[dump.rank])
 
     def open_what_cannot_have_ended(self) -> None:
@@ -359,9 +360,9 @@ class _Builder:
             )
 
 
-def _seen_ns(dump: Dump, log: RankLog) -> int:
+def _seen_ns(dump: Dump, entries: Sequence[Entry], log: RankLog) -> int:
     """When the rank was in this state: when the file was written, unless it was copied since."""
-    timeouts = [integer(entry.get("timeout_ms"), 0) for entry in dump.entries[-64:]]
+    timeouts = [integer(entry.get("timeout_ms"), 0) for entry in entries[-64:]]
     latest = log.heartbeat_ns + 2 * 10**6 * min(max(timeouts, default=0), _MOST_TIMEOUT_MS)
     return dump.written_ns if log.heartbeat_ns < dump.written_ns <= latest else log.heartbeat_ns
 

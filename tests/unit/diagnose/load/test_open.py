@@ -219,3 +219,17 @@ def test_logs_beside_one_run_of_ours_are_of_that_run(
     (session,) = open_paths([run, kernel])
     (found,) = session.said
     assert (found.kind, found.ranks, found.victims) == (Kind.DEAD_RANK, (1,), (0,))
+
+
+def test_dumps_of_many_ranks_are_read_one_after_the_other(tmp_path: Path) -> None:
+    job = TorchDumpBuilder(40)
+    job.all("all_reduce")
+    for rank in range(40):
+        if rank != 17:
+            job.op(rank, "all_reduce", state="started")
+    job.write(tmp_path)
+    (session,) = open_paths([tmp_path])
+    assert [len(log.ops) for log in session.ranks.values()].count(2) == 39
+    verdict = diagnose(session)
+    assert verdict.root is not None
+    assert verdict.root.ranks == (17,)
