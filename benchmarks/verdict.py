@@ -40,7 +40,15 @@ class Run:
 
     def __init__(self, kind: str, ranks: int, folder: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "distdbg", "run", f"--nproc-per-node={ranks}", str(_PROGRAM), kind],
+            [
+                sys.executable,
+                "-m",
+                "distdbg",
+                "run",
+                f"--nproc-per-node={ranks}",
+                str(_PROGRAM),
+                kind,
+            ],
             env=os.environ | {"TMPDIR": folder, "DISTDBG_AGENT": "1", "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

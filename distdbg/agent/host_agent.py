@@ -3,8 +3,8 @@
     orders from the launcher   ->  a roster per start of the ranks  ->  rows   ->  API, other hosts
     pidfds, records, /proc     ->                                   ->  what waits -> judged -> control page
 
-What may take long (stacks, the diagnosis) runs in a thread and is answered when it is done. The tick becomes slower
-when the host has so many ranks that it would cost more than a hundredth of a core.
+What may take long (stacks, the diagnosis) runs in a thread and is answered when it is done. The tick
+becomes slower when the host has so many ranks that it would cost more than a hundredth of a core.
 """
 
 from __future__ import annotations

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from distdbg.errors import RecordError
 from distdbg.record.entries import Frame, Group, Header, Op, Progress, Pulse, WorkWait
 from distdbg.record.folders import SUFFIX
+from distdbg.record.format import Flag
 from distdbg.record.reader import RecordFile
 
 #: How far back the last op is looked for; before it are marks, spans and findings only.
@@ -44,11 +45,31 @@ class Standing:
         return not self.op.is_async or self.wait is not None
 
     @property
+    def waiting(self) -> list[int]:
+        """The numbers of all ops in which a thread waits."""
+        awaited = {wait.number for wait in self.waits}
+        return [op.number for op in self.in_flight if not op.is_async or op.number in awaited]
+
+    @property
     def site(self) -> Frame | None:
         """The line of the program that it is at, or was: of the wait, if there is one."""
         if self.wait is not None and self.wait.site is not None:
             return self.wait.site
         return self.op.site if self.op is not None else None
+
+
+@dataclass(slots=True)
+class Past:
+    """What is kept of ops that have ended."""
+
+    last: int = 0
+    """The number up to which it is known."""
+    issuers: set[int] = field(default_factory=set)
+    """The threads that have issued ops; the kernel's numbers."""
+    asides: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By number of the group and kind, the number of the aside that the rank came to last."""
+    is_whole: bool = True
+    """Whether nothing was overwritten before it was seen."""
 
 
 class TailedRecord:
@@ -61,6 +82,7 @@ class TailedRecord:
         self._record = RecordFile(path, salvage=True)
         self._standing: tuple[Pulse, Standing] | None = None
         self._last_op: Op | None = None
+        self._past = Past()
 
     @property
     def header(self) -> Header:
@@ -109,6 +131,23 @@ class TailedRecord:
         """How the rank says it leaves ('left', 'returned', 'raised'), and its exception's words."""
         state = self._record.state()
         return (state.exit.name.lower() if state.exit else None), state.exit_text or ""
+
+    def past(self) -> Past:
+        """What has to be known of the ops that have ended. Costs by how many are new."""
+        past = self._past
+        last, issued = self._record.issued(past.last)
+        past.is_whole = past.is_whole and self._is_complete(past.last, last)
+        past.last = last
+        for op in issued:
+            past.issuers.add(op.thread)
+            if op.flags & Flag.ASIDE:
+                key = (op.group, op.kind)
+                past.asides[key] = max(past.asides.get(key, 0), op.seq)
+        return past
+
+    def _is_complete(self, after: int, last: int) -> bool:
+        """Whether the ring still has all that came between; whose place is taken next may be torn."""
+        return last - after < self._record.ring_count
 
     def level(self) -> int:
         """Of the check."""

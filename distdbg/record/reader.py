@@ -40,7 +40,7 @@ from distdbg.record.forms import Form
 from distdbg.record.header import read_fields, read_opening
 from distdbg.record.parse import Parsing
 from distdbg.record.references import TRIES, Damaged, References
-from distdbg.record.ring import find_entries, find_entry, survey
+from distdbg.record.ring import Issued, find_entries, find_entry, find_issued, survey
 from distdbg.record.rows import read_rows
 from distdbg.record.source import Readable, Source
 from distdbg.record.waits import WAITS_NBYTES, read_waits
@@ -159,6 +159,16 @@ class RecordFile:
     def survey(self) -> tuple[int, list[int]]:
         """The number of the last event, and those of the ops in flight; without parsing any."""
         return survey(self._source, self._tables)
+
+    @property
+    def ring_count(self) -> int:
+        """How many events the ring holds."""
+        return self._tables[Section.RING].count
+
+    def issued(self, after: int) -> tuple[int, list[Issued]]:
+        """The number of the last event, and of the ops after `after` what needs no parsing."""
+        last = self.pulse().last_number
+        return last, list(find_issued(self._source, self._tables, after, last))
 
     def read(self) -> Record:
         """All of it."""

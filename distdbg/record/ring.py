@@ -14,9 +14,10 @@ what was written. Only the last entry can be missing without a trace, and then t
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from distdbg.record.entries import Gap
 from distdbg.record.format import CHECK_MODULUS, OP, OP_NBYTES, PARKED_NBYTES, EventType, Section
@@ -30,6 +31,8 @@ _MOST_NUMBER: Final = 2**63
 _FORM: Final = OP["form"].offset
 _TYPE: Final = OP["type"].offset
 _ENDED: Final = OP["ended"].offset
+#: number, seq, group, thread, type, flags, kind.
+_ISSUED: Final = struct.Struct("<Q8xQ8xQ12xI4xBBB")
 
 
 class Presence(Enum):
@@ -256,6 +259,37 @@ def survey(source: Source, tables: dict[Section, Table]) -> tuple[int, list[int]
                 if is_unended:
                     unended.append(number)
     return last, sorted(set(unended))
+
+
+class Issued(NamedTuple):
+    """What of an op does not change, and needs no look-up."""
+
+    number: int
+    seq: int
+    group: int
+    """The number of the group."""
+    thread: int
+    flags: int
+    kind: int
+
+
+def find_issued(
+    source: Source, tables: dict[Section, Table], after: int, last: int
+) -> Iterator[Issued]:
+    """The ops with numbers from `after` + 1 to `last` that the ring still has, in no order."""
+    table = tables[Section.RING]
+    first = max(after + 1, last - table.count + 1)
+    if last < first:
+        return
+    low, high = first % table.count, last % table.count + 1
+    parts = [(low, high)] if low < high else [(low, table.count), (0, high)]
+    for begin, end in parts:
+        offset = table.offset + begin * table.entry_nbytes
+        data = source.read(offset, (end - begin) * table.entry_nbytes)
+        for start in range(0, len(data) - OP_NBYTES + 1, table.entry_nbytes):
+            number, seq, group, thread, event, flags, kind = _ISSUED.unpack_from(data, start)
+            if event == EventType.OP and first <= number <= last:
+                yield Issued(number, seq, group, thread, flags, kind)
 
 
 def _is_number_or_cleared(op: bytes, number: int) -> bool:

@@ -1,7 +1,7 @@
 """Where the ranks of one host stand, as plain values: made where they run, read where the job is judged.
 
-    {"now": 81.., "host": "n14", "world": 8, "groups": [[name, label, ranks, backend], ..], "stacks": [[[file, line, function], ..], ..],
-     "forms": ["{..}", ..], "ranks": [row, ..]}
+    {"now": 81.., "host": "n14", "world": 8, "ranks": [row, ..], "forms": ["{..}", ..],
+     "groups": [[name, label, ranks, backend], ..], "stacks": [[[file, line, function], ..], ..]}
 
 Only what is in flight is in it, and how far the groups have come. Times are those of the host, `now` among
 them. An account is bounded: of a rank with more in flight than is kept the row says so (`cut`), and then
@@ -31,6 +31,7 @@ _MOST_GROUPS: Final = 256
 _MOST_FRAMES: Final = 12
 _MOST_THREADS: Final = 1024
 _NONE: Final = -1
+_MOVING: Final = (RankState.RUNNING, RankState.STARTING)
 
 _Ranks = tuple[int, ...]
 
@@ -64,7 +65,8 @@ class AccountMaker:
             "rank": seat.rank,
             "pid": seat.pid,
             "state": str(seat.state),
-            "since": seat.since_ns,
+            # Who runs does something new with each op.
+            "since": max(seat.since_ns, seat.moved_ns if seat.state in _MOVING else 0),
             "moved": seat.moved_ns,
         }
         if seat.why:
@@ -142,9 +144,12 @@ class _Draft:
             [*kept, *rest][:_MOST_OPS],
             key=lambda op: op.number,
         )
+        self.past = record.past() if is_still else None
         self.threads = _threads_of(seat.pid) if is_still else []
         self.level = record.level() if is_still else 0
-        self.exit, self.exit_words = record.state_words() if seat.pulse and seat.pulse.exit_word else (None, "")
+        self.exit, self.exit_words = (
+            record.state_words() if seat.pulse and seat.pulse.exit_word else (None, "")
+        )
 
     def write(self, row: Row, tables: _Tables) -> None:
         places: dict[int, int] = {}
@@ -166,6 +171,14 @@ class _Draft:
             ]
         if self.threads:
             row["threads"] = self.threads
+        if self.past is not None:
+            row["issuers"] = sorted(self.past.issuers)[:_MOST_THREADS]
+            if self.past.is_whole:
+                row["asides"] = [
+                    [places[group], kind, seq]
+                    for (group, kind), seq in self.past.asides.items()
+                    if group in places
+                ]
         if self.is_cut:
             row["cut"] = True
         if self.exit is not None:

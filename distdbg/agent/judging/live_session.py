@@ -99,7 +99,7 @@ class _Building:
         stacks = [self._stack(frames) for frames in account["stacks"]]
         forms = [self._form(text) for text in account["forms"]]
         logs = []
-        for row in account["ranks"]:
+        for row in map(_without_cut, account["ranks"]):
             log = _read_row(row, str(account["host"]), offset_ns, groups)
             for cells in row.get("ops", ()):
                 _add_op(log, cells, groups, stacks, forms)
@@ -134,6 +134,13 @@ class _Building:
         return self._forms[text]
 
 
+def _without_cut(row: Row) -> Row:
+    """Not all that is in flight is known: nothing is to be proven of it."""
+    if not row.get("cut"):
+        return row
+    return {**row, "state": str(RankState.RUNNING), "ops": (), "waits": ()}
+
+
 def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> RankLog:
     log = RankLog(
         rank=int(row["rank"]),
@@ -144,9 +151,6 @@ def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> Ran
         level=int(row.get("level", 0)),
     )
     state = RankState(row["state"])
-    if row.get("cut") and state is RankState.WAITING:
-        # Not all that is in flight is known, so nothing is proven of it.
-        state, row = RankState.RUNNING, {**row, "ops": (), "waits": ()}
     log.activity = Activity(
         state=state,
         since_ns=int(row["since"]),
@@ -160,6 +164,9 @@ def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> Ran
         )
     if "threads" in row:
         log.threads = frozenset(row["threads"])
+    log.issuers = frozenset(row.get("issuers", ()))
+    if "asides" in row:
+        log.last_asides = {(groups[place], kind): seq for place, kind, seq in row["asides"]}
     if "end" in row:
         log.end = RankEnd.from_json(json.dumps(row["end"]))
     if "exit" in row:

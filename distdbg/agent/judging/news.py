@@ -4,7 +4,7 @@
     dead rank, missing rank that is gone,
     mismatch                                     when others still wait a moment later: most ranks learn of
                                                  it by themselves, and raise
-    stuck rank                                   when others wait for it; one that merely burns its core, later
+    stuck rank                                   when others wait for it; who merely burns a core, later
     stall                                        after half a minute, as information
     anything else                                not; it is in verdict.json
 

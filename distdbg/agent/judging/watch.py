@@ -1,7 +1,7 @@
 """Looks at the job whenever nothing of interest has moved, and does what a verdict asks for.
 
     a rank waits unmoved for 250 ms, is stuck, or has died   ->  accounts of all hosts  ->  judged in a thread
-    judged  ->  does the proof still hold, here and on the other hosts?  ->  stacks  ->  said, written, aborted
+    judged  ->  does the proof still hold, here and on other hosts?  ->  stacks  ->  said, written, aborted
 
 It looks again only when the set of such ranks has changed. The root's agent judges for all hosts; the others
 tell it where their ranks stand, and answer its probes (`tree.accounts`).
@@ -149,7 +149,11 @@ class Watch:
         is_judged = signature == self._seen and not self._is_busy
         if is_judged or not self._steering.is_root or not any(signature):
             return
-        if self._judged is not None and self._judged.case is not None and self._judged.case.is_cause:
+        if (
+            self._judged is not None
+            and self._judged.case is not None
+            and self._judged.case.is_cause
+        ):
             return  # what came later was a consequence
         judge = self._prepare(now_ns)
         try:
@@ -272,8 +276,8 @@ class Watch:
                 return False
             try:
                 pulse = seat.record.pulse()
-                op = seat.standing.op
-                if op is None or not seat.record.is_in(op.number):
+                numbers = seat.standing.waiting
+                if not numbers or not all(map(seat.record.is_in, numbers)):
                     return False
             except RecordError:
                 return False

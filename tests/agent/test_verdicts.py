@@ -1,0 +1,72 @@
+"""Under no launcher of ours: the agent's log, the ranks' exception, and who asks, have the verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CYCLE = "dist.recv(x, src=1 - rank)\n"
+WHAT = "ranks 0-1 wait for each other"
+
+
+def test_ranks_that_wait_for_each_other_raise_why(start_job: Callable[..., Any]) -> None:
+    job = start_job(CYCLE)
+    for rank, process in enumerate(job.processes):
+        assert process.wait(20) == 1
+        assert f"JobAborted: the job was aborted by the agent: {WHAT}" in job.output(rank)
+        assert f"rank {rank} waits in recv from rank {1 - rank}" in job.output(rank)
+    folder = job.run_folder
+    [log] = folder.glob("agent-*.log")
+    assert log.read_text().count(f"distdbg: {WHAT}") == 1
+    verdict = json.loads((folder / "verdict.json").read_text())
+    assert verdict["findings"][0]["kind"] == "deadlock"
+
+
+def test_who_may_not_abort_reports(start_job: Callable[..., Any]) -> None:
+    job = start_job(CYCLE, DISTDBG_ABORT_ON="dead,mismatch")
+    with job.connect() as client:
+        client.ask("subscribe", to=["verdict"])
+        found: dict[str, Any] = {}
+        for event in client.events(10):
+            found = event.get("verdict", found)
+            if found and found["lines"] and WHAT in found["lines"][0]:
+                break
+        assert found["lines"][0].startswith(WHAT)
+        assert sorted((wait["rank"], wait["on"]) for wait in found["waits"]) == [(0, [1]), (1, [0])]
+        assert found["verdict"]["verdict"]["root"] == 0
+    environ = os.environ | {"TMPDIR": str(job.folder), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "distdbg", "ps"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"  verdict: {WHAT}" in done.stdout
+    assert all(process.poll() is None for process in job.processes)
+
+
+def test_who_waits_for_a_rank_that_computes_reads_so_and_is_left_alone(
+    start_job: Callable[..., Any],
+) -> None:
+    job = start_job("if rank == 1:\n    time.sleep(1.5)\ndist.all_reduce(x)\n")
+    with job.connect() as client:
+        job.await_row(client, 0, lambda row: row["state"] == "waiting", 10)
+        waits: list[dict[str, Any]] = []
+        deadline = time.monotonic() + 5
+        while not waits and time.monotonic() < deadline:
+            waits = client.ask("waits")["waits"]
+            time.sleep(0.02)  # the agent looks ten times a second
+        assert [(wait["rank"], wait["on"], wait["can_go_on"]) for wait in waits] == [(0, [1], True)]
+    folder = job.run_folder
+    assert [process.wait(20) for process in job.processes] == [0, 0]
+    [log] = folder.glob("agent-*.log")
+    assert "distdbg:" not in log.read_text()
+    assert not (folder / "verdict.json").exists()

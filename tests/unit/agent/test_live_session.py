@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from distdbg.agent.judging.account import name_groups, ranks_of
+from distdbg.agent.judging.judge import judge_accounts, plain_waits
+from distdbg.agent.judging.live_session import Facts, Heard, make_session
+from distdbg.diagnose.finding import Kind
+from distdbg.record.entries import KIND_LABELS, Group
+from distdbg.record.format import Flag
+from distdbg.record.rank_state import RankState
+
+RECV = KIND_LABELS.index("recv")
+
+
+def row(rank: int, peer: int | None, state: str = "waiting", **more: Any) -> dict[str, Any]:
+    """A rank that is in a recv from `peer`."""
+    ops = []
+    if peer is not None:
+        ops = [[7, 1000, 0, 1, 0, RECV, int(Flag.MESSAGE), peer, 0, 0, 1, 100 + rank, 0]]
+    facts = {"rank": rank, "pid": 100 + rank, "state": state, "since": 2000, "moved": 1000}
+    return facts | {"last": 7, "progress": [[0, 3, 3]], "ops": ops, "level": 2} | more
+
+
+def account(host: str, *rows: dict[str, Any], now: int = 5000) -> dict[str, Any]:
+    found = {
+        "now": now,
+        "host": host,
+        "world": 3,
+        "groups": [["0", "world", "0-2", "cpu"]],
+        "stacks": [[], [["/home/ada/train.py", 88, "step"]]],
+        "forms": [""],
+        "ranks": list(rows),
+    }
+    copy: dict[str, Any] = json.loads(json.dumps(found))  # as it travels
+    return copy
+
+
+def test_accounts_of_two_hosts_are_one_session_on_one_clock() -> None:
+    one = Heard(account("a", row(0, 1), now=5000), 90_000)
+    other = Heard(account("b", row(1, 0), row(2, None, "running"), now=700_000), 90_500)
+    session = make_session([one, other], Facts(now_ns=91_000, wall_ns=1_000_000))
+    assert (session.world_size, sorted(session.ranks)) == (3, [0, 1, 2])
+    assert session.groups[0].ranks == (0, 1, 2)
+    # Wall time is 909,000 ahead of this host's clock, on which the first began 86,000 after its own.
+    assert session.time_ns(0, 1000) == 1000 + 85_000 + 909_000
+    assert session.time_ns(1, 700_000) == 90_500 + 909_000
+    activity = session.ranks[2].activity
+    assert activity is not None
+    assert activity.state is RankState.RUNNING
+
+
+def test_a_deadlock_across_hosts_is_found_in_what_they_tell() -> None:
+    heard = [
+        Heard(account("a", row(0, 1)), 90_000),
+        Heard(account("b", row(1, 0), row(2, None, "running")), 90_000),
+    ]
+    judged = judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    assert judged.case is not None
+    assert judged.case.finding.kind is Kind.DEADLOCK
+    assert (judged.case.proof, judged.hopeless) == ("deadlock", {0, 1})
+    assert judged.plain["findings"][0]["ranks"] == [0, 1]
+    assert [(wait["rank"], wait["on"]) for wait in plain_waits(judged)] == [(0, [1]), (1, [0])]
+    assert "train.py:88 (step)" in "\n".join(judged.lines)
+
+
+def test_a_thread_that_issues_ops_and_waits_for_nothing_is_a_way_out() -> None:
+    busy = row(1, 0, issuers=[101, 555], threads=[101, 555])
+    heard = [Heard(account("a", row(0, 1), busy, row(2, None, "running")), 90_000)]
+    judged = judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    assert judged.hopeless == frozenset()
+    gone = row(1, 0, issuers=[101, 555], threads=[101])
+    heard = [Heard(account("a", row(0, 1), gone, row(2, None, "running")), 90_000)]
+    judged = judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    assert judged.hopeless == {0, 1}
+
+
+def test_nothing_is_proven_of_a_rank_with_more_in_flight_than_is_told() -> None:
+    heard = [Heard(account("a", row(0, 1), row(1, 0, cut=True)), 90_000)]
+    assert judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000)).hopeless == frozenset()
+
+
+def test_an_account_that_cannot_be_read_is_left_out_and_named() -> None:
+    good = Heard(account("a", row(0, 1)), 90_000)
+    for damage in (
+        {"ranks": [{"rank": 1}]},
+        {"groups": [["0"]]},
+        {"now": "noon"},
+        {"ranks": [row(1, 0, state="asleep")]},
+        {"ranks": [row(1, 0) | {"ops": [[1, 2]]}]},
+        {"forms": ["{"]},
+    ):
+        bad = Heard(account("b", row(1, 0)) | damage, 90_000)
+        session = make_session([good, bad], Facts(now_ns=91_000, wall_ns=91_000))
+        assert sorted(session.ranks) == [0]
+        [lack] = session.lacks
+        assert lack.startswith("what the agent of host b tells cannot be read")
+
+
+def test_groups_that_were_made_again_are_told_apart() -> None:
+    def group(number: int, name: str) -> Group:
+        return Group(
+            number=number, created_ns=0, name=name, desc="", ranks="0-1", backend="cpu", size=2,
+            rank=0, timeout_ns=0, stack=(),
+        )  # fmt: skip
+
+    names = name_groups([group(3, "dp"), group(1, "dp"), group(2, "tp")])
+    assert names == {1: "dp", 2: "tp", 3: "dp~2"}
+
+
+def test_ranks_are_read_in_the_order_of_the_group() -> None:
+    assert ranks_of("4,0-2") == (4, 0, 1, 2)
+    assert ranks_of("a-b") == ()
