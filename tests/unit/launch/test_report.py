@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from distdbg.control.words import AGENT, AbortWords
 from distdbg.launch.evidence import Evidence, RecordFacts
 from distdbg.launch.report import Outcome, exit_code, report
 from distdbg.launch.root_cause import Part, find_root_cause
@@ -445,3 +446,53 @@ def test_a_hint_is_given_once() -> None:
     text = "UsageError: wrong thing\n  hint: do the right one"
     one = Evidence(end=ended(0, exit_code=1), error=error(text, hint="do the right one"))
     assert told(one).count("hint: do the right one") == 1
+
+
+KNOT = AbortWords(
+    what="ranks 0-1 wait for each other in a circle of 2: recv from rank 1, recv from rank 0",
+    type="deadlock",
+    ranks=(0, 1),
+    details=["rank 0 waits in recv from rank 1 on group 'world' at train.py:8 (step)"],
+    hint="let one side send while the other receives",
+    by=AGENT,
+)
+
+
+def aborted(rank: int) -> Evidence:
+    text = f"JobAborted: the job was aborted by the agent: {KNOT.what}"
+    because = tuple({0, 1} - {rank})
+    return Evidence(
+        end=ended(rank, exit_code=1), error=error(text, type="JobAborted", because_of=because)
+    )
+
+
+def test_the_agents_verdict_leads_and_is_not_said_again() -> None:
+    outcome = Outcome(
+        evidence=[aborted(0), aborted(1), aborted(2), terminated(3)],
+        run_folder=FOLDER,
+        verdict=KNOT,
+        is_verdict_said=True,
+    )
+    assert report(outcome) == (
+        f"distdbg run: {KNOT.what}\n"
+        "  3 ranks failed because of it and 1 was ended\n"
+        f"  run folder: {FOLDER}\n"
+    )
+    assert exit_code(outcome) == 1
+
+
+def test_a_launcher_whose_agent_has_not_printed_the_verdict_says_all_of_it() -> None:
+    outcome = Outcome(evidence=[aborted(0), aborted(1)], verdict=KNOT, is_elsewhere=True)
+    assert report(outcome) == (
+        f"distdbg run: {KNOT.what}\n"
+        "  2 ranks of this host failed because of it\n"
+        "  rank 0 waits in recv from rank 1 on group 'world' at train.py:8 (step)\n"
+        "  hint: let one side send while the other receives\n"
+    )
+
+
+def test_of_a_rank_that_died_the_launcher_knows_more_than_the_verdict() -> None:
+    verdict = replace(KNOT, what="rank 2 was killed by SIGKILL", type="dead rank", ranks=(2,))
+    dead = Evidence(end=ended(2, signal=9))
+    told = report(Outcome(evidence=[dead, aborted(0)], verdict=verdict, is_verdict_said=True))
+    assert told.startswith("distdbg run: rank 2 was killed by SIGKILL (host n14, pid 8812)")

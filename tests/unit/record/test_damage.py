@@ -257,6 +257,7 @@ def test_a_forged_number_is_no_other_error(number: int, section: Section, salvag
     assert numbers == sorted(set(numbers))
     with RecordFile(bytes(data)) as file:
         file.survey()
+        file.issued(0)
         file.event(number)
         file.event(number + 1)
 

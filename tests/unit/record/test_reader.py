@@ -15,7 +15,7 @@ import pytest
 
 from distdbg.errors import RecordError
 from distdbg.record.entries import Finding, Frame, Mark, Op, SpanBegin, SpanEnd
-from distdbg.record.format import HEADER, HEADER_NBYTES, OP, Exit, Section, Status, checksum
+from distdbg.record.format import HEADER, HEADER_NBYTES, OP, Exit, Flag, Section, Status, checksum
 from distdbg.record.reader import RecordFile, read_record
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.record_examples import build_short, build_wrapped
@@ -185,6 +185,21 @@ def test_one_event_is_read_without_the_rest(tmp_path: Path) -> None:
             assert record.event(event.number) == event
         assert [record.event(number) for number in (-1, 0, 1, 9, 18, 2**64)] == [None] * 6
         assert record.survey() == (17, [2, 8])
+
+
+def test_what_was_issued_since_is_read_without_looking_anything_up(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(build_wrapped().to_bytes())
+    ops = {op.number: op for op in read_record(path).ops if op.number > 17 - 8}
+    with RecordFile(path) as record:
+        for after in (0, 9, 12, 16, 17, 99):
+            last, issued = record.issued(after)
+            assert last == 17
+            assert sorted(one.number for one in issued) == [n for n in sorted(ops) if n > after]
+            for one in issued:
+                op = ops[one.number]
+                assert one[1:4] == (op.seq, op.group_number, op.thread)
+                assert (one.kind, bool(one.flags & Flag.ASYNC)) == (op.kind, op.is_async)
 
 
 def test_bytes_arrays_and_mappings_are_read_alike(tmp_path: Path) -> None:
