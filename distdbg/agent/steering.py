@@ -143,10 +143,9 @@ class Steering:
         return self._tree is None or self._tree.is_root
 
     def tell(self, account: dict[str, Any], vouch: int) -> None:
-        """Tell the root where the ranks of this host stand."""
+        """Tell the root where the ranks of this host stand; ValueError when that is too long."""
         if self._tree is not None:
-            with suppress(ValueError):  # more than a link carries: the root knows the rows alone
-                self._tree.tell(account, vouch)
+            self._tree.tell(account, vouch)
 
     def accounts(self) -> list[Told]:
         """What the other hosts have told of where their ranks stand."""

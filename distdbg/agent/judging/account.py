@@ -186,6 +186,16 @@ class _Draft:
         row["level"] = self.level
 
 
+def without_ops(account: Account) -> Account:
+    """What is left of one that is too long: who is stuck or gone; of the others no more than that they are."""
+    kept = ("rank", "pid", "state", "since", "moved", "why", "site", "end", "exit")
+    rows = [
+        {name: row[name] for name in kept if name in row} | {"cut": True}
+        for row in account["ranks"]
+    ]
+    return {**account, "groups": [], "stacks": [[]], "forms": [""], "ranks": rows}
+
+
 def name_groups(groups: Iterable[Group]) -> dict[int, str]:
     """Names that are equal on all members: of a group that was made again after its end 'dp~2'."""
     seen: dict[str, int] = {}

@@ -138,7 +138,10 @@ def _without_cut(row: Row) -> Row:
     """Not all that is in flight is known: nothing is to be proven of it."""
     if not row.get("cut"):
         return row
-    return {**row, "state": str(RankState.RUNNING), "ops": (), "waits": ()}
+    state = row["state"]
+    if state == RankState.WAITING:
+        state = str(RankState.RUNNING)
+    return {**row, "state": state, "ops": (), "waits": ()}
 
 
 def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> RankLog:

@@ -13,10 +13,11 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from distdbg.agent.judging.account import Account, AccountMaker
+from distdbg.agent.judging.account import Account, AccountMaker, without_ops
 from distdbg.agent.judging.blamed import Sightings, take_blamed, targets_of, write_verdict
 from distdbg.agent.seat import Seat
 from distdbg.errors import RecordError
@@ -179,7 +180,12 @@ class Watch:
             blamed = [seat for rank in vouch.ranks if (seat := self._roster.seats.get(rank))]
             self._take_stacks(blamed, lambda: None)
         self._vouched, self._told = vouch.number, signature
-        self._steering.tell(self._account(now_ns), vouch.number)
+        account = self._account(now_ns)
+        try:
+            self._steering.tell(account, vouch.number)
+        except ValueError:
+            with suppress(ValueError):  # of thousands of ranks even that is too long
+                self._steering.tell(without_ops(account), vouch.number)
 
     def _account(self, now_ns: int) -> Account:
         return self._maker.make(self._roster.seats.values(), now_ns)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from distdbg.agent.judging.account import name_groups, ranks_of
+from distdbg.agent.judging.account import name_groups, ranks_of, without_ops
 from distdbg.agent.judging.judge import judge_accounts, plain_waits
 from distdbg.agent.judging.live_session import Facts, Heard, make_session
 from distdbg.diagnose.finding import Kind
@@ -79,6 +79,17 @@ def test_a_thread_that_issues_ops_and_waits_for_nothing_is_a_way_out() -> None:
 def test_nothing_is_proven_of_a_rank_with_more_in_flight_than_is_told() -> None:
     heard = [Heard(account("a", row(0, 1), row(1, 0, cut=True)), 90_000)]
     assert judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000)).hopeless == frozenset()
+
+
+def test_what_is_left_of_an_account_that_is_too_long_proves_nothing_and_hides_no_death() -> None:
+    end = {"rank": 2, "pid": 102, "host": "b", "ended_ns": 1, "wall_ns": 1, "cause": "signal"}
+    dead = row(2, None, "dead", end=end | {"signal": 9})
+    short = without_ops(account("b", row(1, 0), dead))
+    heard = [Heard(account("a", row(0, 1)), 90_000), Heard(short, 90_000)]
+    judged = judge_accounts(heard, Facts(now_ns=91_000, wall_ns=91_000))
+    assert judged.hopeless == frozenset()
+    assert judged.case is not None
+    assert (judged.case.finding.kind, judged.case.finding.ranks) == (Kind.DEAD_RANK, (2,))
 
 
 def test_an_account_that_cannot_be_read_is_left_out_and_named() -> None:
