@@ -187,7 +187,7 @@ class _Draft:
 
 
 def without_ops(account: Account) -> Account:
-    """What is left of one that is too long: who is stuck or gone; of the others no more than that they are."""
+    """What is left of one that is too long: who is stuck, who is gone, who else there is."""
     kept = ("rank", "pid", "state", "since", "moved", "why", "site", "end", "exit")
     rows = [
         {name: row[name] for name in kept if name in row} | {"cut": True}
