@@ -11,6 +11,7 @@ TRUTH = {
     "outcome": "silent",
     "warns": ["op #1", "memory layouts", "rank 1"],
     "env": {"DISTDBG_CHECK_ORDER": "1"},
+    "verdict": {"kind": "suspicion", "ranks": [1]},
 }
 
 

@@ -11,6 +11,7 @@ TRUTH = {
     "outcome": "silent",
     "warns": ["op #1", "op #2", "look swapped", "rank 1"],
     "env": {"DISTDBG_CHECK_ORDER": "1"},
+    "verdict": {"kind": "suspicion", "ranks": [1]},
 }
 
 
