@@ -10,7 +10,7 @@ TRUTH = {
     "outcome": {0: "OpTimeout", 1: "*", 2: "*", 3: "OpTimeout"},
     "missing": {0: [1, 2], 3: [1, 2]},
     "says": ["monitored_barrier"],
-    "verdict": {"kind": "stall", "ranks": [1, 2]},
+    "verdict": {"kind": "missing rank", "ranks": [1, 2]},
 }
 
 
