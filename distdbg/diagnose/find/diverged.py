@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.phrases import called, few
+from distdbg.diagnose.find.phrases import called, few, told
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER, OpRef
@@ -58,7 +58,7 @@ def _say(session: Session, told: Sequence[tuple[int, Found]], ops: Sequence[OpRe
     everybody = _members(session, found.group) or reporters
     is_odd = set(found.ranks) < set(everybody)
     at_ns = session.time_ns(rank, found.at_ns)
-    evidence = [Evidence(text=line, at_ns=None) for line in found.details]
+    evidence = [told(line) for line in found.details]
     return Finding(
         kind=Kind.DIVERGED,
         severity=Severity.ERROR,

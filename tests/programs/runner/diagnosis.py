@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from distdbg.diagnose.finding import Finding, Severity, Verdict
+from distdbg.diagnose.finding import Evidence, Finding, Severity, Verdict
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.verdict import diagnose
 from runner.truth import Truth
@@ -59,8 +59,10 @@ def _plain(finding: Finding) -> dict[str, Any]:
     lines: dict[int, list[int]] = {}
     for fact in (*finding.evidence, *finding.edges):
         found = _LINE.search(fact.site)
-        if fact.rank is not None and found:
-            lines.setdefault(fact.rank, []).append(int(found[1]))
+        of = fact.ranks if isinstance(fact, Evidence) else ()
+        for rank in of or (fact.rank,):
+            if rank is not None and found:
+                lines.setdefault(rank, []).append(int(found[1]))
     return {
         "kind": str(finding.kind),
         "ranks": list(finding.ranks),
