@@ -49,9 +49,7 @@ def find_hopeless(session: Session, waits: dict[int, tuple[Edge, ...]]) -> froze
     return frozenset(find_knots(waits, gone).blocked)
 
 
-def find_proof(
-    session: Session, root: Finding | None, hopeless: Collection[int]
-) -> str | None:
+def find_proof(session: Session, root: Finding | None, hopeless: Collection[int]) -> str | None:
     """The kind of DISTDBG_ABORT_ON that this finding is, if it is proven."""
     if root is None:
         return None

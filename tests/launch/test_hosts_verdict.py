@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,10 @@ def test_a_deadlock_of_ranks_on_two_hosts_is_proven_and_ended(tmp_path: Path, nu
         assert len(raised) == 2 * number
         assert max(raised) - max(blocked) < 5
         print("seconds from the last block to the last error:", max(raised) - max(blocked))
-        said = [len(re.findall("^distdbg: ranks 1-2 wait for each other", launcher.err, re.MULTILINE)) for launcher in launchers]
+        said = [
+            len(re.findall("^distdbg: ranks 1-2 wait for each other", launcher.err, re.MULTILINE))
+            for launcher in launchers
+        ]
         assert said == [1] + [0] * (number - 1)
         [run_folder] = hosts.run_folders
         [attempt] = folders.attempts(run_folder)

@@ -52,7 +52,8 @@ def await_verdict(job: RunningJob) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ranks"), [("cycle", [0, 1]), ("groups", [0, 1, 2]), ("works", [0, 1]), ("some", [0, 1])]
+    ("kind", "ranks"),
+    [("cycle", [0, 1]), ("groups", [0, 1, 2]), ("works", [0, 1]), ("some", [0, 1])],
 )
 def test_a_deadlock_is_said_once_and_ends_the_job(
     start_job: Start, kind: str, ranks: list[int]

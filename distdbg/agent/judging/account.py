@@ -144,7 +144,9 @@ class _Draft:
         )
         self.threads = _threads_of(seat.pid) if is_still else []
         self.level = record.level() if is_still else 0
-        self.exit, self.exit_words = record.state_words() if seat.pulse and seat.pulse.exit_word else (None, "")
+        self.exit, self.exit_words = (
+            record.state_words() if seat.pulse and seat.pulse.exit_word else (None, "")
+        )
 
     def write(self, row: Row, tables: _Tables) -> None:
         places: dict[int, int] = {}

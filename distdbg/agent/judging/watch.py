@@ -149,7 +149,11 @@ class Watch:
         is_judged = signature == self._seen and not self._is_busy
         if is_judged or not self._steering.is_root or not any(signature):
             return
-        if self._judged is not None and self._judged.case is not None and self._judged.case.is_cause:
+        if (
+            self._judged is not None
+            and self._judged.case is not None
+            and self._judged.case.is_cause
+        ):
             return  # what came later was a consequence
         judge = self._prepare(now_ns)
         try:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.phrases import at_site, called, few, told
+from distdbg.diagnose.find.phrases import at_site, called, few
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, OpRef

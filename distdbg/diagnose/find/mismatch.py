@@ -14,7 +14,7 @@ from typing import Final
 
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
-from distdbg.diagnose.find.phrases import told
+from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.legality import split_pairs
 from distdbg.diagnose.matching import GroupOps, Matched
@@ -74,7 +74,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     odd = set(first.named) if first.seq and set(first.named) < members else set()
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
     evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
-    evidence += [told(line) for line in first.details if not _is_known(line, calls)]
+    evidence += [as_told(line) for line in first.details if not _is_known(line, calls)]
     return Finding(
         kind=Kind.MISMATCH,
         severity=Severity.WARNING if all(e.went_on for e in errors) else Severity.ERROR,

@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from distdbg.diagnose.find.phrases import called, few, told
+from distdbg.diagnose.find.phrases import called, few
 from distdbg.diagnose.finding import Edge, Finding, Kind, Severity
 from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import NEVER, NONE, OpRef, Ops

@@ -1,7 +1,7 @@
 """Programs of four ranks in which some wait: for each other, for one that is busy, for one that is gone.
 
-    waiting.py KIND      says "blocked <monotonic s>" before a rank enters what it may not leave,
-                         "raised <monotonic s> <type>: <words>" when it leaves it by an error
+waiting.py KIND      says "blocked <monotonic s>" before a rank enters what it may not leave,
+                     "raised <monotonic s> <type>: <words>" when it leaves it by an error
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ def groups() -> None:
     blocked()
     if rank < 3:
         dist.all_reduce(x, group=pairs[first[rank]])
-        others = [g for at, g in enumerate(pairs) if at != first[rank] and rank in dist.get_process_group_ranks(g)]
+        others = [
+            g
+            for at, g in enumerate(pairs)
+            if at != first[rank] and rank in dist.get_process_group_ranks(g)
+        ]
         dist.all_reduce(x, group=others[0])
     dist.barrier()
 

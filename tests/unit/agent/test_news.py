@@ -5,9 +5,7 @@ from distdbg.diagnose.finding import Finding, Kind, Severity
 from distdbg.record.rank_state import RankState
 
 
-def case(
-    kind: Kind, *ranks: int, proof: str | None = None, state: RankState | None = None
-) -> Case:
+def case(kind: Kind, *ranks: int, proof: str | None = None, state: RankState | None = None) -> Case:
     finding = Finding(
         kind=kind, severity=Severity.ERROR, what="it is so", ranks=ranks, victims=(9,)
     )

@@ -67,7 +67,11 @@ def test_ranks_raise_what_the_agent_prints() -> None:
     verdict = Verdict(what=root.what, root=root, findings=(root,), roles={0: Role.ROOT})
     words = to_words(verdict, ["it is so", "  rank 0 waits", "  hint: do it"])
     assert (words.what, words.type, words.by) == ("it is so", "deadlock", AGENT)
-    assert (list(words.ranks), list(words.details), words.hint) == ([0, 1], ["rank 0 waits"], "do it")
+    assert (list(words.ranks), list(words.details), words.hint) == (
+        [0, 1],
+        ["rank 0 waits"],
+        "do it",
+    )
 
 
 def test_kinds_are_read_and_checked() -> None:
