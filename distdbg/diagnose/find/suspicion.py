@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.phrases import few
+from distdbg.diagnose.find.phrases import as_told, few
 from distdbg.diagnose.finding import Edge, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
