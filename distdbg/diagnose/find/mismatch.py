@@ -56,11 +56,12 @@ def _is_told(finding: Finding, told: set[tuple[str, int]]) -> bool:
 
 def _said(session: Session, matched: Matched) -> list[Finding]:
     """One finding for all ranks that were told of one mismatch."""
-    alike: dict[tuple[str, int, str], list[Failure]] = defaultdict(list)
+    # The words name op, group and ranks; who had gone on notices it in a later call.
+    alike: dict[object, list[Failure]] = defaultdict(list)
     for errors in failures_of(session).values():
         for error in errors:
             if error.type == "MismatchError":
-                alike[error.group, error.seq, error.what].append(error)
+                alike[error.what or (error.group, error.seq)].append(error)
     return [_of_errors(session, matched, errors) for errors in alike.values()]
 
 
@@ -77,7 +78,8 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     evidence += [as_told(line) for line in first.details if not _is_known(line, calls)]
     return Finding(
         kind=Kind.MISMATCH,
-        severity=Severity.WARNING if all(e.went_on for e in errors) else Severity.ERROR,
+        # Who catches it and goes on has looked for it, or will fail by something else.
+        severity=Severity.NOTE if all(e.went_on for e in errors) else Severity.ERROR,
         what=fit(first.what or f"ranks {first.kind or 'called'} differently"),
         ranks=tuple(sorted(odd)),
         victims=tuple(sorted(members - odd)),

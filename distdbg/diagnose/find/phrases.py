@@ -15,7 +15,7 @@ _MOST_LINES: Final = 8
 _MOST_RANKS: Final = 1 << 16
 #: 'ranks 0-2 called it at train.py:80 (step)', 'rank 1: not contiguous, at train.py:22 (main)'.
 _TOLD: Final = re.compile(
-    r"ranks? (?P<ranks>\d{1,9}(?:[-,]\d{1,9})*)\b.* at (?P<site>\S+:\d+ \([^()]*(?:\(\))?[^()]*\))"
+    r"ranks? (?P<ranks>\d{1,9}(?:[-,]\d{1,9})*)\b.* (?:at|from) (?P<site>\S+:\d+ \([^()]*(?:\(\))?[^()]*\))"
 )
 
 
