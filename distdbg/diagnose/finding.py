@@ -57,6 +57,8 @@ class Evidence:
     text: str
     """A clause that stands alone: 'rank 3 called all_gather #7 on group 'dp' at train.py:88 (step)'."""
     rank: int | None = None
+    ranks: tuple[int, ...] = ()
+    """All that it is true of, where that is more than `rank`."""
     op: OpRef | None = None
     site: str = ""
     """'train.py:88 (step)'; the whole path is in the op's stack."""

@@ -61,7 +61,8 @@ def last_moment(session: Session) -> Session:
         return session
     at_ns, status = first
     ranks = {
-        rank: _as_of(session, log, at_ns, endings.get(rank)) for rank, log in session.ranks.items()
+        rank: _as_of(session, log, at_ns, status, endings.get(rank))
+        for rank, log in session.ranks.items()
     }
     return replace(session, ranks=ranks, is_live=True, now_ns=at_ns, cut=Status(status))
 
@@ -110,17 +111,21 @@ def _asked(endings: dict[int, Ending]) -> Iterable[tuple[int, int]]:
             yield ending.at_ns, Status.ABORTED
 
 
-def _as_of(session: Session, log: RankLog, at_ns: int, ending: Ending | None) -> RankLog:
+def _as_of(
+    session: Session, log: RankLog, at_ns: int, status: int, ending: Ending | None
+) -> RankLog:
     own_ns = at_ns - log.offset_ns
     slack_ns = log.clock_error_ns or 0
     kept = bisect_right(log.ops.issued_ns, own_ns)
     opened = _still_open(log.ops, kept, own_ns, slack_ns)
     was_there = kept < len(log.ops) or bool(opened)
     facts: dict[str, object] = {
-        "progress": _progress(log, kept, opened, own_ns),
+        "progress": _progress(log, kept, opened, own_ns, status),
         "ops": _shown(log.ops, kept, opened, own_ns),
         "work_waits": _waits(log, kept, opened, own_ns),
     }
+    if not session.is_live and not log.lost.get("ops"):
+        facts["last_asides"] = {}  # there are no others than in `ops`
     if ending is not None and not _had_gone(ending, at_ns, was_there):
         facts |= {"exit": None, "exit_ns": NEVER, "exit_what": "", "exit_where": "", "end": None}
     seen = log.activity
@@ -173,12 +178,16 @@ def _head(ops: Ops, kept: int) -> Ops:
     return Ops(**columns, errors={at: text for at, text in ops.errors.items() if at < kept})
 
 
-def _progress(log: RankLog, kept: int, opened: list[int], own_ns: int) -> dict[int, Progress]:
+def _progress(
+    log: RankLog, kept: int, opened: list[int], own_ns: int, status: int
+) -> dict[int, Progress]:
     ops = log.ops
+    # Who destroys a group tells the others first, and writes it down then.
+    closed_until_ns = own_ns + DEATH_NS if status == Status.PEER_LOST else own_ns
     shown = {
         group: replace(
             far,
-            closed_ns=far.closed_ns if far.closed_ns and far.closed_ns <= own_ns else None,
+            closed_ns=far.closed_ns if (far.closed_ns or NEVER) <= closed_until_ns else None,
             broken=None,
         )
         for group, far in log.progress.items()

@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 from pathlib import Path
+from traceback import walk_tb
 
 from distdbg import __version__
 from distdbg.errors import (
@@ -40,6 +41,9 @@ _STATUS: tuple[tuple[type[BaseException], Status], ...] = (
     (CollectiveError, Status.BROKEN),
     (KeyboardInterrupt, Status.INTERRUPTED),
 )
+
+#: The package itself.
+_OWN = str(Path(__file__).resolve().parent.parent) + os.sep
 
 #: How long an argument of the command line may be in the record.
 _MOST_ARGUMENT = 200
@@ -127,13 +131,13 @@ def write_exit(recorder: Recorder, how: Exit | None, error: BaseException | None
 
 
 def _raised_at(error: BaseException) -> str:
-    trace = error.__traceback__
-    if trace is None:
-        return ""
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    code = trace.tb_frame.f_code
-    return f"{code.co_filename}:{trace.tb_lineno} ({code.co_qualname})"
+    """The innermost line that is not ours: where the program called what failed."""
+    where = ""
+    for frame, line in walk_tb(error.__traceback__):
+        code = frame.f_code
+        if not where or not code.co_filename.startswith(_OWN):
+            where = f"{code.co_filename}:{line} ({code.co_qualname})"
+    return where
 
 
 def _boot_id() -> str:

@@ -92,6 +92,7 @@ def _evidence(session: Session, fact: Evidence) -> dict[str, Any]:
     return {
         "text": fact.text,
         "rank": fact.rank,
+        "ranks": list(fact.ranks or (() if fact.rank is None else (fact.rank,))),
         "op": _op(session, fact.op),
         "site": fact.site,
         "at": _time(fact.at_ns),

@@ -74,6 +74,7 @@ OBJECTS: Final[dict[str, tuple[Field, ...]]] = {
     "evidence": (
         Field("text", "text", "one clause"),
         Field("rank", "integer", "whose", True),
+        Field("ranks", "ranks", "all that it is true of"),
         Field("op", "op", "which op it is about", True),
         Field("site", "text", "`train.py:88 (step)`; may be empty"),
         Field("at", "time", "when", True),

@@ -10,6 +10,7 @@ import importlib.util
 from typing import Any
 
 import pytest
+from runner.diagnosis import score_diagnosis
 from runner.pool import Result, run_programs
 from runner.score import score
 from runner.truth import Truth, all_programs, read_truth
@@ -76,8 +77,8 @@ def _programs(names: list[str]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def complaints(request: pytest.FixtureRequest) -> dict[str, list[str]]:
-    """What is wrong with each program of the selected tests."""
+def outcomes(request: pytest.FixtureRequest) -> dict[str, list[Result]]:
+    """How the ranks of each program of the selected tests ended."""
     chosen: set[str] = set()
     for item in request.session.items:
         if item.path == request.path and isinstance(item, pytest.Function):
@@ -87,6 +88,12 @@ def complaints(request: pytest.FixtureRequest) -> dict[str, list[str]]:
     outcomes = _run([truth for truth in truths if truth.torch != "needs"])
     if with_torch and importlib.util.find_spec("torch"):
         outcomes |= _run(with_torch, modules=["torch"], side_by_side=1)
+    return outcomes
+
+
+@pytest.fixture(scope="module")
+def complaints(outcomes: dict[str, list[Result]]) -> dict[str, list[str]]:
+    """What is wrong with each of them."""
     return {name: score(TRUTHS[name], results) for name, results in outcomes.items()}
 
 
@@ -106,6 +113,17 @@ def test_program_ends_as_it_says(name: str, complaints: dict[str, list[str]]) ->
     if TRUTHS[name].torch == "needs":
         pytest.importorskip("torch")
     assert not complaints[name], "\n".join([TRUTHS[name].about, *complaints[name]])
+
+
+@pytest.mark.parametrize("name", _programs(sorted(TRUTHS)))
+def test_diagnosis_names_the_cause(name: str, outcomes: dict[str, list[Result]]) -> None:
+    truth = TRUTHS[name]
+    if truth.torch == "needs":
+        pytest.importorskip("torch")
+    diagnosis = outcomes[name][0].get("diagnosis")
+    assert diagnosis is not None, "the ranks have left no record"
+    found = score_diagnosis(truth, diagnosis)
+    assert not found, "\n".join([truth.about, *found])
 
 
 def _row(what: str, names: list[str]) -> Any:

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.phrases import called, few
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.find.phrases import as_told, called, few
+from distdbg.diagnose.finding import Edge, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Found, Session
@@ -58,7 +58,7 @@ def _say(session: Session, told: Sequence[tuple[int, Found]], ops: Sequence[OpRe
     everybody = _members(session, found.group) or reporters
     is_odd = set(found.ranks) < set(everybody)
     at_ns = session.time_ns(rank, found.at_ns)
-    evidence = [Evidence(text=line, at_ns=None) for line in found.details]
+    evidence = [as_told(line) for line in found.details]
     return Finding(
         kind=Kind.DIVERGED,
         severity=Severity.ERROR,

@@ -61,13 +61,15 @@ def _finding(session: Session, errors: Sequence[Failure]) -> Finding:
     errors = sorted(errors, key=lambda e: (e.at_ns == NEVER, e.at_ns, e.rank))
     first = errors[0]
     ranks = tuple(sorted({error.rank for error in errors}))
-    named = tuple(sorted(set(first.named) - set(ranks)))
+    # All ranks are told of a changed array, also the one that changed it.
+    told = set() if first.type == "BufferChangedError" else set(ranks)
+    named = tuple(sorted(set(first.named) - told))
     return Finding(
         kind=Kind.FAILED_OP,
         severity=Severity.WARNING if first.went_on else Severity.ERROR,
         what=_what(session, first, ranks, named),
         ranks=named if first.type != "UsageError" else ranks,
-        victims=ranks if first.type != "UsageError" else (),
+        victims=tuple(r for r in ranks if r not in named) if first.type != "UsageError" else (),
         group=first.group,
         seq=first.seq,
         at_ns=known_ns(first.at_ns),

@@ -14,6 +14,7 @@ from typing import Final
 
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.legality import split_pairs
 from distdbg.diagnose.matching import GroupOps, Matched
@@ -55,11 +56,12 @@ def _is_told(finding: Finding, told: set[tuple[str, int]]) -> bool:
 
 def _said(session: Session, matched: Matched) -> list[Finding]:
     """One finding for all ranks that were told of one mismatch."""
-    alike: dict[tuple[str, int, str], list[Failure]] = defaultdict(list)
+    # The words name op, group and ranks; who had gone on notices it in a later call.
+    alike: dict[object, list[Failure]] = defaultdict(list)
     for errors in failures_of(session).values():
         for error in errors:
             if error.type == "MismatchError":
-                alike[error.group, error.seq, error.what].append(error)
+                alike[error.what or (error.group, error.seq)].append(error)
     return [_of_errors(session, matched, errors) for errors in alike.values()]
 
 
@@ -73,10 +75,11 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     odd = set(first.named) if first.seq and set(first.named) < members else set()
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
     evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
-    evidence += [Evidence(text=line) for line in first.details if not _is_known(line, calls)]
+    evidence += [as_told(line) for line in first.details if not _is_known(line, calls)]
     return Finding(
         kind=Kind.MISMATCH,
-        severity=Severity.WARNING if all(e.went_on for e in errors) else Severity.ERROR,
+        # Who catches it and goes on has looked for it, or will fail by something else.
+        severity=Severity.NOTE if all(e.went_on for e in errors) else Severity.ERROR,
         what=fit(first.what or f"ranks {first.kind or 'called'} differently"),
         ranks=tuple(sorted(odd)),
         victims=tuple(sorted(members - odd)),
@@ -319,6 +322,7 @@ def _call_lines(
         yield Evidence(
             text=f"{say_ranks(ranks)} called {text}",
             rank=ranks[0],
+            ranks=tuple(ranks),
             op=ops[0],
             site=site,
             at_ns=_first_issue(session, {op.rank: op for op in ops}, ranks),

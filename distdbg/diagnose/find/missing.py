@@ -227,6 +227,7 @@ def wait_evidence(session: Session, end: ChainEnd) -> list[Evidence]:
             Evidence(
                 text=f"{say_ranks(ranks)} {verb(ranks, 'waits', 'wait')} in {text}{where}",
                 rank=ranks[0],
+                ranks=tuple(ranks),
                 op=first.op,
                 site=site,
                 at_ns=first.since_ns,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from distdbg.diagnose.find.phrases import at_site, called, few
+from distdbg.diagnose.find.phrases import as_told, at_site, called, few
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
@@ -164,7 +164,7 @@ def _say(session: Session, source: _Report) -> Finding:
         called(session, op, f"rank {op.rank} gave it to {label} at {site_of(session, op) or '?'}")
         for op in guilty[:4]
     ]
-    evidence += [Evidence(text=line) for line in (found.details if found else ())]
+    evidence += [as_told(line) for line in (found.details if found else ())]
     evidence += [
         Evidence(
             text=(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +12,11 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_op, site_of
 
 _MOST_LINES: Final = 8
+_MOST_RANKS: Final = 1 << 16
+#: 'ranks 0-2 called it at train.py:80 (step)', 'rank 1: not contiguous, at train.py:22 (main)'.
+_TOLD: Final = re.compile(
+    r"ranks? (?P<ranks>\d{1,9}(?:[-,]\d{1,9})*)\b.* (?:at|from) (?P<site>\S+:\d+ \([^()]*(?:\(\))?[^()]*\))"
+)
 
 
 def at_site(session: Session, op: OpRef) -> str:
@@ -34,6 +40,25 @@ def called(session: Session, op: OpRef, text: str = "") -> Evidence:
         site=site_of(session, op),
         at_ns=session.time_ns(op.rank, ops.issued_ns[op.at]),
     )
+
+
+def as_told(line: str) -> Evidence:
+    """What a rank's own check wrote, with the ranks and the place that it names."""
+    found = _TOLD.fullmatch(line)
+    ranks = _read_ranks(found["ranks"]) if found else ()
+    if not found or not ranks:
+        return Evidence(text=line)
+    return Evidence(text=line, rank=ranks[0], ranks=ranks, site=found["site"])
+
+
+def _read_ranks(text: str) -> tuple[int, ...]:
+    ranks: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if int(last or first) - int(first) >= _MOST_RANKS:
+            return ()
+        ranks += range(int(first), int(last or first) + 1)
+    return tuple(ranks)
 
 
 def few(items: Sequence[Evidence], most: int = _MOST_LINES) -> tuple[Evidence, ...]:

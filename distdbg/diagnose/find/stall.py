@@ -63,7 +63,7 @@ def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding
         victims=end.waiters,
         at_ns=end.since_ns,
         evidence=(
-            Evidence(text=text, rank=ranks[0], site=site, at_ns=since),
+            Evidence(text=text, rank=ranks[0], ranks=tuple(ranks), site=site, at_ns=since),
             *last_ops(session, ranks),
             *wait_evidence(session, end),
         ),

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from distdbg.diagnose.find.phrases import few
-from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.find.phrases import as_told, few
+from distdbg.diagnose.finding import Edge, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Found, Session
@@ -46,7 +46,7 @@ def _say(session: Session, told: Sequence[tuple[int, Found]]) -> Finding:
         group=found.group,
         seq=found.seq,
         at_ns=None if at_ns == NEVER else at_ns,
-        evidence=few([Evidence(text=line) for line in found.details]),
+        evidence=few([as_told(line) for line in found.details]),
         advice=found.hint
         or "compare the lines that the ranks called it from; the results may be wrong",
         numbers={"ranks": float(len(told))},

@@ -16,6 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
+from runner.diagnosis import diagnose_run
 from runner.truth import FOLDER, Truth
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
@@ -86,6 +87,8 @@ def _run_one(
         if not answer:
             raise RuntimeError(f"the process that starts the ranks died at {truth.name}")
         results: list[Result] = json.loads(answer)
+        if (Path(folder) / "run").is_dir():
+            results[0]["diagnosis"] = diagnose_run(Path(folder) / "run")
         return results
 
 

@@ -11,6 +11,8 @@ A program is a script that a user could have written. At its top it has a litera
     says      words of the error's first line
     missing   the ranks that an OpTimeout must name, for all ranks or {rank: list}
     warns     words that every rank must have written on stderr
+    verdict   what the diagnosis must find: {"kind": "deadlock", "ranks": [0, 1]}; where it is not
+              given it follows from `outcome` and `odd`
     env       variables of the run
     torch     False: uses what only distdbg has; 'needs': imports torch itself
 
@@ -35,8 +37,30 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parent.parent
 
 _MARK = re.compile(r"#\s*<-\s*(.+)$")
-_KEYS = {"ranks", "outcome", "op", "odd", "names", "says", "missing", "warns", "env", "torch"}
+_KEYS = {
+    "ranks",
+    "outcome",
+    "op",
+    "odd",
+    "names",
+    "says",
+    "missing",
+    "warns",
+    "env",
+    "torch",
+    "verdict",
+}
 _NAMES = re.compile(r"odd|others|all|previous|ranks? \d+(-\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The root cause that the diagnosis must name."""
+
+    kind: str
+    ranks: tuple[int, ...]
+    lines_of: tuple[int, ...]
+    """The ranks whose lines it must show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +84,7 @@ class Truth:
     sites: dict[int, int] = field(default_factory=dict)
     """Rank to the line of its call, or where it is when others wait for it."""
     previous_lines: tuple[int, ...] = ()
+    verdict: Expected = Expected("", (), ())
 
     @property
     def name(self) -> str:
@@ -110,6 +135,7 @@ def read_truth(path: Path) -> Truth:
         torch=facts.get("torch", True),
         sites=sites,
         previous_lines=tuple(marks.get("previous", ())),
+        verdict=_expect(facts.get("verdict"), outcome, odd, path),
     )
 
 
@@ -120,6 +146,35 @@ def _literal(tree: ast.Module, path: Path) -> dict[str, Any]:
             if isinstance(facts, dict):
                 return facts
     raise ValueError(f"{path.name} has no literal TRUTH")
+
+
+#: What the end of a rank says of the cause; the first that some rank has.
+_KINDS = {
+    "MismatchError": "mismatch",
+    "DivergedError": "diverged replicas",
+    "NonFiniteError": "NaN source",
+    "BufferChangedError": "failed op",
+    "SIGKILL": "dead rank",
+    "ValueError": "dead rank",
+    "UsageError": "dead rank",
+    "exit": "dead rank",
+    "RankLeft": "missing rank",
+}
+
+
+def _expect(
+    said: dict[str, Any] | None, outcome: tuple[str, ...], odd: tuple[int, ...], path: Path
+) -> Expected:
+    if said is not None:
+        ranks = tuple(said["ranks"])
+        return Expected(said["kind"], ranks, tuple(said.get("lines_of", ranks)))
+    ends = {end.partition(" ")[0] for end in outcome}
+    kind = next((kind for end, kind in _KINDS.items() if end in ends), "")
+    if not kind and path.parent.name == "wrong":
+        raise ValueError(f"{path.name}: its outcome does not say what the diagnosis must find")
+    # A mismatch shows where every rank called.
+    lines_of = tuple(range(len(outcome))) if kind == "mismatch" else odd
+    return Expected(kind, odd, lines_of)
 
 
 def _by_rank(outcome: str | dict[int, str], size: int, path: Path) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -74,10 +75,11 @@ def _run_and_drop(subject: str, order: dict[str, Any], rank: int) -> NoReturn:
 def _collect(order: dict[str, Any], pids: list[int]) -> list[dict[str, Any]]:
     descriptors = {os.pidfd_open(pid): rank for rank, pid in enumerate(pids)}
     running = dict(descriptors)
+    ended_ns: dict[int, int] = {}
     deadline = time.monotonic() + order["limit_s"]
     while running and (left := deadline - time.monotonic()) > 0:
         for descriptor in select.select(list(running), [], [], left)[0]:
-            del running[descriptor]
+            ended_ns[running.pop(descriptor)] = time.monotonic_ns()
     hung = set(running.values())
     if hung:
         for rank in hung:
@@ -90,6 +92,7 @@ def _collect(order: dict[str, Any], pids: list[int]) -> list[dict[str, Any]]:
         _, status = os.waitpid(pids[rank], 0)
         os.close(descriptor)
         folder = Path(order["folder"])
+        _write_end(order, rank, pids[rank], status, ended_ns.get(rank, time.monotonic_ns()))
         report = folder / f"rank{rank}.json"
         results.append(
             {
@@ -104,6 +107,21 @@ def _collect(order: dict[str, Any], pids: list[int]) -> list[dict[str, Any]]:
     return results
 
 
+def _write_end(order: dict[str, Any], rank: int, pid: int, status: int, ended_ns: int) -> None:
+    """As a launcher does it, for the diagnosis."""
+    run = Path(order["env"]["DISTDBG_RUN_DIR"])
+    if "distdbg.record.ends" not in sys.modules or not run.is_dir():
+        return
+    ends = sys.modules["distdbg.record.ends"]
+    code = os.waitstatus_to_exitcode(status)
+    how = (
+        {"cause": "signal", "signal": -code} if code < 0 else {"cause": "exited", "exit_code": code}
+    )
+    wall_ns = time.time_ns() - time.monotonic_ns() + ended_ns
+    who = {"rank": rank, "pid": pid, "host": socket.gethostname()}
+    ends.write_end(run, ends.RankEnd(**who, ended_ns=ended_ns, wall_ns=wall_ns, **how))
+
+
 def _preload(subject: str, modules: tuple[str, ...]) -> None:
     for name in ("numpy", *modules):
         importlib.import_module(name)
@@ -114,6 +132,7 @@ def _preload(subject: str, modules: tuple[str, ...]) -> None:
         importlib.import_module("runner.torch_numpy")
         return
     library = importlib.import_module(subject)
+    importlib.import_module(f"{subject}.record.ends")
     for name in dir(library):  # each name is loaded at first use
         getattr(library, name)
 

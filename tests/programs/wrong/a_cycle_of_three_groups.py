@@ -11,6 +11,7 @@ TRUTH = {
     "outcome": "OpTimeout",
     "missing": {0: [2], 1: [0], 2: [1]},
     "says": ["all_reduce #1 on group"],
+    "verdict": {"kind": "deadlock", "ranks": [0, 1, 2]},
 }
 
 

@@ -9,8 +9,10 @@ import distdbg as dist
 TRUTH = {
     "ranks": 3,
     "outcome": "silent",
+    "odd": [1],
     "warns": ["op #1", "memory layouts", "rank 1"],
     "env": {"DISTDBG_CHECK_ORDER": "1"},
+    "verdict": {"kind": "suspicion", "ranks": [1]},
 }
 
 

@@ -11,6 +11,7 @@ TRUTH = {
     "names": [0, 2],
     "says": ["all_to_all #1", "split sizes", "ranks 0,2"],
     "torch": False,
+    "verdict": {"kind": "mismatch", "ranks": [0, 2]},
 }
 
 

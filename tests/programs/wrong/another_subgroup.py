@@ -13,6 +13,7 @@ TRUTH = {
     "outcome": "OpTimeout",
     "missing": {0: [1], 1: [0]},
     "says": ["all_reduce #1 on group"],
+    "verdict": {"kind": "deadlock", "ranks": [0, 1]},
 }
 
 

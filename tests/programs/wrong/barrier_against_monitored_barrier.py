@@ -10,6 +10,7 @@ TRUTH = {
     "op": "barrier",
     "odd": [0],
     "missing": {0: [1, 2]},
+    "verdict": {"kind": "deadlock", "ranks": [0, 1]},
 }
 
 

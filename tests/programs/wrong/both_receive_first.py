@@ -12,6 +12,7 @@ TRUTH = {
     "op": "recv",
     "missing": {0: [1], 1: [0]},
     "says": ["recv on group 'world'"],
+    "verdict": {"kind": "deadlock", "ranks": [0, 1]},
 }
 
 

@@ -12,6 +12,7 @@ TRUTH = {
     "op": "send",
     "missing": {0: [1], 1: [0]},
     "says": ["send on group 'world'"],
+    "verdict": {"kind": "deadlock", "ranks": [0, 1]},
 }
 
 

@@ -13,6 +13,7 @@ TRUTH = {
     "op": "all_reduce",
     "missing": {0: [1], 2: [1]},
     "says": ["all_reduce #2"],
+    "verdict": {"kind": "missing rank", "ranks": [1]},
 }
 
 

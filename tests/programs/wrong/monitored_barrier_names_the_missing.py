@@ -10,6 +10,7 @@ TRUTH = {
     "outcome": {0: "OpTimeout", 1: "*", 2: "*", 3: "OpTimeout"},
     "missing": {0: [1, 2], 3: [1, 2]},
     "says": ["monitored_barrier"],
+    "verdict": {"kind": "missing rank", "ranks": [1, 2]},
 }
 
 

@@ -10,6 +10,7 @@ TRUTH = {
     "outcome": {0: "*", 1: "OpTimeout", 2: "OpTimeout"},
     "missing": {1: [0], 2: [0]},
     "says": ["monitored_barrier"],
+    "verdict": {"kind": "missing rank", "ranks": [0]},
 }
 
 

@@ -10,6 +10,7 @@ TRUTH = {
     "ranks": 2,
     "outcome": "OpTimeout",
     "missing": {0: [1], 1: [0]},
+    "verdict": {"kind": "deadlock", "ranks": [0, 1]},
 }
 
 

@@ -10,6 +10,7 @@ TRUTH = {
     "ranks": 3,
     "outcome": {0: "OpTimeout", 1: "OpTimeout", 2: "OpTimeout"},
     "missing": {1: [0], 2: [0]},
+    "verdict": {"kind": "deadlock", "ranks": [0, 1, 2]},
 }
 
 

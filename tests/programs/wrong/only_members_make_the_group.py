@@ -13,6 +13,7 @@ TRUTH = {
     "outcome": "MismatchError",
     "op": "new_group",
     "odd": [2],
+    "verdict": {"kind": "mismatch", "ranks": [2], "lines_of": [2]},
     "says": ["new_group", "0-1", "0-2"],
 }
 

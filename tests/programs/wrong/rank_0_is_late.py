@@ -13,6 +13,7 @@ TRUTH = {
     "op": "barrier",
     "missing": {1: [0], 2: [0]},
     "says": ["barrier #2", "rank 0"],
+    "verdict": {"kind": "missing rank", "ranks": [0]},
 }
 
 

@@ -11,6 +11,7 @@ TRUTH = {
     "ranks": 3,
     "outcome": {0: "OpTimeout", 1: "silent", 2: "OpTimeout"},
     "missing": {0: [2], 2: [1]},
+    "verdict": {"kind": "missing rank", "ranks": [1]},
 }
 
 

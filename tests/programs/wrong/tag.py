@@ -11,6 +11,7 @@ TRUTH = {
     "outcome": "OpTimeout",
     "missing": {0: [1], 1: [0]},
     "says": ["tag 5"],
+    "verdict": {"kind": "deadlock", "ranks": [0, 1]},
 }
 
 

@@ -112,14 +112,14 @@ def test_without_a_majority_the_check_has_named_all_and_nobody_is_blamed() -> No
     assert find_one(build).ranks == ()
 
 
-def test_a_mismatch_that_the_program_got_over_is_a_warning() -> None:
+def test_a_mismatch_that_the_program_got_over_is_a_note() -> None:
     build = SessionBuilder(2)
     for rank in range(2):
         build.op(
             rank, "barrier", at_s=1, ended_s=1.5, status=Status.MISMATCH, error=error("it differs")
         )
         build.op(rank, "barrier", at_s=2, ended_s=2.5)
-    assert find_one(build).severity is Severity.WARNING
+    assert find_one(build).severity is Severity.NOTE
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)])
