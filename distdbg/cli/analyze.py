@@ -6,12 +6,13 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distdbg.cli.chosen_run import find_run
 from distdbg.errors import RecordError, UsageError
 from distdbg.record.folders import attempts, list_runs, user_folder
 
@@ -38,8 +39,9 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--attempt counts from 0")
     if chosen.html is not None:
         _refuse_to_replace(Path(chosen.html), is_forced=chosen.force)
-    paths = [Path(path) for path in chosen.paths] or [_newest_run()]
-    return report(_read(paths, chosen.attempt), chosen)
+    paths = [find_run(path) for path in chosen.paths] or [_newest_run()]
+    ranks = dict(_read_rank(text) for text in chosen.rank)
+    return report(_read(paths, chosen.attempt, ranks), chosen)
 
 
 def report(jobs: Sequence[Job], chosen: argparse.Namespace) -> int:
@@ -71,15 +73,30 @@ def _parser() -> argparse.ArgumentParser:
         "paths",
         nargs="*",
         metavar="PATH",
-        help="folders of runs, records, dumps and logs of other tools, or folders of those; "
-        "not given: your newest run on this host",
+        help="folders of runs or their names, records, dumps and logs of other tools, or folders "
+        "of those; not given: your newest run on this host",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     parser.add_argument("--html", metavar="FILE", help="write a page with timeline and graphs too")
     parser.add_argument("--attempt", type=int, metavar="N", help="this start of the job, from 0")
+    parser.add_argument(
+        "--rank",
+        action="append",
+        default=[],
+        metavar="FILE=RANK",
+        help="whose dump FILE is, where its name does not end in the rank; may be repeated",
+    )
     parser.add_argument("--verbose", "-v", action="store_true", help="all evidence of all findings")
     parser.add_argument("--force", action="store_true", help="replace FILE where it is there")
     return parser
+
+
+def _read_rank(text: str) -> tuple[Path, int]:
+    """'dumps/n04=3'."""
+    path, _, number = text.rpartition("=")
+    if not path or not number.isdecimal():
+        raise UsageError(f"--rank {text}: FILE=RANK is expected", hint="--rank dumps/n04=3")
+    return Path(path), int(number)
 
 
 def _newest_run() -> Path:
@@ -94,23 +111,24 @@ def _newest_run() -> Path:
 # ------------------------------------------------------------------------------------------ reading
 
 
-def _read(paths: Sequence[Path], attempt: int | None) -> list[Job]:
+def _read(paths: Sequence[Path], attempt: int | None, ranks: Mapping[Path, int]) -> list[Job]:
     """Each job that is in these paths."""
     for path in paths:
         try:
             os.stat(path)
         except OSError as error:
             raise RecordError(f"{path}: {error.strerror}", path=str(path)) from None
-    from distdbg.diagnose.load.run_folder import is_run, load_run
+    from distdbg.diagnose.load.open import open_paths
+    from distdbg.diagnose.load.run_folder import group_runs, is_run, load_runs
     from distdbg.diagnose.verdict import diagnose
 
     if attempt is not None:
         if not all(is_run(path) for path in paths):
             raise UsageError("--attempt is for folders of runs")
-        chosen = [load_run(path, attempt=attempt) for path in paths]
+        chosen = [load_runs(folders, attempt=attempt) for folders in group_runs(paths)]
         return [Job((session, diagnose(session))) for session in chosen]
     jobs: list[Job] = []
-    for session in _open(paths):
+    for session in open_paths(paths, ranks=ranks):
         found = (session, diagnose(session))
         if jobs and _is_earlier(jobs[-1].last[0], session):
             before = jobs.pop()
@@ -118,24 +136,6 @@ def _read(paths: Sequence[Path], attempt: int | None) -> list[Job]:
         else:
             jobs.append(Job(found, tuple(_earlier(session))))
     return jobs
-
-
-def _open(paths: Sequence[Path]) -> list[Session]:
-    from distdbg.diagnose.load.run_folder import is_run, load_run, load_runs
-
-    if not all(is_run(path) for path in paths):
-        from distdbg.diagnose.load.open import open_paths
-
-        return open_paths(paths)
-    folders: dict[str, list[Path]] = {}
-    sessions = {}
-    for path in paths:
-        session = load_run(path)
-        name = session.run or str(path)
-        folders.setdefault(name, []).append(path)
-        sessions[name] = session
-    # Each host may have left a folder of the same run.
-    return [sessions[name] if len(same) == 1 else load_runs(same) for name, same in folders.items()]
 
 
 def _is_earlier(before: Session, session: Session) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from distdbg.diagnose.load.open import open_paths
-from distdbg.diagnose.load.run_folder import is_run, load_runs
-from distdbg.diagnose.session import Session
 from distdbg.errors import UsageError
 from distdbg.record.folders import LATEST, list_runs, user_folder
+
+if TYPE_CHECKING:
+    from distdbg.diagnose.session import Session
 
 
 def find_run(text: str | None) -> Path:
@@ -18,7 +19,7 @@ def find_run(text: str | None) -> Path:
         latest = user_folder() / LATEST
         if not latest.exists():
             raise UsageError("this user has no run", hint="name the folder of one")
-        return latest
+        return latest.resolve()
     path = Path(text)
     if path.exists() or "/" in text:
         return path
@@ -28,11 +29,17 @@ def find_run(text: str | None) -> Path:
     if fitting:
         names = [run.name for run in fitting[:8]]
         raise UsageError(f"{text!r} fits {len(fitting)} runs", details=names)
-    raise UsageError(f"no run {text!r}: no such path, and no run of this user")
+    raise UsageError(
+        f"there is no run {text!r}: no such path, and no run of this user",
+        hint=f"runs of this user are in {user_folder()}",
+    )
 
 
 def load_chosen(paths: Sequence[Path], *, attempt: int | None = None) -> Session:
     """One start of a run: one of ours, by its folders, or the last of what another tool has dumped."""
+    from distdbg.diagnose.load.open import open_paths
+    from distdbg.diagnose.load.run_folder import is_run, load_runs
+
     if all(is_run(path) for path in paths) or attempt is not None:
         return load_runs(paths, attempt=attempt)
     return open_paths(paths)[-1]

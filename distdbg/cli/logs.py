@@ -13,12 +13,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from distdbg.cli.chosen_run import find_run
 from distdbg.errors import UsageError, format_ranks
 from distdbg.launch.outputs.kept import KeptFile, find_kept
 from distdbg.launch.outputs.merged import Folded, Merger
 from distdbg.launch.outputs.timed import TimedFile
 from distdbg.launch.std import Std
-from distdbg.record.folders import LATEST, is_held, list_runs, user_folder
+from distdbg.record.folders import is_held
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.text import printable
 
@@ -92,23 +93,6 @@ def main(argv: Sequence[str]) -> int:
             time.sleep(_POLL_S)
         files = _fitting(find_kept(folder), choice)
     return 0
-
-
-def find_run(name: str | None) -> Path:
-    """The folder that a command line means."""
-    if name is None:
-        path = user_folder() / LATEST
-        if not path.exists():
-            raise UsageError(f"{path} is not there: this user has no run")
-        return path.resolve()
-    if Path(name).is_dir():
-        return Path(name)
-    fitting = [path for path in list_runs() if path.name.startswith(name)]
-    exact = [path for path in fitting if path.name == name]
-    if len(exact or fitting) != 1:
-        what = f"{name!r} fits {len(fitting)} runs" if fitting else f"there is no run {name!r}"
-        raise UsageError(what, details=[path.name for path in fitting[-8:]])
-    return (exact or fitting)[0]
 
 
 # ---------------------------------------------------------------------------------------- one attempt

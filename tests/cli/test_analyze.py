@@ -16,6 +16,7 @@ from distdbg.record.folders import attempt_folder, record_name
 from distdbg.record.format import Exit
 from distdbg.render.schema import faults
 from distdbg.testing.record_builder import RecordBuilder
+from distdbg.testing.torch_dump_builder import TorchDumpBuilder
 
 Capture = pytest.CaptureFixture[str]
 ROOT = Path(distdbg.__file__).parents[1]
@@ -121,6 +122,28 @@ def test_without_a_path_the_newest_run_of_the_user_is_read(
     write_run(mine / "20261122-000000-bbbbbb", run="20261122-000000-bbbbbb", is_fine=True)
     assert main(["analyze", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["run"] == "20261122-000000-bbbbbb"
+    assert main(["analyze", "--json", "20261121"]) == 1
+    assert json.loads(capsys.readouterr().out)["run"] == "20261121-000000-aaaaaa"
+    assert main(["analyze", "2026112"]) == 2
+    assert "fits 2 runs" in capsys.readouterr().err
+
+
+def test_whose_a_dump_is_can_be_said_where_its_name_does_not(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    build = TorchDumpBuilder(2)
+    build.all("all_reduce")
+    build.op(0, "all_reduce", state="scheduled")
+    named = []
+    for rank, path in enumerate(build.write(tmp_path)):
+        host = tmp_path / f"dump_of_{'ab'[rank]}"
+        named += ["--rank", f"{path.rename(host)}={rank}"]
+    assert main(["analyze", str(tmp_path)]) != 1
+    assert main(["analyze", "--json", *named, str(tmp_path)]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["findings"][0]["ranks"] == [1]
+    assert main(["analyze", "--rank", "dump", str(tmp_path)]) == 2
+    assert "FILE=RANK is expected" in capsys.readouterr().err
 
 
 def test_a_page_is_written_whole_and_never_over_another(run: Path, capsys: Capture) -> None:

@@ -1,6 +1,7 @@
 """Whatever is left of a job, as sessions: one per start, from any mix of files and folders.
 
     open_paths(["runs/0412"])                     a run of ours
+    open_paths(["host1/0412", "host2/0412"])      the same, by what each host has of it
     open_paths(["dumps/", "logs/", "dmesg.txt"])  a torch job: dumps give the ops, logs what was said
     open_paths(["ras.json"])                      an output of ncclras
 
@@ -22,7 +23,7 @@ from typing import Final
 from distdbg.diagnose.load import log_files, ncclras, torch_dump, torch_dumps
 from distdbg.diagnose.load.log_facts import Fact
 from distdbg.diagnose.load.log_lines import attempt_of
-from distdbg.diagnose.load.run_folder import is_run, load_run
+from distdbg.diagnose.load.run_folder import group_runs, is_run, load_runs
 from distdbg.diagnose.load.torch_names import rank_of_file
 from distdbg.diagnose.session import Session
 from distdbg.errors import RecordError, UsageError
@@ -65,7 +66,7 @@ def open_paths(
 
     UsageError for a path that is not there, RecordError when nothing can be used.
     """
-    sessions: list[Session] = []
+    runs: list[Path] = []
     others: list[Path] = []
     for given in paths:
         path = Path(given)
@@ -74,11 +75,11 @@ def open_paths(
                 f"{path}: there is no such file or folder",
                 hint="distdbg ps lists the runs that are alive",
             )
-        runs = list(_runs(path))
-        if runs:
-            sessions += [load_run(run) for run in runs]
-        else:
+        found = list(_runs(path))
+        runs += found
+        if not found:
             others.append(path)
+    sessions = [load_runs(folders) for folders in group_runs(runs)]
     if others:
         sessions += _open_others(others, ranks or {}, list(sessions))
     return sessions

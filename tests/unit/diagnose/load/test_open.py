@@ -215,7 +215,8 @@ def test_logs_beside_one_run_of_ours_are_of_that_run(
         "[1.000000] Out of memory: Killed process 1001 (python) total-vm:1kB, anon-rss:1kB\n"
     )
     monkeypatch.setattr(opening, "is_run", lambda path: path == run)
-    monkeypatch.setattr(opening, "load_run", lambda path: build.session)
+    monkeypatch.setattr(opening, "group_runs", lambda paths: [paths])
+    monkeypatch.setattr(opening, "load_runs", lambda paths: build.session)
     (session,) = open_paths([run, kernel])
     (found,) = session.said
     assert (found.kind, found.ranks, found.victims) == (Kind.DEAD_RANK, (1,), (0,))
