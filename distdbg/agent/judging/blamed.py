@@ -1,7 +1,8 @@
 """What the run folder gets of the ranks that are blamed: verdict.json, their stacks, what was seen of them.
 
     verdict.json            `render.plain.to_plain`; the last verdict of this start of the ranks
-    seen-<host>.jsonl       a line for each rank that got stuck, goes on, or is blamed
+    seen-<host>.jsonl       a line for each rank that got stuck, is busy while others wait, goes on, or
+                            is blamed
     rank00003.stacks.txt    the stacks of a blamed rank when it was blamed, as faulthandler writes them
 
 None of it is needed for the job: what cannot be written is left out.
@@ -30,6 +31,8 @@ STACKS_NS: Final = 300_000_000
 #: What one of them may take to answer a signal.
 _ANSWER_NS: Final = 100_000_000
 _MOST_RANKS: Final = 8
+#: Lines about ranks that are busy: in a job that is slow at each step they do not end.
+_MOST_BUSY: Final = 2000
 
 
 def write_verdict(folder: Path, plain: dict[str, Any]) -> None:
@@ -41,25 +44,30 @@ def write_verdict(folder: Path, plain: dict[str, Any]) -> None:
 
 
 class Sightings:
-    """Writes what changes of ranks that are stuck."""
+    """Writes what changes of ranks that do not move though others wait for them."""
 
     def __init__(self) -> None:
-        self._written: dict[int, tuple[int, RankState]] = {}
+        self._written: dict[int, tuple[int, RankState, str]] = {}
+        self._left = _MOST_BUSY
 
     def look(self, folder: Path, seats: Iterable[Seat]) -> None:
-        """Write of those that got stuck, or are not any more."""
+        """Write of those that got stuck, or are busy somewhere, or neither of it any more."""
         for seat in seats:
+            now = seat.pid, seat.state, seat.site if is_busy(seat) else ""
             known = self._written.get(seat.rank)
-            is_known = known is not None and known[0] == seat.pid
-            if seat.state.is_stuck:
-                if known != (seat.pid, seat.state):
-                    self.write(folder, seat)
-            elif is_known and known is not None and known[1].is_stuck and not seat.is_gone:
+            if known is None or known[0] != seat.pid:
+                known = seat.pid, RankState.RUNNING, ""
+            if seat.is_gone or now == known:
+                continue
+            if seat.state.is_stuck or known[1].is_stuck:
+                self.write(folder, seat)
+            elif self._left > 0 and (now[2] or known[2]):
+                self._left -= 1
                 self.write(folder, seat)
 
     def write(self, folder: Path, seat: Seat, stacks: RankStacks | None = None) -> None:
         """Write where a rank is now."""
-        self._written[seat.rank] = seat.pid, seat.state
+        self._written[seat.rank] = seat.pid, seat.state, seat.site if is_busy(seat) else ""
         main = stacks.main if stacks is not None else None
         frames = main.python if main is not None else ()
         seen = Sighting(
@@ -74,6 +82,11 @@ class Sightings:
         )
         with suppress(OSError):
             write_sighting(folder, seen)
+
+
+def is_busy(seat: Seat) -> bool:
+    """Whether a close look has found where in its own code it is."""
+    return seat.state is RankState.RUNNING and bool(seat.site)
 
 
 def targets_of(seats: Iterable[Seat], folder: Path) -> list[Target]:

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from distdbg.agent.judging.blamed import Sightings
+from distdbg.agent.seat import Seat
+from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import read_sightings
+
+SAVE = "train.py:91 (save)"
+
+
+def test_who_is_busy_while_others_wait_is_seen_where_until_it_goes_on(tmp_path: Path) -> None:
+    seat = Seat(rank=0, host="n01", pid=7, state=RankState.RUNNING)
+    sightings = Sightings()
+    for site in ("", "", SAVE, SAVE, "", ""):
+        seat.change(RankState.RUNNING, 1, "busy in its own code" if site else "", site)
+        sightings.look(tmp_path, [seat])
+    assert [seen.site for seen in read_sightings(tmp_path)] == [SAVE, ""]
+
+
+def test_a_stuck_rank_is_seen_and_taken_back(tmp_path: Path) -> None:
+    seat = Seat(rank=0, host="n01", pid=7)
+    sightings = Sightings()
+    for state in (RankState.WAITING, RankState.STOPPED, RankState.STOPPED, RankState.RUNNING):
+        seat.change(state, 1)
+        sightings.look(tmp_path, [seat])
+    states = [seen.state for seen in read_sightings(tmp_path)]
+    assert states == [RankState.STOPPED, RankState.RUNNING]
+
+
+def test_a_job_that_is_slow_at_every_step_does_not_fill_the_disk(tmp_path: Path) -> None:
+    seat = Seat(rank=0, host="n01", pid=7)
+    sightings = Sightings()
+    for step in range(5000):
+        seat.change(RankState.RUNNING, step, site=SAVE if step % 2 else "")
+        sightings.look(tmp_path, [seat])
+    assert len(list(read_sightings(tmp_path))) == 2000
