@@ -86,8 +86,9 @@ native-check: $(STAMPS)/group-build
 sanitize: native-check ## native/tests under ASan+UBSan, and under TSan
 	@sh scripts/sanitize.sh $(VENV) thread
 
-stress: $(TESTS) ## A hundred jobs that die at random moments
-	STRESS_JOBS=100 $(PY) -m pytest --run-slow tests/launch/test_run_chaos.py $(ARGS)
+stress: $(TESTS) ## A hundred jobs that die at random moments, 120,000 random programs
+	STRESS_JOBS=100 STRESS_PROGRAMS=120000 $(PY) -m pytest --run-slow \
+	  tests/launch/test_run_chaos.py tests/unit/diagnose/test_random_programs.py $(ARGS)
 
 fuzz: $(BUILT) ## Mutate records and read them (ARGS=--seconds=600); by atheris where it installs
 	@$(PIP) --group fuzz || echo "atheris cannot be installed for this Python"

@@ -1,32 +1,39 @@
 #!/bin/sh
-# Runs all tests with the python $1 and pytest's arguments behind it, in two lanes side by side:
-# what computes in one process, politely, and what starts processes and mostly waits for them.
-# What the first lane prints comes when the second is done.
+# Runs all tests with the python $1 and pytest's arguments behind it, in lanes side by side: what computes
+# in one process, and what compares with others, politely; and what starts processes and waits for them.
+# What a lane prints comes when the last one is done.
 set -u
 python=$1
 shift
 computes="tests/unit tests/native tests/hygiene tests/cli tests/fuzz"
+compares="tests/torch tests/mpi tests/docs tests/chromium tests/programs tests/benchmarks"
 starts=
 for folder in tests/*/; do
-  case " $computes " in
+  case " $computes $compares " in
     *" ${folder%/} "*) ;;
-    *) if ls "$folder"test_*.py "$folder"*/test_*.py >/dev/null 2>&1; then starts="$starts $folder"; fi ;;
+    *) if ls "$folder"test_*.py >/dev/null 2>&1; then starts="$starts $folder"; fi ;;
   esac
 done
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-trap 'kill "$lane" 2>/dev/null; exit 130' INT TERM
+logs=$(mktemp -d)
+lanes=
+trap 'rm -rf "$logs"' EXIT
+trap 'kill $lanes 2>/dev/null; exit 130' INT TERM
 
 # shellcheck disable=SC2086  # lists of folders
-nice -n 10 "$python" -m pytest "$@" $computes >"$log" 2>&1 &
-lane=$!
+nice -n 10 "$python" -m pytest "$@" $computes >"$logs/1" 2>&1 &
+lanes="$lanes $!"
+# shellcheck disable=SC2086
+nice -n 5 "$python" -m pytest "$@" $compares >"$logs/2" 2>&1 &
+lanes="$lanes $!"
 # shellcheck disable=SC2086
 "$python" -m pytest "$@" $starts
-second=$?
-wait "$lane"
-first=$?
-cat "$log"
+code=$?
 # 5: the arguments have left no test in this lane.
-if [ "$first" = 5 ]; then first=0; fi
-if [ "$second" = 5 ]; then second=0; fi
-exit $((first > second ? first : second))
+if [ "$code" = 5 ]; then code=0; fi
+for lane in $lanes; do
+  wait "$lane"
+  its=$?
+  if [ "$its" != 0 ] && [ "$its" != 5 ]; then code=$its; fi
+done
+cat "$logs"/*
+exit "$code"

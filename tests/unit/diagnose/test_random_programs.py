@@ -1,5 +1,6 @@
 """The engine against the oracle of `simulator`, which tries all sets of ranks."""
 
+import os
 from collections import Counter
 from functools import reduce
 from operator import or_
@@ -14,7 +15,8 @@ from distdbg.diagnose.waits import find_waits
 from tests.unit.diagnose.simulator import End, advance, bits_of, draw_program, ranks_of, run, stir
 
 QUICK = 3_000
-SLOW = 120_000
+#: `make stress` runs more than a hundred thousand.
+SLOW = int(os.environ.get("STRESS_PROGRAMS", "24000"))
 
 
 def judge(seed: int) -> str:
