@@ -1,0 +1,47 @@
+"""What every rank does: `program.py SEED STEPS [NAME,..]`; ends with a count of its ops."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+import numpy as np
+
+import distdbg as dist
+from benchmarks.quiet.pauses import PAUSES
+from benchmarks.quiet.steps import STEPS, Walk
+
+
+def main(seed: int, count: int, names: list[str]) -> None:
+    draw = random.Random(seed)
+    joins_late = draw.randrange(8), draw.choice(("imports", "sleeps", "counts", "collects"))
+    late_s = draw.choice((0.0, 0.5, 2.0, 4.0))
+    drawn = [draw.choice(names) for _ in range(count)]
+    leaves_early = draw.randrange(8), draw.choice((0.0, 0.5, 2.0))
+    import os
+
+    if int(os.environ["RANK"]) == joins_late[0]:
+        PAUSES[joins_late[1]](late_s)
+    dist.init_process_group()
+    walk = Walk(dist.get_rank(), dist.get_world_size())
+    walk.make_groups()
+    for at, name in enumerate(drawn):
+        STEPS[name](walk, random.Random(f"{seed} {at}"))
+    gone, rest_s = leaves_early
+    rest = [rank for rank in range(walk.size) if rank != gone]
+    others = dist.new_group(rest)
+    if walk.rank != gone:
+        for _ in range(3):
+            if walk.rank == rest[-1]:
+                time.sleep(rest_s / 3)  # work of its own
+            dist.all_reduce(np.ones(4), group=others)
+        dist.destroy_process_group(others)
+    elif draw.random() < 0.5:
+        return  # without a word
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    chosen = sys.argv[3].split(",") if len(sys.argv) > 3 else sorted(STEPS)
+    main(int(sys.argv[1]), int(sys.argv[2]), chosen)
