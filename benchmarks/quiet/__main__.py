@@ -58,7 +58,7 @@ def _jobs(
 ) -> Iterator[tuple[str, list[str], int, dict[str, str]]]:
     if has_catalogue:
         sys.path.insert(0, str(_CATALOGUE))
-        from runner.truth import all_programs, read_truth
+        from runner.truth import all_programs, read_truth  # type: ignore[import-not-found]  # no package
 
         for truth in map(read_truth, all_programs()):
             if truth.is_right:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
@@ -19,8 +20,6 @@ def main(seed: int, count: int, names: list[str]) -> None:
     late_s = draw.choice((0.0, 0.5, 2.0, 4.0))
     drawn = [draw.choice(names) for _ in range(count)]
     leaves_early = draw.randrange(8), draw.choice((0.0, 0.5, 2.0))
-    import os
-
     if int(os.environ["RANK"]) == joins_late[0]:
         PAUSES[joins_late[1]](late_s)
     dist.init_process_group()

@@ -1,6 +1,7 @@
 """The steps of the random programs: all ranks draw the same, and each is right in itself.
 
-A step may take a pause of one rank anywhere; nothing but time comes of it.
+A step may take a pause of one rank anywhere; nothing but time comes of it. No rank is slow again and
+again: such a one is a straggler, and rightly called so.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ def late_waits(walk: Walk, draw: random.Random) -> None:
 def pipeline(walk: Walk, draw: random.Random) -> None:
     """Stages that take a batch and hand it on."""
     x = np.ones(256)
-    slow, seconds = draw.randrange(walk.size), draw.choice((0.0, 0.05, 0.5))
     for batch in range(draw.randrange(2, 8)):
+        slow, seconds = draw.randrange(walk.size), draw.choice((0.0, 0.05, 0.5))
         if walk.rank > 0:
             dist.recv(x, src=walk.rank - 1, tag=batch)
         if walk.rank == slow:
@@ -134,9 +135,7 @@ def whoever(walk: Walk, draw: random.Random) -> None:
     x = np.ones(16)
     walk.pause(draw)
     if walk.rank == 0:
-        senders = []
-        for _ in range(walk.size - 1):
-            senders.append(dist.recv(x))
+        senders = [dist.recv(x) for _ in range(walk.size - 1)]
         for sender in senders:
             assert sender is not None
             dist.send(x, sender)
@@ -174,12 +173,13 @@ def waits_for_one(walk: Walk, draw: random.Random) -> None:
 def evaluates(walk: Walk, draw: random.Random) -> None:
     """A second thread has a group of its own."""
     counts = draw.randrange(3, 30), draw.randrange(3, 30)
-    thread_pause, group = draw.choice((0.0, 0.02, 0.2)), walk.evaluation
+    pause_s, group = draw.choice((0.0, 0.02, 0.2)), walk.evaluation
+    own = random.Random(draw.randrange(1 << 30) + walk.rank)
 
     def evaluate() -> None:
         for _ in range(counts[0]):
             dist.all_reduce(np.ones(8), group=group)
-            time.sleep(thread_pause if walk.rank == 0 else 0)
+            time.sleep(own.choice((0, 0, pause_s)))
 
     thread = threading.Thread(target=evaluate)
     thread.start()

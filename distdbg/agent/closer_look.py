@@ -103,6 +103,7 @@ class CloserLook:
         else:
             found = judge(case.first, look, _OWN_PACKAGE)
             seat.change(found.state, now_ns, found.why, found.site)
+            seat.is_busy = found.is_busy
             case.first = None
             case.next_ns = now_ns + case.pause_ns
             case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)

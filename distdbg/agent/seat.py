@@ -36,6 +36,8 @@ class Seat:
     site: str = ""
     """Where it was seen in its own code; '' when only its record is known."""
     end: RankEnd | None = None
+    is_busy: bool = False
+    """Whether it burned its core when it was looked at closely."""
     has_left: bool = False
     """Whether it destroyed its groups: what it does later concerns nobody."""
     stat: ProcessStat | None = None

@@ -45,6 +45,8 @@ class Judgement:
     state: RankState
     why: str = ""
     site: str = ""
+    is_busy: bool = False
+    """Whether it burns its core."""
 
 
 def judge(first: Look, second: Look, own_package: str) -> Judgement:
@@ -63,11 +65,11 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
     if held is not None:
         holder = _holder(second) or main
         frame = find_site(holder.frames, own_package) if holder else None
-        return Judgement(RankState.HOLDS_GIL, held, str(frame) if frame else site)
+        return Judgement(RankState.HOLDS_GIL, held, str(frame) if frame else site, burn > _IDLE)
     if is_busy:
         if _python_moves(first, second):
-            return Judgement(RankState.LOOPS, "burns its core and gets to no op", site)
-        return Judgement(RankState.RUNNING, "busy in its own code", site)
+            return Judgement(RankState.LOOPS, "burns its core and gets to no op", site, is_busy)
+        return Judgement(RankState.RUNNING, "busy in its own code", site, is_busy)
     if burn <= _IDLE:
         asleep = _sleep(first, second)
         if asleep:
