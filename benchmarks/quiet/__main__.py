@@ -16,6 +16,8 @@ from benchmarks.quiet.steps import STEPS
 
 _ROOT = Path(__file__).parents[2]
 _PROGRAM = Path(__file__).with_name("program.py")
+#: Right programs in which something is wrong, as they know.
+_CAUGHT = ("right/a_mismatch_that_is_caught",)
 _CATALOGUE = _ROOT / "tests" / "programs"
 
 
@@ -55,18 +57,19 @@ def main(argv: Sequence[str]) -> int:
 
 def _jobs(
     seed: int, steps: int, only: str, has_catalogue: bool
-) -> Iterator[tuple[str, list[str], int, dict[str, str]]]:
+) -> Iterator[tuple[str, list[str], int, dict[str, str], bool]]:
     if has_catalogue:
         sys.path.insert(0, str(_CATALOGUE))
         from runner.truth import all_programs, read_truth  # type: ignore[import-not-found]  # no package
 
         for truth in map(read_truth, all_programs()):
             if truth.is_right:
-                yield truth.name, [str(truth.path)], truth.ranks, truth.env
+                yield truth.name, [str(truth.path)], truth.ranks, truth.env, truth.name in _CAUGHT
     while True:
         ranks = 16 if seed % 10 == 0 else random.Random(seed).randrange(2, 7)
         argv = [str(_PROGRAM), str(seed), str(steps), only]
-        yield f"seed {seed}", argv, ranks, {"PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1"}
+        environ = {"PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1"}
+        yield f"seed {seed}", argv, ranks, environ, False
         seed += 1
 
 

@@ -1,4 +1,4 @@
-"""What every rank does: `program.py SEED STEPS [NAME,..]`; ends with a count of its ops."""
+"""What every rank does: `program.py SEED STEPS [NAME,..]`, or `--pause NAME`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 import distdbg as dist
 from benchmarks.quiet.pauses import PAUSES
-from benchmarks.quiet.steps import STEPS, Walk
+from benchmarks.quiet.steps import MOST_PAUSE_S, STEPS, Walk
 
 
 def main(seed: int, count: int, names: list[str]) -> None:
@@ -41,6 +41,19 @@ def main(seed: int, count: int, names: list[str]) -> None:
     dist.destroy_process_group()
 
 
+def pause(name: str) -> None:
+    """One rank is busy with one thing while the others wait."""
+    dist.init_process_group()
+    dist.barrier()
+    if dist.get_rank() == 1:
+        PAUSES[name](MOST_PAUSE_S)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--pause":
+        pause(sys.argv[2])
+        sys.exit()
     chosen = sys.argv[3].split(",") if len(sys.argv) > 3 else sorted(STEPS)
     main(int(sys.argv[1]), int(sys.argv[2]), chosen)

@@ -169,8 +169,8 @@ def leave() -> None:
 
 
 KINDS: dict[str, Callable[[], None]] = {
-    "cycle": cycle, "circle": circle, "knot": knot, "groups": groups, "works": works, "some": some, "way_out": way_out,
-    "checkpoint": checkpoint, "stop": stop, "die": die, "far": far, "mismatch": mismatch,
+    "cycle": cycle, "circle": circle, "knot": knot, "groups": groups, "works": works, "some": some,
+    "way_out": way_out, "checkpoint": checkpoint, "stop": stop, "die": die, "far": far, "mismatch": mismatch,
     "leave": leave,
 }  # fmt: skip
 
