@@ -154,7 +154,10 @@ class Watch:
             return
         self._is_over = True
         self._roster.settle(now_ns)
-        signature = (find_signature(self._roster.seats.values(), now_ns), self._signature_of_others())
+        signature = (
+            find_signature(self._roster.seats.values(), now_ns),
+            self._signature_of_others(),
+        )
         is_judged = signature == self._seen and not self._is_busy
         if self._steering.is_root and all(map(_has_ended_well, self._states().values())):
             self._withdraw()
