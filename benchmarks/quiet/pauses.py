@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def counts(seconds: float) -> None:
 
 def collects(seconds: float) -> None:
     """Garbage, in one call."""
-    kept: list[Any] = [[] for _ in range(int(seconds * 4_000_000))]
+    kept: list[Any] = [[] for _ in range(int(seconds * 1_500_000))]
     kept.append(kept)
     gc.collect()
 
@@ -164,3 +165,25 @@ def is_stopped(seconds: float) -> None:
     with subprocess.Popen([sys.executable, "-c", source]) as other:
         os.kill(os.getpid(), signal.SIGSTOP)
         other.wait()
+
+
+_STOPPER = """
+import os, random, signal, sys, time
+pid, own = int(sys.argv[1]), random.Random(int(sys.argv[2]))
+while os.getppid() == pid:
+    time.sleep(own.uniform(0.1, 1.5))
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(own.choice((0.01, 0.1, 0.3, 0.6)))
+    os.kill(pid, signal.SIGCONT)
+"""
+
+
+@contextmanager
+def stopped_now_and_then(seed: int) -> Iterator[None]:
+    """Meanwhile this process is stopped wherever it is, also within ops, and goes on."""
+    argv = [sys.executable, "-c", _STOPPER, str(os.getpid()), str(seed)]
+    with subprocess.Popen(argv) as stopper:
+        try:
+            yield
+        finally:
+            stopper.kill()  # whoever gets here is not stopped

@@ -6,11 +6,12 @@ import os
 import random
 import sys
 import time
+from contextlib import nullcontext
 
 import numpy as np
 
 import distdbg as dist
-from benchmarks.quiet.pauses import PAUSES
+from benchmarks.quiet.pauses import PAUSES, stopped_now_and_then
 from benchmarks.quiet.steps import MOST_PAUSE_S, STEPS, Walk
 
 
@@ -25,8 +26,10 @@ def main(seed: int, count: int, names: list[str]) -> None:
     dist.init_process_group()
     walk = Walk(dist.get_rank(), dist.get_world_size())
     walk.make_groups()
-    for at, name in enumerate(drawn):
-        STEPS[name](walk, random.Random(f"{seed} {at}"))
+    is_harried = seed % 3 == 0 and walk.rank % 2 == 0
+    with stopped_now_and_then(seed + walk.rank) if is_harried else nullcontext():
+        for at, name in enumerate(drawn):
+            STEPS[name](walk, random.Random(f"{seed} {at}"))
     gone, rest_s = leaves_early
     rest = [rank for rank in range(walk.size) if rank != gone]
     others = dist.new_group(rest)

@@ -2,10 +2,12 @@
 
     stopped, in a debugger                at once: nobody works so
     holds the GIL in a call that idles    at once
-    holds the GIL and burns its core      after 10 s: pickling, sorting, collecting garbage do so too
-    loops, blocked in I/O                 after 10 s: so do computations in Python, and checkpoints
+    holds the GIL and burns its core      after 10 s: pickling and sorting do so too
+    loops                                 after 10 s: so do computations in Python
+    blocked in I/O                        after 10 s: so are checkpoints
     sleeps                                after 30 s: so do waits for loaders, threads and programs
 
+Who burns a core must have had it for 5 s: where ranks share cores, an honest second takes long.
 Its state is shown as it is seen all the same; only no verdict stands on it.
 """
 
@@ -19,6 +21,7 @@ from distdbg.record.rank_state import RankState
 
 _S: Final = 1_000_000_000
 WORKS_NS: Final = 10 * _S
+WORKS_S: Final = 5.0
 SLEEPS_NS: Final = 30 * _S
 _PATIENCE_NS: Final[Mapping[RankState, int]] = {
     RankState.HOLDS_GIL: WORKS_NS,
@@ -34,4 +37,7 @@ def patient_state(seat: Seat, now_ns: int) -> RankState:
         return seat.state
     if now_ns - seat.since_ns < _PATIENCE_NS.get(seat.state, 0):
         return RankState.RUNNING
+    if seat.state in (RankState.HOLDS_GIL, RankState.LOOPS) and seat.stat is not None:
+        burned_s = seat.stat.cpu_s - seat.cpu_since_s
+        return seat.state if burned_s >= WORKS_S else RankState.RUNNING
     return seat.state

@@ -5,6 +5,7 @@ import os
 from distdbg.agent.judging.account import AccountMaker
 from distdbg.agent.judging.patience import SLEEPS_NS, WORKS_NS, patient_state
 from distdbg.agent.judging.watch import find_signature
+from distdbg.agent.processes import ProcessStat
 from distdbg.agent.seat import Seat
 from distdbg.record.rank_state import RankState
 
@@ -32,6 +33,16 @@ def test_who_may_be_at_work_is_not_stuck_at_once() -> None:
     assert stuck_after(seat(RankState.SLEEPS)) == SLEEPS_NS
     assert stuck_after(seat(RankState.RUNNING)) is None
     assert patient_state(seat(RankState.DEAD), 5) is RankState.DEAD
+
+
+def test_who_has_to_share_its_core_has_more_time() -> None:
+    one = seat(RankState.LOOPS, is_busy=True)
+    one.cpu_since_s = 7.0
+    for cpu_s, state in ((11.0, RankState.RUNNING), (12.5, RankState.LOOPS)):
+        one.stat = ProcessStat(
+            state="R", started=1, cpu_s=cpu_s, rss_nbytes=0, threads=1, wait_status=0
+        )
+        assert patient_state(one, 5 + WORKS_NS) is state
 
 
 def test_an_account_says_of_a_rank_that_may_be_at_work_that_it_runs() -> None:
