@@ -41,6 +41,8 @@ _LEAST_PAUSE_NS: Final = 100_000_000
 _MOST_PAUSE_NS: Final = 2 * _S
 #: Of what a look has cost, so much time passes until the next.
 _PAUSE_PER_COST: Final = 50
+#: What is said without hurry is no older.
+_STALE_NS: Final = _S
 #: After which a probe that not all hosts have answered is given up.
 _VOUCH_NS: Final = 2 * _S
 
@@ -91,6 +93,7 @@ class Watch:
         self._is_over = False
         self._is_ready = False
         self._has_written = False
+        self._judged_ns = 0
         self._next_ns = 0
         self._judged: Judged | None = None
         self._doubt: _Doubt | None = None
@@ -322,7 +325,7 @@ class Watch:
 
         if self._news is None:
             self._news = News()
-        self._judged = judged
+        self._judged, self._judged_ns = judged, now_ns
         self.version += 1
         self._news.take(judged.case, now_ns)
         if judged.verdict.has_faults:
@@ -347,6 +350,9 @@ class Watch:
             return
         if self._steering.is_aborted:
             self._is_over = True  # whoever did so has said why
+            return
+        if case.proof is None and now_ns - self._judged_ns > _STALE_NS:
+            self._seen = ()  # it says how long it lasts: look again
             return
         self._news.said(case)
         judged = self._judged
