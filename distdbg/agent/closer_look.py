@@ -102,7 +102,9 @@ class CloserLook:
             case.next_ns = now_ns + _BETWEEN_NS
         else:
             found = judge(case.first, look, _OWN_PACKAGE)
-            seat.change(found.state, now_ns, found.why, found.site)
+            if seat.change(found.state, now_ns, found.why, found.site):
+                seat.cpu_since_s = look.cpu_s
+            seat.is_busy = found.is_busy
             case.first = None
             case.next_ns = now_ns + case.pause_ns
             case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)

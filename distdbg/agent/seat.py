@@ -36,6 +36,10 @@ class Seat:
     site: str = ""
     """Where it was seen in its own code; '' when only its record is known."""
     end: RankEnd | None = None
+    is_busy: bool = False
+    """Whether it burned its core when it was looked at closely."""
+    cpu_since_s: float = 0.0
+    """What it had burned when it entered the state in which it was seen then."""
     has_left: bool = False
     """Whether it destroyed its groups: what it does later concerns nobody."""
     stat: ProcessStat | None = None

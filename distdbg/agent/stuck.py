@@ -2,6 +2,7 @@
 
     uninterruptible in both looks                                     BLOCKED_IO
     its innermost frames are ours, waiting                            WAITING
+    Python collects garbage                                           RUNNING
     one thread owns the GIL in both, in one and the same call
       that is not Python's own loop                                   HOLDS_GIL
     burns its core, and Python moves                                  LOOPS
@@ -45,6 +46,8 @@ class Judgement:
     state: RankState
     why: str = ""
     site: str = ""
+    is_busy: bool = False
+    """Whether it burns its core."""
 
 
 def judge(first: Look, second: Look, own_package: str) -> Judgement:
@@ -59,15 +62,18 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
     burn = _burn(first, second)
     # On a host with more to do than cores a rank that burns gets little; but it always wants more.
     is_busy = burn >= _BURNS or (first.letter == second.letter == "R" and burn > _IDLE)
+    if _is_collecting(second):
+        return Judgement(RankState.RUNNING, "collects garbage", site, is_busy)
     held = _hold(first, second, is_busy)
     if held is not None:
         holder = _holder(second) or main
         frame = find_site(holder.frames, own_package) if holder else None
-        return Judgement(RankState.HOLDS_GIL, held, str(frame) if frame else site)
+        is_at_work = burn > _IDLE or "R" in (first.letter, second.letter)
+        return Judgement(RankState.HOLDS_GIL, held, str(frame) if frame else site, is_at_work)
     if is_busy:
         if _python_moves(first, second):
-            return Judgement(RankState.LOOPS, "burns its core and gets to no op", site)
-        return Judgement(RankState.RUNNING, "busy in its own code", site)
+            return Judgement(RankState.LOOPS, "burns its core and gets to no op", site, is_busy)
+        return Judgement(RankState.RUNNING, "busy in its own code", site, is_busy)
     if burn <= _IDLE:
         asleep = _sleep(first, second)
         if asleep:
@@ -87,6 +93,12 @@ def _main(look: Look) -> ThreadStack | None:
 
 def _holder(look: Look) -> ThreadStack | None:
     return look.stacks.gil_holder if look.stacks else None
+
+
+def _is_collecting(look: Look) -> bool:
+    """Whether it is one call that always returns."""
+    holder = _holder(look)
+    return holder is not None and any(f.function.startswith("gc_collect") for f in holder.inner)
 
 
 def _burn(first: Look, second: Look) -> float:

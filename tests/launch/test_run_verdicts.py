@@ -99,6 +99,7 @@ def test_a_stopped_rank_is_named_and_taken_back_when_it_goes_on(start_job: Start
     lines = said(done)
     assert lines[0].startswith("rank 3 is stopped"), done
     assert lines[1:] == ["rank 3 goes on: no longer stopped"], done
+    assert not (attempt / "verdict.json").exists()  # it is true no more
     states = [str(seen.state) for seen in read_sightings(attempt) if seen.rank == 3]
     assert states[0] == "stopped"
     assert states[-1] != "stopped"

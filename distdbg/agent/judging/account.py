@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
+from distdbg.agent.judging.patience import patient_state
 from distdbg.agent.seat import Seat
 from distdbg.errors import RecordError
 from distdbg.record.entries import Frame, Group, Op
@@ -47,7 +48,7 @@ class AccountMaker:
         """Of these ranks now."""
         tables = _Tables()
         seats = list(seats)
-        rows = [self._row(seat, tables) for seat in seats]
+        rows = [self._row(seat, tables, now_ns) for seat in seats]
         world = max((s.record.header.world_size for s in seats if s.record is not None), default=0)
         return {
             "now": now_ns,
@@ -60,11 +61,11 @@ class AccountMaker:
     def forget(self) -> None:
         self._known.clear()
 
-    def _row(self, seat: Seat, tables: _Tables) -> Row:
+    def _row(self, seat: Seat, tables: _Tables, now_ns: int) -> Row:
         row: Row = {
             "rank": seat.rank,
             "pid": seat.pid,
-            "state": str(seat.state),
+            "state": str(patient_state(seat, now_ns)),
             # Who runs does something new with each op.
             "since": max(seat.since_ns, seat.moved_ns if seat.state in _MOVING else 0),
             "moved": seat.moved_ns,

@@ -1,6 +1,6 @@
 """What the run folder gets of the ranks that are blamed: verdict.json, their stacks, what was seen of them.
 
-    verdict.json            `render.plain.to_plain`; the last verdict of this start of the ranks
+    verdict.json            `render.plain.to_plain`: what is wrong now; not there when all goes on
     seen-<host>.jsonl       a line for each rank that got stuck, is busy while others wait, goes on, or
                             is blamed
     rank00003.stacks.txt    the stacks of a blamed rank when it was blamed, as faulthandler writes them
@@ -41,6 +41,12 @@ def write_verdict(folder: Path, plain: dict[str, Any]) -> None:
     with suppress(OSError):
         path.write_text(json.dumps(plain, indent=1) + "\n")
         path.replace(folder / VERDICT_NAME)
+
+
+def withdraw_verdict(folder: Path) -> None:
+    """What it says is over, and the job goes on or has ended well."""
+    with suppress(OSError):
+        (folder / VERDICT_NAME).unlink()
 
 
 class Sightings:

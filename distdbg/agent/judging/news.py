@@ -4,7 +4,7 @@
     dead rank, missing rank that is gone,
     mismatch                                     when others still wait a moment later: most ranks learn of
                                                  it by themselves, and raise
-    stuck rank                                   when others wait for it; who merely burns a core, later
+    stuck rank                                   when others wait for it (`patience` says who is stuck)
     stall                                        after half a minute, as information
     anything else                                not; it is in verdict.json
 
@@ -28,8 +28,6 @@ GRACE_NS: Final = 400_000_000
 LONG_GRACE_NS: Final = _S
 #: Until those that wait for a stuck rank are all seen to wait.
 SETTLE_NS: Final = 250_000_000
-#: A loop in pure Python may be an honest computation.
-LOOPS_NS: Final = 10 * _S
 STALL_NS: Final = 30 * _S
 #: Who stops and continues a rank again and again need not read of it each time.
 _MOST_SAID: Final = 20
@@ -123,7 +121,7 @@ def _patience_ns(case: Case) -> int | None:
     if kind in _WHEN_LEFT_ALONE and case.proof is not None:
         return GRACE_NS if case.is_hopeless else LONG_GRACE_NS
     if kind is Kind.STUCK_RANK and case.finding.victims:
-        return LOOPS_NS if case.state is RankState.LOOPS else SETTLE_NS
+        return SETTLE_NS
     if kind in (Kind.STALL, Kind.MISSING_RANK):
         return STALL_NS
     return None

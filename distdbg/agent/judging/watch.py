@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.judging.account import Account, AccountMaker, without_ops
-from distdbg.agent.judging.blamed import Sightings, take_blamed, targets_of, write_verdict
+from distdbg.agent.judging.blamed import (
+    Sightings,
+    take_blamed,
+    targets_of,
+    withdraw_verdict,
+    write_verdict,
+)
+from distdbg.agent.judging.patience import patient_state
 from distdbg.agent.seat import Seat
 from distdbg.errors import RecordError
 from distdbg.record.rank_state import RankState
@@ -34,6 +41,8 @@ _LEAST_PAUSE_NS: Final = 100_000_000
 _MOST_PAUSE_NS: Final = 2 * _S
 #: Of what a look has cost, so much time passes until the next.
 _PAUSE_PER_COST: Final = 50
+#: What is said without hurry is no older.
+_STALE_NS: Final = _S
 #: After which a probe that not all hosts have answered is given up.
 _VOUCH_NS: Final = 2 * _S
 
@@ -83,6 +92,8 @@ class Watch:
         self._is_busy = False
         self._is_over = False
         self._is_ready = False
+        self._has_written = False
+        self._judged_ns = 0
         self._next_ns = 0
         self._judged: Judged | None = None
         self._doubt: _Doubt | None = None
@@ -122,7 +133,7 @@ class Watch:
         if any(end.was_asked for end in self._roster.ends):
             self.finish(now_ns)  # whatever follows was ordered by a launcher, who says why
             return
-        here = find_signature(seats.values())
+        here = find_signature(seats.values(), now_ns)
         if self._steering.has_tree and not self._steering.is_root:
             self._tell(here, now_ns)
             return
@@ -146,8 +157,14 @@ class Watch:
             return
         self._is_over = True
         self._roster.settle(now_ns)
-        signature = (find_signature(self._roster.seats.values()), self._signature_of_others())
+        signature = (
+            find_signature(self._roster.seats.values(), now_ns),
+            self._signature_of_others(),
+        )
         is_judged = signature == self._seen and not self._is_busy
+        if self._steering.is_root and all(map(_has_ended_well, self._states().values())):
+            self._withdraw()
+            return
         if is_judged or not self._steering.is_root or not any(signature):
             return
         if (
@@ -164,7 +181,17 @@ class Watch:
             return
         if judged.verdict.has_faults:
             self._judged = judged
-            write_verdict(self._roster.folder, judged.plain)
+            self._write(judged)
+
+    def _write(self, judged: Judged) -> None:
+        self._has_written = True
+        write_verdict(self._roster.folder, judged.plain)
+
+    def _withdraw(self) -> None:
+        """What was written is not true any more."""
+        if self._has_written:
+            self._has_written = False
+            withdraw_verdict(self._roster.folder)
 
     def _signature_of_others(self) -> _Signature:
         return tuple((one.node, one.made_ns) for one in self._steering.accounts())
@@ -267,7 +294,7 @@ class Watch:
             return
         self._doubt = None
         self._seen = (
-            find_signature(self._roster.seats.values()),
+            find_signature(self._roster.seats.values(), now_ns),
             self._signature_of_others(),
         )
         self._accept(doubt.judged, now_ns)
@@ -298,17 +325,20 @@ class Watch:
 
         if self._news is None:
             self._news = News()
-        self._judged = judged
+        self._judged, self._judged_ns = judged, now_ns
         self.version += 1
         self._news.take(judged.case, now_ns)
         if judged.verdict.has_faults:
-            write_verdict(self._roster.folder, judged.plain)
+            self._write(judged)
+        else:
+            self._withdraw()
         self._speak(now_ns)
 
     def _forget(self, now_ns: int) -> None:
         """Nothing is wrong any more."""
         if self._judged is not None and not self._is_busy:
             self._judged = None
+            self._withdraw()
             self.version += 1
             self._news.take(None, now_ns)
 
@@ -320,6 +350,9 @@ class Watch:
             return
         if self._steering.is_aborted:
             self._is_over = True  # whoever did so has said why
+            return
+        if case.proof is None and now_ns - self._judged_ns > _STALE_NS:
+            self._seen = ()  # it says how long it lasts: look again
             return
         self._news.said(case)
         judged = self._judged
@@ -372,11 +405,11 @@ def _load() -> None:
     from distdbg.agent.judging import judge, news  # noqa: F401
 
 
-def find_signature(seats: Iterable[Seat]) -> _Signature:
+def find_signature(seats: Iterable[Seat], now_ns: int) -> _Signature:
     """The ranks that wait unmoved, are stuck or have failed, and since when; () if there are none."""
     found: list[tuple[int, int, RankState, int | str]] = []
     for seat in seats:
-        state: RankState = seat.state
+        state: RankState = patient_state(seat, now_ns)
         if state is RankState.WAITING:
             if seat.is_exact:
                 found.append((seat.rank, seat.pid, state, seat.moved_ns))
@@ -385,6 +418,10 @@ def find_signature(seats: Iterable[Seat]) -> _Signature:
         elif seat.site:  # looked at closely, while others wait
             found.append((seat.rank, seat.pid, state, seat.site))
     return tuple(found) if any(is_of_interest(one[2]) for one in found) else ()
+
+
+def _has_ended_well(state: RankState) -> bool:
+    return state in (RankState.ENDED, RankState.LEFT)
 
 
 def is_of_interest(state: RankState) -> bool:

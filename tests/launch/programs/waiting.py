@@ -36,6 +36,19 @@ def cycle() -> None:
     dist.barrier()
 
 
+def circle() -> None:
+    """All wait for their neighbours."""
+    blocked()
+    dist.recv(x, src=(rank + 1) % dist.get_world_size())
+
+
+def knot() -> None:
+    """All but the last wait for anybody, and it has left."""
+    blocked()
+    if rank < dist.get_world_size() - 1:
+        dist.recv(x)
+
+
 def groups() -> None:
     """A cycle through three groups."""
     pairs = [dist.new_group([a, b]) for a, b in ((0, 1), (1, 2), (0, 2))]
@@ -156,8 +169,8 @@ def leave() -> None:
 
 
 KINDS: dict[str, Callable[[], None]] = {
-    "cycle": cycle, "groups": groups, "works": works, "some": some, "way_out": way_out,
-    "checkpoint": checkpoint, "stop": stop, "die": die, "far": far, "mismatch": mismatch,
+    "cycle": cycle, "circle": circle, "knot": knot, "groups": groups, "works": works, "some": some,
+    "way_out": way_out, "checkpoint": checkpoint, "stop": stop, "die": die, "far": far, "mismatch": mismatch,
     "leave": leave,
 }  # fmt: skip
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from distdbg.agent.judging.news import GRACE_NS, LOOPS_NS, SETTLE_NS, STALL_NS, Case, News
+from distdbg.agent.judging.news import GRACE_NS, SETTLE_NS, STALL_NS, Case, News
 from distdbg.diagnose.finding import Finding, Kind, Severity
 from distdbg.record.rank_state import RankState
 
@@ -16,7 +16,7 @@ def due_after(one: Case) -> int | None:
     """When it is said; None: never."""
     news = News()
     news.take(one, 0)
-    for at in (0, SETTLE_NS, GRACE_NS, LOOPS_NS, STALL_NS):
+    for at in (0, SETTLE_NS, GRACE_NS, STALL_NS):
         if news.due(at) is one:
             return at
     return None
@@ -29,7 +29,6 @@ def test_each_kind_has_its_patience() -> None:
     assert due_after(case(Kind.DEAD_RANK, 0)) is None
     assert due_after(case(Kind.MISSING_RANK, 0, proof="dead")) == GRACE_NS
     assert due_after(case(Kind.STUCK_RANK, 0, state=RankState.STOPPED)) == SETTLE_NS
-    assert due_after(case(Kind.STUCK_RANK, 0, state=RankState.LOOPS)) == LOOPS_NS
     assert due_after(case(Kind.STALL, 0)) == STALL_NS
     assert due_after(case(Kind.STRAGGLER, 0)) is None
 

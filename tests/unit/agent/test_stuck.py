@@ -169,3 +169,11 @@ def test_faulthandler_tells_by_the_line_alone() -> None:
 def test_without_stacks_burning_is_all_that_is_known() -> None:
     assert judged(look(0), look(1, cpu_s=1)).state is RankState.LOOPS
     assert judged(look(0), look(1)).state is RankState.RUNNING
+
+
+def test_collecting_garbage_is_work() -> None:
+    main = thread(
+        native("deduce_unreachable"), native("gc_collect_main"), py(), gil=True, active=True
+    )
+    found = judged(look(0, main, letter="R"), look(1, main, cpu_s=1, letter="R"))
+    assert (found.state, found.why) == (RankState.RUNNING, "collects garbage")

@@ -1,0 +1,106 @@
+"""Programs that hang, under `distdbg run` and with timeouts of a minute: the agent ends each at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distdbg.diagnose.load.run_folder import load_run
+from distdbg.diagnose.session import Session
+from distdbg.errors import format_ranks
+from distdbg.record.folders import attempt_folder
+from distdbg.record.format import Exit
+from distdbg.testing.jobs import Done, running
+
+pytestmark = [pytest.mark.ranks, pytest.mark.slow]
+
+_HERE = Path(__file__).parent
+_WRONG = _HERE.parent / "programs" / "wrong"
+_LIMIT = re.compile(r"timedelta\(seconds=\d+\)")
+_SIDE_BY_SIDE = 4
+
+
+@dataclass(frozen=True)
+class Hang:
+    """A program, and what must be said of it."""
+
+    program: str
+    """Of the catalogue, or a kind of `waiting.py`."""
+    size: int
+    ranks: tuple[int, ...]
+    says: str
+
+
+HANGS = [
+    Hang("a_cycle_of_three_groups", 3, (0, 1, 2), "all_reduce #1"),
+    Hang("another_subgroup", 2, (0, 1), "all_reduce #1"),
+    Hang("both_receive_first", 2, (0, 1), "recv from rank"),
+    Hang("both_send_first", 2, (0, 1), "send to rank"),
+    Hang("tag", 2, (0, 1), "tag 5"),
+    Hang("group_argument_forgotten", 2, (0, 1), "group 'workers'"),
+    Hang("equal_groups_in_another_order", 3, (0, 1), "all_reduce #1"),
+    Hang("nobody_sends", 3, (0, 1, 2), "recv from any rank"),
+    Hang("barrier_against_monitored_barrier", 3, (0, 1), "monitored_barrier"),
+    Hang("circle", 3, (0, 1, 2), "recv from rank"),
+    Hang("circle", 4, (0, 1, 2, 3), "recv from rank"),
+    Hang("knot", 4, (0, 1, 2), "recv from any rank"),
+]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What came of one."""
+
+    done: Done
+    session: Session
+    verdict: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Hang, Ended]]:
+    folder = tmp_path_factory.mktemp("h")
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        places = [folder / str(at) for at in range(len(HANGS))]
+        yield dict(zip(HANGS, pool.map(run, HANGS, places), strict=True))
+
+
+def run(hang: Hang, folder: Path) -> Ended:
+    folder.mkdir()
+    path = _WRONG / f"{hang.program}.py"
+    argv = [str(_HERE / "programs" / "waiting.py"), hang.program]
+    if path.exists():
+        script = folder / path.name
+        script.write_text(_LIMIT.sub("timedelta(seconds=60)", path.read_text()))
+        argv = [str(script)]
+    with running([f"--nproc-per-node={hang.size}", *argv], folder, has_agent=True) as job:
+        done = job.wait()
+        text = (attempt_folder(job.run_folder, 0) / "verdict.json").read_text()
+        return Ended(done, load_run(job.run_folder), json.loads(text))
+
+
+@pytest.mark.parametrize("hang", HANGS, ids=lambda hang: f"{hang.program}-{hang.size}")
+def test_a_hang_ends_with_its_verdict_within_two_seconds(
+    ended: dict[Hang, Ended], hang: Hang
+) -> None:
+    done, session, verdict = ended[hang].done, ended[hang].session, ended[hang].verdict
+    root = verdict["findings"][verdict["verdict"]["root"]]
+    assert (root["kind"], tuple(root["ranks"])) == ("deadlock", hang.ranks), done
+    assert root["what"].startswith(f"ranks {format_ranks(hang.ranks)} wait for each other"), done
+    assert hang.says in root["what"]
+    assert done.code == 1
+    blocked_ns, raised_ns = [], []
+    for rank, log in session.ranks.items():
+        if log.exit is Exit.LEFT:
+            continue
+        assert log.exit_what.startswith("JobAborted: the job was aborted by the agent"), done
+        assert root["what"] in log.exit_what
+        blocked_ns.append(session.time_ns(rank, log.ops.issued_ns[-1]))
+        raised_ns.append(session.time_ns(rank, log.ops.ended_ns[-1]))
+    assert max(raised_ns) - max(blocked_ns) < 2_000_000_000

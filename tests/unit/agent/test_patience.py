@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+
+from distdbg.agent.judging.account import AccountMaker
+from distdbg.agent.judging.patience import SLEEPS_NS, WORKS_NS, patient_state
+from distdbg.agent.judging.watch import find_signature
+from distdbg.agent.processes import ProcessStat
+from distdbg.agent.seat import Seat
+from distdbg.record.rank_state import RankState
+
+
+def seat(state: RankState, *, is_busy: bool = False) -> Seat:
+    return Seat(rank=0, host="n01", pid=os.getpid(), state=state, since_ns=5, is_busy=is_busy)
+
+
+def stuck_after(one: Seat) -> int | None:
+    """When a verdict may count on it."""
+    for at in (0, WORKS_NS, SLEEPS_NS):
+        if patient_state(one, 5 + at).is_stuck:
+            assert at == 0 or not patient_state(one, 4 + at).is_stuck
+            return at
+    return None
+
+
+def test_who_may_be_at_work_is_not_stuck_at_once() -> None:
+    assert stuck_after(seat(RankState.STOPPED)) == 0
+    assert stuck_after(seat(RankState.TRACED)) == 0
+    assert stuck_after(seat(RankState.HOLDS_GIL)) == 0
+    assert stuck_after(seat(RankState.HOLDS_GIL, is_busy=True)) == WORKS_NS
+    assert stuck_after(seat(RankState.LOOPS, is_busy=True)) == WORKS_NS
+    assert stuck_after(seat(RankState.BLOCKED_IO)) == WORKS_NS
+    assert stuck_after(seat(RankState.SLEEPS)) == SLEEPS_NS
+    assert stuck_after(seat(RankState.RUNNING)) is None
+    assert patient_state(seat(RankState.DEAD), 5) is RankState.DEAD
+
+
+def test_who_has_to_share_its_core_has_more_time() -> None:
+    one = seat(RankState.LOOPS, is_busy=True)
+    one.cpu_since_s = 7.0
+    for cpu_s, state in ((11.0, RankState.RUNNING), (12.5, RankState.LOOPS)):
+        one.stat = ProcessStat(
+            state="R", started=1, cpu_s=cpu_s, rss_nbytes=0, threads=1, wait_status=0
+        )
+        assert patient_state(one, 5 + WORKS_NS) is state
+
+
+def test_an_account_says_of_a_rank_that_may_be_at_work_that_it_runs() -> None:
+    sleeper = seat(RankState.SLEEPS)
+    maker = AccountMaker("n01")
+    assert maker.make([sleeper], 6)["ranks"][0]["state"] == "running"
+    assert maker.make([sleeper], 5 + SLEEPS_NS)["ranks"][0]["state"] == "sleeps"
+
+
+def test_the_end_of_patience_is_a_reason_to_look_again() -> None:
+    sleeper = seat(RankState.SLEEPS)
+    assert find_signature([sleeper], 6) == ()
+    assert find_signature([sleeper], 5 + SLEEPS_NS) != ()
