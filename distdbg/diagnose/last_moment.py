@@ -17,8 +17,9 @@ Is what follows from it a proof? For a thread in a blocking op, yes: it was in t
 its failure, and cannot have moved in between, whatever its clock is worth; a rank is only shown as having
 not yet issued an op if its own clock, corrected, says so, and an op that ended well within the error of
 the clocks counts as ended. A wait for an op begun earlier (`Work.wait`) is not recorded once it is over:
-its thread is taken to have waited if it issued nothing after the op until that failed. That is likely,
-not proven: it may have computed for as long as the timeout of the op is.
+its thread is taken to have waited if it issued nothing after the op until that failed, first of all for
+the one of its ops that failed first. That is likely, not proven: it may have computed for as long as the
+timeout of the op is.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ def _waits(log: RankLog, kept: int, opened: list[int], own_ns: int) -> tuple[Wor
     if not cut:
         return tuple(waits)
     open_now = set(opened)
-    for at in cut:
+    for at in sorted(cut, key=lambda at: ops.ended_ns[at]):
         thread = ops.thread[at]
         after = [
             i
@@ -224,5 +225,6 @@ def _waits(log: RankLog, kept: int, opened: list[int], own_ns: int) -> tuple[Wor
         ]
         if thread in known or after:
             continue
-        waits.append(WorkWait(thread=thread, number=ops.number[at], since_ns=ops.issued_ns[at]))
+        number, since_ns = ops.number[at], ops.issued_ns[at]
+        waits.append(WorkWait(thread=thread, number=number, since_ns=since_ns, is_guess=True))
     return tuple(waits)

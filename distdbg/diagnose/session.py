@@ -62,6 +62,8 @@ class WorkWait:
     """Of the op, as `Ops.number`."""
     since_ns: int
     stack: int = 0
+    is_guess: bool = False
+    """Whether it is only likely: of several such ops the thread waited for one, the first of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

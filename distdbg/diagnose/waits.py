@@ -92,10 +92,10 @@ class _Finder:
         # To be held up by one of the ops is enough; an edge cannot say "any of these and all of those".
         ways = [way for way in ways if not way[2]] or ways[:1]
         at, on, is_any = ways[0]
-        if len(ways) > 1:
+        wait = blocked.wait
+        if len(ways) > 1 and not (wait is not None and wait.is_guess):
             on = self._union([on for _, on, _ in ways])
         op = OpRef(rank, at)
-        wait = blocked.wait
         stack = wait.stack if wait is not None and wait.stack else log.ops.stack[at]
         frames = self._session.stacks[stack] if stack < len(self._session.stacks) else ()
         since_ns = wait.since_ns if wait is not None else log.ops.issued_ns[at]

@@ -13,6 +13,7 @@ A stuck rank that goes on gets one line more.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -29,11 +30,12 @@ LONG_GRACE_NS: Final = _S
 #: Until those that wait for a stuck rank are all seen to wait.
 SETTLE_NS: Final = 250_000_000
 STALL_NS: Final = 30 * _S
-#: Who stops and continues a rank again and again need not read of it each time.
+#: Who stops and continues a rank again and again need not read of it each time. What is proven counts
+#: by itself: it may have to end the job.
 _MOST_SAID: Final = 20
 _WHEN_LEFT_ALONE: Final = (Kind.DEAD_RANK, Kind.MISSING_RANK, Kind.MISMATCH)
 
-_Key = tuple[Kind, tuple[int, ...], str, int]
+_Key = tuple[Kind, tuple[int, ...], str, int, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Case:
     @property
     def key(self) -> _Key:
         found = self.finding
-        return found.kind, found.ranks, found.group, found.seq
+        return found.kind, found.ranks, found.group, found.seq, self.proof
 
     @property
     def is_cause(self) -> bool:
@@ -67,7 +69,7 @@ class News:
         self._since_ns = 0
         self._said: set[_Key] = set()
         self._stuck: dict[_Key, Case] = {}
-        self._count = 0
+        self._counts: Counter[str | None] = Counter()
 
     @property
     def case(self) -> Case | None:
@@ -83,7 +85,7 @@ class News:
     def due(self, now_ns: int) -> Case | None:
         """The case when it is to be said now, for the first time."""
         case = self._case
-        if case is None or case.key in self._said or self._count >= _MOST_SAID:
+        if case is None or case.key in self._said or self._counts[case.proof] >= _MOST_SAID:
             return None
         patience_ns = _patience_ns(case)
         if patience_ns is None or now_ns - self._since_ns < patience_ns:
@@ -93,7 +95,7 @@ class News:
     def said(self, case: Case) -> None:
         """It was said."""
         self._said.add(case.key)
-        self._count += 1
+        self._counts[case.proof] += 1
         if case.finding.kind is Kind.STUCK_RANK:
             self._stuck[case.key] = case
 

@@ -91,6 +91,8 @@ class Watch:
         self._vouched = 0
         self._is_busy = False
         self._is_over = False
+        #: Its ranks are gone, or others have come: what is still under way must not touch these.
+        self._is_finished = False
         self._is_ready = False
         self._has_written = False
         self._judged_ns = 0
@@ -153,6 +155,7 @@ class Watch:
 
     def finish(self, now_ns: int) -> None:
         """The job is over, or ended by somebody: leave the verdict of how it was, and say nothing."""
+        self._is_finished = True
         if self._is_over or not self._roster.seats:
             return
         self._is_over = True
@@ -251,6 +254,8 @@ class Watch:
 
     def _on_judged(self, done: Future[Any]) -> None:
         self._is_busy = False
+        if self._is_finished:
+            return
         now_ns = time.monotonic_ns()
         error = done.exception()
         if error is not None:
@@ -367,6 +372,8 @@ class Watch:
             self._blame(case.finding.ranks, lambda: None)
 
     def _abort(self, judged: Judged) -> None:
+        if self._is_finished:
+            return
         from distdbg.agent.policy import to_words
 
         words = to_words(judged.verdict, judged.lines)

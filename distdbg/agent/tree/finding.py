@@ -180,17 +180,37 @@ def store_folder(url: str) -> str:
     return urlsplit(url).path.strip("/") or "agents"
 
 
+#: Of no host; nothing is sent there.
+_ELSEWHERE: Final = "198.51.100.1"
+
+
 def own_address(host: str, store_url: str) -> str:
     """The address that the other hosts know this one by.
 
     `host` when it is an address (the launcher's --local-addr), else that from which this host
-    reaches the store: a name may stand for 127.0.1.1 at home. OSError when there is none.
+    reaches the store: a name may stand for 127.0.1.1 at home, also that of the store, and then it is
+    the address with which this host goes out. OSError when there is none.
     """
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(host))
     parts = urlsplit(store_url)
     found = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
-    with socket.socket(found[0][0], socket.SOCK_DGRAM) as probe:
-        probe.connect(found[0][4])  # sends nothing: the kernel chooses the way
+    address = _way_to(found[0][0], found[0][4])
+    if _is_name(parts.hostname) and ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        with contextlib.suppress(OSError):
+            return _way_to(socket.AF_INET, (_ELSEWHERE, 9))
+    return address
+
+
+def _is_name(host: str | None) -> bool:
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host or "")
+        return False
+    return host != "localhost"
+
+
+def _way_to(family: int, place: Any) -> str:
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(place)  # sends nothing: the kernel chooses the way
         return str(probe.getsockname()[0])

@@ -66,7 +66,7 @@ class Tree:
         open_store: Callable[[], Store] | None = None,
         fan_in: int = FAN_IN,
     ) -> None:
-        """addr: the one address to listen at; without it, `finding.own_address`. ValueError for a
+        """addr: what the other hosts know this one by, see `finding.own_address`. ValueError for a
         node or a URL that cannot be, and for no token: it is all that keeps strangers out."""
         if not 0 <= node_rank < nodes:
             raise ValueError(f"node {node_rank} is none of {nodes}")
@@ -88,7 +88,7 @@ class Tree:
             self._loop.start(
                 opener,
                 f"{store_folder(store_url)}/{round_number}",
-                lambda: addr or own_address(host, store_url),
+                lambda: own_address(addr or host, store_url),
             )
 
     @property

@@ -9,7 +9,7 @@ from distdbg.check.absent import SHOWN
 from distdbg.check.arrays import explain_arrays
 from distdbg.check.explain import explain_mismatch
 from distdbg.check.sites import UNKNOWN, call_site, shorten
-from distdbg.control.words import to_error
+from distdbg.control.words import AbortWords, to_error
 from distdbg.errors import (
     CollectiveError,
     DistBackendError,
@@ -31,6 +31,8 @@ Where = Callable[[int], str | None]
 
 _BROKEN = "the group is unusable; destroy it and create a new one"
 _GOES_ON = "the op goes on and can be waited for again"
+#: Of an abort that another rank has read, and whose words did not come to this host in time.
+_ELSEWHERE = AbortWords(what="the reason did not come to this host: see what the others say")
 _INTACT = "no data was exchanged; the group is still usable"
 
 
@@ -109,7 +111,7 @@ def to_public(
                 **fields,
             )
         case "aborted":
-            return to_error(str(error), op=op, **fields)
+            return to_error(str(error) or _ELSEWHERE, op=op, **fields)
         case "system":
             return DistBackendError(f"{op} failed: {error}", details=[_BROKEN])
     return InternalError(f"{op} failed: {error.fault}: {error}")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
+from typing import TYPE_CHECKING
 
+from distdbg.agent.tree import finding
 from distdbg.agent.tree.ascent import PATIENCE_NS, RETURN_NS, Ascent
 from distdbg.agent.tree.finding import Address, own_address, read_address, store_folder
 from distdbg.agent.tree.shape import FAN_IN, ancestors, children, parent
+
+if TYPE_CHECKING:
+    import pytest
 
 S = 1_000_000_000
 SOMEWHERE = Address("127.0.0.9", 9)
@@ -81,6 +87,16 @@ def test_the_address_is_the_one_that_the_host_is_known_by() -> None:
     assert own_address("some-name", "tcp://127.0.0.1:9/agents") == "127.0.0.1"
     assert store_folder("tcp://h:1/a/b/") == "a/b"
     assert store_folder("tcp://h:1") == "agents"
+
+
+def test_a_name_that_is_loopback_at_home_is_not_what_others_know_it_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at_home = [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("127.0.1.1", 9))]
+    monkeypatch.setattr(finding, "_way_to", lambda _, place: place[0])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: at_home)
+    assert own_address("n0", "tcp://n0:9/agents") == finding._ELSEWHERE
+    assert own_address("n0", "tcp://127.0.1.1:9/agents") == "127.0.1.1"
 
 
 def test_what_is_no_address_is_not_used() -> None:

@@ -84,3 +84,31 @@ def test_what_keeps_coming_back_is_not_said_for_ever() -> None:
         news.taken_back({3: RankState.RUNNING})
         news.take(None, at * STALL_NS + 1)
     assert count == 20
+
+
+def test_what_is_proven_is_said_however_much_was_said_before() -> None:
+    news = News()
+    for at in range(100):
+        one = case(Kind.STUCK_RANK, 3, state=RankState.STOPPED)
+        news.take(one, at * STALL_NS)
+        if news.due(at * STALL_NS + SETTLE_NS) is one:
+            news.said(one)
+        news.taken_back({3: RankState.RUNNING})
+    proven = case(Kind.DEADLOCK, 0, 1, proof="deadlock")
+    news.take(proven, 100 * STALL_NS)
+    assert news.due(100 * STALL_NS) is proven
+
+
+def test_what_was_said_before_it_was_proven_is_said_again() -> None:
+    news = News()
+    news.take(case(Kind.MISSING_RANK, 3), 0)
+    late = case(Kind.MISSING_RANK, 3)
+    news.take(late, STALL_NS)
+    assert news.due(STALL_NS) is late
+    news.said(late)
+    proven = case(Kind.MISSING_RANK, 3, proof="dead")
+    news.take(proven, STALL_NS + 1)
+    assert news.due(STALL_NS + 1) is None
+    assert news.due(STALL_NS + 1 + GRACE_NS) is proven
+    news.said(proven)
+    assert news.due(STALL_NS + 1 + GRACE_NS) is None

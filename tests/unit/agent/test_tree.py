@@ -113,6 +113,13 @@ def test_every_agent_listens_where_its_host_is_known_and_nowhere_else(
         pass
 
 
+def test_agents_whose_hosts_are_known_by_name_meet(start_job: Callable[[int], Job]) -> None:
+    job = start_job(2)
+    for node in range(2):
+        job.start(node, addr=f"n{node}.cluster")
+    poll_for(lambda: len(job.trees[0].view().ranks) == 2)
+
+
 def test_an_order_goes_from_a_leaf_to_all_and_is_counted(start_job: Callable[[int], Job]) -> None:
     job = start_job(4)
     for node in range(4):

@@ -506,6 +506,25 @@ def test_a_wait_that_is_known_is_kept() -> None:
     assert [wait.since_ns for wait in moment.ranks[0].work_waits] == [30 * 10**9]
 
 
+def test_of_several_ops_in_flight_a_thread_had_waited_for_the_one_that_failed_first() -> None:
+    build = trained(4)
+    for rank in range(4):
+        for peer, ended_s in ((rank - 1) % 4, 31), ((rank + 1) % 4, 30):
+            build.op(
+                rank,
+                "recv",
+                peer=peer,
+                at_s=10,
+                ended_s=ended_s,
+                status=Status.ABORTED,
+                is_async=True,
+            )
+    root = diagnose(build.session).root
+    assert root is not None
+    assert (root.kind, root.ranks) == (Kind.DEADLOCK, (0, 1, 2, 3))
+    assert [one.text.split(" for ")[-1] for one in root.evidence if one.rank == 0] == ["rank 1"]
+
+
 def test_an_error_that_the_job_got_over_is_no_last_moment() -> None:
     build = trained(1)
     build.op(0, "barrier", at_s=2, ended_s=3, status=Status.TIMEOUT)

@@ -1,0 +1,105 @@
+"""The watch over a job that is started anew, or moves while it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distdbg.agent.judging.judge import Judged
+from distdbg.agent.judging.news import Case
+from distdbg.agent.judging.watch import Watch
+from distdbg.agent.seat import Seat
+from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
+from distdbg.diagnose.session import Session
+from distdbg.record.rank_state import RankState
+
+Job = tuple[Callable[[], Any], Callable[[Future[Any]], None]]
+
+
+class Stage:
+    """A watch whose work is done when the test says so."""
+
+    def __init__(self, folder: Path) -> None:
+        self.thoughts: list[Job] = []
+        self.stacks: list[Job] = []
+        self.said: list[str] = []
+        self.aborted: list[str] = []
+        seat = Seat(rank=0, host="a", pid=1, moved_ns=5, state=RankState.WAITING, is_exact=True)
+        self.roster = SimpleNamespace(
+            seats={0: seat}, ends=[], folder=folder, attempt=0, settle=lambda _: None
+        )
+        steering = SimpleNamespace(
+            is_root=True,
+            has_tree=False,
+            is_aborted=False,
+            accounts=list,
+            rows_of_others=tuple,
+            abort=lambda words: self.aborted.append(words.what),
+        )
+        self.watch = Watch(
+            "a",
+            "run",
+            self.roster,  # type: ignore[arg-type]
+            steering,  # type: ignore[arg-type]
+            think=lambda do, then: self.thoughts.append((do, then)),
+            work=lambda do, then: self.stacks.append((do, then)),
+            say=self.said.extend,
+            abort_on=frozenset(("deadlock",)),
+        )
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def outcome(value: object) -> Future[Any]:
+    done: Future[Any] = Future()
+    done.set_result(value)
+    return done
+
+
+def proven() -> Judged:
+    finding = Finding(kind=Kind.DEADLOCK, severity=Severity.ERROR, what="it is so", ranks=(0, 1))
+    return Judged(
+        session=Session(source="", format="distdbg"),
+        verdict=Verdict(what=finding.what, root=finding, findings=(finding,), roles={}),
+        case=Case(finding, "deadlock"),
+        lines=["it is so"],
+        plain={},
+        hopeless=frozenset(),
+    )
+
+
+def test_what_is_proven_ends_the_job(stage: Stage) -> None:
+    stage.watch.tick(10**9)
+    [(_, then)] = stage.thoughts
+    then(outcome((proven(), 0)))
+    assert (stage.said, stage.aborted) == (["it is so"], ["it is so"])
+
+
+def test_a_verdict_that_comes_when_the_ranks_were_started_anew_says_and_ends_nothing(
+    stage: Stage,
+) -> None:
+    stage.watch.tick(10**9)
+    [(_, then)] = stage.thoughts
+    stage.watch.finish(2 * 10**9)
+    then(outcome((proven(), 0)))
+    assert (stage.said, stage.aborted) == ([], [])
+
+
+def test_stacks_that_come_when_the_ranks_were_started_anew_end_nothing(stage: Stage) -> None:
+    stage.roster.seats[0].life = SimpleNamespace(started=1)
+    stage.watch.tick(10**9)
+    [(_, then)] = stage.thoughts
+    then(outcome((proven(), 0)))
+    [(_, then)] = stage.stacks
+    assert stage.aborted == []
+    stage.watch.finish(2 * 10**9)
+    then(outcome([]))
+    assert stage.aborted == []
