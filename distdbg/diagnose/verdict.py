@@ -256,14 +256,27 @@ def _root(tops: Sequence[Finding]) -> Finding | None:
 def _what_else(session: Session) -> str:
     """Why there is no root cause."""
     missing_ranks = session.missing_ranks()
+    blind = _without_record(session)
     count = sum(len(log.ops) for log in session.ranks.values())
     ranks = len(session.ranks)
     said = (
         f"no fault found in {ranks:,} rank{'s' * (ranks != 1)} and {count:,} op{'s' * (count != 1)}"
     )
+    if blind and len(blind) == ranks:
+        said = f"no record of {say_ranks(blind)} could be read: only their ends are known"
+    elif blind:
+        said += f"; no record of {say_ranks(blind)} could be read"
     if missing_ranks:
         said += f"; nothing is known of {say_ranks(missing_ranks)}"
     return said
+
+
+def _without_record(session: Session) -> list[int]:
+    """The ranks of a run of ours of which others tell alone: how they ended."""
+    if session.format != "distdbg":
+        return []
+    logs = session.ranks.values()
+    return [log.rank for log in logs if log.end is not None and not log.source and not len(log.ops)]
 
 
 def _roles(session: Session, root: Finding | None) -> dict[int, Role]:
