@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
-from distdbg.errors import DistError, InternalError, format_error
+from distdbg.errors import DistError, InternalError, UsageError, format_error
 
 #: 128 + the number of SIGINT, as a shell says it.
 _INTERRUPTED = 130
+#: What a stream says that has no room left.
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 def run_command(command: Callable[[], int]) -> int:
     """Return what `command` returns, or the exit code of the error that it raises."""
+    _take_any_letter()
     try:
         return _run(command)
     finally:
@@ -25,9 +31,13 @@ def run_command(command: Callable[[], int]) -> int:
 def _run(command: Callable[[], int]) -> int:
     try:
         try:
-            return command()
+            code = command()
         except SystemExit as left:  # argparse leaves so after --help
-            return _code_of(left)
+            code = _code_of(left)
+        if sys.stdout is not None:
+            with suppress(BrokenPipeError, ValueError):
+                sys.stdout.flush()  # a full disk may be noticed here only
+        return code
     except DistError as error:
         say(format_error(error))
         return error.exit_code
@@ -35,9 +45,27 @@ def _run(command: Callable[[], int]) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         return 0  # the reader of a pipe has seen enough
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            return _bug()
+        say(format_error(UsageError(f"the output cannot be written: {error.strerror}")))
+        return UsageError.exit_code
     except Exception:  # noqa: BLE001 - the last one who can say anything
-        say(f"{traceback.format_exc()}this is a bug of distdbg; the lines above say where")
-        return InternalError.exit_code
+        return _bug()
+
+
+def _bug() -> int:
+    say(f"{traceback.format_exc()}this is a bug of distdbg; the lines above say where")
+    return InternalError.exit_code
+
+
+def _take_any_letter() -> None:
+    """Let what the terminal's encoding has no letter for be written as \\u2502; closed streams take all."""
+    if sys.stdout is None:  # it was closed before Python began
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _let_go() -> None:

@@ -112,7 +112,7 @@ def explain_mismatch(
         ranks=odd or list(names),
         sides=[side.to_json() for side in sides],
         details=details,
-        hint=_hint(differing, odd),
+        hint=_hint(differing, odd, are_apart=_are_apart(sides)),
     )
 
 
@@ -185,11 +185,14 @@ def _are_apart(sides: Sequence[Side]) -> bool:
 
 def _previous_lines(sides: Sequence[Side]) -> list[str]:
     """Where the order has slipped, the op before says where to look."""
-    lines = []
+    callers: dict[str, list[int]] = {}
     for side in sides[:_MOST_SIDES]:
         for previous, ranks in list(side.previous.items())[:_MOST_SITES]:
-            lines.append(f"before it, {name_ranks(ranks)} called {previous}")
-    return lines
+            callers.setdefault(previous, []).extend(ranks)
+    return [
+        f"before it, {name_ranks(sorted(ranks))} called {previous}"
+        for previous, ranks in callers.items()
+    ]
 
 
 def _explain_splits(
@@ -241,13 +244,17 @@ def _parse(text: bytes) -> dict[str, Any]:
     return unknown | {name: value for name, value in parsed.items() if value is not None}
 
 
-def _hint(differing: Sequence[str], odd: Sequence[int]) -> str | None:
+def _hint(differing: Sequence[str], odd: Sequence[int], *, are_apart: bool) -> str | None:
     where = f" on {name_ranks(odd)}" if odd else ""
     if "kind" in differing or "form" in differing:
         return f"some branch{where} calls other ops, or skips one: compare the lines above"
     if "block" in differing:
         return f"look at what decides which arrays go into the block{where}"
+    if differing == ["objects"]:
+        return f"look at what decides how many objects are in the list{where}"
     if {"shape", "counts", "input", "objects"} & set(differing):
+        if are_apart:
+            return f"the calls are at different lines: look which branch{where} was taken, then at the sizes"
         return (
             f"look at what decides the size of the arrays{where}; pad or drop a shorter last batch"
         )

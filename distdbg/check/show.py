@@ -123,7 +123,8 @@ def show_contents(facts: Facts, others: Sequence[Facts]) -> str:
     shown = ", ".join(contents[low : low + 3])
     more = len(contents) - low - 3
     until = low + min(3, len(contents) - low)
-    return f"{low + 1} to {until} of {len(contents)}: {shown}" + (", ..." if more > 0 else "")
+    which = f"{until}" if until == low + 1 else f"{low + 1} to {until}"
+    return f"{which} of {len(contents)}: {shown}" + (", ..." if more > 0 else "")
 
 
 def content_text(facts: Facts) -> str:

@@ -20,6 +20,8 @@ def find_run(text: str | None) -> Path:
         if not latest.exists():
             raise UsageError("this user has no run", hint="name the folder of one")
         return latest.resolve()
+    if not text:
+        raise UsageError("the name of the run is empty")
     path = Path(text)
     if path.exists() or "/" in text:
         return path

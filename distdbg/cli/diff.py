@@ -121,7 +121,10 @@ def _to_plain(found: Difference, views: Sequence[View]) -> dict[str, object]:
 
 
 def _share(text: str) -> float:
-    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share such as 20% or 0.2") from None
     if not value >= 0:
         raise argparse.ArgumentTypeError("must not be negative")
     return value

@@ -54,7 +54,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--sort", metavar="COLUMN", help="by this column; -COLUMN: largest first")
     parser.add_argument("--attempt", type=_count, metavar="N", help="which start of the run")
     chosen = parser.parse_args(_guard(argv))
-    paths, expression = _split(chosen.words)
+    # An empty word is an expression that says nothing: a variable of a shell that is not set.
+    paths, expression = _split([word for word in chosen.words if word])
     test = parse(expression)
     keys = None if chosen.by is None else read_keys(chosen.by)
     columns = _names(keys)

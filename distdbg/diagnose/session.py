@@ -199,6 +199,15 @@ class Session:
         """Those that nothing is known of."""
         return tuple(rank for rank in range(self.world_size) if rank not in self.ranks)
 
+    def ranks_without_record(self) -> tuple[int, ...]:
+        """Those of a run of ours of which others tell alone: how they ended."""
+        if self.format != "distdbg":
+            return ()
+        logs = self.ranks.values()
+        return tuple(
+            log.rank for log in logs if log.end is not None and not log.source and not len(log.ops)
+        )
+
     def kind_of(self, op: OpRef) -> str:
         """'all_reduce', 'send', 'new_group' ..."""
         ops = self.ranks[op.rank].ops

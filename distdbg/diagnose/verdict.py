@@ -256,11 +256,16 @@ def _root(tops: Sequence[Finding]) -> Finding | None:
 def _what_else(session: Session) -> str:
     """Why there is no root cause."""
     missing_ranks = session.missing_ranks()
+    blind = session.ranks_without_record()
     count = sum(len(log.ops) for log in session.ranks.values())
     ranks = len(session.ranks)
     said = (
         f"no fault found in {ranks:,} rank{'s' * (ranks != 1)} and {count:,} op{'s' * (count != 1)}"
     )
+    if blind and len(blind) == ranks:
+        said = f"no record of {say_ranks(blind)} could be read: only their ends are known"
+    elif blind:
+        said += f"; no record of {say_ranks(blind)} could be read"
     if missing_ranks:
         said += f"; nothing is known of {say_ranks(missing_ranks)}"
     return said
@@ -297,7 +302,11 @@ def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
         return tuple(dict.fromkeys(lacks))
     logs = [session.ranks[rank] for rank in root.ranks if rank in session.ranks]
     if root.kind is Kind.MISSING_RANK:
-        blind = [log.rank for log in logs if log.activity is None and not _went_well(log)]
+        blind = [
+            log.rank
+            for log in logs
+            if log.activity is None and not _went_well(log) and not _has_closed(session, root, log)
+        ]
         if blind:
             lacks.append(f"nobody saw what {say_ranks(blind)} did after the last op")
     if root.kind is Kind.MISMATCH and not root.ranks:
@@ -315,3 +324,11 @@ def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
 def _went_well(log: RankLog) -> bool:
     is_said = log.exit in (Exit.RETURNED, Exit.LEFT)
     return is_said or (log.end is not None and not log.end.is_failure)
+
+
+def _has_closed(session: Session, root: Finding, log: RankLog) -> bool:
+    """Whether the rank destroyed the group that others waited in: that is what it did."""
+    return any(
+        far.closed_ns is not None and session.groups[group].label == root.group
+        for group, far in log.progress.items()
+    )

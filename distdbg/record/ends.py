@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from distdbg.record.regular_file import open_regular
+
 Cause = Literal["exited", "signal", "oom", "unknown"]
 
 
@@ -110,7 +112,8 @@ def read_ends(folder: Path) -> Iterator[RankEnd]:
     """The ends that all hosts wrote; what is no such line is passed over."""
     for path in sorted(folder.glob("ends-*.jsonl")):
         try:
-            lines = path.read_bytes().splitlines()
+            with open_regular(path) as file:
+                lines = file.read().splitlines()
         except OSError:
             continue
         for line in lines:

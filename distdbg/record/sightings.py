@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from distdbg.record.rank_state import RankState
+from distdbg.record.regular_file import open_regular
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,8 @@ def read_sightings(folder: Path) -> Iterator[Sighting]:
     """In the order in which each host wrote them; what is no such line is passed over."""
     for path in sorted(folder.glob("seen-*.jsonl")):
         try:
-            lines = path.read_bytes().splitlines()
+            with open_regular(path) as file:
+                lines = file.read().splitlines()
         except OSError:
             continue
         for line in lines:

@@ -7,8 +7,8 @@ one column    a seq of the group: some before the op in question, and what came 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -16,6 +16,7 @@ from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.ops import IN_FLIGHT, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.format import Flag, Status
+from distdbg.record.forms import Shape
 from distdbg.render.where import place_of
 
 #: How far back in a rank's ops the columns are looked for.
@@ -162,6 +163,15 @@ class _Call:
     name: str
     fingerprint: int
     words: tuple[object, ...]
+    shown: tuple[str, ...] = field(default=(), compare=False)
+    """Inputs, op, root, outputs: the first of them that is another one is shown."""
+
+    def told_from(self, other: _Call) -> str:
+        """In what it differs: 'broadcast', 'op max', 'root 1', 'float32[1023]'; '' when no form shows it."""
+        if self.name != other.name:
+            return self.name
+        pairs = zip(self.shown, other.shown, strict=True)
+        return next((mine for mine, theirs in pairs if mine != theirs), "")
 
     def differs(self, other: _Call) -> bool:
         if self.name != other.name:
@@ -177,7 +187,13 @@ def _call(session: Session, rank: int, at: int) -> _Call:
     kind = session.kind_of(OpRef(rank, at))
     shapes = form.inputs.items if kind in _SAME_SHAPES else ()
     words = (form.dtype, form.op, form.root, shapes)
-    return _Call(form.name or kind, ops.fingerprint[at], words)
+    shown = (
+        _arrays_text(form.dtype, form.inputs.items),
+        f"op {form.op}" if form.op else "",
+        "" if form.root is None else f"root {form.root}",
+        _arrays_text(form.dtype, form.outputs.items),
+    )
+    return _Call(form.name or kind, ops.fingerprint[at], words, shown)
 
 
 def _usual(session: Session, found: dict[int, dict[int, int]], seq: int) -> _Call | None:
@@ -202,15 +218,11 @@ def _cell(
     at = found[seq]
     mine, status = _call(session, rank, at), log.ops.status[at]
     if usual is not None and mine.differs(usual):
-        what = mine.name if mine.name != usual.name else shape_text(session, OpRef(rank, at))
-        return Cell.DIFFERS, what
+        return Cell.DIFFERS, mine.told_from(usual)
     if status == IN_FLIGHT:
         return Cell.IN, ""
     return (Cell.DONE if status == Status.OK else Cell.FAILED), ""
 
 
-def shape_text(session: Session, op: OpRef) -> str:
-    """'float32[1023]'; the dtype alone, or '', where no more is known."""
-    form = session.forms[session.ranks[op.rank].ops.form[op.at]]
-    shapes = [f"{form.dtype}[{','.join(map(str, shape))}]" for shape in form.inputs.items[:2]]
-    return " ".join(shapes) or form.dtype
+def _arrays_text(dtype: str, shapes: Sequence[Shape]) -> str:
+    return " ".join(f"{dtype}[{','.join(map(str, shape))}]" for shape in shapes[:2]) or dtype

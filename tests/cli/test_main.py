@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -166,3 +167,32 @@ def test_a_file_run_by_its_path_finds_itself_as_the_main_program(tmp_path: Path)
     script.write_text("import sys\nprint(__name__, __file__, sys.argv)\n")
     done = run_python("-m", "distdbg.launch.run_path", str(script), "--x", "1")
     assert done.stdout == f"__main__ {script} {[str(script), '--x', '1']}\n", done.stderr
+
+
+def test_a_full_disk_under_the_output_is_no_bug_of_ours() -> None:
+    script = (
+        "import sys\nfrom distdbg.command import run_command\n"
+        "raise SystemExit(run_command(lambda: print('x') or 0))"
+    )
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", script], stdout=full, stderr=subprocess.PIPE, text=True,
+            timeout=30, check=False, cwd=ROOT,
+        )  # fmt: skip
+    said = "UsageError: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
+@pytest.mark.parametrize("close", ["", ">&-"])
+def test_an_output_that_is_closed_or_knows_no_such_letter_is_no_bug_of_ours(close: str) -> None:
+    script = (
+        "import sys\nfrom distdbg.command import run_command\n"
+        "raise SystemExit(run_command(lambda: sys.stdout.write('\\u2502\\n') and 0))"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f'"$0" -c "$1" {close}', sys.executable, script],
+        capture_output=True, text=True, timeout=30, check=False, cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("" if close else "\\u2502\n")

@@ -157,3 +157,10 @@ def test_what_got_slower_is_a_difference(tmp_path: Path, capsys: Capture) -> Non
     assert found["runs"] == ["two", "one"]
     assert [change["factor"] for change in found["faster"]] == [pytest.approx(1 / 3)] * 2
     assert main(["diff", str(first), str(second), "--threshold", "300%"]) == 0
+
+
+def test_an_empty_word_is_no_run(run: str, capsys: Capture) -> None:
+    assert main(["query", run, ""]) == 0
+    assert capsys.readouterr().out.startswith("run one: ")
+    assert main(["diff", run, ""]) == 2
+    assert capsys.readouterr().err == "UsageError: the name of the run is empty\n"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from distdbg.diagnose.endings import Ending, Part, endings_of, swept_away
 from distdbg.diagnose.failures import Failure, failures_of
@@ -19,9 +20,11 @@ from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import fit, known_ns, say_ranks
+from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s
 
 _MOST_VICTIMS_TOLD = 4
+#: Deaths by one signal that are closer than this are one: a kill of a whole job takes its time.
+_ONE_BLOW_NS = 10**9
 
 
 def find(
@@ -37,10 +40,21 @@ def find(
     together: dict[str, list[Ending]] = defaultdict(list)
     for ending in dead:
         # 'exited with code 1' is too little to be called the same.
-        together[ending.reason or f"{ending.how} {ending.rank}"].append(ending)
+        together[ending.reason or _blow(ending, dead)].append(ending)
     lost = _lost(session, failures, endings)
     findings = [_finding(session, same, failures, waits) for same in together.values()]
     return findings + [_lost_finding(session, rank, by, waits) for rank, by in lost.items()]
+
+
+def _blow(ending: Ending, dead: Sequence[Ending]) -> str:
+    """One word for all ranks that one signal has killed at one time, from outside or by one cause."""
+    if ending.end is None or ending.end.signal is None or ending.at_ns == NEVER:
+        return f"{ending.how} {ending.rank}"
+    struck = sorted(e.at_ns for e in dead if not e.reason and e.how == ending.how)
+    first = next(at_ns for at_ns in reversed(struck) if at_ns <= ending.at_ns)
+    while before := [at_ns for at_ns in struck if first - _ONE_BLOW_NS <= at_ns < first]:
+        first = before[0]
+    return f"{ending.how} {first}"
 
 
 def _finding(
@@ -52,7 +66,10 @@ def _finding(
     same = sorted(same, key=lambda e: (e.at_ns == NEVER, e.at_ns, e.rank))
     first, ranks = same[0], tuple(sorted(e.rank for e in same))
     victims = _victims(set(ranks), failures, waits)
-    evidence = [e for one in same[:8] for e in _evidence(session, one)]
+    if len(same) > 1 and not first.reason:
+        evidence = _struck(session, same)
+    else:
+        evidence = [e for one in same[:8] for e in _evidence(session, one)]
     evidence += _losses(ranks, failures)
     return Finding(
         kind=Kind.DEAD_RANK,
@@ -66,7 +83,9 @@ def _finding(
         victims=victims,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
-        advice=_advice(session, first),
+        advice=_advice(session, first).replace(
+            "killed it", "killed them" if ranks[1:] else "killed it"
+        ),
     )
 
 
@@ -114,7 +133,8 @@ def _whom_it_kept(
     if not places:
         return ""
     place = max(places, key=lambda name: len(places[name]))
-    return f" while {say_ranks(places[place], 3)} waited for it in {place}"
+    whom = "it" if len(ranks) == 1 else "them"
+    return f" while {say_ranks(places[place], 3)} waited for {whom} in {place}"
 
 
 def _evidence(session: Session, one: Ending) -> list[Evidence]:
@@ -135,6 +155,24 @@ def _evidence(session: Session, one: Ending) -> list[Evidence]:
     last = last_op(session, one.rank)
     if last is not None:
         found.append(last)
+    return found
+
+
+def _struck(session: Session, same: Sequence[Ending]) -> list[Evidence]:
+    """Ranks that one signal has killed: what they were in, those that were in the same together."""
+    ranks = tuple(sorted(one.rank for one in same))
+    took_ns = same[-1].at_ns - same[0].at_ns
+    text = f"{say_ranks(ranks)} {_plural(same[0].how, ranks)}, the last {say_s(took_ns)} after the first"
+    found = [Evidence(text=text, rank=ranks[0], ranks=ranks, at_ns=known_ns(same[0].at_ns))]
+    places: dict[tuple[str, str], list[Evidence]] = defaultdict(list)
+    for rank in ranks:
+        last = last_op(session, rank)
+        if last is not None:
+            places[last.text.removeprefix(f"rank {rank} "), last.site].append(last)
+    for (doing, _), alike in list(places.items())[:8]:
+        whose = tuple(one.rank for one in alike if one.rank is not None)
+        doing = doing.replace("was in", "were in", 1) if len(whose) > 1 else doing
+        found.append(replace(alike[0], text=f"{say_ranks(whose)} {doing}", ranks=whose))
     return found
 
 

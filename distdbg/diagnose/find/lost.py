@@ -16,6 +16,7 @@ from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, NONE
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_ranks
+from distdbg.record.ends import RankEnd
 from distdbg.record.format import Flag
 
 #: Keys of `RankLog.lost`: what is not there, and what would have kept it.
@@ -41,7 +42,10 @@ def find(
 
 
 def _missing_ranks(session: Session) -> list[Finding]:
-    missing = session.missing_ranks()
+    ended_well = [
+        rank for rank in session.ranks_without_record() if not _has_failed(session.ranks[rank].end)
+    ]
+    missing = tuple(sorted((*session.missing_ranks(), *ended_well)))
     if not missing or not session.ranks:
         return []
     return [
@@ -52,6 +56,10 @@ def _missing_ranks(session: Session) -> list[Finding]:
             "look whether they were started, and whether their files are in the run folder",
         )
     ]
+
+
+def _has_failed(end: RankEnd | None) -> bool:
+    return end is not None and end.is_failure
 
 
 def _lost_words(session: Session) -> list[Finding]:

@@ -62,7 +62,16 @@ def _said(session: Session, matched: Matched) -> list[Finding]:
         for error in errors:
             if error.type == "MismatchError":
                 alike[error.what or (error.group, error.seq)].append(error)
-    return [_of_errors(session, matched, errors) for errors in alike.values()]
+    told: dict[str, int] = {}
+    for one in (error for errors in alike.values() for error in errors):
+        if one.what and one.seq and not one.went_on:
+            told[one.group] = min(one.seq, told.get(one.group, one.seq))
+    return [
+        _of_errors(session, matched, errors)
+        for errors in alike.values()
+        # Ops that were begun beside the one that was told fail with it, without words of their own.
+        if errors[0].what or errors[0].seq < told.get(errors[0].group, errors[0].seq + 1)
+    ]
 
 
 def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) -> Finding:
@@ -80,7 +89,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         kind=Kind.MISMATCH,
         # Who catches it and goes on has looked for it, or will fail by something else.
         severity=Severity.NOTE if all(e.went_on for e in errors) else Severity.ERROR,
-        what=fit(first.what or f"ranks {first.kind or 'called'} differently"),
+        what=fit(first.what or _unsaid(first)),
         ranks=tuple(sorted(odd)),
         victims=tuple(sorted(members - odd)),
         group=first.group,
@@ -89,6 +98,13 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         evidence=tuple(evidence),
         advice=first.hint,
     )
+
+
+def _unsaid(error: Failure) -> str:
+    """Of a mismatch whose words are lost."""
+    which = f"{error.kind or 'op'} #{error.seq}" if error.seq else error.kind or "a message"
+    where = f" on group '{error.group}'" if error.group else ""
+    return f"{which}{where} differs between ranks"
 
 
 def _is_known(line: str, calls: Mapping[int, OpRef]) -> bool:

@@ -184,7 +184,7 @@ def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
         return Evidence(text=f"rank {rank} {log.end.how}", rank=rank, at_ns=at_ns)
     behind = behind_by(session, end, rank)
     group = _group_of(session, end)
-    if behind is None or group is None:
+    if not behind or group is None:  # an aside is not counted among the ops of its group
         return Evidence(text=f"rank {rank} has not come", rank=rank)
     label = session.groups[group].label
     seq = _seq_of(session, end) - behind
@@ -252,5 +252,8 @@ def _advice(how: str, ranks: tuple[int, ...]) -> str:
     if how is _UNKNOWN:
         return f"add the record of {whom}, or look at its process: the cause is there or behind it"
     if how is _LATE:
-        return f"see what {whom} did after its last op: some branch goes another way, or is slow"
+        whose = verb(ranks, "its", "their")
+        return (
+            f"see what {whom} did after {whose} last op: some branch goes another way, or is slow"
+        )
     return f"all ranks of a group must call the same ops: look at what let {whom} stop before"

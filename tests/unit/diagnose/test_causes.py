@@ -130,6 +130,26 @@ def test_ranks_that_exited_with_a_code_and_no_word_are_each_their_own() -> None:
     assert [finding.ranks for finding in find(dead, build)] == [(0,), (1,)]
 
 
+def test_ranks_that_one_kill_has_ended_are_one_finding_with_what_each_was_in() -> None:
+    build = trained(4)
+    for rank in (0, 1, 2):
+        build.op(rank, "barrier", at_s=2, site="train.py:9 (run)")
+    for rank in (2, 0, 3, 1):
+        build.end(rank, at_s=5 + rank / 100, cause="signal", signal=9)
+    finding = find_one(dead, build)
+    assert finding.what == "ranks 0-3 were killed by SIGKILL"
+    assert texts(finding)[0] == "ranks 0-3 were killed by SIGKILL, the last 0.03 s after the first"
+    assert texts(finding)[1].startswith("ranks 0-2 were in barrier #")
+    assert "killed them" in finding.advice
+
+
+def test_a_signal_seconds_after_another_is_its_own() -> None:
+    build = trained(4)
+    build.end(1, at_s=5, cause="signal", signal=11)
+    build.end(2, at_s=9, cause="signal", signal=11)
+    assert [finding.ranks for finding in find(dead, build)] == [(1,), (2,)]
+
+
 def test_sys_exit_is_told_with_its_code_and_words() -> None:
     build = trained(2)
     build.exit(0, Exit.RAISED, at_s=2, what="SystemExit: bad config")

@@ -68,3 +68,13 @@ def test_clocks_that_were_compared_are_not() -> None:
     build.session.ranks[1].clock_error_ns = 1000
 
     assert find(build.session) == []
+
+
+def test_a_rank_whose_end_alone_is_known_left_no_record_unless_that_is_the_fault() -> None:
+    build = SessionBuilder(3)
+    build.end(1, at_s=1.0, cause="exited", exit_code=0)
+    build.end(2, at_s=1.0, cause="signal", signal=9)
+    for rank in (1, 2):
+        build.session.ranks[rank].source = ""
+    (note,) = find(build.session)
+    assert note.what == "rank 1 of 3 left no record that could be read"

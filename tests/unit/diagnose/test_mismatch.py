@@ -426,3 +426,20 @@ def test_first_lines_fit_a_terminal() -> None:
     finding = find_one(build)
     assert len(finding.what) <= 120
     assert finding.numbers["sides"] == 8
+
+
+def test_ops_that_fail_beside_the_one_that_was_told_are_not_told_again() -> None:
+    build = SessionBuilder(2)
+    what = "all_reduce #1 on group 'world' differs between ranks: a block of 3, a block of 2"
+    told = error(what, seq=1, group="world")
+    for rank in range(2):
+        for text in (told, "", ""):
+            build.op(rank, "all_reduce", at_s=1, ended_s=1.1, status=Status.MISMATCH, error=text)
+    assert find_one(build).what == what
+
+
+def test_a_mismatch_without_words_says_at_least_where() -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "all_reduce", at_s=1, ended_s=1.1, status=Status.MISMATCH)
+    assert find_one(build).what == "all_reduce #1 on group 'world' differs between ranks"

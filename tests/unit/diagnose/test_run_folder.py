@@ -462,3 +462,14 @@ def test_an_end_alone_makes_a_session(tmp_path: Path) -> None:
     session: Session = load_run(tmp_path)
     assert session.ranks[0].is_gone
     assert session.now_ns == 1_900
+
+
+def test_pipes_in_the_place_of_what_others_wrote_are_not_waited_for(tmp_path: Path) -> None:
+    save_job(tmp_path, range(2), 2)
+    os.mkfifo(tmp_path / "ends-n1.jsonl")
+    os.mkfifo(tmp_path / "seen-n1.jsonl")
+    done: list[Session] = []
+    reader = threading.Thread(target=lambda: done.append(load_run(tmp_path)), daemon=True)
+    reader.start()
+    reader.join(5)
+    assert [sorted(session.ranks) for session in done] == [[0, 1]]

@@ -10,7 +10,7 @@ from distdbg.diagnose.finding import Evidence, Finding, Kind, Role, Severity, Ve
 from distdbg.diagnose.last_moment import last_moment, matched_at
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER
-from distdbg.diagnose.session import Progress, Session
+from distdbg.diagnose.session import Progress, RankLog, Session
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
@@ -76,6 +76,23 @@ def test_an_empty_session_says_that_nothing_is_known() -> None:
     verdict = diagnose(build.session)
     assert verdict.what == "no fault found in 0 ranks and 0 ops; nothing is known of ranks 0-1"
     assert verdict.lacks == ("nothing is known of ranks 0-1: no record of it was read",)
+
+
+def test_nobody_is_called_healthy_by_the_word_of_others_alone() -> None:
+    build = trained(4)
+    for rank in range(4):
+        build.end(rank, at_s=2.2, cause="exited", exit_code=0)
+    for rank in (1, 2):
+        log = build.session.ranks[rank]
+        build.session.ranks[rank] = RankLog(rank=rank, host=log.host, pid=log.pid, end=log.end)
+    some = diagnose(build.session)
+    assert some.what == (
+        "no fault found in 4 ranks and 2 ops; no record of ranks 1-2 could be read"
+    )
+    build.lose(0, 3)
+    build.session.world_size = 0
+    none = diagnose(build.session)
+    assert none.what == "no record of ranks 1-2 could be read: only their ends are known"
 
 
 def test_a_death_explains_the_ranks_that_lost_it() -> None:

@@ -104,3 +104,17 @@ def test_a_rank_that_died_between_ops_is_shown_where_others_wait_for_it() -> Non
     )
     assert place_of_finding(build.session, finding) == (0, 1)
     assert place_of_finding(build.session, replace(finding, victims=())) == (1, 1)
+
+
+def test_what_differs_is_shown_and_not_what_is_equal() -> None:
+    build = SessionBuilder(world_size=3)
+    for rank in range(3):
+        op, root = ("max" if rank == 2 else "sum"), (1 if rank == 2 else 0)
+        build.op(
+            rank, "all_reduce", dtype="float32", inputs=[(4,)], op=op, fingerprint=5 + rank // 2
+        )
+        build.op(rank, "broadcast", dtype="float32", inputs=[(4,)], root=root)
+        build.op(rank, "all_gather", dtype="float32", inputs=[(4,)], fingerprint=7 + rank // 2)
+    (odd,) = (row for row in make_grid(build.session, 0, 3, blamed=(2,)).rows if row.ranks == (2,))
+    assert odd.cells == (DIFFERS, DIFFERS, DIFFERS)
+    assert odd.calls == ("op max", "root 1", "")
