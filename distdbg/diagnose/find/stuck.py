@@ -10,7 +10,7 @@ from distdbg.diagnose.find.missing import last_ops, wait_evidence
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.session import Activity, Session
-from distdbg.diagnose.wording import fit, known_ns, say_ranks, short_site
+from distdbg.diagnose.wording import fit, known_ns, say_ranks, short_site, verb
 from distdbg.record.rank_state import RankState
 
 _IS: Final = {
@@ -50,7 +50,7 @@ def _finding(session: Session, rank: int, seen: Activity, end: ChainEnd | None) 
     tails = [f": {seen.why}" if seen.why else "", f", at {site}" if site else ""]
     if end is not None:
         place = session.name_of(end.op) if end.op else end.edge.text
-        tails.append(f"; {say_ranks(end.waiters, 3)} wait for it")
+        tails.append(f"; {say_ranks(end.waiters, 3)} {verb(end.waiters, 'waits', 'wait')} for it")
         tails.append(f" in {place}")
     evidence = [
         Evidence(text=f"rank {rank} {doing}{tails[0]}", rank=rank, site=site, at_ns=since),
