@@ -17,7 +17,7 @@ from typing import Final
 
 from distdbg.diagnose.session import LogLine, RankLog, Session
 from distdbg.record.folders import LOGS, attempt_number, attempts
-from distdbg.record.line_times import read_line_times
+from distdbg.record.line_times import read_rank
 
 _STREAMS: Final = ("stdout.log", "stderr.log")
 _ELSEWHERE: Final = ".elsewhere"
@@ -61,8 +61,8 @@ def _find(folder: Path, attempt: int) -> Iterator[tuple[int, Path]]:
 
 def _files(local: Path) -> Iterator[tuple[int, Path]]:
     paths = [path for name in _STREAMS if (path := local / name).is_file()]
-    times = [read_line_times(path) for path in paths]
-    rank = next((one.rank for one in times if one is not None), int(local.name))
+    ranks = [read_rank(path) for path in paths]
+    rank = next((one for one in ranks if one is not None), int(local.name))
     for path in paths:
         yield rank, path
 
