@@ -10,8 +10,8 @@ still live is in an op, or in the wait for one, that others have to come to. Who
                          its group is right: whom the earlier one waits for has not issued the later one
     send, recv           the peer, unless it is in a matching op: by peer and tag, in order
     recv from any        any other member, but those that left properly, unless somebody's message is there
-    new_group            any member of the parent group that has not come to one: which of them take part
-                         is not recorded
+    new_group            all that it takes and that have not come to it; records of old do not say whom it
+                         takes: there, any member of the parent group that has not come to one
     monitored_barrier    all members that have not come to it
 
 Records of a job that runs are not read at one moment. That makes no deadlock: whoever is shown in an op
@@ -166,10 +166,13 @@ class _Finder:
         ops = self._session.ranks[op.rank].ops
         kind, group = ops.kind[op.at], ops.group[op.at]
         members = self._session.groups[group].ranks
+        made = [range(*each) for each in self._session.forms[ops.form[op.at]].members.items]
+        if made:  # also of a list that was cut: whom it has is waited for
+            members = tuple(rank for rank in members if any(rank in each for each in made))
         absent = tuple(
             rank for rank in members if rank != op.rank and not self._may_be_at(rank, op)
         )
-        return absent, kind != Aside.MONITORED_BARRIER
+        return absent, not (made or kind == Aside.MONITORED_BARRIER)
 
     def _may_be_at(self, rank: int, aside: OpRef) -> bool:
         """Whether it came to the aside, also when it may be through already."""
@@ -185,6 +188,8 @@ class _Finder:
             log.ops.kind[i] == kind and log.ops.flags[i] & Flag.ASIDE for i in in_flight
         ):
             return True  # its number counts also the groups that others have nothing to do with
+        if kind == Aside.NEW_GROUP and self._has_made_more(rank, aside):
+            return True
         is_whole = not (self._session.is_live or log.lost.get("ops"))
         if is_whole or log.last_asides is not None:
             return False
@@ -193,6 +198,22 @@ class _Finder:
         return any(
             self._session.time_ns(rank, log.ops.issued_ns[i]) + (log.clock_error_ns or 0) > begun_ns
             for i in in_flight
+        )
+
+    def _has_made_more(self, rank: int, aside: OpRef) -> bool:
+        """Whether it has a group of the members that the aside takes which the other has not yet."""
+        form = self._session.forms[self._session.ranks[aside.rank].ops.form[aside.at]]
+        made = [range(*each) for each in form.members.items]
+        size = sum(map(len, made))
+
+        def count(log: RankLog) -> int:
+            return sum(
+                len(members) == size and all(any(m in each for each in made) for m in members)
+                for members in (self._session.groups[group].ranks for group in log.progress)
+            )
+
+        return bool(size) and count(self._session.ranks[rank]) > count(
+            self._session.ranks[aside.rank]
         )
 
     def _last_asides(self, rank: int, log: RankLog) -> dict[tuple[int, int], int]:

@@ -5,7 +5,8 @@ A form is written once and used by each op of that shape. What is absent, empty 
     {"name": "all_gather_into_tensor", "kind": "all_gather", "dtype": "float32", "device": "cpu",
      "inputs": [[4]], "outputs": [[16]], "nbytes": 64}
 
-`root` is a global rank; `part` is [1, 3] for the second of three calls of a coalesced block. A list
+`root` is a global rank; `part` is [1, 3] for the second of three calls of a coalesced block; `members`
+are whom a group takes that is being made, as ranges [start, stop, step]. A list
 that does not fit keeps its head, its length and a hash of the whole, by which two ranks compare all
 of it; `cut` says that something is missing:
 
@@ -28,7 +29,7 @@ MOST_FORM_NBYTES: Final = int(FORM["text"].code.removesuffix("s"))
 _HEADS: Final = (64, 32, 16, 8, 4, 2, 1, 0)
 _WORDS: Final = (64, 32, 16, 8)
 _WORD_KEYS: Final = ("name", "kind", "dtype", "device", "op")
-_LIST_KEYS: Final = ("inputs", "outputs", "input_splits", "output_splits")
+_LIST_KEYS: Final = ("inputs", "outputs", "input_splits", "output_splits", "members")
 
 Shape = tuple[int, ...]
 Item = TypeVar("Item", int, Shape)
@@ -58,6 +59,7 @@ class Form:
     outputs: Listing[Shape] = Listing()
     input_splits: Listing[int] = Listing()
     output_splits: Listing[int] = Listing()
+    members: Listing[Shape] = Listing()
     nbytes: int = 0
     part: tuple[int, int] | None = None
     #: Whether a list or a word was shortened.
@@ -76,6 +78,7 @@ def write_form(
     outputs: Iterable[Sequence[int]] = (),
     input_splits: Sequence[int] | None = None,
     output_splits: Sequence[int] | None = None,
+    members: Iterable[Sequence[int]] = (),
     nbytes: int = 0,
     part: tuple[int, int] | None = None,
 ) -> bytes:
@@ -91,6 +94,7 @@ def write_form(
         "outputs": [list(shape) for shape in outputs],
         "input_splits": list(input_splits or ()),
         "output_splits": list(output_splits or ()),
+        "members": [list(each) for each in members],
         "nbytes": nbytes,
         "part": part,
     }
@@ -103,6 +107,20 @@ def write_form(
 def write_mark(name: str) -> bytes:
     """Return the text of the form of a mark or span."""
     return _fit({"name": name})
+
+
+def to_ranges(ranks: Iterable[int]) -> list[tuple[int, int, int]]:
+    """Ranks as (start, stop, step); 4,096 of a regular pattern are one of these. Nobody: (0, 0, 1)."""
+    ranges: list[tuple[int, int, int]] = []
+    for rank in sorted(ranks):
+        start, stop, step = ranges[-1] if ranges else (rank, rank, 1)
+        if ranges and stop == start + 1:  # of one rank: any step will do
+            ranges[-1] = (start, rank + 1, rank - start)
+        elif ranges and rank == stop - 1 + step:
+            ranges[-1] = (start, rank + 1, step)
+        else:
+            ranges.append((rank, rank + 1, 1))
+    return ranges or [(0, 0, 1)]
 
 
 def read_form(text: bytes) -> Form:
@@ -120,6 +138,7 @@ def read_form(text: bytes) -> Form:
         outputs=_listing(values.pop("outputs", []), _integers),
         input_splits=_listing(values.pop("input_splits", []), _integer),
         output_splits=_listing(values.pop("output_splits", []), _integer),
+        members=_listing(values.pop("members", []), _range),
         nbytes=_take(values, "nbytes", int, 0),
         part=(part[0], part[1]) if part[1] else None,
         is_cut=_take(values, "cut", bool, False),
@@ -200,6 +219,13 @@ def _integer(value: Any) -> int:
 
 def _integers(values: Any) -> tuple[int, ...]:
     return _items(values, _integer)
+
+
+def _range(values: Any) -> tuple[int, ...]:
+    items = _integers(values)
+    if len(items) != 3 or items[2] < 1:
+        raise ValueError("not a range")
+    return items
 
 
 def _listing(value: Any, read: Any) -> Listing[Any]:

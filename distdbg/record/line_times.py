@@ -113,17 +113,31 @@ class LineTimes:
         return self.wall_ns[index] if index < len(self.nbytes) else None
 
 
-def read_line_times(log: Path) -> LineTimes | None:
-    """The index of this log file; None when there is none. Damaged or torn: what is whole of it."""
+def read_rank(log: Path) -> int | None:
+    """Whose output the log file has, by its index; None when there is none."""
+    return _rank_in(_read(log, _HEAD.size))
+
+
+def _read(log: Path, most: int) -> bytes:
     try:
         with open(times_path(log), "rb") as file:
-            data = file.read(_HEAD.size + 2 * MOST_ENTRIES * _ENTRY.size)
+            return file.read(most)
     except OSError:
-        return None
+        return b""
+
+
+def _rank_in(data: bytes) -> int | None:
     if len(data) < _HEAD.size:
         return None
     magic, rank, version = _HEAD.unpack_from(data)
-    if magic != MAGIC or version != VERSION or rank < 0:
+    return None if magic != MAGIC or version != VERSION or rank < 0 else int(rank)
+
+
+def read_line_times(log: Path) -> LineTimes | None:
+    """The index of this log file; None when there is none. Damaged or torn: what is whole of it."""
+    data = _read(log, _HEAD.size + 2 * MOST_ENTRIES * _ENTRY.size)
+    rank = _rank_in(data)
+    if rank is None:
         return None
     wall_ns: list[int] = []
     sizes: list[int] = []

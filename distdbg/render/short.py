@@ -53,7 +53,8 @@ def _blamed(session: Session, root: Finding) -> Iterator[str]:
             facts.append(evidence_text(fact))
             if fact.rank is not None:
                 told.add(fact.rank)
-    yield from fold_facts(facts)
+    said = root.what.replace(", at ", " at ")  # what the first line says already
+    yield from (fact for fact in fold_facts(facts) if not said.startswith(fact))
     for where, ranks in fold(session, set(root.ranks) - told):
         yield f"{ranks_text(ranks)}: {where}"
 

@@ -24,6 +24,7 @@ from distdbg.diagnose.finding import Finding, Role, Severity, Verdict
 from distdbg.diagnose.session import Session
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.plain import lacks_of
+from distdbg.render.printed import printed_last
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 from distdbg.render.story import Step, ago_text, story_of
 from distdbg.render.where import has_place, waited_text
@@ -48,6 +49,7 @@ _MOST_STACKS: Final = 2
 _MOST_FRAMES: Final = 6
 _MOST_STORIES: Final = 2
 _MOST_STEPS: Final = 6
+_MOST_PRINTED: Final = 8
 _MOST_LETTERS: Final = 160
 _MOST_FINDINGS: Final = 8
 _ALL: Final = 100_000
@@ -186,6 +188,12 @@ def _where(
         if len(steps) > 1 or verbose:  # one alone is what the stack says
             yield _head(f"What rank {rank} did last")
             yield _story(session, steps)
+        printed = printed_last(session, rank, _ALL if verbose else _MOST_PRINTED)
+        if printed and root.severity is not Severity.NOTE:
+            yield _head(f"What rank {rank} printed last ({safe(printed[-1].source)})")
+            for line in printed:
+                row = Text(safe(line.text, _MOST_LETTERS), overflow="fold")
+                yield Padding(row, (0, 0, 0, 2), expand=False)
 
 
 def _column_count(width: int) -> int:

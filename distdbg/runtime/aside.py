@@ -5,13 +5,14 @@ Without them the record of a rank that waits there would show the op before, lon
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError, JobAborted
 from distdbg.native import Form
 from distdbg.record.format import Aside, Flag, Status
-from distdbg.record.forms import write_form
+from distdbg.record.forms import to_ranges, write_form
 from distdbg.record.writing import status_of, write_error
 
 if TYPE_CHECKING:
@@ -25,20 +26,30 @@ class aside:
     and that would be contextlib's.
     """
 
-    __slots__ = ("_group", "_kind", "_name", "_op", "_seq")
+    __slots__ = ("_group", "_kind", "_members", "_name", "_op", "_seq")
 
-    def __init__(self, group: ProcessGroup, kind: Aside, seq: int, name: str | None = None) -> None:
+    def __init__(
+        self,
+        group: ProcessGroup,
+        kind: Aside,
+        seq: int,
+        name: str | None = None,
+        members: Iterable[int] | None = None,
+    ) -> None:
+        """`members`: the global ranks that it waits for, where those are not the whole group."""
         self._group = group
         self._kind = kind
         self._seq = seq
         self._name = name or kind.label
+        self._members = members
 
     def __enter__(self) -> None:
         recorder = self._group.world.recorder
         if recorder is None:
             self._op = None
             return
-        text = write_form(name=self._name, kind=self._kind.label)
+        members = () if self._members is None else to_ranges(self._members)
+        text = write_form(name=self._name, kind=self._kind.label, members=members)
         form = Form(text, self._name, int(self._kind), 0, 0)
         number = self._group.record_number
         self._op = recorder.begin(number, form, self._seq, 0, -1, int(Flag.ASIDE))

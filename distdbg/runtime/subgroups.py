@@ -52,7 +52,7 @@ def new_group(
         members = sorted(members)
     name = _next_name(world, members, use_local_synchronization)
     creation = _begin(world, default, members, name, "new_group")
-    with _recorded(world, default, "new_group"):
+    with _recorded(world, default, "new_group", members):
         if not use_local_synchronization:
             with Lives(name, default.ranks, default.members).blamed():
                 creation.compare(default.ranks)
@@ -144,7 +144,7 @@ def split_group(
         return None
     members = [parent.ranks[rank] for rank in mine]
     name = _next_name(parent.world, members, is_local=True)
-    with _recorded(parent.world, parent, "split_group"):
+    with _recorded(parent.world, parent, "split_group", members):
         return _create(
             parent.world,
             parent,
@@ -318,10 +318,14 @@ def _begin(
     return Creation(world.membership.store, name, me, members, function, call_site(), world.told)
 
 
-def _recorded(world: World, parent: ProcessGroup, function: str) -> aside:
-    """The making of a group as an op of its parent; its seq counts the groups that this rank made."""
+def _recorded(world: World, parent: ProcessGroup, function: str, members: Sequence[int]) -> aside:
+    """The making of a group as an op of its parent; its seq counts the groups that this rank made.
+
+    Who is no member waits for nobody.
+    """
     made = world.group_count - 1 + sum(world.local_counts.values())
-    return aside(parent, Aside.NEW_GROUP, made, function)
+    awaited = members if parent.ranks[parent.rank()] in members else ()
+    return aside(parent, Aside.NEW_GROUP, made, function, awaited)
 
 
 def _next_name(world: World, members: Sequence[int], is_local: bool) -> str:

@@ -53,7 +53,17 @@ def await_verdict(job: RunningJob) -> Path:
 
 @pytest.mark.parametrize(
     ("kind", "ranks"),
-    [("cycle", [0, 1]), ("groups", [0, 1, 2]), ("works", [0, 1]), ("some", [0, 1])],
+    [
+        ("cycle", [0, 1]),
+        ("three", [0, 1, 2]),
+        ("four", [0, 1, 2, 3]),
+        ("two_groups", [0, 1]),
+        ("groups", [0, 1, 2]),
+        ("against", [0, 1]),
+        ("nobody_sends", [0, 1, 2, 3]),
+        ("works", [0, 1]),
+        ("some", [0, 1]),
+    ],
 )
 def test_a_deadlock_is_said_once_and_ends_the_job(
     start_job: Start, kind: str, ranks: list[int]

@@ -261,6 +261,7 @@ def _form_text(form: Form | None) -> str:
         outputs=form.outputs.items,
         input_splits=form.input_splits.items,
         output_splits=form.output_splits.items,
+        members=form.members.items,
         nbytes=form.nbytes,
         part=form.part,
     ).decode()

@@ -128,8 +128,10 @@ class _Telling:
 
 def _evidence(edge: Edge) -> Evidence:
     at = f" at {edge.site}" if edge.site else ""
-    whom = ("any of " if edge.is_any and len(edge.on) > 1 else "") + say_ranks(edge.on)
-    text = f"rank {edge.rank} waits in {edge.text}{at} for {whom}"
+    whom = say_ranks(edge.on)
+    text = f"rank {edge.rank} waits in {edge.text}{at}"
+    if len(edge.on) > 1 or f" {whom} " not in f"{edge.text} ":  # 'recv from rank 1' has said it
+        text += f" for {'any of ' if edge.is_any and len(edge.on) > 1 else ''}{whom}"
     return Evidence(text=text, rank=edge.rank, op=edge.op, site=edge.site, at_ns=edge.since_ns)
 
 

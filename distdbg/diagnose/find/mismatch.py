@@ -31,6 +31,7 @@ _MOST_PAIRS: Final = 8
 #: Pairs of ranks of one all_to_all are compared up to this size of its group.
 _MOST_MEMBERS: Final = 512
 _NO_MAJORITY: Final = "no side has a majority: which one is wrong cannot be told from the calls"
+_WHERE: Final = "compare what {} called with what the others called at the same number, and why"
 
 
 def find(
@@ -96,7 +97,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         seq=first.seq,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
-        advice=first.hint,
+        advice=first.hint or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
     )
 
 

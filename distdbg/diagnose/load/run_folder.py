@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distdbg.diagnose.load.clocks import find_offsets
+from distdbg.diagnose.load.kept_output import add_kept_output
 from distdbg.diagnose.load.rank_file import RankFile, read_rank
 from distdbg.diagnose.load.tables import Tables
 from distdbg.diagnose.load.witnesses import (
@@ -94,6 +95,7 @@ def load_runs(paths: Sequence[AnyPath], *, attempt: int | None = None) -> Sessio
     _fill(session, files, live)
     _add_witnesses(session, files, live, ends, folders)
     _say_what_is_missing(session, files)
+    add_kept_output(session, folders)
     return session
 
 

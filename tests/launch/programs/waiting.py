@@ -49,6 +49,43 @@ def knot() -> None:
         dist.recv(x)
 
 
+def three() -> None:
+    """A cycle of three, and one that waits for them."""
+    blocked()
+    if rank < 3:
+        dist.recv(x, src=(rank + 1) % 3)
+    dist.barrier()
+
+
+def four() -> None:
+    """All wait for each other."""
+    blocked()
+    dist.recv(x, src=(rank + 1) % 4)
+
+
+def two_groups() -> None:
+    """Two use two groups, each in its own order."""
+    first, second = dist.new_group([0, 1]), dist.new_group([0, 1])
+    blocked()
+    if rank < 2:
+        dist.all_reduce(x, group=second if rank else first)
+    dist.barrier()
+
+
+def against() -> None:
+    """One is in a collective, one waits for its message."""
+    blocked()
+    if rank == 1:
+        dist.recv(x, src=0)
+    dist.barrier()
+
+
+def nobody_sends() -> None:
+    """Each receives from whoever sends first."""
+    blocked()
+    dist.recv(x)
+
+
 def groups() -> None:
     """A cycle through three groups."""
     pairs = [dist.new_group([a, b]) for a, b in ((0, 1), (1, 2), (0, 2))]
@@ -169,7 +206,8 @@ def leave() -> None:
 
 
 KINDS: dict[str, Callable[[], None]] = {
-    "cycle": cycle, "circle": circle, "knot": knot, "groups": groups, "works": works, "some": some,
+    "cycle": cycle, "circle": circle, "knot": knot, "three": three, "four": four, "two_groups": two_groups,
+    "against": against, "nobody_sends": nobody_sends, "groups": groups, "works": works, "some": some,
     "way_out": way_out, "checkpoint": checkpoint, "stop": stop, "die": die, "far": far, "mismatch": mismatch,
     "leave": leave,
 }  # fmt: skip

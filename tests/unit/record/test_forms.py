@@ -14,6 +14,7 @@ from distdbg.record.forms import (
     Listing,
     hash_list,
     read_form,
+    to_ranges,
     write_form,
     write_mark,
 )
@@ -163,3 +164,23 @@ def test_what_no_writer_wrote_is_a_value_error(text: bytes) -> None:
 def test_any_text_gives_a_form_or_a_value_error(text: bytes) -> None:
     with contextlib.suppress(ValueError):
         assert isinstance(read_form(text), Form)
+
+
+@given(ranks=st.sets(st.integers(0, 4096), max_size=40))
+def test_ranges_hold_the_ranks_and_no_others(ranks: set[int]) -> None:
+    ranges = [range(*each) for each in to_ranges(ranks)]
+
+    assert [rank for each in ranges for rank in each] == sorted(ranks)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "ranges"),
+    [
+        (range(8, 16), [(8, 16, 1)]),
+        (range(3, 4096, 8), [(3, 4092, 8)]),
+        ((0, 1, 3), [(0, 2, 1), (3, 4, 1)]),
+        ((), [(0, 0, 1)]),
+    ],
+)
+def test_a_regular_pattern_of_ranks_is_one_range(ranks: Any, ranges: Any) -> None:
+    assert to_ranges(ranks) == ranges
