@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import selectors
 import sys
 import time
@@ -41,6 +42,8 @@ _REPORT_NS: Final = 200_000_000
 _LINGER_S: Final = 0.5
 _LINGER_FOR_MISSING_S: Final = 1.5
 _FIRST_S: Final = 30.0
+#: How long whoever reads what is said may take to make room for it.
+_SAY_MS: Final = 100
 #: With a launcher: more than this on its pipe without a line's end is not from a launcher.
 _MOST_ORDER_NBYTES: Final = 1 << 20
 
@@ -124,7 +127,11 @@ class HostAgent:
             self.steering.report(self.roster.rows(now_ns))
         self.server.tick(now_ns)
         self.methods.tick(now_ns)
-        self.watch.tick(now_ns)
+        try:
+            self.watch.tick(now_ns)
+        except Exception:  # noqa: BLE001  # the ranks are watched all the same
+            _log.exception("the job is judged no more")
+            self.watch.drop()
         if self._orders_fd is None and self._should_leave(now_ns):
             self._is_leaving = True
 
@@ -172,8 +179,9 @@ class HostAgent:
         outputs = [sys.stdout, sys.stderr] if self.has_launcher else [sys.stderr]
         for output in outputs:
             with suppress(OSError, ValueError):  # nobody reads it any more
-                output.write(text)
-                output.flush()
+                if _takes(output.fileno()):
+                    output.write(text)
+                    output.flush()
 
     def _submit(
         self,
@@ -229,7 +237,10 @@ class HostAgent:
             os.read(self._done_r, 4096)
         done, self._done = self._done, []
         for call in done:
-            call()
+            try:
+                call()
+            except Exception:  # noqa: BLE001  # the others are none the worse
+                _log.exception("what was found is lost")
 
     def _on_orders(self, _: int) -> None:
         assert self._orders_fd is not None
@@ -279,3 +290,10 @@ class HostAgent:
         is_complete = self._expected <= set(self.roster.seats)
         linger_s = _LINGER_S if is_complete else _LINGER_FOR_MISSING_S
         return now_ns - self._over_ns > linger_s * 1e9
+
+
+def _takes(fd: int) -> bool:
+    """Whether a few lines can be written without a wait: a pager may have stopped reading."""
+    ready = select.poll()
+    ready.register(fd, select.POLLOUT)
+    return bool(ready.poll(_SAY_MS))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import io
 import os
 import signal
 import sys
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
         chosen.host,
         expected=frozenset(read_ranks(chosen.ranks)),
         orders_fd=0 if chosen.orders else None,
-        abort_on=_read_abort_on(),
+        abort_on=_read_abort_on(has_launcher=chosen.orders),
     )
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, lambda *_: agent.leave())
@@ -67,11 +68,15 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _read_abort_on() -> frozenset[str]:
+def _read_abort_on(*, has_launcher: bool) -> frozenset[str]:
     try:
         return read_abort_on(config.read_str("DISTDBG_ABORT_ON"))
     except ConfigError as error:
-        sys.stderr.write(f"{error}; nothing aborts the job\n")
+        text = f"{error}\n  no verdict ends the job\n"
+        sys.stderr.write(text)
+        if has_launcher:
+            sys.stdout.write(f"distdbg run: {text}")  # the launcher's stderr
+            sys.stdout.flush()
         return frozenset()
 
 
@@ -106,3 +111,5 @@ def _be_quiet() -> None:
             with suppress(OSError):  # the one that listed the folder
                 os.close(int(name))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # of a path that is no text here, too

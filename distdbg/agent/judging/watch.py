@@ -196,6 +196,10 @@ class Watch:
             self._has_written = False
             withdraw_verdict(self._roster.folder)
 
+    def drop(self) -> None:
+        """Look no more."""
+        self._is_over = self._is_finished = True
+
     def _signature_of_others(self) -> _Signature:
         return tuple((one.node, one.made_ns) for one in self._steering.accounts())
 

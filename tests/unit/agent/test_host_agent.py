@@ -1,0 +1,86 @@
+"""The agent's loop: nobody who does not read, and no part that fails, holds it up."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from distdbg.agent.host_agent import HostAgent
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[HostAgent]:
+    agent = HostAgent(tmp_path, "run-a", "n01")
+    yield agent
+    agent.close()
+
+
+def test_a_pager_that_has_stopped_reading_does_not_hold_up_the_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_fd, write_fd = os.pipe()
+    try:
+        nbytes = fcntl.fcntl(write_fd, fcntl.F_GETPIPE_SZ)
+        os.write(write_fd, b"x" * nbytes)
+        with open(write_fd, "w", closefd=False) as full:
+            monkeypatch.setattr(sys, "stdout", full)
+            who: Any = SimpleNamespace(has_launcher=True)
+            HostAgent.say(who, ["rank 3 is stopped"])  # would never return
+            os.read(read_fd, nbytes)
+            HostAgent.say(who, ["rank 3 goes on"])
+            assert os.read(read_fd, nbytes) == b"distdbg: rank 3 goes on\n"
+    finally:
+        os.close(read_fd)
+        os.close(write_fd)
+
+
+def test_a_diagnosis_that_fails_is_dropped_and_the_ranks_are_watched_all_the_same(
+    agent: HostAgent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(agent.watch, "tick", fail)
+    agent.tick(time.monotonic_ns())
+    assert caplog.text.count("the job is judged no more") == 1
+
+
+def test_what_fails_at_its_end_takes_nothing_else_with_it(agent: HostAgent) -> None:
+    came: list[int] = []
+
+    def fail(_: Future[int]) -> None:
+        raise RuntimeError("no room")
+
+    agent.work(lambda: 1, fail)
+    agent.work(lambda: 2, lambda done: came.append(done.result()))
+    deadline = time.monotonic() + 5
+    while not came and time.monotonic() < deadline:
+        for key, mask in agent.selector.select(0.1):
+            key.data(mask)
+    assert came == [2]
+
+
+def test_a_policy_that_cannot_be_read_is_said_where_the_job_is_started(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "distdbg.agent", "--folder", str(tmp_path)]
+        + ["--run", "run-a", "--host", "n01", "--orders"],
+        env=os.environ | {"DISTDBG_ABORT_ON": "dedlock", "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,  # a launcher that leaves at once
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith(
+        "distdbg run: the variable DISTDBG_ABORT_ON='dedlock' is not valid"
+    )
+    assert "no verdict ends the job" in done.stdout
