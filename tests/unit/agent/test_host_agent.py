@@ -17,6 +17,8 @@ import pytest
 
 from distdbg.agent.host_agent import HostAgent
 
+ROOT = Path(__file__).resolve().parents[3]
+
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[HostAgent]:
@@ -71,11 +73,12 @@ def test_what_fails_at_its_end_takes_nothing_else_with_it(agent: HostAgent) -> N
 
 
 def test_a_policy_that_cannot_be_read_is_said_where_the_job_is_started(tmp_path: Path) -> None:
+    words = ["--folder", str(tmp_path), "--run", "run-a", "--host", "n01", "--orders"]
+    environ = {"DISTDBG_ABORT_ON": "dedlock", "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-m", "distdbg.agent", "--folder", str(tmp_path)]
-        + ["--run", "run-a", "--host", "n01", "--orders"],
-        env=os.environ | {"DISTDBG_ABORT_ON": "dedlock", "TMPDIR": str(tmp_path)},
-        stdin=subprocess.DEVNULL,  # a launcher that leaves at once
+        [sys.executable, "-m", "distdbg.agent", *words],
+        env=os.environ | environ,
+        input="",  # a launcher that leaves at once
         capture_output=True,
         text=True,
         check=True,
