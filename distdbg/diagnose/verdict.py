@@ -114,6 +114,7 @@ def diagnose(session: Session) -> Verdict:
     found = [finding for find in FINDERS for finding in find(session, matched, waits)]
     found += [finding for find in WAIT_FINDERS for finding in find(moment, then, waits)]
     if moment is not session:
+        found = [missing.tell_who_came_late(finding, session, matched) for finding in found]
         found += _found_since(session, matched, found)
     until_ns = moment.now_ns if moment is not session else NEVER
     tops = _put_below(session, _with_said(found, session.said), until_ns)

@@ -21,7 +21,7 @@ def to_plain(session: Session, verdict: Verdict) -> dict[str, Any]:
     if verdict.root is not None and all(one is not verdict.root for one in findings):
         findings.insert(0, verdict.root)
     root = next((i for i, one in enumerate(findings) if one is verdict.root), None)
-    return {
+    document = {
         "schema": SCHEMA,
         "source": session.source,
         "format": session.format,
@@ -48,6 +48,18 @@ def to_plain(session: Session, verdict: Verdict) -> dict[str, Any]:
         ],
         "lacks": lacks_of(session, verdict),
     }
+    return {name: _in_letters(value) for name, value in document.items()}
+
+
+def _in_letters(value: Any) -> Any:
+    """Bytes of names that are no letters as '\\udcff' in words: half a letter is no JSON for many readers."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list):
+        return [_in_letters(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _in_letters(one) for name, one in value.items()}
+    return value
 
 
 def lacks_of(session: Session, verdict: Verdict) -> list[str]:

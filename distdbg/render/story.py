@@ -21,6 +21,8 @@ _EXITS: Final = {
 
 #: How far back a loop is followed.
 _MOST_OPS: Final = 10_000
+#: So many letters of two errors that are equal make them one.
+_ENOUGH: Final = 60
 _SAID_BY_OPS: Final = frozenset((RankState.RUNNING, RankState.WAITING))
 
 
@@ -114,7 +116,10 @@ def _outcome(session: Session, op: OpRef) -> str:
         return "ended" + took
     if status == Status.ABORTED:
         return f"was ended{took}: the job was aborted"
-    return f"failed{took}: {_error(ops.errors.get(op.at, '')) or status_text(status)}"
+    error = _error(ops.errors.get(op.at, ""))
+    if error and error[:_ENOUGH] in session.ranks[op.rank].exit_what:
+        return f"failed{took}"  # the rank ended by it, and the line of its end has the words
+    return f"failed{took}: {error or status_text(status)}"
 
 
 def status_text(status: int) -> str:

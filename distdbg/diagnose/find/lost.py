@@ -48,9 +48,10 @@ def _missing_ranks(session: Session) -> list[Finding]:
     missing = tuple(sorted((*session.missing_ranks(), *ended_well)))
     if not missing or not session.ranks:
         return []
+    of_all = f" of {session.world_size}" if session.world_size else ""
     return [
         _note(
-            f"{say_ranks(missing)} of {session.world_size} left no record that could be read",
+            f"{say_ranks(missing)}{of_all} left no record that could be read",
             missing,
             [Evidence(text=line) for line in session.lacks[:_MOST_LACKS]],
             "look whether they were started, and whether their files are in the run folder",

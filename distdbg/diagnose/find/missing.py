@@ -8,6 +8,7 @@ others have timed out, or once the record is all that there is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
@@ -16,7 +17,7 @@ from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, verb
+from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, site_of, verb
 from distdbg.record.format import Exit, Flag, Status
 
 _MOST_TOLD: Final = 4
@@ -30,6 +31,36 @@ def find(
         for how, ranks in _divide(session, end).items():
             findings.append(_finding(session, end, how, ranks))
     return findings
+
+
+def tell_who_came_late(finding: Finding, session: Session, matched: Matched) -> Finding:
+    """Of ranks that called the op after all, when the others had given it up: 'never' is wrong."""
+    if finding.kind is not Kind.MISSING_RANK or not finding.ranks or not finding.seq:
+        return finding
+    for index, group in enumerate(session.groups):
+        if group.label != finding.group:
+            continue
+        calls = matched.of(index).at(finding.seq)
+        late = [calls[rank] for rank in finding.ranks if rank in calls]
+        if not all(f" {session.name_of(op)}, " in finding.what for op in late):
+            continue  # another op: an aside has a number of its own
+        what = finding.what
+        if len(late) == len(finding.ranks):
+            what = fit(what.replace(" never called ", " came too late to ", 1))
+        lines = [
+            Evidence(
+                text=f"rank {op.rank} called it when the others had given up",
+                rank=op.rank,
+                op=op,
+                site=site_of(session, op),
+                at_ns=known_ns(
+                    session.time_ns(op.rank, session.ranks[op.rank].ops.issued_ns[op.at])
+                ),
+            )
+            for op in late[:_MOST_TOLD]
+        ]
+        return replace(finding, what=what, evidence=(*finding.evidence, *lines))
+    return finding
 
 
 def _divide(session: Session, end: ChainEnd) -> dict[str, tuple[int, ...]]:
@@ -250,7 +281,8 @@ def _numbers(session: Session, end: ChainEnd, ranks: Sequence[int]) -> dict[str,
 def _advice(how: str, ranks: tuple[int, ...]) -> str:
     whom = say_ranks(ranks, 3)
     if how is _UNKNOWN:
-        return f"add the record of {whom}, or look at its process: the cause is there or behind it"
+        process = verb(ranks, "its process", "their processes")
+        return f"add the record of {whom}, or look at {process}: the cause is there or behind it"
     if how is _LATE:
         whose = verb(ranks, "its", "their")
         return (

@@ -78,3 +78,12 @@ def test_a_rank_whose_end_alone_is_known_left_no_record_unless_that_is_the_fault
         build.session.ranks[rank].source = ""
     (note,) = find(build.session)
     assert note.what == "rank 1 of 3 left no record that could be read"
+
+
+def test_where_nobody_knows_how_many_there_were_no_number_is_made_up() -> None:
+    build = SessionBuilder(1)
+    build.end(0, at_s=1.0, cause="exited", exit_code=0)
+    build.session.ranks[0].source = ""
+    build.session.world_size = 0
+    (note,) = find(build.session)
+    assert note.what == "rank 0 left no record that could be read"

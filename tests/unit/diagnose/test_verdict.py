@@ -176,7 +176,7 @@ def test_a_rank_that_came_too_late_is_missing_although_it_came_in_the_end() -> N
     build.exit(0, Exit.RAISED, at_s=95.1, what="PeerLost: it")
     verdict = diagnose(build.session)
     assert verdict.what == (
-        "rank 0 never called barrier #2 on group 'world', in which ranks 1-3 waited for 30.0 s"
+        "rank 0 came too late to barrier #2 on group 'world', in which ranks 1-3 waited for 30.0 s"
     )
     assert kinds(verdict) == [Kind.MISSING_RANK]
     assert roles(verdict) == [ROOT, VICTIM, VICTIM, VICTIM]
@@ -583,3 +583,23 @@ def test_what_a_rank_left_behind_hangs_below_the_hang_that_it_caused() -> None:
     assert kinds(verdict) == [Kind.MISSING_RANK]
     assert verdict.root is not None
     assert Kind.LEAKED_WORK in [finding.kind for finding in verdict.root.follows]
+
+
+def test_a_rank_that_came_after_the_others_had_given_up_came_too_late() -> None:
+    build = trained(3)
+    for rank in (0, 2):
+        words_of = words("OpTimeout", "waited 2.0 s for rank 1", [1])
+        build.op(
+            rank, "barrier", at_s=2, ended_s=4, status=Status.TIMEOUT, error=words_of,
+            site="train.py:9 (run)",
+        )  # fmt: skip
+    build.op(1, "barrier", at_s=5, ended_s=5.1, status=Status.BROKEN, site="train.py:9 (run)")
+    root = diagnose(build.session).root
+    assert root is not None
+    assert root.what.startswith(
+        "rank 1 came too late to barrier #2 on group 'world', in which ranks 0,2"
+    )
+    last = root.evidence[-1]
+    assert (last.text, last.site) == (
+        "rank 1 called it when the others had given up", "train.py:9 (run)",
+    )  # fmt: skip

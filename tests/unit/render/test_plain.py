@@ -80,3 +80,11 @@ def test_the_table_notices_what_is_not_in_it() -> None:
 def test_every_object_of_the_table_is_used_by_another() -> None:
     used = {f.type.removeprefix("list of ") for fields in OBJECTS.values() for f in fields}
     assert set(OBJECTS) - used == {"session"}
+
+
+def test_names_that_are_no_text_are_json_that_every_reader_takes() -> None:
+    session, verdict = examples.missing_rank(4, 1)
+    session.source = "runs/\udcff😀"
+    found = to_plain(session, verdict)["source"]
+    assert found == "runs/\\udcff😀"
+    assert json.loads(json.dumps(found)).encode()
