@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from distdbg.cli.chosen_run import find_run
 from distdbg.errors import RecordError, UsageError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from distdbg.diagnose.finding import Verdict
     from distdbg.diagnose.session import Session
 
+#: On fewer columns each letter would be a line.
+_LEAST_WIDTH: Final = 40
 #: A session and what is wrong with it; earlier starts of the same job are one line each.
 Diagnosed = tuple["Session", "Verdict"]
 
@@ -115,7 +117,10 @@ def _read(paths: Sequence[Path], attempt: int | None, ranks: Mapping[Path, int])
     """Each job that is in these paths."""
     for path in paths:
         try:
-            os.stat(path)
+            if path.is_dir():
+                os.scandir(path).close()
+            else:
+                os.stat(path)
         except OSError as error:
             raise RecordError(f"{path}: {error.strerror}", path=str(path)) from None
     from distdbg.diagnose.load.open import open_paths
@@ -177,6 +182,7 @@ def _print_text(jobs: Sequence[Job], *, verbose: bool) -> None:
     from distdbg.render.text import print_verdict, start_line
 
     console = Console(highlight=False)
+    console.width = max(console.width, _LEAST_WIDTH)
     try:
         folder = os.getcwd()
     except OSError:  # it was removed

@@ -71,10 +71,12 @@ def place_of_finding(session: Session, finding: Finding) -> tuple[int, int] | No
         # What went well is named as what came before; those who wait are where it happened.
         waiting = [at for rank in finding.victims[:16] if (at := place_of(session, rank))]
         found = [_place_of_op(session, at.op, finding.seq) for at in waiting]
+        if waiting and not any(found):
+            return None  # they wait for messages
         places = [place for place in found if place and place[0]] or places
     if places:
         return max(places)[1:]
-    if not finding.seq:
+    if refs or not finding.seq:
         return None
     named = {*finding.ranks, *finding.victims}
     indexes = [i for i, group in enumerate(session.groups) if group.label == finding.group]

@@ -172,12 +172,29 @@ def test_a_place_where_no_page_can_be_is_said_before_anything_is_read(
     assert capsys.readouterr().err.startswith(f"UsageError: --html {tmp_path / place}: ")
 
 
-@pytest.mark.parametrize("argv", [["gone"], ["--attempt", "-1", "."]])
+@pytest.mark.parametrize("argv", [["gone"], [""], ["--attempt", "-1", "."]])
 def test_what_cannot_be_read_is_said_in_one_line(argv: list[str], capsys: Capture) -> None:
     assert main(["analyze", *argv]) in (2, 7)
     said = capsys.readouterr()
     assert said.out == ""
     assert len(said.err.splitlines()) <= 2
+
+
+def test_a_folder_that_may_not_be_read_is_no_empty_one(
+    run: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.scandir", refuse)
+    assert main(["analyze", str(run)]) == 7
+    assert capsys.readouterr().err == f"RecordError: {run}: Permission denied\n"
+
+
+def test_a_terminal_without_a_width_can_be_read(run: Path) -> None:
+    for columns in ("0", "1", "39"):
+        shown = command(str(run), env={**os.environ, "COLUMNS": columns}, stdout=subprocess.PIPE)
+        assert max(map(len, shown.stdout.splitlines())) >= 40
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

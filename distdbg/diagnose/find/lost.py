@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
@@ -49,14 +50,15 @@ def _missing_ranks(session: Session) -> list[Finding]:
     if not missing or not session.ranks:
         return []
     of_all = f" of {session.world_size}" if session.world_size else ""
-    return [
-        _note(
-            f"{say_ranks(missing)}{of_all} left no record that could be read",
-            missing,
-            [Evidence(text=line) for line in session.lacks[:_MOST_LACKS]],
-            "look whether they were started, and whether their files are in the run folder",
-        )
-    ]
+    note = _note(
+        f"{say_ranks(missing)}{of_all} left no record that could be read",
+        missing,
+        [Evidence(text=line) for line in session.lacks[:_MOST_LACKS]],
+        "look whether they were started, and whether their files are in the run folder",
+    )
+    # Of whom nothing was seen at all, nothing good can be said.
+    is_blind = set(missing) >= set(session.ranks)
+    return [replace(note, severity=Severity.WARNING) if is_blind else note]
 
 
 def _has_failed(end: RankEnd | None) -> bool:

@@ -87,3 +87,14 @@ def test_where_nobody_knows_how_many_there_were_no_number_is_made_up() -> None:
     build.session.world_size = 0
     (note,) = find(build.session)
     assert note.what == "rank 0 left no record that could be read"
+
+
+def test_where_nothing_can_be_read_of_anybody_it_is_more_than_a_note() -> None:
+    build = SessionBuilder(world_size=2)
+    for rank, log in build.session.ranks.items():
+        log.source = ""
+        build.end(rank, at_s=5, cause="exited", exit_code=0)
+
+    (finding,) = find(build.session)
+
+    assert (finding.ranks, finding.severity) == ((0, 1), Severity.WARNING)

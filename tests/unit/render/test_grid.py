@@ -118,3 +118,23 @@ def test_what_differs_is_shown_and_not_what_is_equal() -> None:
     (odd,) = (row for row in make_grid(build.session, 0, 3, blamed=(2,)).rows if row.ranks == (2,))
     assert odd.cells == (DIFFERS, DIFFERS, DIFFERS)
     assert odd.calls == ("op max", "root 1", "")
+
+
+def test_messages_and_calls_beside_the_ops_have_no_table() -> None:
+    build = SessionBuilder(world_size=2)
+    for rank in range(2):
+        build.op(rank, "barrier", at_s=1, ended_s=2)
+    waiting = build.op(0, "recv", peer=1, at_s=3)
+    aside = build.op(0, "new_group", at_s=3, seq=1)
+    for op in (waiting, aside):
+        finding = Finding(
+            kind=Kind.DEADLOCK,
+            severity=Severity.ERROR,
+            what="they wait",
+            ranks=(1,),
+            victims=(0,),
+            group="world",
+            seq=1,
+            evidence=(Evidence(text="it waits", rank=0, op=op),),
+        )
+        assert place_of_finding(build.session, finding) is None
