@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.machine import describe_machine
 
-_PROGRAM = Path(__file__).parents[1] / "tests" / "launch" / "programs" / "waiting.py"
+_PROGRAM = Path(__file__).parents[1] / "tests" / "launch" / "programs" / "hanging.py"
 _LIMIT_S = 30.0
 #: Case -> kind of the program, target in seconds.
 CASES = {

@@ -58,12 +58,16 @@ def _look(live: LiveRun) -> dict[str, Any] | None:
 
 
 def _first_line(client: AgentClient) -> str:
-    """Of the verdict that is true now; ''."""
+    """Of the verdict that is true now; '' also for a note: who waits for whom is in the table."""
     try:
-        lines = client.ask("verdict")["lines"]
+        answer = client.ask("verdict")
     except UsageError:  # an agent of an earlier version
         return ""
-    return str(lines[0]) if lines else ""
+    document = answer["verdict"]
+    root = document["verdict"]["root"] if document else None
+    if root is None or document["findings"][root]["severity"] == "note":
+        return ""
+    return str(answer["lines"][0])
 
 
 def _join(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ class Hang:
     """A program, and what must be said of it."""
 
     program: str
-    """Of the catalogue, or a kind of `waiting.py`."""
+    """Of the catalogue, or a kind of `hanging.py`."""
     size: int
     ranks: tuple[int, ...]
     says: str
@@ -74,7 +74,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Hang, Ended
 def run(hang: Hang, folder: Path) -> Ended:
     folder.mkdir()
     path = _WRONG / f"{hang.program}.py"
-    argv = [str(_HERE / "programs" / "waiting.py"), hang.program]
+    argv = [str(_HERE / "programs" / "hanging.py"), hang.program]
     if path.exists():
         script = folder / path.name
         script.write_text(_LIMIT.sub("timedelta(seconds=60)", path.read_text()))

@@ -21,7 +21,7 @@ from distdbg.testing.jobs import Done, RunningJob
 
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 
-PROGRAM = str(Path(__file__).with_name("programs") / "waiting.py")
+PROGRAM = str(Path(__file__).with_name("programs") / "hanging.py")
 Start = Callable[..., RunningJob]
 
 
@@ -84,7 +84,7 @@ def test_a_deadlock_is_said_once_and_ends_the_job(
     assert (root["kind"], root["ranks"]) == ("deadlock", ranks)
     attempt = attempt_folder(job.run_folder, 0)
     stacks = (attempt / "rank00000.stacks.txt").read_text()
-    assert "waiting.py" in stacks
+    assert "hanging.py" in stacks
     assert {seen.rank for seen in read_sightings(attempt)} == set(ranks)
 
 

@@ -129,5 +129,5 @@ def test_a_deadlock_is_one_for_ever_in_very_many_programs() -> None:
 def test_engine_and_oracle_agree_on_very_many_programs(part: int) -> None:
     count = SLOW // 8
     became = Counter(judge(QUICK + seed) for seed in range(part * count, (part + 1) * count))
-    assert became["knot"] > 50, became
-    assert became["deadlocks"] > 5, became
+    assert became["knot"] > count / 300, became
+    assert became["deadlocks"] > count / 3000, became
