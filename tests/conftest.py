@@ -42,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Whoever runs this in the background has Ctrl-C ignored, and all its children as well.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) == signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     # The records of the tests' ranks: not among the runs of whoever runs them.
     config.stash[_TEMP] = tempfile.mkdtemp(prefix="distdbg-tests-")
     os.environ["TMPDIR"] = tempfile.tempdir = config.stash[_TEMP]

@@ -43,6 +43,17 @@ _STARTING_NS: Final = 3_600 * 10**9
 #: What a control page has room for.
 _MOST_NAME_NBYTES: Final = 64
 
+#: How long ranks that begin anew may take to let go of their records, one after the other.
+_LETTING_GO_S: Final = 0.5
+#: What others write beside the records.
+_OF_A_RUN: Final = (
+    "ends-*.jsonl",
+    "seen-*.jsonl",
+    "agent-*.log",
+    "verdict.json",
+    "rank*.stacks.txt",
+)
+
 
 def record_name(rank: int) -> str:
     """The file of a rank: 'rank00012.ddr'."""
@@ -205,7 +216,9 @@ def place_record(
             folder = Path(str(run_dir)).absolute()
             if is_held(folder):
                 return None, f"{folder} is held by a launcher; one folder is for one run"
-            why = _take_over(folder, run)
+            deadline_s = time.monotonic() + _LETTING_GO_S
+            while (why := _take_over(folder, run)) and time.monotonic() < deadline_s:
+                time.sleep(0.02)  # nothing announces that another rank lets go of an earlier one
             if why:
                 return None, why
         else:
@@ -277,8 +290,9 @@ def _take_over(folder: Path, run: str) -> str:
             return f"{folder} holds {name} of a run that is not over; one folder is for one run"
         path.unlink(missing_ok=True)
     if not _records(folder):
-        for path in (*folder.glob("ends-*.jsonl"), *folder.glob("agent-*.log")):
-            path.unlink(missing_ok=True)
+        for pattern in _OF_A_RUN:
+            for path in folder.glob(pattern):
+                path.unlink(missing_ok=True)
         for at in attempts(folder):
             if at != folder:
                 shutil.rmtree(at, ignore_errors=True)

@@ -16,7 +16,7 @@ import pytest
 
 from distdbg.agent.client import AgentClient
 from distdbg.control.page import read_page
-from distdbg.errors import DistNetworkError
+from distdbg.errors import DistNetworkError, RecordError
 from distdbg.record.folders import record_name
 from distdbg.record.reader import RecordFile
 
@@ -104,8 +104,11 @@ def test_the_root_knows_both_hosts_a_pause_stops_both_and_the_clocks_are_written
         pages = [read_page(folder, host) for host in HOSTS]
         errors = []
         for rank in range(2):
-            with RecordFile(folder / record_name(rank)) as record:
-                errors.append(record.state().clock_error_ns)
+            try:
+                with RecordFile(folder / record_name(rank)) as record:
+                    errors.append(record.state().clock_error_ns)
+            except RecordError:
+                errors.append(0)  # agents may meet before a rank has come so far
         if all(page is not None and page.is_paused for page in pages) and all(errors):
             break
         assert time.monotonic() < deadline, (pages, errors, output())

@@ -50,14 +50,17 @@ def _missing_ranks(session: Session) -> list[Finding]:
     if not missing or not session.ranks:
         return []
     of_all = f" of {session.world_size}" if session.world_size else ""
+    # Of whom nothing was seen at all, nothing good can be said.
+    is_blind = set(missing) >= set(session.ranks)
+    what = f"{say_ranks(missing)}{of_all} left no record that could be read"
+    if is_blind:
+        what = f"no record of {say_ranks(missing)} could be read: only their ends are known"
     note = _note(
-        f"{say_ranks(missing)}{of_all} left no record that could be read",
+        what,
         missing,
         [Evidence(text=line) for line in session.lacks[:_MOST_LACKS]],
         "look whether they were started, and whether their files are in the run folder",
     )
-    # Of whom nothing was seen at all, nothing good can be said.
-    is_blind = set(missing) >= set(session.ranks)
     return [replace(note, severity=Severity.WARNING) if is_blind else note]
 
 

@@ -67,8 +67,9 @@ def run(subject: str, order: dict[str, Any], rank: int) -> None:
             "facts": {name: getattr(error, name) for name in _FACTS if hasattr(error, name)},
             **watch.look(error),
         }
-        if isinstance(error, TimeoutError):
-            # The others' deadlines are about now too: each is to see its own, not that this rank ends.
+        is_making = getattr(error, "kind", "") == "new_group"
+        if isinstance(error, TimeoutError) or is_making:
+            # The others notice it about now too: each is to see it, not that this rank ends.
             time.sleep(_AFTER_TIMEOUT_S)
         raise
     finally:

@@ -86,7 +86,7 @@ def test_where_nobody_knows_how_many_there_were_no_number_is_made_up() -> None:
     build.session.ranks[0].source = ""
     build.session.world_size = 0
     (note,) = find(build.session)
-    assert note.what == "rank 0 left no record that could be read"
+    assert note.what == "no record of rank 0 could be read: only their ends are known"
 
 
 def test_where_nothing_can_be_read_of_anybody_it_is_more_than_a_note() -> None:

@@ -125,6 +125,25 @@ def test_a_named_folder_loses_the_records_of_the_run_before(tmp_path: Path) -> N
     assert sorted(path.name for path in named.iterdir()) == ["notes.txt", ours.name, draft.name]
 
 
+def test_what_others_wrote_of_the_run_before_goes_with_its_records(tmp_path: Path) -> None:
+    for name in ("verdict.json", "seen-n01.jsonl", "ends-n01.jsonl", "rank00007.stacks.txt"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "notes.txt").write_text("mine")
+    assert place_record("run-b", 0, {"DISTDBG_RUN_DIR": str(tmp_path)})[0] is not None
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_rank_that_is_just_letting_go_of_its_record_is_waited_for(tmp_path: Path) -> None:
+    fd = hold(build(tmp_path, 7, "run-b"))
+    letting_go = threading.Timer(0.1, os.close, [fd])
+    letting_go.start()
+    try:
+        place, why = place_record("run-a", 0, {"DISTDBG_RUN_DIR": str(tmp_path)})
+    finally:
+        letting_go.join()
+    assert (place, why) == (tmp_path / "rank00000.ddr", "")
+
+
 def test_a_named_folder_in_which_another_run_writes_is_refused(tmp_path: Path) -> None:
     record = build(tmp_path, 7, "run-b")
     fd = hold(record)
