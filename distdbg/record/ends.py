@@ -7,14 +7,13 @@ writes it here: the launcher, who is told by the kernel, or the agent, who looks
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from distdbg.record.regular_file import open_regular
+from distdbg.record.line_file import append_line, read_lines
 
 Cause = Literal["exited", "signal", "oom", "unknown"]
 
@@ -98,26 +97,13 @@ def ends_name(host: str) -> str:
 
 def write_end(folder: Path, end: RankEnd) -> None:
     """Append one line. OSError when it cannot be."""
-    path = folder / ends_name(end.host)
-    # Without O_NONBLOCK the open of a named pipe waits for a reader.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-    fd = os.open(path, flags, 0o600)
-    try:
-        os.write(fd, end.to_json().encode() + b"\n")  # one write: lines of two writers do not mix
-    finally:
-        os.close(fd)
+    append_line(folder / ends_name(end.host), end.to_json())
 
 
 def read_ends(folder: Path) -> Iterator[RankEnd]:
     """The ends that all hosts wrote; what is no such line is passed over."""
-    for path in sorted(folder.glob("ends-*.jsonl")):
+    for line in read_lines(folder, "ends-*.jsonl"):
         try:
-            with open_regular(path) as file:
-                lines = file.read().splitlines()
-        except OSError:
+            yield RankEnd.from_json(line)
+        except ValueError:
             continue
-        for line in lines:
-            try:
-                yield RankEnd.from_json(line)
-            except ValueError:
-                continue

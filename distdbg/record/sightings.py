@@ -6,14 +6,13 @@ A record cannot say that its rank is stopped, or keeps the GIL. Whoever looks at
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
+from distdbg.record.line_file import append_line, read_lines
 from distdbg.record.rank_state import RankState
-from distdbg.record.regular_file import open_regular
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,25 +57,13 @@ def sightings_name(host: str) -> str:
 
 def write_sighting(folder: Path, seen: Sighting) -> None:
     """Append one line. OSError when it cannot be."""
-    # Without O_NONBLOCK the open of a named pipe waits for a reader.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-    fd = os.open(folder / sightings_name(seen.host), flags, 0o600)
-    try:
-        os.write(fd, seen.to_json().encode() + b"\n")  # one write: lines do not mix
-    finally:
-        os.close(fd)
+    append_line(folder / sightings_name(seen.host), seen.to_json())
 
 
 def read_sightings(folder: Path) -> Iterator[Sighting]:
     """In the order in which each host wrote them; what is no such line is passed over."""
-    for path in sorted(folder.glob("seen-*.jsonl")):
+    for line in read_lines(folder, "seen-*.jsonl"):
         try:
-            with open_regular(path) as file:
-                lines = file.read().splitlines()
-        except OSError:
+            yield Sighting.from_json(line)
+        except ValueError:
             continue
-        for line in lines:
-            try:
-                yield Sighting.from_json(line)
-            except ValueError:
-                continue

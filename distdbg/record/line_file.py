@@ -1,0 +1,31 @@
+"""Files of lines that several processes add to, and that are read while they do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from distdbg.record.regular_file import open_regular
+
+
+def append_line(path: Path, text: str) -> None:
+    """Add one line to a private file. OSError when it cannot be."""
+    # Without O_NONBLOCK the open of a named pipe waits for a reader.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    fd = os.open(path, flags, 0o600)
+    try:
+        os.write(fd, text.encode() + b"\n")  # one write: lines of two writers do not mix
+    finally:
+        os.close(fd)
+
+
+def read_lines(folder: Path, pattern: str) -> Iterator[bytes]:
+    """The lines of the files with such names, by name; a file that cannot be read is passed over."""
+    for path in sorted(folder.glob(pattern)):
+        try:
+            with open_regular(path) as file:
+                lines = file.read().splitlines()
+        except OSError:
+            continue
+        yield from lines
