@@ -12,5 +12,5 @@ nor waits for it.
     steering        the control page, here and through the tree on all hosts
     tree/           the agents of all hosts of a job
     launcher_orders what the launcher tells
-    protocol, api, methods, plain, sockets   the local API;  client, live_runs: its other end
+    protocol, api, methods, plain   the local API;  client, live_runs: its other end
 """

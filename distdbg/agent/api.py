@@ -17,8 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from distdbg.agent import protocol, sockets
+from distdbg.agent import protocol
 from distdbg.agent.protocol import MOST_REQUEST_NBYTES, BadLine, Request
+from distdbg.control import sockets
 from distdbg.errors import ConfigError
 
 MOST_CLIENTS: Final = 64

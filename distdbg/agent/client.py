@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from distdbg.agent import protocol, sockets
+from distdbg.agent import protocol
 from distdbg.agent.protocol import MOST_ANSWER_NBYTES, PROTOCOL
+from distdbg.control import sockets
 from distdbg.errors import ConfigError, DistNetworkError
 
 

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from distdbg.agent import sockets
 from distdbg.agent.client import AgentClient
 from distdbg.agent.roster import Roster
+from distdbg.control import sockets
 from distdbg.errors import UsageError
 from distdbg.record.folders import agents_folder, attempts, is_live, list_runs
 

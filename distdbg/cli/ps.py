@@ -10,8 +10,8 @@ from typing import Any
 
 from distdbg.agent.client import AgentClient
 from distdbg.agent.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
-from distdbg.agent.sockets import is_served
 from distdbg.cli.table import print_table
+from distdbg.control.sockets import is_served
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.record.host import host_name
 from distdbg.record.text import printable

@@ -4,6 +4,8 @@
     words       what an abort says
     page        making, reading and writing the page
     clock       what a rank's waits look at
+    sockets     Unix sockets at paths of any length, for whoever steers
 
-The page is written by observers (the agent, the commands) and read by ranks; nothing comes back on it.
+The page is written by observers (the agent, the commands) and read by ranks. A rank writes one thing: that
+it sits in a debugger, so the clock has to stand.
 """

@@ -238,6 +238,8 @@ class Aside(IntEnum):
 
     NEW_GROUP = 14  # also split_group; group: the one that it is made from
     MONITORED_BARRIER = 15
+    BREAKPOINT = 16  # waits for the ranks that sit at `dist.breakpoint`; they are its members
+    DEBUGGER = 17  # sits at the prompt of a debugger; waits for nobody, so it blocks nothing
 
     @property
     def label(self) -> str:

@@ -12,7 +12,8 @@ class RankState(StrEnum):
     RUNNING = "running"  # its own code, or an op that moves
     WAITING = "waiting"  # in an op, for others
     STOPPED = "stopped"  # SIGSTOP, or a stop from the terminal
-    TRACED = "traced"  # stopped in a debugger
+    TRACED = "traced"  # stopped by a debugger from outside, as gdb is one
+    DEBUGGED = "in the debugger"  # at the prompt of ours; the clock of the job stands
     HOLDS_GIL = "holds the GIL"  # one call that does not return and lets no other thread run
     LOOPS = "loops"  # burns its core without getting to an op
     BLOCKED_IO = "blocked in I/O"  # uninterruptible: a disk or network file system does not answer

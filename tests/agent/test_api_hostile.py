@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent import api, protocol, sockets
+from distdbg.agent import api, protocol
 from distdbg.agent.api import ApiServer, Client
 from distdbg.agent.client import AgentClient
 from distdbg.agent.protocol import Request
+from distdbg.control import sockets
 from distdbg.errors import ConfigError, DistNetworkError
 
 
@@ -188,7 +189,7 @@ def test_who_does_not_prove_in_time_is_dropped(
 
 def test_the_socket_is_private_and_never_taken_from_a_living_agent(serving: Serving) -> None:
     assert serving.path.lstat().st_mode & 0o777 == 0o600
-    with pytest.raises(ConfigError, match="served by another agent"):
+    with pytest.raises(ConfigError, match="served by another process"):
         sockets.listen(serving.path)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from distdbg.agent import sockets
+from distdbg.control import sockets
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "agent-api.md"
 

@@ -22,7 +22,7 @@ def listen(path: Path) -> socket.socket:
     ConfigError when somebody serves it, or it cannot be made.
     """
     if is_served(path):
-        raise ConfigError(f"{path} is served by another agent")
+        raise ConfigError(f"{path} is served by another process")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Under a name of its own first: nobody can connect to what is not private yet.
     name = f".{os.getpid():x}-{secrets.token_hex(3)}"
@@ -41,7 +41,7 @@ def listen(path: Path) -> socket.socket:
             os.close(folder)
     except OSError as error:
         sock.close()
-        raise ConfigError(f"the agent cannot listen at {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot listen at {path}: {error.strerror}") from error
     sock.setblocking(False)
     return sock
 
