@@ -47,7 +47,8 @@ HANGS = [
     Hang("group_argument_forgotten", 2, (0, 1), "group 'workers'"),
     Hang("equal_groups_in_another_order", 3, (0, 1), "all_reduce #1"),
     Hang("nobody_sends", 3, (0, 1, 2), "recv from any rank"),
-    Hang("barrier_against_monitored_barrier", 3, (0, 1), "monitored_barrier"),
+    # Of two ranks: of three there are two circles, and the one that closes first ends the job.
+    Hang("barrier_against_monitored_barrier", 2, (0, 1), "monitored_barrier"),
     Hang("circle", 3, (0, 1, 2), "recv from rank"),
     Hang("circle", 4, (0, 1, 2, 3), "recv from rank"),
     Hang("knot", 4, (0, 1, 2), "recv from any rank"),
