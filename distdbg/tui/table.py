@@ -1,0 +1,305 @@
+"""RowTable: a table of any number of rows, of which only those in sight are made and drawn.
+
+textual's DataTable keeps every cell as an object and lays them all out anew when one grows; four thousand
+ranks four times a second are beyond it. Here a view names its rows by keys, and makes the cells of a row
+when that row is drawn, filtered or sorted by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from distdbg.tui.cells import Cell, Filter, Tone, shorten
+
+Key = Hashable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column."""
+
+    title: str
+    width: int
+    is_right: bool = False
+    grows: bool = False
+    """Takes what is left of the line; of several, the same for each."""
+    from_width: int = 0
+    """Left out in a narrower table."""
+
+
+class RowTable(ScrollView, can_focus=True):
+    """Rows under a header, one of them under the cursor."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("up,k", "move(-1)", "up"),
+        ("down,j", "move(1)", "down"),
+        ("pageup", "page(-1)", "page up"),
+        ("pagedown", "page(1)", "page down"),
+        ("home", "top", "first"),
+        ("end", "bottom", "last"),
+        ("enter", "choose", "open"),
+        ("greater_than_sign", "sort(1)", "sort by the next column"),
+        ("less_than_sign", "sort(-1)", "sort by the column before"),
+        ("i", "invert", "the other way round"),
+    ]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "table--head",
+        "table--cursor",
+        *(f"tone--{tone}" for tone in Tone),
+    }
+    DEFAULT_CSS = """
+    RowTable { scrollbar-size-horizontal: 0; scrollbar-size-vertical: 1; }
+    RowTable > .table--head { text-style: bold; color: $foreground-muted; }
+    RowTable > .table--cursor { background: $block-cursor-blurred-background; }
+    RowTable:focus > .table--cursor {
+        background: $block-cursor-background; color: $block-cursor-foreground; text-style: bold;
+    }
+    RowTable > .tone--plain { color: $foreground; }
+    RowTable > .tone--muted { color: $foreground-muted; }
+    RowTable > .tone--good { color: $text-success; }
+    RowTable > .tone--warn { color: $text-warning; }
+    RowTable > .tone--fault { color: $text-error; text-style: bold; }
+    RowTable > .tone--accent { color: $text-accent; text-style: bold; }
+    RowTable > .tone--title { text-style: bold; }
+    """
+
+    class Chosen(Message):
+        """Enter, or a second click, on a row."""
+
+        def __init__(self, table: RowTable, key: Key) -> None:
+            super().__init__()
+            self.table = table
+            self.key = key
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        cells: Callable[[Any], Sequence[Cell]],
+        *,
+        is_fault: Callable[[Any], bool] = lambda key: False,
+        sort_key: Callable[[Any, int], Any] | None = None,
+        id: str | None = None,
+    ) -> None:
+        """`cells(key)` has one cell per column; `sort_key(key, column)` what it is sorted by."""
+        super().__init__(id=id)
+        self.columns = list(columns)
+        self._cells = cells
+        self._is_fault = is_fault
+        self._sort_key = sort_key or (lambda key, at: cells(key)[at].text)
+        self._all: Sequence[Key] = ()
+        self.keys: list[Key] = []
+        """What is to be seen, in order."""
+        self.filter: Filter | None = None
+        self.only_faults = False
+        self.sorted_by: int | None = None
+        self.is_inverted = False
+        self._cursor: Key | None = None
+        self._at = 0
+        self._drawn: dict[int, list[Cell]] = {}
+        self._layout: tuple[int, list[tuple[int, int]]] = (0, [])
+
+    # ------------------------------------------------------------------------------- what is shown
+
+    def show(self, keys: Sequence[Key]) -> None:
+        """Show these rows; also when only what is in them has changed."""
+        self._all = keys
+        shown: list[Any] = [
+            key
+            for key in keys
+            if (not self.only_faults or self._is_fault(key))
+            and (self.filter is None or self.filter.fits(self._cells(key)))
+        ]
+        if self.sorted_by is not None:
+            at = self.sorted_by
+            shown.sort(key=lambda key: self._sort_key(key, at), reverse=self.is_inverted)
+        elif self.is_inverted:
+            shown.reverse()
+        has_moved = shown != self.keys
+        self.keys = shown
+        if has_moved:
+            self._keep_cursor()
+            self.virtual_size = Size(self.size.width, len(shown) + 1)
+            self._drawn.clear()
+            self.refresh()
+            return
+        top, height = round(self.scroll_y), self.size.height
+        for y in range(1, height):
+            at = top + y - 1
+            if at < len(shown) and self._drawn.get(at) != list(self._cells(shown[at])):
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def again(self) -> None:
+        """The filter, the order or the columns have changed."""
+        self.keys = []
+        self.show(self._all)
+        self._drawn.clear()
+        self.refresh()
+
+    @property
+    def cursor(self) -> Key | None:
+        """The key of the row under the cursor; None in an empty table."""
+        return self.keys[self._at] if self._at < len(self.keys) else None
+
+    def move_to(self, key: Key) -> None:
+        """Put the cursor on this row, where it is shown."""
+        if key in self.keys:
+            self._go(self.keys.index(key))
+
+    def _keep_cursor(self) -> None:
+        if self._cursor in self.keys:
+            self._at = self.keys.index(self._cursor)
+        else:
+            self._at = max(min(self._at, len(self.keys) - 1), 0)
+            self._cursor = self.cursor
+
+    # ------------------------------------------------------------------------------- drawing
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        base = self.rich_style
+        if y == 0:
+            return self._line(self._head(), base + self._style("table--head"), width, is_head=True)
+        at = round(self.scroll_y) + y - 1
+        if at >= len(self.keys):
+            self._drawn.pop(at, None)
+            return Strip.blank(width, base)
+        cells = list(self._cells(self.keys[at]))
+        self._drawn[at] = cells
+        style = base + self._style("table--cursor") if at == self._at else base
+        return self._line(cells, style, width, has_cursor=at == self._at)
+
+    def _head(self) -> list[Cell]:
+        mark = "▲" if self.is_inverted else "▼"
+        return [
+            Cell(f"{column.title}{mark}" if at == self.sorted_by else column.title)
+            for at, column in enumerate(self.columns)
+        ]
+
+    def _line(
+        self,
+        cells: Sequence[Cell],
+        style: Style,
+        width: int,
+        *,
+        is_head: bool = False,
+        has_cursor: bool = False,
+    ) -> Strip:
+        segments = []
+        left = width
+        for at, wide in self._widths(width):
+            column, cell = self.columns[at], cells[at]
+            text = shorten(cell.text, wide)
+            text = text.rjust(wide) if column.is_right else text.ljust(wide)
+            own = style
+            if not is_head and cell.tone is not Tone.PLAIN:
+                tone = self._style(f"tone--{cell.tone}")
+                own = style + (Style(bold=tone.bold) if has_cursor and self.has_focus else tone)
+            text = text[:left] + " " * min(1, max(left - wide, 0))
+            segments.append(Segment(text, own))
+            left -= len(text)
+        return Strip(segments).adjust_cell_length(width, style)
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(name, partial=True)
+
+    def _widths(self, width: int) -> list[tuple[int, int]]:
+        """Which columns are drawn, and how wide."""
+        if self._layout[0] != width:
+            shown = [at for at, column in enumerate(self.columns) if column.from_width <= width]
+            left = width - sum(self.columns[at].width + 1 for at in shown)
+            growing = [at for at in shown if self.columns[at].grows]
+            more = max(left, 0) // len(growing) if growing else 0
+            self._layout = (
+                width,
+                [
+                    (at, self.columns[at].width + (more if self.columns[at].grows else 0))
+                    for at in shown
+                ],
+            )
+        return self._layout[1]
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.virtual_size = Size(event.size.width, len(self.keys) + 1)
+        self._drawn.clear()
+        self.refresh()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._drawn.clear()
+        self.refresh()
+
+    # ------------------------------------------------------------------------------- keys, mouse
+
+    def _go(self, at: int) -> None:
+        at = max(min(at, len(self.keys) - 1), 0)
+        if at == self._at and self._cursor is not None:
+            return
+        self._at = at
+        self._cursor = self.cursor
+        top, height = round(self.scroll_y), self.size.height - 1
+        if at < top:
+            self.scroll_to(y=at, animate=False)
+        elif at >= top + height:
+            self.scroll_to(y=at - height + 1, animate=False)
+        self.refresh()
+
+    def action_move(self, by: int) -> None:
+        self._go(self._at + by)
+
+    def action_page(self, by: int) -> None:
+        self._go(self._at + by * max(self.size.height - 2, 1))
+
+    def action_top(self) -> None:
+        self._go(0)
+
+    def action_bottom(self) -> None:
+        self._go(len(self.keys) - 1)
+
+    def action_choose(self) -> None:
+        key = self.cursor
+        if key is not None:
+            self.post_message(self.Chosen(self, key))
+
+    def action_sort(self, by: int) -> None:
+        shown = [at for at, _ in self._widths(self.size.width)]
+        places: list[int | None] = [None, *shown]
+        here = places.index(self.sorted_by) if self.sorted_by in places else 0
+        self.sorted_by = places[(here + by) % len(places)]
+        self.again()
+
+    def action_invert(self) -> None:
+        self.is_inverted = not self.is_inverted
+        self.again()
+
+    def on_click(self, event: events.Click) -> None:
+        if event.y == 0:
+            self._sort_by_click(event.x)
+            return
+        at = round(self.scroll_y) + event.y - 1
+        if at < len(self.keys):
+            is_again = at == self._at
+            self._go(at)
+            if is_again:
+                self.action_choose()
+
+    def _sort_by_click(self, x: int) -> None:
+        start = 0
+        for at, wide in self._widths(self.size.width):
+            if start <= x <= start + wide:
+                if self.sorted_by == at:
+                    self.is_inverted = not self.is_inverted
+                self.sorted_by = at
+                self.again()
+                return
+            start += wide + 1

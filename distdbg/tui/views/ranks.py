@@ -1,0 +1,112 @@
+"""Ranks: what each of them does, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from statistics import median_low
+from typing import Any, ClassVar
+
+from distdbg.tui.cells import Cell, Tone, age, is_fault, nbytes, one_line, share, tone_of
+from distdbg.tui.snapshot import RankRow, Snapshot
+from distdbg.tui.table import Column
+from distdbg.tui.view import TablePage, View
+
+
+class RanksView(TablePage, View):
+    """A row per rank."""
+
+    key: ClassVar[str] = "r"
+    title: ClassVar[str] = "ranks"
+    about: ClassVar[str] = "what each rank does, and for how long"
+    columns: ClassVar[Sequence[Column]] = (
+        Column(title="rank", width=5, is_right=True),
+        Column(title="state", width=15),
+        Column(title="for", width=6, is_right=True),
+        Column(title="in", width=22, grows=True),
+        Column(title="at", width=14, grows=True),
+        Column(title="behind", width=9, is_right=True, from_width=90),
+        Column(title="moved", width=6, is_right=True, from_width=100),
+        Column(title="cpu", width=5, is_right=True),
+        Column(title="memory", width=9, is_right=True, from_width=76),
+        Column(title="gpu", width=5, is_right=True, from_width=140),
+        Column(title="gpu mem", width=9, is_right=True, from_width=140),
+        Column(title="host", width=12, from_width=120),
+        Column(title="pid", width=8, is_right=True, from_width=130),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._medians: Mapping[str, int] = {}
+
+    def draw(self, snapshot: Snapshot, now: float) -> None:
+        if snapshot.ranks is not self.snapshot.ranks:
+            self._medians = medians(snapshot)
+        super().draw(snapshot, now)
+
+    def keys(self) -> Sequence[Hashable]:
+        return list(self.snapshot.ranks)
+
+    def cells(self, key: Any) -> Sequence[Cell]:
+        row = self.snapshot.ranks[key]
+        tone = tone_of(row.state)
+        where = row.op or row.why
+        behind = self._behind(row)
+        return (
+            Cell(str(row.rank)),
+            Cell(row.state, tone),
+            Cell(age(self.now - row.state_at)),
+            Cell(one_line(where), Tone.PLAIN if row.op else tone),
+            Cell(one_line(row.site), Tone.MUTED),
+            Cell(behind, Tone.WARN if behind.startswith("-") else Tone.MUTED),
+            Cell(age(self.now - row.moved_at) if row.moved_at else ""),
+            Cell(share(row.cpu)),
+            Cell(nbytes(row.rss_nbytes)),
+            Cell(share(row.gpu)),
+            Cell(nbytes(row.gpu_nbytes)),
+            Cell(row.host, Tone.MUTED),
+            Cell(str(row.pid) if row.pid else "", Tone.MUTED),
+        )
+
+    def is_fault(self, key: Any) -> bool:
+        return is_fault(self.snapshot.ranks[key].state)
+
+    def sort_key(self, key: Any, at: int) -> Any:
+        row = self.snapshot.ranks[key]
+        title = self.columns[at].title
+        match title:
+            case "rank":
+                return row.rank
+            case "for":
+                return row.state_at
+            case "moved":
+                return row.moved_at
+            case "cpu":
+                return -(row.cpu or 0.0)
+            case "memory":
+                return -(row.rss_nbytes or 0)
+            case "behind":
+                return min((seq - self._medians[name] for name, seq in row.seqs), default=0)
+            case "gpu":
+                return -(row.gpu or 0.0)
+            case "gpu mem":
+                return -(row.gpu_nbytes or 0)
+            case "pid":
+                return row.pid
+        return self.cells(key)[at].text
+
+    def _behind(self, row: RankRow) -> str:
+        """By how many ops, on the group where that is most: 'dp -3'; '' with the median of its groups."""
+        off = [(seq - self._medians.get(name, seq), name) for name, seq in row.seqs]
+        by, name = min(off, default=(0, ""))
+        if by >= 0:
+            by, name = max(off, default=(0, ""))
+        return "" if by == 0 else f"{by:+d} {name}"
+
+
+def medians(snapshot: Snapshot) -> dict[str, int]:
+    """Per group, the collective that half of its ranks have issued."""
+    seqs: dict[str, list[int]] = {}
+    for row in snapshot.ranks.values():
+        for name, seq in row.seqs:
+            seqs.setdefault(name, []).append(seq)
+    return {name: median_low(found) for name, found in seqs.items()}
