@@ -22,8 +22,6 @@ def find_run(text: str | None) -> Path:
         return latest.resolve()
     if not text:
         raise UsageError("the name of the run is empty")
-    if not text:
-        raise UsageError("the name of a run is empty")
     path = Path(text)
     if path.exists() or "/" in text:
         return path
