@@ -23,6 +23,7 @@ static const char* fault_name(Fault fault) {
     case Fault::interrupted: return "interrupted";
     case Fault::system: return "system";
     case Fault::aborted: return "aborted";
+    case Fault::breakpoint: return "break";
   }
   return "unknown";
 }

@@ -81,6 +81,7 @@ class GroupHandle {
           nb::handle call, nb::handle make, std::int64_t extra) {
     const std::shared_ptr<Parts> p = parts();
     const Moment issued = p->group.control().moment();
+    look_for_breakpoints();
     started_ns_ = issued.now_ns;
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     const CallHandles handles{call, inputs, outputs};
@@ -125,6 +126,7 @@ class GroupHandle {
                    nb::handle call, nb::handle make, std::int64_t extra) {
     const std::shared_ptr<Parts> p = parts();
     const Moment issued = p->group.control().moment();
+    look_for_breakpoints();
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     const CallHandles handles{call, inputs, outputs};
     const CompiledPlan compiled = plans_.find(code, handles, make, extra);
@@ -157,6 +159,7 @@ class GroupHandle {
     const Region region{view.data(), view.nbytes()};
     const int dtype = view.dtype_code();
     const Moment issued = p->group.control().moment();
+    look_for_breakpoints();
     const std::shared_ptr<Form> form = message_form(is_send, view);
     const MessageCall call = message_call(form.get(), issued.now_ns);
     const ReleaseGil release;
@@ -171,6 +174,7 @@ class GroupHandle {
     const Region region{view.data(), view.nbytes()};
     const int dtype = view.dtype_code();
     const Moment issued = p->group.control().moment();
+    look_for_breakpoints();
     started_ns_ = issued.now_ns;
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     const std::shared_ptr<Form> form = message_form(is_send, view);
@@ -248,6 +252,18 @@ class GroupHandle {
     parts()->group.set_control(handle.control);
   }
 
+  // From now on an op that finds other breakpoints armed than the op before throws Fault::breakpoint, once,
+  // and does nothing.
+  void notice_breakpoints() { break_generation_ = &parts()->group.control().break_generation(); }
+
+  // How many collectives were issued, or sends to, or recvs from this peer (-1: any).
+  std::uint64_t count_issued() const { return parts()->group.issued(); }
+  std::uint64_t count_messages(bool is_send, int peer) const {
+    const std::shared_ptr<Parts> p = parts();
+    const ReleaseGil release;
+    return p->messages.count(is_send, peer);
+  }
+
   std::optional<std::tuple<int, int, int, std::uint64_t, std::string>> cause() const {
     const Cause& c = parts()->group.segment().header().cause;
     if (c.state.load(std::memory_order_acquire) != 2) return std::nullopt;
@@ -258,6 +274,15 @@ class GroupHandle {
   static constexpr int tell_suspicions = 2;
 
  private:
+  void look_for_breakpoints() {
+    const std::uint64_t now = break_generation_->load(std::memory_order_acquire);
+    if (now == seen_generation_) [[likely]]
+      return;
+    if (now % 2 != 0) return;  // being written; the next op will see
+    seen_generation_ = now;
+    throw Error(Fault::breakpoint, "other breakpoints are armed");
+  }
+
   static Wait wait_until(const Parts& p, std::int64_t deadline_ns) {
     return p.group.wait_until(deadline_ns, &python_interrupted);
   }
@@ -350,6 +375,9 @@ class GroupHandle {
   std::int64_t started_ns_ = 0;  // of the last blocking op
   MessagePointer last_message_;  // that failed while blocking
   std::uint32_t generation_ = fork_generation();
+  // Of the page that parts_ keeps, or of none.
+  const std::atomic<std::uint64_t>* break_generation_ = &Control::none().break_generation();
+  std::uint64_t seen_generation_ = 0;
   std::shared_ptr<Parts> parts_;
 };
 
@@ -425,6 +453,9 @@ void bind_group(nb::module_& module) {
       .def("post", &GroupHandle::post)
       .def("set_recorder", &GroupHandle::set_recorder)
       .def("set_control", &GroupHandle::set_control)
+      .def("notice_breakpoints", &GroupHandle::notice_breakpoints)
+      .def("count_messages", &GroupHandle::count_messages, nb::arg("is_send"), nb::arg("peer"))
+      .def_prop_ro("issued", &GroupHandle::count_issued)
       .def("transfer", &GroupHandle::transfer)
       .def_prop_ro("last_message", &GroupHandle::last_message)
       .def("wait_message", &GroupHandle::wait_message)

@@ -1,9 +1,14 @@
 // The reduction kernels for Python: tests compare them with NumPy, and the simulator of plans uses them.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
+#include <tuple>
 #include <vector>
 
 #include "error.hpp"
+#include "nonfinite.hpp"
 #include "reduce.hpp"
 #include "view.hpp"
 
@@ -74,6 +79,19 @@ void bind_reduce(nb::module_& module) {
   module.def(
       "supports", [](int kind, int dtype) { return supports(to_kind(kind), to_dtype(dtype)); },
       nb::arg("kind"), nb::arg("dtype"));
+  module.def(
+      "find_nonfinite",
+      [](const View& data) -> std::optional<std::tuple<std::uint64_t, std::uint64_t, bool>> {
+        if (!is_dtype(data.dtype_code())) return std::nullopt;
+        const Dtype type = to_dtype(data.dtype_code());
+        if (!can_be_nonfinite(type)) return std::nullopt;
+        const ReleaseGil release;
+        const std::uint64_t count = data.nbytes() / itemsize(type);
+        if (!any_nonfinite(type, data.data(), count)) return std::nullopt;
+        const NonFinite found = find_nonfinite(type, data.data(), count);
+        return std::tuple(found.bad_count, found.first, found.first_is_nan);
+      },
+      nb::arg("data"), "How many NaN and Inf, where the first is, and whether it is NaN; or None.");
   module.def(
       "kernel_levels",
       [] {

@@ -80,6 +80,9 @@ class Control {
   bool is_aborted() const {
     return page_->abort_state.load(std::memory_order_acquire) == abort_set;
   }
+  // Odd while breakpoints are being written, and another number when others are armed. It is on the line
+  // of the clock, so whoever has asked for the time has it.
+  const std::atomic<std::uint64_t>& break_generation() const { return page_->break_generation; }
   // What the page says of the abort, as JSON; empty where that cannot be read.
   std::string words() const;
   // Error(Fault::aborted) with these words.

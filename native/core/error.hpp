@@ -28,6 +28,7 @@ enum class Fault {
   changed,      // an array changed while an asynchronous op owned it
   diverged,     // outputs that must be equal on all ranks are not
   aborted,      // somebody has ended the job; the text is what the control page says, JSON or empty
+  breakpoint,   // other breakpoints are armed than this rank knows of: nothing was done, call again
 };
 
 // The status of a failed op in the record; 0 is a good end.

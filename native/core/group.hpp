@@ -81,6 +81,7 @@ class Group {
            RecordedOp& recorded);
   // Number of the next collective, as the callers issue them; `run` counts them as they run.
   std::uint64_t issue() { return issued_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  std::uint64_t issued() const { return issued_.load(std::memory_order_relaxed); }
   // An op that was issued and will not run; those behind it come one place earlier.
   void skip(RecordedOp& recorded) {
     issued_.fetch_sub(1, std::memory_order_relaxed);

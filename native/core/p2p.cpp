@@ -175,6 +175,15 @@ MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64
   return message;
 }
 
+std::uint64_t PointToPoint::count(bool is_send, int peer) {
+  const std::lock_guard lock(mutex_);
+  if (peer == any_source) return received_from_any_;
+  if (peer < 0 || static_cast<std::size_t>(peer) >= peers_.size())
+    throw Error(Fault::usage, "peer is not a rank of the group");
+  const Peer& p = peers_[static_cast<std::size_t>(peer)];
+  return is_send ? p.sent : p.received;
+}
+
 void PointToPoint::record(Message& message, std::uint64_t& count, const MessageCall& call) {
   ++count;
   if (group_.recorder() == nullptr || call.form == nullptr) return;

@@ -78,6 +78,8 @@ class PointToPoint {
                       std::int64_t deadline_ns, bool is_async, const MessageCall& call = {});
   MessagePointer recv(Region region, int dtype, int peer, std::int64_t tag,
                       std::int64_t deadline_ns, bool is_async, const MessageCall& call = {});
+  // How many messages there were to this peer, or from it; `any_source`: that any rank might send.
+  std::uint64_t count(bool is_send, int peer);
   // Blocks until done and throws its error. A timeout of the op itself breaks the group; one of
   // `wait` alone (Work.wait(timeout)) leaves the op going, and so does Ctrl-C there.
   void wait(const MessagePointer& message, const Wait& wait, bool breaks);
