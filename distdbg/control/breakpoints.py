@@ -1,0 +1,434 @@
+"""The rules of breakpoints: at which ops, and at what, a rank stops. Pure.
+
+    rank=3,kind=all_reduce,group=dp,seq>=42;on=nan
+
+A rule is a list of conditions that all have to hold; `;` parts rules. The same text is in DISTDBG_BREAK,
+on the command line, in the dashboard and, as JSON, in the control page. FIELDS says what a condition may
+ask for; the reference page is made of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any, Final, Literal, Protocol, Self
+
+from distdbg.control.layout import MOST_BREAK_NBYTES
+from distdbg.errors import UsageError, format_ranks
+from distdbg.record.entries import KIND_LABELS
+from distdbg.record.rank_list import read_ranks
+
+
+class On(StrEnum):
+    """What a rank stops at."""
+
+    OP = "op"
+    MISMATCH = "mismatch"
+    NAN = "nan"
+    TIMEOUT = "timeout"
+    EXCEPTION = "exception"
+    SIGNAL = "signal"
+
+
+#: What each of them means, for the reference page and for `--help`.
+ABOUT_ON: Final[Mapping[On, str]] = {
+    On.OP: "the op itself, before anything of it is sent; what a rule does that says nothing else",
+    On.MISMATCH: "ranks called different things; before the error is raised to the program",
+    On.NAN: "NaN or Inf in an input of the op, before it is sent",
+    On.TIMEOUT: "the op ran into its deadline; before the error is raised",
+    On.EXCEPTION: "the op failed, with whatever error; before it is raised",
+    On.SIGNAL: "SIGUSR1 came, wherever the rank is then; only `rank=` can be asked for",
+}
+
+Operator = Literal["=", "!=", "<", "<=", ">", ">="]
+FieldKind = Literal["ranks", "words", "number", "site"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One thing that a condition may ask for."""
+
+    kind: FieldKind
+    example: str
+    about: str
+    choices: tuple[str, ...] = ()
+    """All words there are; empty: any."""
+
+
+FIELDS: Final[Mapping[str, Field]] = {
+    "rank": Field(kind="ranks", example="rank=0|4-7", about="The rank in the job."),
+    "kind": Field(
+        kind="words",
+        example="kind=all_reduce|barrier",
+        about="What the op does.",
+        choices=KIND_LABELS,
+    ),
+    "name": Field(
+        kind="words",
+        example="name=all_gather_into_tensor",
+        about="The function that was called; the kind, where a kind has one function only.",
+    ),
+    "group": Field(
+        kind="words", example="group=dp", about="The description of the group, or its name."
+    ),
+    "seq": Field(
+        kind="number",
+        example="seq>=42",
+        about="The number of the op: in its group, or for a message among those to or from its peer.",
+    ),
+    "nbytes": Field(
+        kind="number",
+        example="nbytes>1M",
+        about="Bytes of the inputs, or of the outputs if those are more; K, M and G are powers of 1024.",
+    ),
+    "dtype": Field(kind="words", example="dtype=float16", about="Of the arrays."),
+    "peer": Field(
+        kind="ranks",
+        example="peer=1",
+        about="Of a send or recv: the rank in the job at the other end.",
+    ),
+    "tag": Field(kind="number", example="tag=7", about="Of a send or recv."),
+    "comm": Field(kind="words", example="comm=grads", about="The name that `record_comm` gave."),
+    "site": Field(
+        kind="site",
+        example="site=train.py:88",
+        about="The line that called it, or the file alone; as much of the path as tells it apart.",
+    ),
+}
+
+_OPERATORS: Final[Mapping[FieldKind, tuple[Operator, ...]]] = {
+    "ranks": ("=", "!="),
+    "words": ("=", "!="),
+    "site": ("=", "!="),
+    "number": ("=", "!=", "<", "<=", ">", ">="),
+}
+_CONDITION = re.compile(r"\s*(\w+)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.DOTALL)
+_NUMBER = re.compile(r"(\d+)\s*(?:([kmg])(?:i?b)?)?", re.IGNORECASE)
+_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_COMPARE: Final[Mapping[Operator, Callable[[int, int], bool]]] = {
+    "=": int.__eq__,
+    "!=": int.__ne__,
+    "<": int.__lt__,
+    "<=": int.__le__,
+    ">": int.__gt__,
+    ">=": int.__ge__,
+}
+#: More than any program has ops; what is larger is a slip of the pen.
+_MOST: Final = (1 << 63) - 1
+
+
+class Facts(Protocol):
+    """What a rank knows of an op before it is sent. What costs something to know is asked last."""
+
+    @property
+    def rank(self) -> int:
+        """Of this process, in the job."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """'all_reduce'."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The function that was called."""
+        ...
+
+    @property
+    def group(self) -> Sequence[str]:
+        """All that the group is called."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Of its inputs, or of its outputs."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """'float32'; '' without arrays."""
+        ...
+
+    @property
+    def peer(self) -> int | None:
+        """The rank in the job; None of what is no message, or of one from any rank."""
+        ...
+
+    @property
+    def tag(self) -> int | None:
+        """None of what is no message."""
+        ...
+
+    @property
+    def comm(self) -> str:
+        """'' where nobody gave a name."""
+        ...
+
+    @property
+    def site(self) -> str:
+        """'/home/me/train.py:88 (step)'."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`field operator values`; of several values, one has to fit ('=') or none may ('!=')."""
+
+    field: str
+    operator: Operator
+    values: tuple[str | int, ...]
+
+    def fits(self, value: object) -> bool:
+        """Whether it holds; what an op does not have fits nothing."""
+        if value is None:
+            return False
+        match FIELDS[self.field].kind:
+            case "number":
+                compare = _COMPARE[self.operator]
+                if self.operator == "!=":
+                    return all(compare(_int(value), _int(each)) for each in self.values)
+                return any(compare(_int(value), _int(each)) for each in self.values)
+            case "ranks":
+                is_one = value in self.values
+            case "words":
+                names = [value] if isinstance(value, str) else value
+                is_one = any(
+                    fnmatchcase(str(name), str(each))
+                    for name in names  # type: ignore[attr-defined]  # a sequence of str, as Facts says
+                    for each in self.values
+                )
+            case "site":
+                is_one = any(_is_at(str(value), str(each)) for each in self.values)
+        return is_one == (self.operator == "=")
+
+    def __str__(self) -> str:
+        if FIELDS[self.field].kind == "ranks":
+            text = format_ranks((_int(each) for each in self.values), len(self.values))
+            return f"{self.field}{self.operator}{text.replace(',', '|')}"
+        return f"{self.field}{self.operator}{'|'.join(map(str, self.values))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One breakpoint."""
+
+    id: int
+    """What it is cleared by; 0 of one that nobody has numbered."""
+    text: str
+    """In its normal form, which reads as the same rule."""
+    on: frozenset[On]
+    conditions: tuple[Condition, ...] = ()
+    skip: int = 0
+    """So many times it does not stop where it would."""
+    hits: int | None = None
+    """How often it stops; None: every time."""
+
+    @classmethod
+    def parse(cls, text: str, id: int = 0) -> Self:
+        """Read one rule; UsageError says what is wrong with it and what would fit."""
+        on: frozenset[On] | None = None
+        conditions: list[Condition] = []
+        counts: dict[str, int] = {}
+        for part in filter(None, map(str.strip, text.split(","))):
+            found = _CONDITION.fullmatch(part)
+            if found is None:
+                raise _wrong(text, f"{part!r} is no condition", "such as rank=3 or seq>=42")
+            name, operator, values = found.groups()
+            if name in ("on", "skip", "hits"):
+                if operator != "=":
+                    raise _wrong(text, f"{name} takes =, not {operator}")
+                if (name == "on" and on is not None) or name in counts:
+                    raise _wrong(text, f"{name} is given twice")
+                if name == "on":
+                    on = _read_on(text, values)
+                else:
+                    counts[name] = _read_number(text, name, values)
+                continue
+            conditions.append(_read_condition(text, name, operator, values))
+        if not conditions and on is None:
+            raise _wrong(text, "there is no condition", "on=op stops at every op")
+        _check_together(text, conditions, on, counts)
+        on = on or frozenset((On.OP,))
+        return cls(
+            id=id,
+            text=_normal(conditions, on, counts),
+            on=on,
+            conditions=tuple(conditions),
+            skip=counts.get("skip", 0),
+            hits=counts.get("hits"),
+        )
+
+    def concerns(self, rank: int) -> bool:
+        """Whether it can stop this rank at all."""
+        return all(each.fits(rank) for each in self.conditions if each.field == "rank")
+
+    def fits(self, facts: Facts) -> bool:
+        """Whether all conditions hold; `on`, `skip` and `hits` are the caller's to count."""
+        return all(each.fits(getattr(facts, each.field)) for each in self.conditions)
+
+    def numbered(self, id: int) -> Self:
+        """The same rule under a number."""
+        return replace(self, id=id)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_rules(text: str) -> tuple[Rule, ...]:
+    """Read rules parted by ';', numbered from 1 on."""
+    parts = [part for part in text.split(";") if part.strip()]
+    return tuple(Rule.parse(part, id) for id, part in enumerate(parts, 1))
+
+
+def rules_to_page(rules: Iterable[Rule]) -> dict[str, Any]:
+    """What the page carries, as JSON; UsageError when that is more than it has room for."""
+    page = {"rules": [{"id": rule.id, "rule": rule.text} for rule in rules]}
+    if len(json.dumps(page).encode()) > MOST_BREAK_NBYTES:
+        raise UsageError(
+            f"{len(page['rules'])} breakpoints take more than {MOST_BREAK_NBYTES} bytes together",
+            hint="clear some of them first",
+        )
+    return page
+
+
+def rules_from_page(text: bytes) -> tuple[Rule, ...]:
+    """The rules of a page; none of one that is damaged, and not those that another version wrote."""
+    try:
+        page = json.loads(text)
+    except ValueError:
+        return ()
+    entries = page.get("rules") if isinstance(page, dict) else None
+    rules = []
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, dict):
+            continue
+        id, rule = entry.get("id"), entry.get("rule")
+        if not isinstance(id, int) or not isinstance(rule, str):
+            continue
+        try:
+            rules.append(Rule.parse(rule, id))
+        except UsageError:
+            continue
+    return tuple(rules)
+
+
+def _read_on(rule: str, text: str) -> frozenset[On]:
+    words = [word.strip() for word in text.split("|")]
+    for word in words:
+        if word not in set(On):
+            raise _wrong(rule, f"on={word} is nothing to stop at", f"it is one of {', '.join(On)}")
+    return frozenset(map(On, words))
+
+
+def _read_condition(rule: str, name: str, operator: str, text: str) -> Condition:
+    field = FIELDS.get(name)
+    if field is None:
+        names = ", ".join((*FIELDS, "on", "skip", "hits"))
+        raise _wrong(rule, f"{name!r} is no field", f"it is one of {names}")
+    fitting = [each for each in _OPERATORS[field.kind] if each == operator]
+    if not fitting:
+        raise _wrong(rule, f"{name} takes = or !=, not {operator}", f"as in {field.example}")
+    words = [word.strip() for word in text.split("|")]
+    if not all(words):
+        raise _wrong(rule, f"{name}{operator} has no value", f"as in {field.example}")
+    values: list[str | int] = []
+    for word in words:
+        match field.kind:
+            case "number":
+                values.append(_read_number(rule, name, word))
+            case "ranks":
+                values.extend(_read_ranks(rule, name, word))
+            case "words":
+                if field.choices and word not in field.choices:
+                    raise _wrong(
+                        rule,
+                        f"no op is a {name} {word!r}",
+                        f"it is one of {', '.join(field.choices)}",
+                    )
+                values.append(word.removeprefix("torch.") if name == "dtype" else word)
+            case "site":
+                values.append(word)
+    if len(values) > 1 and operator not in ("=", "!="):
+        raise _wrong(rule, f"{name}{operator} takes one value", f"as in {field.example}")
+    return Condition(name, fitting[0], tuple(dict.fromkeys(values)))
+
+
+def _read_number(rule: str, name: str, text: str) -> int:
+    found = _NUMBER.fullmatch(text)
+    factor = (found[2] or "").lower() if found is not None else ""
+    if found is None or (factor and name != "nbytes") or len(found[1]) > len(str(_MOST)):
+        raise _wrong(rule, f"{name}: {text[:40]!r} is no number")
+    number = int(found[1]) * _FACTORS[factor]
+    if number > _MOST or (number == 0 and name == "hits"):
+        raise _wrong(rule, f"{name} cannot be {text}")
+    return number
+
+
+def _read_ranks(rule: str, name: str, text: str) -> list[int]:
+    try:
+        return read_ranks(text)
+    except ValueError:
+        raise _wrong(
+            rule, f"{name}: {text[:40]!r} is no rank", f"as in {FIELDS[name].example}"
+        ) from None
+
+
+def _check_together(
+    rule: str, conditions: Sequence[Condition], on: frozenset[On] | None, counts: Mapping[str, int]
+) -> None:
+    asked: set[str] = set()
+    for each in conditions:
+        if each.operator == "=":
+            if each.field in asked:
+                raise _wrong(
+                    rule,
+                    f"{each.field}= is given twice",
+                    f"'|' is or: {FIELDS[each.field].example}",
+                )
+            asked.add(each.field)
+    if on is not None and set(on) == {On.SIGNAL}:
+        others = [each.field for each in conditions if each.field != "rank"]
+        if others:
+            raise _wrong(rule, f"a signal comes outside of ops, so {others[0]} fits none of them")
+
+
+def _normal(conditions: Iterable[Condition], on: frozenset[On], counts: Mapping[str, int]) -> str:
+    parts = [str(each) for each in conditions]
+    if set(on) != {On.OP} or not parts:
+        parts.append("on=" + "|".join(each for each in On if each in on))
+    parts += [f"{name}={counts[name]}" for name in ("skip", "hits") if name in counts]
+    return ",".join(parts)
+
+
+def _is_at(site: str, wanted: str) -> bool:
+    """Whether '/home/me/train.py:88 (step)' is 'train.py:88', 'me/train.py' ..."""
+    place = site.rpartition(" (")[0] or site
+    file, _, line = place.rpartition(":")
+    wanted_file, colon, wanted_line = wanted.rpartition(":")
+    if colon and wanted_line.isdigit():
+        if wanted_line != line:
+            return False
+    else:
+        wanted_file = wanted
+    return file == wanted_file or file.endswith("/" + wanted_file.removeprefix("./"))
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)  # by the kind of the field
+    return value
+
+
+def _wrong(rule: str, what: str, hint: str | None = None) -> UsageError:
+    shown = " ".join(rule.split())
+    shown = shown if len(shown) <= 60 else shown[:59] + "..."
+    return UsageError(f"breakpoint '{shown}': {what}", hint=hint)
