@@ -25,6 +25,8 @@ def control_layout_page() -> str:
         f"| 0 | {layout.PAGE_HEAD_NBYTES} | the fields below |",
         f"| {layout.ABORT_OFFSET} | {layout.MOST_ABORT_NBYTES} | the words of an abort, JSON |",
         f"| {layout.BREAK_OFFSET} | {layout.MOST_BREAK_NBYTES} | the armed breakpoints, JSON |",
+        f"| {layout.HOLDS_OFFSET} | {layout.MOST_HOLDS * layout.HOLD_NBYTES} | who holds the clock:"
+        f" {layout.MOST_HOLDS} entries of {layout.HOLD_NBYTES} bytes |",
         "",
         "| offset | type | name | |",
         "|---|---|---|---|",
@@ -32,6 +34,9 @@ def control_layout_page() -> str:
             f"| {field.offset} | {_type(field)} | `{name}` | {comments.get(name, '')} |"
             for name, field in layout.PAGE.items()
         ),
+        "",
+        "An entry of those who hold the clock is `pid`, `start_ticks`, `rank` and `since_ns`, each i64;",
+        "`since_ns` is 0 in an empty one. `rank` is -1 for the user's pause, -2 for another host of the job.",
         "",
         f"`magic` is {layout.MAGIC:#018x}, the bytes `distdbgC`. `abort_state` is",
         f"{layout.ABORT_NONE} (none), {layout.ABORT_WRITING} (being written) or {layout.ABORT_SET} (set).",

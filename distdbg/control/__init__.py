@@ -2,6 +2,8 @@
 
     layout      the bytes, as native/core/control.hpp has them
     words       what an abort says
+    holds       who holds the clock
+    state       the page as bytes, and what it says
     page        making, reading and writing the page
     clock       what a rank's waits look at
     breakpoints the rules by which ranks stop, as text and in the page

@@ -1,16 +1,18 @@
 """The control page, byte by byte; the same numbers are in native/core/control.hpp.
 
-One file of 8192 bytes, `control-<host>` in the run folder, little endian, mapped by all ranks of the
+One file of 16384 bytes, `control-<host>` in the run folder, little endian, mapped by all ranks of the
 host and by whoever steers them. Words of 8 bytes are stored whole.
 
     offset 0     Page     below
     1024         the words of an abort, JSON
     4096         the armed breakpoints, JSON
+    8192         who holds the clock: 256 entries of 32 bytes (holds.py)
 
 ABORT    `abort_state` goes from 0 to 1 (somebody writes the words) to 2 (they are whole) and never back.
 CLOCK    0 or more: the clock of the job runs, and so much lies in its pauses; less: it stands, and this is
          ~ of the job time at which it does. One word says both, so no reader sees half of a change.
          `paused_since_ns` is for people: when the pause began by the monotonic clock, 0 without one.
+         It stands while the table of holds has an entry, and runs when the last has gone.
 JOB TIME is the monotonic clock minus all pauses: now - clock, or ~clock while the job is paused.
          Deadlines are turned into job time when an op is issued or a wait begins, and compared in it.
 BREAK    the rules are written under an odd `break_generation`, which is even again when they are whole.
@@ -29,12 +31,15 @@ from typing import Final
 from distdbg.record.format import Field
 
 MAGIC: Final = int.from_bytes(b"distdbgC", "little")
-VERSION: Final = 1
-PAGE_NBYTES: Final = 8192
+VERSION: Final = 2
+PAGE_NBYTES: Final = 16384
 ABORT_OFFSET: Final = 1024
 MOST_ABORT_NBYTES: Final = 3072
 BREAK_OFFSET: Final = 4096
 MOST_BREAK_NBYTES: Final = 4096
+HOLDS_OFFSET: Final = 8192
+HOLD_NBYTES: Final = 32
+MOST_HOLDS: Final = 256
 
 #: What `abort_state` can be.
 ABORT_NONE: Final = 0

@@ -17,12 +17,23 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from distdbg.control import layout
-from distdbg.control.layout import ABORT_NONE, ABORT_SET, ABORT_WRITING, PAGE, PAGE_NBYTES
+from distdbg.control.holds import USER_HOLD, Hold, HoldTable, holds_from
+from distdbg.control.layout import ABORT_SET, ABORT_WRITING, PAGE, PAGE_HEAD_NBYTES, PAGE_NBYTES
+from distdbg.control.state import (
+    ControlState,
+    check_page,
+    fit_run,
+    fresh_page,
+    get_field,
+    parse_page,
+    run_as_read,
+    run_of,
+    unusable,
+)
 from distdbg.control.words import AbortWords
 from distdbg.errors import RecordError
 
@@ -34,24 +45,6 @@ _PAUSE_S = 0.001
 _FLOCK = struct.Struct("hhqqi4x")
 _WRITERS = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _NO_WRITER = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
-_RUN_NBYTES = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlState:
-    """What a page says at one moment."""
-
-    run: str
-    is_paused: bool
-    paused_since_ns: int
-    """When the pause began, by the monotonic clock; 0 without one."""
-    paused_ns: int
-    """All pauses so far, the one that lasts included."""
-    abort: AbortWords | None
-    rules: bytes
-    """The armed breakpoints, JSON; empty: none."""
-    agent_pid: int
-    agent_beat_ns: int
 
 
 class ControlPage:
@@ -81,13 +74,13 @@ class ControlPage:
                 _put_aside(path, run)
             fd = _make_or_open(path, run)
         except OSError as error:
-            raise _unusable(path, error.strerror or str(error)) from error
+            raise unusable(path, error.strerror or str(error)) from error
         try:
             _hold(fd, path, run)
             return cls(path, fd)
         except OSError as error:
             os.close(fd)
-            raise _unusable(path, error.strerror or str(error)) from error
+            raise unusable(path, error.strerror or str(error)) from error
         except BaseException:
             os.close(fd)
             raise
@@ -135,9 +128,13 @@ class ControlPage:
             self._bytes(layout.ABORT_OFFSET, self._words[_ABORT_NBYTES], layout.MOST_ABORT_NBYTES)
         )
 
+    def holds(self) -> tuple[Hold, ...]:
+        """Who holds the clock, the longest first."""
+        return holds_from(self._map[:PAGE_NBYTES])
+
     def state(self) -> ControlState:
         """All that the page says."""
-        return _parse(self._map[:PAGE_NBYTES], time.monotonic_ns())
+        return parse_page(self._map[:PAGE_NBYTES], time.monotonic_ns())
 
     def _bytes(self, offset: int, nbytes: int, most: int) -> bytes:
         return self._map[offset : offset + nbytes] if 0 <= nbytes <= most else b""
@@ -145,26 +142,57 @@ class ControlPage:
     # Writing ---------------------------------------------------------------------------------
 
     def pause(self, now_ns: int | None = None) -> bool:
-        """Stop the clock of the job; False when it stands already. `now_ns` is monotonic."""
-        now = time.monotonic_ns() if now_ns is None else now_ns
-        with self._writing():
-            clock = self._words[_CLOCK]
-            if clock < 0:
-                return False
-            self._words[_PAUSED_SINCE] = now
-            self._words[_CLOCK] = ~max(now - clock, 0)
-            return True
+        """Stop the clock of the job for the user; False when it is paused. `now_ns` is monotonic."""
+        return self.hold(USER_HOLD, now_ns)
 
     def resume(self, now_ns: int | None = None) -> bool:
-        """Let the clock run on from where it stands; False when it runs."""
+        """Give back the user's hold; False when there is none. Others may hold the clock all the same."""
+        return self.release(USER_HOLD, now_ns)
+
+    def hold(self, hold: Hold, now_ns: int | None = None) -> bool:
+        """Let the clock of the job stand until this is given back; False when it is held so already.
+
+        Holds of processes that are gone are swept. RecordError when there is no room for another.
+        """
         now = time.monotonic_ns() if now_ns is None else now_ns
+        with self._holding(now) as table:
+            table.sweep()
+            try:
+                return table.add(hold, now)
+            except OverflowError as error:
+                raise unusable(self.path, str(error)) from None
+
+    def release(self, hold: Hold, now_ns: int | None = None) -> bool:
+        """Give it back; the clock runs on when it was the last. False when it was not held so."""
+        with self._holding(time.monotonic_ns() if now_ns is None else now_ns) as table:
+            table.sweep()
+            return table.remove(hold)
+
+    def sweep(self, now_ns: int | None = None) -> tuple[Hold, ...]:
+        """Give back what processes held that are gone; those holds. Cheap when nobody holds anything."""
+        if not self.is_paused and not self.holds():
+            return ()
+        with self._holding(time.monotonic_ns() if now_ns is None else now_ns) as table:
+            return table.sweep()
+
+    @contextmanager
+    def _holding(self, now_ns: int) -> Iterator[HoldTable]:
+        """The table of holds, to change it; the clock follows, also after a writer that died between."""
         with self._writing():
-            clock = self._words[_CLOCK]
-            if clock >= 0:
-                return False
-            self._words[_CLOCK] = max(now - ~clock, 0)
+            table = HoldTable(self._words)
+            try:
+                yield table
+            finally:
+                self._set_clock(any(True for _ in table), now_ns)
+
+    def _set_clock(self, is_held: bool, now_ns: int) -> None:
+        clock = self._words[_CLOCK]
+        if is_held and clock >= 0:
+            self._words[_PAUSED_SINCE] = now_ns
+            self._words[_CLOCK] = ~max(now_ns - clock, 0)
+        elif not is_held and clock < 0:
+            self._words[_CLOCK] = max(now_ns - ~clock, 0)
             self._words[_PAUSED_SINCE] = 0
-            return True
 
     def abort(self, words: AbortWords) -> bool:
         """End the job: every rank of the host raises these words. False: somebody was first."""
@@ -221,9 +249,9 @@ def read_page(folder: Path | str, host: str, now_ns: int | None = None) -> Contr
         finally:
             os.close(fd)
     except OSError as error:
-        raise _unusable(path, error.strerror or str(error)) from error
-    _check(data, path, "")
-    return _parse(data, time.monotonic_ns() if now_ns is None else now_ns)
+        raise unusable(path, error.strerror or str(error)) from error
+    check_page(data, path, "")
+    return parse_page(data, time.monotonic_ns() if now_ns is None else now_ns)
 
 
 _CLOCK = PAGE["clock"].offset // 8
@@ -236,68 +264,6 @@ _AGENT_PID = PAGE["agent_pid"].offset // 8
 _AGENT_BEAT = PAGE["agent_beat_ns"].offset // 8
 
 
-def _get(data: bytes, name: str) -> int:
-    field = PAGE[name]
-    value: int = struct.unpack_from("<" + field.code, data, field.offset)[0]
-    return value
-
-
-def _run_of(data: bytes) -> str:
-    start = PAGE["run"].offset
-    return data[start : start + _RUN_NBYTES].split(b"\0")[0].decode("utf-8", "replace")
-
-
-def _run_of_name(run: str) -> str:
-    """The name of a run as it comes back from a page."""
-    return _fit_run(run).decode("utf-8", "replace")
-
-
-def _fit_run(run: str) -> bytes:
-    return run.encode("utf-8", "replace")[:_RUN_NBYTES]
-
-
-def _fresh(run: str) -> bytes:
-    data = bytearray(PAGE_NBYTES)
-    for name, value in (("magic", layout.MAGIC), ("version", layout.VERSION)):
-        struct.pack_into("<Q", data, PAGE[name].offset, value)
-    text = _fit_run(run)
-    data[PAGE["run"].offset : PAGE["run"].offset + len(text)] = text
-    return bytes(data)
-
-
-def _parse(data: bytes, now_ns: int) -> ControlState:
-    clock = _get(data, "clock")
-    abort: AbortWords | None = None
-    if _get(data, "abort_state") not in (ABORT_NONE, ABORT_WRITING):
-        nbytes = min(_get(data, "abort_nbytes"), layout.MOST_ABORT_NBYTES)
-        abort = AbortWords.from_json(data[layout.ABORT_OFFSET : layout.ABORT_OFFSET + nbytes])
-    rules = b""
-    if _get(data, "break_generation") % 2 == 0:
-        nbytes = min(_get(data, "break_nbytes"), layout.MOST_BREAK_NBYTES)
-        rules = data[layout.BREAK_OFFSET : layout.BREAK_OFFSET + nbytes]
-    return ControlState(
-        run=_run_of(data),
-        is_paused=clock < 0,
-        paused_since_ns=_get(data, "paused_since_ns") if clock < 0 else 0,
-        paused_ns=clock if clock >= 0 else max(now_ns - ~clock, 0),
-        abort=abort,
-        rules=rules,
-        agent_pid=_get(data, "agent_pid"),
-        agent_beat_ns=_get(data, "agent_beat_ns"),
-    )
-
-
-def _check(data: bytes, path: Path, run: str) -> None:
-    if len(data) != PAGE_NBYTES or _get(data, "magic") != layout.MAGIC:
-        raise _unusable(path, "is no control page, or a damaged one")
-    version = _get(data, "version")
-    if version != layout.VERSION:
-        raise _unusable(path, f"has version {version}; this distdbg knows version {layout.VERSION}")
-    theirs = data[PAGE["run"].offset :][:_RUN_NBYTES].rstrip(b"\0")
-    if run and theirs != _fit_run(run):
-        raise _unusable(path, f"belongs to the run '{_run_of(data)}', which is not over")
-
-
 def _make_or_open(path: Path, run: str) -> int:
     """The fd of the page; it is there and whole, but may be anything."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -306,7 +272,7 @@ def _make_or_open(path: Path, run: str) -> int:
     draft = path.with_name(f".{path.name}-{os.urandom(6).hex()}")
     fd = os.open(draft, flags | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.write(fd, _fresh(run))
+        os.write(fd, fresh_page(run))
         os.link(draft, path)
     except FileExistsError:  # another one was quicker
         os.close(fd)
@@ -325,7 +291,7 @@ def _put_aside(path: Path, run: str) -> None:
     def is_other() -> bool:
         with suppress(RecordError):  # there is none, or what is there is not ours to remove
             host = path.name.removeprefix(layout.page_name(""))
-            return read_page(path.parent, host).run not in ("", _run_of_name(run))
+            return read_page(path.parent, host).run not in ("", run_as_read(run))
         return False
 
     if not is_other():
@@ -345,7 +311,7 @@ def _hold(fd: int, path: Path, run: str) -> None:
     """Take the shared hold; a page that nobody held before is started afresh."""
     about = os.fstat(fd)
     if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
-        raise _unusable(path, "is no file of this user")
+        raise unusable(path, "is no file of this user")
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -354,24 +320,25 @@ def _hold(fd: int, path: Path, run: str) -> None:
         data = os.pread(fd, PAGE_NBYTES + 1, 0)
         name = run
         if not name and len(data) == PAGE_NBYTES:
-            name = _run_of(data)
-        fresh = _fresh(name)
+            name = run_of(data)
+        fresh = fresh_page(name)
         if data != fresh:
             # Nobody has it mapped by our rules; a file that is no page at all is left as it is.
-            if data and (len(data) != PAGE_NBYTES or _get(data, "magic") != layout.MAGIC):
-                raise _unusable(path, "is no control page, or a damaged one")
+            is_page = PAGE_HEAD_NBYTES <= len(data) <= PAGE_NBYTES  # one of version 1 was shorter
+            if data and not (is_page and get_field(data, "magic") == layout.MAGIC):
+                raise unusable(path, "is no control page, or a damaged one")
             os.pwrite(fd, fresh, 0)
     _flock(fd, path, fcntl.LOCK_SH)
     if run:
         _adopt(fd, run)
-    _check(os.pread(fd, PAGE_NBYTES + 1, 0), path, run)
+    check_page(os.pread(fd, PAGE_NBYTES + 1, 0), path, run)
 
 
 def _adopt(fd: int, run: str) -> None:
     """Give a page its run that was made by somebody who did not know the name."""
     start = PAGE["run"].offset
     if os.pread(fd, 1, start) == b"\0":
-        os.pwrite(fd, _fit_run(run), start)  # the same by all that know it
+        os.pwrite(fd, fit_run(run), start)  # the same by all that know it
 
 
 def _flock(fd: int, path: Path, how: int) -> None:
@@ -382,7 +349,7 @@ def _flock(fd: int, path: Path, how: int) -> None:
             return
         except OSError:
             if time.monotonic() >= deadline:
-                raise _unusable(path, "is locked by another process") from None
+                raise unusable(path, "is locked by another process") from None
             time.sleep(_PAUSE_S)
 
 
@@ -396,7 +363,3 @@ def _lock_file(fd: int) -> bool:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_PAUSE_S)
-
-
-def _unusable(path: Path, why: str) -> RecordError:
-    return RecordError(f"control page {path}: {why}", path=str(path))

@@ -46,6 +46,9 @@ def test_constants_are_the_same() -> None:
         "most_abort_nbytes": layout.MOST_ABORT_NBYTES,
         "break_offset": layout.BREAK_OFFSET,
         "most_break_nbytes": layout.MOST_BREAK_NBYTES,
+        "holds_offset": layout.HOLDS_OFFSET,
+        "hold_nbytes": layout.HOLD_NBYTES,
+        "most_holds": layout.MOST_HOLDS,
         "abort_set": layout.ABORT_SET,
     }
 

@@ -203,12 +203,23 @@ def test_links_folders_and_other_versions_are_refused(tmp_path: Path) -> None:
         with pytest.raises(RecordError):
             ControlPage.open(tmp_path, host)
     holder = ControlPage.open(tmp_path, "n14")
-    poke(holder.path, "version", 2)
-    with pytest.raises(RecordError, match="version 2; this distdbg knows version 1"):
+    poke(holder.path, "version", 3)
+    with pytest.raises(RecordError, match="version 3; this distdbg knows version 2"):
         ControlPage.open(tmp_path, "n14")
     holder.close()
     with pytest.raises(RecordError, match="No such file"):
         read_page(tmp_path, "n15")
+
+
+def test_a_page_of_an_earlier_version_that_nobody_uses_is_made_anew(tmp_path: Path) -> None:
+    ControlPage.open(tmp_path, "n14", "run").close()
+    path = tmp_path / "control-n14"
+    poke(path, "version", 1)
+    os.truncate(path, 8192)
+    page = ControlPage.open(tmp_path, "n14", "run")
+    page.pause()
+    assert read_page(tmp_path, "n14").is_paused
+    page.close()
 
 
 def test_torn_words_still_end_the_job(tmp_path: Path) -> None:
