@@ -51,6 +51,12 @@ VARIABLES: tuple[Variable, ...] = (
         "Whether the first rank of each host, or the launcher, starts the agent of the host.",
     ),
     Variable(
+        "DISTDBG_BREAK",
+        "str",
+        None,
+        "Where ranks stop in a debugger: rules as `rank=3,kind=all_reduce,seq>=42`, parted by `;`.",
+    ),
+    Variable(
         "DISTDBG_CHECKSUM_EVERY",
         "int",
         0,
@@ -81,6 +87,24 @@ VARIABLES: tuple[Variable, ...] = (
         "How much is compared: off, info or detail; detail when not set.",
         choices=("off", "info", "detail"),
         aliases=("TORCH_DISTRIBUTED_DEBUG",),
+    ),
+    Variable(
+        "DISTDBG_DEBUGGABLE",
+        "bool",
+        False,
+        "Whether debuggers may be attached to ranks that run; `distdbg run --debuggable` sets it.",
+    ),
+    Variable(
+        "DISTDBG_DEBUGGER",
+        "str",
+        "pdb",
+        "The debugger of a stopped rank: pdb, ipdb, pudb, or module.function, called as breakpoint() would.",
+    ),
+    Variable(
+        "DISTDBG_DEBUG_ON_ERROR",
+        "bool",
+        False,
+        "Whether a rank stops in a debugger at an exception that nobody catches, before it ends.",
     ),
     Variable(
         "DISTDBG_ERROR_FILE",
