@@ -1,0 +1,176 @@
+"""Console: where a debugger's prompt is: at a client of the desk, or at the terminal of this process."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Protocol
+
+from distdbg.debugger.desk import Desk, Expired
+
+Complete = Callable[[str, str, int, int], list[str]]
+#: What parts words for completion, as pdb has it.
+DELIMITERS: Final = " \t\n`@#$%^&*()=+[{]}\\|;:'\",<>?"
+#: Threads of one process take turns at its terminal.
+_TURN: Final = threading.RLock()
+
+
+class Console(Protocol):
+    """One place to type at."""
+
+    def ask(
+        self, prompt: str, deadline: float, complete: Complete, greet: Callable[[], None]
+    ) -> str | None:
+        """The next line; None: go on. KeyboardInterrupt from Ctrl-C, Expired after the deadline."""
+        ...
+
+    def write(self, text: str) -> None:
+        """Show what is printed."""
+        ...
+
+
+class DeskConsole:
+    """At a client, whoever it is."""
+
+    def __init__(self, desk: Desk, check: Callable[[], bool]) -> None:
+        self._desk = desk
+        self._check = check
+
+    def ask(
+        self, prompt: str, deadline: float, complete: Complete, greet: Callable[[], None]
+    ) -> str | None:
+        return self._desk.ask(
+            prompt, deadline, complete=complete, greet=greet, check=self._check
+        )
+
+    def write(self, text: str) -> None:
+        self._desk.write(text)
+
+
+class OwnTerminal:
+    """At the terminal of this process, with readline, whatever stdin and stdout are."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def ask(
+        self, prompt: str, deadline: float, complete: Complete, greet: Callable[[], None]
+    ) -> str | None:
+        while not select.select([self._fd], [], [], 0)[0]:
+            self.write(prompt)
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not select.select([self._fd], [], [], left_s)[0]:
+                raise Expired
+            self.write("\r")
+            break
+        with _over_terminal(self._fd), _readline(complete):
+            try:
+                return input(prompt)
+            except EOFError:
+                self.write("\n")
+                return "EOF"
+
+    def write(self, text: str) -> None:
+        data = text.encode("utf-8", "backslashreplace")
+        with suppress(OSError):
+            while data:
+                data = data[os.write(self._fd, data) :]
+
+
+@contextmanager
+def at_own_terminal() -> Iterator[OwnTerminal | None]:
+    """The terminal of this process while its threads' turn is this one's; None: it has none."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        if os.tcgetpgrp(fd) != os.getpgrp():
+            yield None
+            return
+        with _TURN:
+            yield OwnTerminal(fd)
+    finally:
+        os.close(fd)
+
+
+def has_own_terminal() -> bool:
+    """Whether this process is in the foreground of a terminal."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _over_terminal(fd: int) -> Iterator[None]:
+    """input() edits lines only where stdin and stdout are the process's own and a terminal."""
+    if sys.stdin is sys.__stdin__ and sys.stdout is sys.__stdout__ and _are_terminals():
+        yield
+        return
+    saved = [os.dup(0), os.dup(1)]
+    streams = sys.stdin, sys.stdout
+    try:
+        for stream in streams:
+            with suppress(Exception):
+                stream.flush()
+        os.dup2(fd, 0)
+        os.dup2(fd, 1)
+        sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)
+        sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)
+        yield
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+        sys.stdin, sys.stdout = streams
+        for number, copy in enumerate(saved):
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def _are_terminals() -> bool:
+    try:
+        return os.isatty(0) and os.isatty(1)
+    except OSError:
+        return False
+
+
+@contextmanager
+def _readline(complete: Complete) -> Iterator[None]:
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    found: list[str] = []
+
+    def completer(text: str, state: int) -> str | None:
+        nonlocal found
+        if state == 0:
+            buffer = readline.get_line_buffer()
+            begin, end = readline.get_begidx(), readline.get_endidx()
+            found = complete(text, buffer, begin, end)
+        return found[state] if state < len(found) else None
+
+    before: Any = readline.get_completer()
+    delimiters = readline.get_completer_delims()
+    readline.set_completer(completer)
+    readline.set_completer_delims(DELIMITERS)
+    readline.parse_and_bind("tab: complete")
+    try:
+        yield
+    finally:
+        readline.set_completer(before)
+        readline.set_completer_delims(delimiters)

@@ -1,0 +1,180 @@
+"""Desk: what the clients of one rank say and what the rank answers, between the server's thread and its own.
+
+The rank's thread asks for lines (`ask`) and writes; the server's thread puts in what has come. What the
+program prints while nobody is attached is not kept: who attaches is shown where the rank stands.
+
+A signal handler may run in the middle of anything here, so a rank is not interrupted while it is in this
+package (`interrupt.py`), and the queue is one that takes that.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from distdbg.debugger import protocol
+from distdbg.debugger.protocol import Words
+
+#: How often a rank at its prompt looks whether the job is over.
+_SLICE_S: Final = 0.25
+
+
+class Expired(BaseException):
+    """Nobody has said what to do in time. No Exception, so that no code on the way takes it for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Something typed at the prompt."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completing:
+    """What readline asks: text, line, begin, end."""
+
+    text: str
+    line: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Something to be done in the rank's thread, for whoever waits for it."""
+
+    do: Callable[[], None]
+
+
+class Attached:
+    """Somebody has come or left."""
+
+
+Item = Line | Completing | Asked | Attached
+
+
+class Desk:
+    """One rank's; lives as long as it can be reached."""
+
+    def __init__(self, rank: int, run: str, *, is_debuggable: bool = False) -> None:
+        self.rank = rank
+        self.run = run
+        self.is_debuggable = is_debuggable
+        self._inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        #: Sends to the attached client; set by the server while there is one.
+        self.post: Callable[[Words], None] | None = None
+        #: Who is attached; '' nobody.
+        self.client = ""
+        #: Why and where it is stopped; '' when it runs.
+        self.why = ""
+        self.site = ""
+        self.mode = "line"
+        #: Whether the rank's thread is waiting for what comes.
+        self.is_waiting = False
+        self.has_own_terminal = False
+        #: Of the terminal mode: what takes a client's bytes and the size of its window.
+        self.take_bytes: Callable[[bytes], None] | None = None
+        self.take_size: Callable[[int, int], None] | None = None
+        self.size: tuple[int, int] | None = None
+        #: Stops the rank, or breaks off what it does at its prompt.
+        self.interrupt: Callable[[], None] = lambda: None
+        #: Nobody is attached any more.
+        self.on_left: Callable[[], None] = lambda: None
+        #: Calls with the way to evaluate, where the rank is not at its prompt.
+        self._greeted = ""
+        self._changed = threading.Event()
+
+    @property
+    def is_stopped(self) -> bool:
+        return bool(self.why)
+
+    # ------------------------------------------------------------------ by the server's thread
+
+    def put(self, item: Item) -> None:
+        """Give something to the rank's thread."""
+        self._inbox.put(item)
+
+    def attach(self, name: str, post: Callable[[Words], None]) -> None:
+        """This client is it from now on."""
+        self.post = post
+        self.client = name
+        self._inbox.put(Attached())
+
+    def leave(self) -> None:
+        """The client has left."""
+        self.client = ""
+        self.post = None
+        self._inbox.put(Attached())
+        self.on_left()
+
+    # ------------------------------------------------------------------ by the rank's thread
+
+    def send(self, words: Words) -> None:
+        """Say something to whoever is attached."""
+        post = self.post
+        if post is not None:
+            post(words)
+
+    def write(self, text: str) -> None:
+        """What is printed."""
+        for words in protocol.text_lines(text):
+            self.send(words)
+
+    def begin(self, why: str, site: str) -> None:
+        """The rank has stopped."""
+        self.why, self.site = why or "stopped", site
+        self._greeted = self.client
+        self.send({"stopped": {"why": self.why, "site": site}})
+
+    def end(self) -> None:
+        """It goes on."""
+        self.why = self.site = ""
+        self.send({"running": True})
+
+    def ask(
+        self,
+        prompt: str,
+        deadline: float,
+        *,
+        complete: Callable[[str, str, int, int], list[str]],
+        greet: Callable[[], None],
+        check: Callable[[], bool],
+    ) -> str | None:
+        """The next line that a client types; None when it is time to go on by itself.
+
+        `greet` shows somebody new where the rank is; `check` says whether to go on waiting, and may
+        raise. Expired after `deadline`, a point of the monotonic clock.
+        """
+        self.is_waiting = True
+        try:
+            self.send({"prompt": prompt})
+            while True:
+                if not check():
+                    return None
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    raise Expired
+                try:
+                    item = self._inbox.get(timeout=min(left_s, _SLICE_S))
+                except queue.Empty:
+                    continue
+                match item:
+                    case Line(text):
+                        return text
+                    case Completing(text, line, begin, end):
+                        self.send({"completions": complete(text, line, begin, end)})
+                    case Asked(do):
+                        do()
+                    case Attached():
+                        if self.client and self.client != self._greeted:
+                            self.send({"stopped": {"why": self.why, "site": self.site}})
+                            greet()
+                            self.send({"prompt": prompt})
+                        self._greeted = self.client
+        finally:
+            self.is_waiting = False

@@ -1,0 +1,29 @@
+"""Which frames are the user's, and what they are called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def is_ours(frame: FrameType) -> bool:
+    """Whether it is code of this package."""
+    return frame.f_code.co_filename.startswith(_PACKAGE)
+
+
+def user_frame(frame: FrameType | None = None) -> FrameType:
+    """The innermost frame outside this package, from `frame` or the caller on; else the outermost."""
+    at: FrameType = sys._getframe(1) if frame is None else frame
+    while is_ours(at) and at.f_back is not None:
+        at = at.f_back
+    return at
+
+
+def site_of(frame: FrameType, line: int | None = None) -> str:
+    """'train.py:88 (step)'."""
+    code = frame.f_code
+    at = frame.f_lineno if line is None else line
+    return f"{os.path.basename(code.co_filename)}:{at} ({code.co_qualname})"

@@ -1,0 +1,336 @@
+"""RankPdb: pdb at a console of ours, over the user's frames.
+
+It differs from pdb in this: frames of this package are not shown and not stepped into, nor is what they
+call; a statement may go over several lines; what is assigned in a function's frame stays; `c` and the
+end of input let the rank go on; `detach` lets go of the client.
+
+A stop is noted by pdb's machinery and made afterwards, from `trace_dispatch`: so the nearest frame
+outside this package is the user's, which the record takes for the call site.
+"""
+
+from __future__ import annotations
+
+import ast
+import bdb
+import code as consoles
+import codeop
+import ctypes
+import pdb
+import sys
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+from distdbg.debugger.frames import is_ours
+from distdbg.debugger.streams import printing_to
+
+Ask = Callable[[str], "str | None"]
+Noted = tuple["FrameType | None", "TracebackType | None"]
+
+#: What the first line of a stop begins with.
+_SKIPPED: Final = ("distdbg", "distdbg.*")
+
+
+class ConsoleFile:
+    """stdin and stdout of pdb and of the statements that are executed: lines from, text to the console."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, ask: Ask, write: Callable[[str], None]) -> None:
+        self._ask = ask
+        self._write = write
+        #: What was written since the last end of a line: input() and plain pdb write their prompts.
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        whole, end, rest = (self._begun + text).rpartition("\n")
+        if end:
+            self._write(whole + end)
+        self._begun = rest
+        if len(rest) > 4096:
+            self.flush()
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Only at the end of a line, or the prompt of input() would be an output."""
+
+    def settle(self) -> None:
+        """Write what has no end."""
+        if self._begun:
+            begun, self._begun = self._begun, ""
+            self._write(begun + "\n")
+
+    def readline(self, size: int = -1) -> str:
+        begun, self._begun = self._begun, ""
+        line = self._ask(begun)
+        return "" if line is None or line == "EOF" else line + "\n"
+
+    def __iter__(self) -> ConsoleFile:
+        return self
+
+    def __next__(self) -> str:
+        line = self.readline()
+        if not line:
+            raise StopIteration
+        return line
+
+    def isatty(self) -> bool:
+        return False
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+
+class RankPdb(pdb.Pdb):
+    """One for a rank's session, from its first stop until the rank goes on without."""
+
+    def __init__(self, ask: Ask, write: Callable[[str], None]) -> None:
+        self._ask = ask
+        self.console_file = ConsoleFile(ask, write)
+        super().__init__(
+            completekey=None,  # type: ignore[arg-type]  # None is how cmd leaves readline alone
+            stdin=self.console_file,  # type: ignore[arg-type]  # a file as far as pdb needs one
+            stdout=self.console_file,  # type: ignore[arg-type]
+            skip=_SKIPPED,
+            nosigint=True,
+        )
+        self.prompt = "(Pdb) "
+        #: Makes a stop; set by the session.
+        self.on_stop: Callable[[FrameType | None, TracebackType | None], None] = (
+            lambda frame, trace: self.prompt_at(frame, trace)
+        )
+        #: Asked before each event: whether the session is over and the trace function to be removed.
+        self.is_over: Callable[[], bool] = lambda: False
+        self._noted: Noted | None = None
+        self._is_noting = False
+        self.is_prompting = False
+        self.is_executing = False
+        #: Lets go of the client; whether the rank then goes on.
+        self.on_detach: Callable[[], bool | None] = lambda: self.do_continue("")
+
+    # ------------------------------------------------------------------ stops
+
+    def prompt_at(self, frame: FrameType | None, trace: TracebackType | None) -> None:
+        """The prompt itself; returns after the command that lets the rank go on."""
+        self.is_prompting = True
+        try:
+            super().interaction(frame, trace)
+        finally:
+            self.console_file.settle()
+            self.is_prompting = False
+
+    def interaction(self, frame: Any, traceback: Any) -> None:
+        if self._is_noting:
+            self._noted = frame, traceback
+        else:
+            self.prompt_at(frame, traceback)
+
+    def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if self.is_prompting:
+            return None  # of a statement at the prompt, which may itself be traced
+        if self.is_over():
+            self.stop_tracing(frame)
+            return None
+        self._is_noting = True
+        try:
+            local = super().trace_dispatch(frame, event, arg)
+        finally:
+            self._is_noting = False
+        noted, self._noted = self._noted, None
+        if noted is None:
+            return local
+        self.on_stop(*noted)
+        if self.quitting:
+            raise bdb.BdbQuit
+        return local if self.is_tracing_needed else None
+
+    def stop_here(self, frame: FrameType) -> bool:
+        return bool(super().stop_here(frame)) and not self._is_of_ours(frame)
+
+    def _is_of_ours(self, frame: FrameType) -> bool:
+        """Whether it was called by a frame of this package, and not by way of the user's code."""
+        at: FrameType | None = frame
+        while at is not None:
+            if is_ours(at):
+                return True
+            if at.f_trace is not None:
+                return False
+            at = at.f_back
+        return False
+
+    # ------------------------------------------------------------------ tracing
+
+    @property
+    def is_tracing_needed(self) -> bool:
+        """After a prompt: whether the rank is to stop again."""
+        return not self.quitting and (self.stoplineno != -1 or bool(self.breaks))
+
+    def prepare(self, frame: FrameType) -> None:
+        """Before a prompt that is not opened from a trace function."""
+        bottom = frame
+        while bottom.f_back is not None:
+            bottom = bottom.f_back
+        self.reset()
+        self.botframe = bottom
+        self._set_stopinfo(None, None)  # type: ignore[attr-defined]  # bdb's own
+
+    def start_tracing(self, frame: FrameType) -> None:
+        """Let this thread stop where it was told to, from `frame` on."""
+        at: FrameType | None = frame
+        while at is not None:
+            if not is_ours(at):
+                at.f_trace = self.trace_dispatch
+            at = at.f_back
+        if self.stopframe is None and self.stoplineno != -1:
+            # `s`: what is left of ours to return from calls many a thing; it is not stepped into.
+            self.frame_returning = None
+        sys.settrace(self.trace_dispatch)
+
+    def stop_tracing(self, frame: FrameType | None) -> None:
+        """The session is over: in the thread that is traced."""
+        sys.settrace(None)
+        while frame is not None:
+            if frame.f_trace == self.trace_dispatch:
+                frame.f_trace = None
+            frame = frame.f_back
+
+    # ------------------------------------------------------------------ what is shown
+
+    def get_stack(self, f: Any, t: Any) -> Any:
+        stack, index = super().get_stack(f, t)
+        if not stack:
+            return stack, index
+        current = stack[index]
+        kept = [one for one in stack if one is current or not is_ours(one[0])]
+        if is_ours(current[0]) and len(kept) > 1:  # an exception that came out of this package
+            before = kept.index(current) - 1
+            kept.remove(current)
+            return kept, max(before, 0)
+        return kept, kept.index(current)
+
+    # ------------------------------------------------------------------ lines
+
+    def cmdloop(self, intro: Any = None) -> None:
+        self.preloop()
+        stop: Any = None
+        while not stop:
+            if self.cmdqueue:
+                line = self.cmdqueue.pop(0)
+            else:
+                self.console_file.settle()
+                given = self._ask(self.prompt)
+                line = "EOF" if given is None else given
+            self.is_executing = True
+            try:
+                with printing_to(self.console_file):
+                    stop = self.postcmd(self.onecmd(self.precmd(line)), line)
+            finally:
+                self.is_executing = False
+        self.postloop()
+
+    def complete_line(self, text: str, line: str, begin: int, end: int) -> list[str]:
+        """All that fits there: commands, their arguments, names, attributes."""
+        stripped = len(line) - len(line.lstrip())
+        line, begin, end = line[stripped:], begin - stripped, end - stripped
+        try:
+            if begin > 0:
+                word = self.parseline(line)[0]
+                of_word = getattr(self, f"complete_{word}", None) if word else None
+                found = (of_word or self.completedefault)(text, line, begin, end)
+            else:
+                found = self.completenames(text, line, begin, end)
+                found += self._complete_expression(text, line, begin, end)  # type: ignore[attr-defined]
+        except Exception:  # noqa: BLE001 - of the user's attributes; completion is a courtesy
+            return []
+        return sorted({str(one) for one in found or ()})
+
+    def default(self, line: str) -> None:
+        if line[:1] == "!":
+            line = line[1:].strip()
+        try:
+            source = self._whole(line)
+            for statement in ast.parse(source, "<stdin>", "single").body if source else ():
+                self._execute(statement)
+        except BaseException:  # noqa: BLE001 - the user's; told at the prompt
+            self._error_exc()  # type: ignore[attr-defined]  # pdb's own
+        finally:
+            self._keep_locals()
+
+    def _execute(self, statement: ast.stmt) -> None:
+        # sys.displayhook is the process's, so values are shown without it.
+        names, local = self.curframe.f_globals, self.curframe_locals
+        if isinstance(statement, ast.Expr):
+            value = eval(compile(ast.Expression(statement.value), "<stdin>", "eval"), names, local)
+            self.displayhook(value)
+        else:
+            module = ast.Module([statement], type_ignores=[])
+            exec(compile(module, "<stdin>", "exec"), names, local)
+
+    def _whole(self, line: str) -> str | None:
+        """The statement with the lines that it goes on in; None when it was given up."""
+        source = line
+        while True:
+            if codeop.compile_command(source, "<stdin>", "single") is not None:
+                return source + "\n"
+            more = self._ask("...   ")
+            if more is None or more == "EOF":
+                return None
+            source = f"{source}\n{more}"
+
+    def _keep_locals(self) -> None:
+        """What was assigned in a function's frame is in its dict only, until this."""
+        if self.curframe is not None and sys.version_info < (3, 13):
+            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(self.curframe), ctypes.c_int(1))
+
+    # ------------------------------------------------------------------ commands
+
+    def set_continue(self) -> None:
+        # What is to be undone is the session's affair.
+        self._set_stopinfo(self.botframe, None, -1)  # type: ignore[attr-defined]  # bdb's own
+
+    def do_EOF(self, arg: str) -> bool | None:
+        """EOF
+        End of the input: the rank goes on, as by continue.
+        """
+        return self.do_continue(arg)
+
+    def do_detach(self, arg: str) -> bool | None:
+        """detach
+        Leave the rank. At a breakpoint it stays where it is, and somebody else may attach; a rank
+        that was stopped by attaching goes on.
+        """
+        return self.on_detach()
+
+    def do_run(self, arg: str) -> None:
+        """run, restart
+        Not here: the launcher starts ranks.
+        """
+        self.error("a rank is started again by its launcher")
+
+    do_restart = do_run
+
+    def do_interact(self, arg: str) -> None:
+        """interact
+        A Python prompt over the names of the current frame; the end of the input leaves it.
+        """
+        names = {**self.curframe.f_globals, **self.curframe_locals}
+        prompt = consoles.InteractiveConsole(names, filename="<stdin>")
+
+        def ask(text: str = "") -> str:
+            line = self._ask(text)
+            if line is None or line == "EOF":
+                raise EOFError
+            return line
+
+        prompt.raw_input = ask  # type: ignore[method-assign]  # what its documentation offers
+        prompt.write = self.console_file.write  # type: ignore[assignment, method-assign]
+        # Values are shown by sys.displayhook, which prints where this thread prints to.
+        prompt.interact(banner="*interactive*", exitmsg="*back at the debugger*")
