@@ -11,11 +11,10 @@ import os
 import secrets
 import selectors
 import socket
-import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from distdbg.agent import protocol
 from distdbg.agent.protocol import MOST_REQUEST_NBYTES, BadLine, Request
@@ -28,7 +27,6 @@ MOST_UNREAD_NBYTES: Final = 2 * protocol.MOST_ANSWER_NBYTES
 #: How long a client may read nothing while there is something for it, and may take to prove itself.
 PATIENCE_S: Final = 10.0
 PROOF_S: Final = 5.0
-_PEER: Final = struct.Struct("3i")
 
 Answer = Callable[[bytes], None]
 
@@ -43,6 +41,16 @@ class Answers(Protocol):
     def gone(self, client: Client) -> None:
         """The client is not there any more."""
         ...
+
+
+class Released(NamedTuple):
+    """A connection that the server serves no more."""
+
+    socket: socket.socket
+    unwritten: bytes
+    """What it has still to get."""
+    unread: bytes
+    """What it has said, and nobody has answered."""
 
 
 class Client:
@@ -88,22 +96,31 @@ class Client:
             return
         self._server.set_interest(self)
 
-    def receive(self) -> list[bytes] | None:
-        """Whole lines that have come; None: it is gone, or says more than it may."""
+    def receive(self) -> bool:
+        """Read what has come, for `take_line`; False: it is gone."""
         try:
             data = self.socket.recv(1 << 16)
         except BlockingIOError:
-            return []
+            return True
         except OSError:
-            return None
-        if not data:
-            return None
+            return False
         self._inbox += data
-        *lines, rest = self._inbox.split(b"\n")
-        if len(rest) > MOST_REQUEST_NBYTES or any(len(x) > MOST_REQUEST_NBYTES for x in lines):
-            return None
-        self._inbox = bytearray(rest)
-        return [bytes(line) for line in lines if line.strip()]
+        return bool(data)
+
+    def take_line(self) -> bytes | None:
+        """The next whole line, b"" when there is none; None: it says more than it may."""
+        while (end := self._inbox.find(b"\n")) >= 0:
+            if end > MOST_REQUEST_NBYTES:
+                return None
+            line = bytes(self._inbox[:end])
+            del self._inbox[: end + 1]
+            if line.strip():
+                return line
+        return b"" if len(self._inbox) <= MOST_REQUEST_NBYTES else None
+
+    def release(self) -> Released:
+        """What is to go on without the server."""
+        return Released(self.socket, bytes(self._outbox), bytes(self._inbox))
 
 
 class ApiServer:
@@ -173,6 +190,21 @@ class ApiServer:
         client.socket.close()
         self._answers.gone(client)
 
+    def release(self, client: Client) -> Released | None:
+        """Give a connection away; None when it has ended."""
+        if client not in self.clients:
+            return None
+        self.clients.remove(client)
+        self._selector.unregister(client.socket)
+        return client.release()
+
+    def adopt(self, sock: socket.socket) -> None:
+        """Serve a connection that has shown elsewhere that it may ask."""
+        if len(self.clients) >= MOST_CLIENTS:
+            sock.close()
+        else:
+            self._welcome(sock, None)
+
     # ------------------------------------------------------------------------------- what happens
 
     def tick(self, now_ns: int) -> None:
@@ -199,10 +231,12 @@ class ApiServer:
             return
         sock.setblocking(False)
         is_tcp = listening.family != socket.AF_UNIX
-        if len(self.clients) >= MOST_CLIENTS or (not is_tcp and not _is_same_user(sock)):
+        if len(self.clients) >= MOST_CLIENTS or (not is_tcp and not sockets.is_same_user(sock)):
             sock.close()
             return
-        nonce = secrets.token_hex(16) if is_tcp else None
+        self._welcome(sock, secrets.token_hex(16) if is_tcp else None)
+
+    def _welcome(self, sock: socket.socket, nonce: str | None) -> None:
         client = Client(self, sock, nonce)
         self.clients.add(client)
         self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._serve(client, mask))
@@ -216,12 +250,12 @@ class ApiServer:
         # Who does not read its answers gets no further ones.
         if not mask & selectors.EVENT_READ or client not in self.clients:
             return
-        lines = client.receive()
-        if lines is None:
-            self.drop(client)
-            return
-        for line in lines:
-            if client not in self.clients:
+        is_there = client.receive()
+        while client in self.clients:  # a request may end it, or make it another's
+            line = client.take_line()
+            if not line:
+                if line is None or not is_there:
+                    self.drop(client)
                 return
             if client.nonce is not None:
                 if not protocol.is_proof(line, self._token, client.nonce):
@@ -236,9 +270,3 @@ class ApiServer:
                 client.send(protocol.refuse(error.id, error))
                 continue
             self._answers.do(request, client)
-
-
-def _is_same_user(sock: socket.socket) -> bool:
-    credentials: Any = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    _, uid, _ = _PEER.unpack(credentials)
-    return bool(uid == os.getuid())

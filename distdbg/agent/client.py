@@ -6,13 +6,17 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from distdbg.agent import protocol
 from distdbg.agent.protocol import MOST_ANSWER_NBYTES, PROTOCOL
 from distdbg.control import sockets
-from distdbg.errors import ConfigError, DistNetworkError
+from distdbg.errors import ConfigError, DistNetworkError, UsageError
+
+#: How long the last word of an agent that is gone may take: it has been said.
+_LAST_WORD_S = 0.1
 
 
 class AgentError(DistNetworkError):
@@ -28,6 +32,8 @@ class AgentClient:
 
     def __init__(self, sock: socket.socket, name: str, token: bytes, timeout_s: float) -> None:
         self._socket = sock
+        self._is_given = False
+        """Whether the socket is somebody else's by now."""
         self._name = name
         self._timeout_s = timeout_s
         self._inbox = bytearray()
@@ -56,11 +62,47 @@ class AgentClient:
 
     def ask(self, do: str, *, timeout_s: float | None = None, **arguments: Any) -> Any:
         """Send a request and return its result; events that come before it are kept."""
+        return self._ask(do, timeout_s, arguments)
+
+    def via(self, host: str = "", *, rank: int | None = None) -> AgentClient:
+        """Speak with the agent of another host, or of the host of a rank, on this connection.
+
+        This client is of no more use. AgentError when there is no way there.
+        """
+        words = {"host": host} if rank is None else {"rank": rank}
+        name = f"{host or f'the host of rank {rank}'}, by way of {self._name}"
+        return AgentClient(self._become("via", words), name, b"", self._timeout_s)
+
+    def debug(self, rank: int) -> socket.socket:
+        """The connection becomes one with the debugger of a rank of any host of the job.
+
+        This client is of no more use. AgentError when the rank cannot be debugged.
+        """
+        client = self.via(rank=rank)
+        try:
+            sock = client._become("debug", {"rank": rank})
+        except BaseException:
+            client.close()
+            raise
+        sock.settimeout(None)
+        return sock
+
+    def _become(self, do: str, arguments: dict[str, Any]) -> socket.socket:
+        """The socket, which says nothing of this agent any more."""
+        if self._inbox or self._events:
+            raise UsageError("a connection with a subscription leads nowhere else")
+        self._ask(do, None, arguments, is_last=True)
+        self._is_given = True
+        return self._socket
+
+    def _ask(
+        self, do: str, timeout_s: float | None, arguments: dict[str, Any], *, is_last: bool = False
+    ) -> Any:
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         self._last_id += 1
         self._send({"id": self._last_id, "do": do, **arguments})
         while True:
-            words = self._read(deadline)
+            words = self._read(deadline, is_last=is_last)
             if words.get("id") != self._last_id or "event" in words:
                 if "event" in words:
                     self._events.append(words)
@@ -82,7 +124,8 @@ class AgentClient:
                 self._events.append(words)
 
     def close(self) -> None:
-        self._socket.close()
+        if not self._is_given:
+            self._socket.close()
 
     def __enter__(self) -> Self:
         return self
@@ -121,19 +164,29 @@ class AgentClient:
             ) from error
 
     def _send(self, words: dict[str, Any]) -> None:
+        if self._is_given:
+            raise UsageError(f"the connection with {self._name} leads elsewhere by now")
         try:
             self._socket.sendall(protocol.encode(words))
         except OSError as error:
+            with suppress(AgentTimeout):  # it may have said why
+                while True:
+                    self._read(time.monotonic() + _LAST_WORD_S)
             raise DistNetworkError(f"the agent at {self._name} is gone: {error}") from error
 
-    def _read(self, deadline: float) -> dict[str, Any]:
+    def _read(self, deadline: float, *, is_last: bool = False) -> dict[str, Any]:
+        """The next line; is_last: what follows it is not for this client, and stays in the socket."""
         while b"\n" not in self._inbox:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 raise AgentTimeout(f"the agent at {self._name} did not answer in time")
             self._socket.settimeout(left_s)
             try:
-                data = self._socket.recv(1 << 16)
+                if is_last:
+                    seen = self._socket.recv(1 << 16, socket.MSG_PEEK)
+                    data = self._socket.recv(seen.find(b"\n") + 1 or len(seen)) if seen else b""
+                else:
+                    data = self._socket.recv(1 << 16)
             except TimeoutError:
                 continue
             except OSError as error:
@@ -151,6 +204,8 @@ class AgentClient:
             words = None
         if not isinstance(words, dict):
             raise DistNetworkError(f"{self._name} is no agent of distdbg")
+        if "ended" in words and "id" not in words:
+            raise DistNetworkError(f"the agent at {self._name} is gone: {words['ended']}")
         return words
 
 

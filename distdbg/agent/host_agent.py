@@ -89,6 +89,7 @@ class HostAgent:
         self._reported_ns = 0
         self.steering = Steering(self.selector, host, run)
         self.steering.on_stop = self.methods.stop_here
+        self.steering.on_pipe = self.methods.pipes.on_mail
         if orders_fd is None:
             self.steering.follow(folder)
         #: The newest start of the ranks, last; without a launcher the only one.
@@ -142,6 +143,7 @@ class HostAgent:
     def close(self) -> None:
         self.watch.finish(time.monotonic_ns())
         self.server.close()
+        self.methods.pipes.close()
         self.steering.close()
         self.roster.close()
         self._workers.shutdown(wait=False, cancel_futures=True)

@@ -20,6 +20,7 @@ from distdbg import __version__
 from distdbg.agent import protocol
 from distdbg.agent.findings import Findings
 from distdbg.agent.merge import merge
+from distdbg.agent.pipes import ClientPipes
 from distdbg.agent.plain import plain_group, plain_op
 from distdbg.agent.processes import read_parent
 from distdbg.agent.protocol import PROTOCOL, Request
@@ -60,6 +61,7 @@ class Methods:
         self._subscriptions: list[_Subscription] = []
         self._told_ns = 0
         self.findings = Findings()
+        self.pipes = ClientPipes(agent)
         self._methods: dict[str, Callable[[Plain], Plain]] = {
             "about": self._about,
             "runs": self._runs,
@@ -88,9 +90,12 @@ class Methods:
             if request.do == "stacks":
                 self._stacks(request, client)
                 return
+            if request.do in ("debug", "via"):
+                self._become_pipe(request, client)
+                return
             method = self._methods.get(request.do)
             if method is None:
-                names = ", ".join(sorted([*self._methods, "stacks", "subscribe"]))
+                names = ", ".join(sorted([*self._methods, "debug", "stacks", "subscribe", "via"]))
                 raise UsageError(
                     f"there is no method {request.do!r:.80}", hint=f"there are {names}"
                 )
@@ -100,10 +105,12 @@ class Methods:
 
     def gone(self, client: Client) -> None:
         self._subscriptions = [s for s in self._subscriptions if s.client is not client]
+        self.pipes.gone(client)
 
     def tick(self, now_ns: int) -> None:
         """Tell subscribers what has changed."""
         self.findings.look(self._agent.roster)
+        self.pipes.tick(now_ns)
         if not self._subscriptions or now_ns - self._told_ns < _EVENT_NS:
             return
         self._told_ns = now_ns
@@ -121,6 +128,7 @@ class Methods:
     def begin_anew(self) -> None:
         """The ranks were started again."""
         self.findings = Findings()
+        self.pipes.begin_anew()
         for subscription in self._subscriptions:
             subscription.found = 0
 
@@ -240,6 +248,14 @@ class Methods:
         self._subscriptions.append(subscription)
         now = self._news(subscription, self._rows())
         client.send(protocol.answer(request.id, now))
+
+    def _become_pipe(self, request: Request, client: Client) -> None:
+        if any(s.client is client for s in self._subscriptions):
+            raise UsageError(f"{request.do}: this connection has a subscription")
+        if request.do == "debug":
+            self.pipes.debug(request, client)
+        else:
+            self.pipes.via(request, client)
 
     def _stacks(self, request: Request, client: Client) -> None:
         only = _ranks_argument(request.arguments)

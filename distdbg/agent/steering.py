@@ -21,12 +21,16 @@ from distdbg.agent.status import RankStatus
 from distdbg.agent.tree.accounts import Told, Vouch
 from distdbg.agent.tree.clock_words import write_offset
 from distdbg.agent.tree.orders import Do
+from distdbg.agent.tree.pipes import Key, NoWay, Target
 from distdbg.control.page import ControlPage, ControlState, read_page
 from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError
 from distdbg.record.folders import record_name
 
 if TYPE_CHECKING:
+    import socket
+
+    from distdbg.agent.tree.pipe_ends import PipeMail
     from distdbg.agent.tree.place import Tree
     from distdbg.agent.tree.view import View
 
@@ -56,6 +60,8 @@ class Steering:
         self._clock_ns = 0
         #: How this host's part of the job is ended; told whether to kill.
         self.on_stop: Callable[[bool], object] = lambda _: None
+        #: Told what the tree says of pipes.
+        self.on_pipe: Callable[[PipeMail], object] = lambda _: None
         self._stop: tuple[int, bool] | None = None
 
     # ------------------------------------------------------------------------------- beginning, end
@@ -200,6 +206,25 @@ class Steering:
             "rules": json.loads(state.rules) if state.rules else None,
         }
 
+    # ------------------------------------------------------------------------------- pipes
+
+    def open_pipe(self, target: Target) -> Key | None:
+        """Begin one to the agent of another host; None: it is this one. NoWay."""
+        if self._tree is None:
+            raise NoWay(f"no agent of {target} is in touch with that of host {self._host}")
+        return self._tree.open_pipe(target)
+
+    def join_pipe(self, key: Key, sock: socket.socket, unwritten: bytes, unsent: bytes) -> None:
+        """Give a client to one that was accepted."""
+        if self._tree is None:
+            sock.close()
+        else:
+            self._tree.join_pipe(key, sock, unwritten, unsent)
+
+    def end_pipe(self, key: Key) -> None:
+        if self._tree is not None:
+            self._tree.end_pipe(key)
+
     # ------------------------------------------------------------------------------- orders
 
     def abort(self, words: AbortWords) -> None:
@@ -225,6 +250,8 @@ class Steering:
             except RecordError as error:
                 _log.warning("an order cannot be carried out: %s", error)
             tree.acknowledge(order)
+        for mail in tree.pipe_mail():
+            self.on_pipe(mail)
 
     def _apply(self, do: Do, words: dict[str, Any]) -> bool:
         if self._is_launched and self._held is None and self._folder is not None:

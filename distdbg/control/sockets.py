@@ -10,10 +10,14 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from distdbg.errors import ConfigError
+
+_PEER = struct.Struct("3i")
 
 
 def listen(path: Path) -> socket.socket:
@@ -74,3 +78,10 @@ def is_served(path: Path) -> bool:
     except OSError:
         return True  # its queue is full: somebody is there
     return True
+
+
+def is_same_user(sock: socket.socket) -> bool:
+    """Whether the other end of a Unix socket belongs to this user."""
+    credentials: Any = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    _, uid, _ = _PEER.unpack(credentials)
+    return bool(uid == os.getuid())

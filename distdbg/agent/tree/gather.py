@@ -62,6 +62,11 @@ class Gathering:
             if self._believed.get(node) == link:
                 self._choose(node, now_ns)
 
+    def link_to(self, node: int) -> int | None:
+        """The link that is believed of it, so the way there; OWN for this host, None: it is lost."""
+        host = self.hosts.get(node)
+        return None if host is None or host.is_lost else self._believed.get(node)
+
     def take_hosts(self, link: int, hosts: Mapping[int, HostRow], now_ns: int) -> None:
         """Hosts as this link tells of them."""
         told = self.links[link]

@@ -2,11 +2,15 @@
 
 A frame is its length (4 bytes, little endian) and that many bytes. Nothing here blocks and nothing waits
 without a deadline: the handshake has one, and so has the silence after it.
+
+Frames of pipes are bulk: they go when nothing else waits, and little of them lies in the kernel, so
+that an order, a ping or a row never waits for more than one of them.
 """
 
 from __future__ import annotations
 
 import socket
+from collections import deque
 from typing import Final
 
 from distdbg.agent.tree.handshake import MOST_GREETING_NBYTES, Handshake, NotTrusted
@@ -20,6 +24,10 @@ SILENCE_NS: Final = 5 * _S
 MOST_WAITING_NBYTES: Final = 64 << 10
 #: A link that does not take its orders is cut.
 MOST_STUCK_NBYTES: Final = 4 << 20
+#: Nor is one that does not take what its pipes bring: a window of each, and some words.
+MOST_BULK_NBYTES: Final = 8 << 20
+#: What the kernel takes before it is sent.
+_UNSENT_NBYTES: Final = 64 << 10
 _READ_NBYTES: Final = 64 << 10
 _LENGTH_NBYTES: Final = 4
 
@@ -47,6 +55,8 @@ class Link:
         self._sock = sock
         self._in = bytearray()
         self._out = bytearray()
+        self._bulk: deque[bytes] = deque()
+        self._bulk_nbytes = 0
         self._deadline_ns = now_ns + GREETING_NS
         first = handshake.first()
         if first is not None:
@@ -62,7 +72,7 @@ class Link:
 
     @property
     def wants_write(self) -> bool:
-        return self.is_connecting or bool(self._out)
+        return self.is_connecting or bool(self._out or self._bulk)
 
     @property
     def is_stuck(self) -> bool:
@@ -79,11 +89,16 @@ class Link:
         """Queue a frame."""
         self._out += len(message).to_bytes(_LENGTH_NBYTES, "little") + message
 
+    def write_bulk(self, message: bytes) -> None:
+        """Queue a frame behind all others, and behind those that are still to come."""
+        self._bulk.append(message)
+        self._bulk_nbytes += len(message)
+
     def check(self, now_ns: int) -> None:
         """LinkLost when the other end is too slow."""
         if now_ns > self._deadline_ns:
             raise LinkLost("it has been silent for too long")
-        if len(self._out) > MOST_STUCK_NBYTES:
+        if len(self._out) > MOST_STUCK_NBYTES or self._bulk_nbytes > MOST_BULK_NBYTES:
             raise LinkLost("it does not read")
 
     def flush(self) -> None:
@@ -97,7 +112,11 @@ class Link:
             except OSError:
                 return  # not yet
             self.is_connecting = False
-        while self._out:
+        while self._out or self._bulk:
+            if not self._out:
+                message = self._bulk.popleft()
+                self._bulk_nbytes -= len(message)
+                self.write(message)
             try:
                 sent = self._sock.send(self._out)
             except BlockingIOError:
@@ -146,6 +165,12 @@ class Link:
         return frame
 
 
+def hurry(sock: socket.socket) -> None:
+    """Let small frames go at once, and large ones wait here instead of in the kernel."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_NBYTES)
+
+
 def listen(address: str, backlog: int = 64) -> socket.socket:
     """A socket that listens on this address alone, at a free port. OSError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -166,7 +191,7 @@ def connect(address: str, port: int, from_address: str) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        hurry(sock)
         if from_address:
             sock.bind((from_address, 0))
         sock.connect((address, port))

@@ -56,3 +56,24 @@ def unpack_message(message: bytes) -> dict[str, Any]:
     if not isinstance(words, dict):
         raise BadMessage("a message is an object")
     return words
+
+
+def read_whole(value: object, count: int) -> list[int]:
+    """So many whole numbers. BadMessage."""
+    if (
+        not isinstance(value, list)
+        or len(value) != count
+        or not all(type(one) is int and abs(one) < 1 << 62 for one in value)
+    ):
+        raise BadMessage("whole numbers were expected")
+    return value
+
+
+def read_counts(value: object) -> list[Any]:
+    """What "counts" says. BadMessage."""
+    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
+        raise BadMessage("counts were expected")
+    read_whole(value[:1], 1)
+    for pair in value[1]:
+        read_whole(pair, 2)
+    return value

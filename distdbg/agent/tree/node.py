@@ -21,10 +21,17 @@ from typing import Any, Final
 from distdbg.agent.status import RankStatus
 from distdbg.agent.tree.accounts import Accounts, Told, Vouch
 from distdbg.agent.tree.clock import HERE, Exchanges, Offset
-from distdbg.agent.tree.columns import BadBatch, Schema, decode
+from distdbg.agent.tree.columns import Schema, decode
 from distdbg.agent.tree.gather import OWN, Gathering
-from distdbg.agent.tree.messages import BadMessage, pack_message, unpack_message
+from distdbg.agent.tree.messages import (
+    BadMessage,
+    pack_message,
+    read_counts,
+    read_whole,
+    unpack_message,
+)
 from distdbg.agent.tree.orders import Do, Order, OrderLog
+from distdbg.agent.tree.pipes import NoWay, Pipes, Target
 from distdbg.agent.tree.rows import HOST_SCHEMA, LEFT, RANK_SCHEMA, HostRow, RankRow, to_row
 from distdbg.agent.tree.updates import LEAST_PERIOD_NS, Pace
 
@@ -73,6 +80,7 @@ class Node:
         self.host = host
         self.rows = Gathering(is_root=node == 0)
         self.accounts = Accounts(is_root=node == 0)
+        self.pipes = Pipes(node, host, self._find_way)
         self.vouch = Vouch()
         self._salt = salt
         self._log = OrderLog()
@@ -141,9 +149,14 @@ class Node:
             self._dealt_ns = -_S
             self.touched += 1
         self._out = [(to, message) for to, message in self._out if to != link]
+        self.pipes.drop_link(link)
 
     def receive(self, link: int, message: bytes, now_ns: int) -> None:
         """BadMessage when the link is to be cut."""
+        if self.pipes.is_frame(message):
+            if link == self._parent or link in self._children:
+                self.pipes.receive(link, message)
+            return
         words = unpack_message(message)
         try:
             if link == self._parent:
@@ -167,20 +180,20 @@ class Node:
             elif what == "accounts":
                 self.touched += self.accounts.take(value, now_ns)
             elif what == "ping":
-                (asked_ns,) = _whole(value, 1)
+                (asked_ns,) = read_whole(value, 1)
                 offset = self.offset(now_ns)
                 self._say(link, {"pong": [asked_ns, now_ns, *(offset or (0, 0))]})
             elif what == "ask":
                 self._ask(Order.from_json(value), now_ns)
             elif what == "seen":
-                (seen,) = _whole(value, 1)
+                (seen,) = read_whole(value, 1)
                 for order in self._log.since(seen):
                     self._say(link, {"order": order.to_json()})
 
     def _receive_from_parent(self, words: dict[str, Any], now_ns: int) -> None:
         for what, value in words.items():
             if what == "pong":
-                asked_ns, heard_ns, offset_ns, error_ns = _whole(value, 4)
+                asked_ns, heard_ns, offset_ns, error_ns = read_whole(value, 4)
                 self._exchanges.add(asked_ns, heard_ns, heard_ns, now_ns)
                 self._parent_offset = Offset(offset_ns, error_ns) if error_ns > 0 else None
             elif what == "order":
@@ -188,9 +201,9 @@ class Node:
             elif what == "vouch":
                 self._hear_vouch(Vouch.from_json(value))
             elif what == "counts":
-                self._counts = _counts(value)
+                self._counts = read_counts(value)
             elif what == "pace":
-                nbytes_s, rows_s, period_ns = _whole(value, 3)
+                nbytes_s, rows_s, period_ns = read_whole(value, 3)
                 self._pace.nbytes_s, self._pace.rows_s = max(100, nbytes_s), max(10, rows_s)
                 self._pace.period_ns = min(2 * _S, max(LEAST_PERIOD_NS, period_ns))
 
@@ -436,6 +449,26 @@ class Node:
                 child.counts = self._counts
                 self._say(link, {"counts": self._counts})
 
+    def _find_way(self, target: Target) -> int:
+        """The link to it, OWN for this host; upwards, unless it is known to be below. NoWay."""
+        node: int | None = None
+        if target.rank is not None:
+            row = self.rows.ranks.get(target.rank)
+            node = None if row is None else row.node
+        elif target.host == self.host:
+            return OWN
+        else:
+            named = [n for n, row in self.rows.hosts.items() if row.host == target.host]
+            node = next((n for n in named if self.rows.link_to(n) is not None), None)
+        link = None if node is None else self.rows.link_to(node)
+        if link is not None:
+            return link
+        if self.is_root:
+            raise NoWay(f"no agent of {target} is in touch")
+        if self._parent is None:
+            raise NoWay(f"the agent of host {self.host} is not in touch with those of other hosts")
+        return self._parent
+
     # Parts --------------------------------------------------------------------------------------
 
     def _put_own(self, now_ns: int, *, done: int | None = None, is_lost: int = 0) -> None:
@@ -460,22 +493,3 @@ def _rows(
     rows = decode(schema, batch, bases, now_ns)
     made: Iterable[Any] = map(kind._make, rows.values())
     return dict(zip(rows, made, strict=True))
-
-
-def _whole(value: object, count: int) -> list[int]:
-    if (
-        not isinstance(value, list)
-        or len(value) != count
-        or not all(type(one) is int and abs(one) < 1 << 62 for one in value)
-    ):
-        raise BadBatch("whole numbers were expected")
-    return value
-
-
-def _counts(value: object) -> list[Any]:
-    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
-        raise BadBatch("counts were expected")
-    _whole(value[:1], 1)
-    for pair in value[1]:
-        _whole(pair, 2)
-    return value

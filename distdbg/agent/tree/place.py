@@ -1,4 +1,4 @@
-"""This host's place in the tree of the job's agents: a node, its links, and the thread that moves bytes.
+"""This host's place in the tree of the job's agents: a node, and the thread that moves bytes (`loop.py`).
 
     agent's loop              thread "tree"                         thread "find"
     report, send_order  --->  Node: what is known and what is due
@@ -11,41 +11,28 @@ reached is missing from the view, and is looked for again.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import secrets
-import selectors
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from distdbg.agent.tree.accounts import Told, Vouch
-from distdbg.agent.tree.ascent import Ascent
-from distdbg.agent.tree.finding import Address, Directory, own_address, store_folder, store_opener
-from distdbg.agent.tree.handshake import Handshake
-from distdbg.agent.tree.links import Link, LinkLost, connect, listen
-from distdbg.agent.tree.messages import BadMessage
+from distdbg.agent.tree.finding import own_address, store_folder, store_opener
+from distdbg.agent.tree.loop import Loop
 from distdbg.agent.tree.node import Node
 from distdbg.agent.tree.orders import Do, Order
-from distdbg.agent.tree.shape import FAN_IN, ancestors
+from distdbg.agent.tree.pipe_ends import Came, PipeMail
+from distdbg.agent.tree.pipes import Key, NoWay, Target
+from distdbg.agent.tree.shape import FAN_IN
 from distdbg.agent.tree.view import View, make_view
 
 if TYPE_CHECKING:
     from distdbg.agent.status import RankStatus
     from distdbg.agent.tree.clock import Offset
     from distdbg.runtime.store import Store
-
-_log = logging.getLogger("distdbg.agent")
-
-_S: Final = 1_000_000_000
-_LONGEST_WAIT_NS: Final = _S
-_LEAST_WAIT_NS: Final = 1_000_000
-_MOST_CHILDREN: Final = 1024
-_MOST_STRANGERS: Final = 64
-_MOST_COMPLAINTS: Final = 32
-_CLOSE_S: Final = 2.0
 
 
 class Tree:
@@ -72,16 +59,17 @@ class Tree:
             raise ValueError(f"node {node_rank} is none of {nodes}")
         if nodes > 1 and not token:
             raise ValueError("agents of several hosts need the run's token")
-        self._clock_ns = clock_ns
-        self._lock = threading.Lock()  # protects _node
-        self._node = Node(node_rank, host, salt=secrets.token_hex(4))
+        self.clock_ns = clock_ns
+        self.lock = threading.Lock()  # protects node
+        self.node = Node(node_rank, host, salt=secrets.token_hex(4))
         self._touched = 0
+        self._pipe_mail: list[PipeMail] = []  # from the tree's thread; append and pop are atomic
         self._told = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._loop: _Loop | None = None
+        self._loop: Loop | None = None
         if nodes > 1:
             try:
                 opener = open_store or store_opener(store_url, token)
-                self._loop = _Loop(self, token, f"{run}/{round_number}", fan_in)
+                self._loop = Loop(self, token, f"{run}/{round_number}", fan_in)
             except BaseException:
                 os.close(self._told)
                 raise
@@ -93,12 +81,12 @@ class Tree:
 
     @property
     def is_root(self) -> bool:
-        return self._node.is_root
+        return self.node.is_root
 
     @property
     def is_attached(self) -> bool:
         """Whether there is a way to the root; the root has one."""
-        return self.is_root or self._node.parent is not None
+        return self.is_root or self.node.parent is not None
 
     def fileno(self) -> int:
         """Readable when orders have come, or hosts came or went; `orders` makes it quiet again."""
@@ -106,40 +94,40 @@ class Tree:
 
     def report(self, rows: Sequence[RankStatus], now_ns: int | None = None) -> None:
         """The ranks of this host as they are now; what has not changed costs nothing."""
-        with self._lock:
-            self._node.report(rows, self._clock_ns() if now_ns is None else now_ns)
+        with self.lock:
+            self.node.report(rows, self.clock_ns() if now_ns is None else now_ns)
         self._wake()
 
     def tell(self, account: dict[str, Any], vouch: int = 0) -> None:
         """Where the ranks of this host wait (`judging.account`), for whoever judges the whole job."""
-        with self._lock:
-            self._node.tell(account, vouch, self._clock_ns())
+        with self.lock:
+            self.node.tell(account, vouch, self.clock_ns())
         self._wake()
 
     def ask_vouch(self, ranks: Sequence[int]) -> int:
         """At the root: let all hosts tell it again, and how it is with these ranks."""
-        with self._lock:
-            number = self._node.ask_vouch(ranks)
+        with self.lock:
+            number = self.node.ask_vouch(ranks)
         self._wake()
         return number
 
     def vouch(self) -> Vouch:
         """What the root asked last."""
-        with self._lock:
-            return self._node.vouch
+        with self.lock:
+            return self.node.vouch
 
     def accounts(self) -> list[Told]:
         """At the root: what the other hosts that are in touch have told last."""
-        with self._lock:
-            return self._node.told_accounts()
+        with self.lock:
+            return self.node.told_accounts()
 
     def send_order(self, do: Do, words: dict[str, Any] | None = None) -> str:
         """Order it of all hosts, this one included; the ticket for `acknowledged`.
 
         It is sent again until the root has it. ValueError when it is too long.
         """
-        with self._lock:
-            ticket = self._node.order(do, words or {}, self._clock_ns())
+        with self.lock:
+            ticket = self.node.order(do, words or {}, self.clock_ns())
         self._wake()
         return ticket
 
@@ -147,36 +135,78 @@ class Tree:
         """What is to be done on this host now, in this order."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._told)
-        with self._lock:
-            return self._node.orders()
+        with self.lock:
+            return self.node.orders()
 
     def acknowledge(self, order: Order) -> None:
         """It is done on this host."""
-        with self._lock:
-            self._node.acknowledge(order, self._clock_ns())
+        with self.lock:
+            self.node.acknowledge(order, self.clock_ns())
         self._wake()
 
     def acknowledged(self, ticket: str) -> tuple[int, int] | None:
         """(hosts that have done it, hosts in touch); None: it has not come to the root and back."""
-        with self._lock:
-            return self._node.acknowledged(ticket)
+        with self.lock:
+            return self.node.acknowledged(ticket)
+
+    def open_pipe(self, target: Target) -> Key | None:
+        """Begin a pipe to another host's agent; `pipe_mail` says what became of it. NoWay.
+
+        None: it is this host's.
+        """
+        if self._loop is None:
+            raise NoWay("the job has one host")
+        with self.lock:
+            key = self.node.pipes.open(target)
+        self._wake()
+        return key
+
+    def join_pipe(self, key: Key, sock: socket.socket, unwritten: bytes, unsent: bytes) -> None:
+        """Give a client to a pipe that was accepted; its socket is the tree's from now on.
+
+        unwritten: what it has still to get before; unsent: what it has said already.
+        """
+        if self._loop is None:
+            sock.close()
+        else:
+            self._loop.post_join(key, sock, unwritten, unsent)
+
+    def end_pipe(self, key: Key) -> None:
+        """Nobody will join it."""
+        if self._loop is not None:
+            self._loop.post_join(key, None, b"", b"")
+
+    def pipe_mail(self) -> list[PipeMail]:
+        """What has become of pipes; look when `fileno` is readable."""
+        found = []
+        while self._pipe_mail:
+            found.append(self._pipe_mail.pop(0))
+        return found
+
+    def post(self, mail: PipeMail) -> None:
+        """For the tree's thread: tell the agent's loop."""
+        self._pipe_mail.append(mail)
+        os.eventfd_write(self._told, 1)
 
     def view(self) -> View:
         """At the root, all of the job; elsewhere, what is below."""
-        with self._lock:
-            hosts, ranks = dict(self._node.rows.hosts), dict(self._node.rows.ranks)
-        return make_view(hosts, ranks, self._clock_ns())
+        with self.lock:
+            hosts, ranks = dict(self.node.rows.hosts), dict(self.node.rows.ranks)
+        return make_view(hosts, ranks, self.clock_ns())
 
     def offset(self) -> Offset | None:
         """From this host's monotonic clock to the root's; None: not estimated."""
-        with self._lock:
-            return self._node.offset(self._clock_ns())
+        with self.lock:
+            return self.node.offset(self.clock_ns())
 
     def close(self) -> None:
         """Leave the tree. Idempotent."""
         if self._loop is not None:
             self._loop.close()
             self._loop = None
+        for mail in self.pipe_mail():
+            if isinstance(mail, Came):
+                mail.socket.close()
         if self._told >= 0:
             os.close(self._told)
             self._told = -1
@@ -184,275 +214,10 @@ class Tree:
     def _wake(self) -> None:
         if self._loop is not None:
             self._loop.wake()
-        self._tell()
+        self.tell_agent()
 
-    def _tell(self) -> None:
-        if self._node.touched != self._touched:
-            self._touched = self._node.touched
+    def tell_agent(self) -> None:
+        """For the tree's thread, with the lock held or not: wake the agent's loop when it has to look."""
+        if self.node.touched != self._touched:
+            self._touched = self.node.touched
             os.eventfd_write(self._told, 1)
-
-
-class _Loop:
-    """The thread with the sockets."""
-
-    def __init__(self, tree: Tree, token: bytes, meeting: str, fan_in: int) -> None:
-        self._tree = tree
-        self._node = tree._node
-        self._lock = tree._lock
-        self._token = token
-        self._meeting = meeting
-        self._fan_in = fan_in
-        self._links: dict[int, Link] = {}
-        self._ascent = Ascent(self._node.node, tree._clock_ns(), fan_in)
-        self._climbing: tuple[int, int] | None = None  # link and ancestor
-        self._above: tuple[int, int] | None = None  # the same, when it is attached
-        self._address = ""
-        self._listener: socket.socket | None = None
-        self._next_link = 1
-        self._complaints: set[str] = set()
-        self._mail: list[str | dict[int, Address]] = []  # from the thread "find"; append is atomic
-        self._is_closed = False
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._bell, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run, name="distdbg-agent-tree", daemon=True)
-        self._directory: Directory | None = None
-
-    def start(
-        self, open_store: Callable[[], Store], folder: str, locate: Callable[[], str]
-    ) -> None:
-        self._directory = Directory(
-            open_store, folder, locate=locate, on_located=self._post, on_found=self._post
-        )
-        self._directory.want(self._ascent.wanted())
-        self._thread.start()
-
-    def wake(self) -> None:
-        os.eventfd_write(self._bell, 1)
-
-    def close(self) -> None:
-        self._is_closed = True
-        self.wake()
-        self._thread.join(_CLOSE_S)
-        if self._directory is not None:
-            self._directory.close()
-        if not self._thread.is_alive():
-            os.close(self._bell)
-
-    def _post(self, what: str | dict[int, Address]) -> None:
-        if self._is_closed:
-            return
-        self._mail.append(what)
-        self.wake()
-
-    # The loop -----------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        try:
-            while not self._is_closed:
-                self._turn()
-            with self._lock:
-                self._node.leave(self._tree._clock_ns())
-            self._say()
-        except Exception:  # noqa: BLE001  # an observer that fails is dropped, and says so once
-            _log.exception("the tree of agents stops on this host")
-        finally:
-            for link in self._links.values():
-                link.close()
-            self._links.clear()
-            if self._listener is not None:
-                self._listener.close()
-            self._selector.close()
-
-    def _turn(self) -> None:
-        self._read_mail()
-        self._climb()
-        due_ns = self._say()
-        now_ns = self._tree._clock_ns()
-        for link in list(self._links.values()):
-            try:
-                link.check(now_ns)
-            except LinkLost as lost:
-                self._lose(link, lost)
-                continue
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
-            if self._selector.get_key(link).events != events:
-                self._selector.modify(link, events)
-            due_ns = min(due_ns, link.deadline_ns + 1)
-        wait_ns = min(_LONGEST_WAIT_NS, max(_LEAST_WAIT_NS, due_ns - now_ns))
-        for key, mask in self._selector.select(wait_ns / _S):
-            if key.fileobj == self._bell:
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(self._bell)
-            elif key.fileobj is self._listener:
-                self._accept()
-            elif isinstance(key.fileobj, Link) and key.fileobj.number in self._links:
-                self._serve(key.fileobj, mask)
-
-    def _say(self) -> int:
-        """Give the links what is due; when the next will be."""
-        now_ns = self._tree._clock_ns()
-        above = self._links.get(self._above[0]) if self._above else None
-        is_stuck = above is not None and above.is_stuck
-        with self._lock:
-            out = self._node.send(now_ns, can_send_up=not is_stuck)
-            due_ns = self._node.due_ns(now_ns)
-            self._tree._tell()
-        for number, message in out:
-            if number in self._links:
-                self._links[number].write(message)
-        for link in list(self._links.values()):
-            if link.wants_write and not link.is_connecting:
-                try:
-                    link.flush()
-                except LinkLost as lost:
-                    self._lose(link, lost)
-        if is_stuck:  # its socket says when there is room
-            due_ns = max(due_ns, now_ns + _S // 20)
-        if self._node.node:
-            due_ns = min(due_ns, self._ascent.due_ns(now_ns))
-        return due_ns
-
-    def _serve(self, link: Link, mask: int) -> None:
-        try:
-            if mask & selectors.EVENT_WRITE:
-                link.flush()
-            if mask & selectors.EVENT_READ and not link.is_connecting:
-                was_open = link.is_open
-                now_ns = self._tree._clock_ns()
-                messages = link.read(now_ns)
-                if link.is_open and not was_open:
-                    self._admit(link, now_ns)
-                for message in messages:
-                    with self._lock:
-                        self._node.receive(link.number, message, now_ns)
-        except LinkLost as lost:
-            self._lose(link, lost)
-        except BadMessage as error:
-            self._lose(link, LinkLost(f"it says what no agent says: {error}", is_wrong=True))
-
-    # Links --------------------------------------------------------------------------------------
-
-    def _accept(self) -> None:
-        assert self._listener is not None
-        try:
-            sock, peer = self._listener.accept()
-        except OSError:
-            return
-        strangers = sum(not link.is_open for link in self._links.values())
-        if strangers >= _MOST_STRANGERS or len(self._links) >= _MOST_CHILDREN:
-            self._complain(f"{peer[0]} is turned away: too many connections")
-            sock.close()
-            return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._add(sock, Handshake(self._token, self._meeting, None), str(peer[0]))
-
-    def _add(self, sock: socket.socket, handshake: Handshake, peer: str) -> Link:
-        link = Link(self._next_link, sock, handshake, peer, self._tree._clock_ns())
-        self._next_link += 1
-        self._links[link.number] = link
-        self._selector.register(link, selectors.EVENT_READ | selectors.EVENT_WRITE)
-        return link
-
-    def _admit(self, link: Link, now_ns: int) -> None:
-        """Both ends have proven themselves."""
-        if link.is_up:
-            assert self._climbing is not None
-            (_, ancestor), self._climbing = self._climbing, None
-            if self._above is not None:  # somebody better has been found
-                former = self._links.get(self._above[0])
-                if former is not None:
-                    self._drop(former)
-            self._above = (link.number, ancestor)
-            self._ascent.on_attached(ancestor, now_ns)
-            with self._lock:
-                self._node.attach_parent(link.number, now_ns)
-            self._want()
-            return
-        child = link.handshake.node
-        assert child is not None
-        if self._node.node not in ancestors(child, self._fan_in):
-            raise LinkLost(f"node {child} does not belong below {self._node.node}", is_wrong=True)
-        for other in list(self._links.values()):
-            is_same = not other.is_up and other.is_open and other.handshake.node == child
-            if is_same and other is not link:  # the child knows better whether that one still lives
-                self._drop(other)
-        with self._lock:
-            self._node.attach_child(link.number)
-
-    def _lose(self, link: Link, lost: LinkLost) -> None:
-        if link.is_up and not link.is_connecting and not link.is_open and not self._is_closed:
-            self._complain(f"the agent at {link.peer} does not take this one in: {lost}")
-        elif lost.is_wrong:
-            self._complain(f"the link with {link.peer} is cut: {lost}")
-        else:
-            _log.debug("the link with %s has ended: %s", link.peer, lost)
-        now_ns = self._tree._clock_ns()
-        for held in (self._climbing, self._above):
-            if held is not None and held[0] == link.number:
-                self._ascent.on_failed(held[1], now_ns)
-        self._drop(link)
-        self._want()
-
-    def _drop(self, link: Link) -> None:
-        if self._climbing is not None and self._climbing[0] == link.number:
-            self._climbing = None
-        if self._above is not None and self._above[0] == link.number:
-            self._above = None
-        if self._links.pop(link.number, None) is None:
-            return
-        self._selector.unregister(link)
-        link.close()
-        with self._lock:
-            self._node.detach(link.number, self._tree._clock_ns())
-            self._tree._tell()
-
-    def _complain(self, text: str) -> None:
-        if text not in self._complaints and len(self._complaints) < _MOST_COMPLAINTS:
-            self._complaints.add(text)
-            _log.warning("%s", text)
-
-    # The way up ---------------------------------------------------------------------------------
-
-    def _read_mail(self) -> None:
-        while self._mail:
-            mail = self._mail.pop(0)
-            if isinstance(mail, dict):
-                self._ascent.take(mail)
-                self._want()
-                continue
-            self._address = mail
-            try:
-                self._listener = listen(mail)
-            except OSError as error:
-                self._complain(f"this agent cannot listen at {mail}: {error}")
-                continue
-            self._selector.register(self._listener, selectors.EVENT_READ)
-            port = int(self._listener.getsockname()[1])
-            if self._directory is not None:
-                self._directory.publish(self._node.node, self._node.host, Address(mail, port))
-
-    def _want(self) -> None:
-        if self._directory is not None:
-            self._directory.want(self._ascent.wanted())
-
-    def _climb(self) -> None:
-        if self._climbing is not None or not self._node.node or not self._address:
-            return
-        now_ns = self._tree._clock_ns()
-        ancestor = self._ascent.choose(now_ns)
-        if ancestor is None:
-            return
-        address = self._ascent.address(ancestor)
-        try:
-            sock = connect(address.address, address.port, self._address)
-        except OSError as error:
-            _log.debug("node %d at %s cannot be reached: %s", ancestor, address.address, error)
-            self._ascent.on_failed(ancestor, now_ns)
-            self._want()
-            return
-        link = self._add(
-            sock, Handshake(self._token, self._meeting, self._node.node), address.address
-        )
-        self._climbing = (link.number, ancestor)

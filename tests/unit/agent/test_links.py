@@ -10,6 +10,7 @@ import pytest
 from distdbg.agent.tree.handshake import Handshake
 from distdbg.agent.tree.links import (
     GREETING_NS,
+    MOST_BULK_NBYTES,
     MOST_STUCK_NBYTES,
     MOST_WAITING_NBYTES,
     SILENCE_NS,
@@ -117,3 +118,27 @@ def test_an_end_that_closes_is_lost_and_is_not_to_blame(pair: Pair) -> None:
     with pytest.raises(LinkLost, match="closed") as lost:
         pair.parent.read(0)
     assert not lost.value.is_wrong
+
+
+def test_what_is_not_bulk_passes_what_is(pair: Pair) -> None:
+    pair.shake()
+    bulk = [bytes([number]) * 16_000 for number in range(1, 200)]
+    for message in bulk:
+        pair.child.write_bulk(message)
+    pair.child.flush()  # as much as the socket takes
+    pair.child.write(b"jan order")
+    got: list[bytes] = []
+    while len(got) < len(bulk) + 1:
+        pair.child.flush()
+        got += pair.parent.read(0)
+    at = got.index(b"jan order")
+    assert at < len(bulk) - 1  # all but what the kernel had
+    assert got[:at] + got[at + 1 :] == bulk
+
+
+def test_an_end_that_takes_no_bulk_is_lost_before_it_costs_much(pair: Pair) -> None:
+    pair.shake()
+    for _ in range(MOST_BULK_NBYTES // 16_000 + 2):
+        pair.child.write_bulk(bytes(16_000))
+    with pytest.raises(LinkLost, match="does not read"):
+        pair.child.check(0)

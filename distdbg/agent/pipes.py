@@ -1,0 +1,166 @@
+"""Connections that become pipes: to the debugger of a rank, and to the agent of another host.
+
+`debug` joins a client with the socket of a rank of this host. `via` hands it to the tree, where the agent
+of the other host serves it. Both answer first; what follows the answer is the other end's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from distdbg.agent import protocol
+from distdbg.agent.protocol import Request
+from distdbg.agent.splices import MOST_SPLICES, Splices
+from distdbg.agent.tree.pipe_ends import Answered, Came, PipeMail
+from distdbg.agent.tree.pipes import Key, NoWay, Target
+from distdbg.control import sockets
+from distdbg.errors import DistNetworkError, UsageError
+
+if TYPE_CHECKING:
+    from distdbg.agent.api import Client
+    from distdbg.agent.host_agent import HostAgent
+
+#: How long the agent of another host may take to answer.
+ANSWER_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    client: Client
+    id: int | str
+    target: Target
+    until_ns: int
+
+
+class ClientPipes:
+    """The methods `debug` and `via` of one agent."""
+
+    def __init__(self, agent: HostAgent) -> None:
+        self._agent = agent
+        self._splices = Splices(agent.selector)
+        self._asked: dict[Key, _Asked] = {}
+
+    def debug(self, request: Request, client: Client) -> None:
+        """Join the client with the debugger of a rank; UsageError when there is none."""
+        rank = request.arguments.get("rank")
+        if type(rank) is not int:
+            raise UsageError("debug: 'rank' is a number")
+        roster = self._agent.roster
+        if rank not in roster.seats:
+            raise UsageError(
+                f"rank {rank} is no rank of host {self._agent.host}",
+                hint="`via` with the same rank leads to the agent of its host",
+            )
+        if self._splices.are_full:
+            raise UsageError(f"{MOST_SPLICES} debuggers are open by way of this agent already")
+        sock = _connect(rank, debug_socket(roster.folder, rank))
+        client.send(protocol.answer(request.id, {}))
+        given = self._agent.server.release(client)
+        if given is None:  # it went while it was answered
+            sock.close()
+            return
+        self._splices.join(given.socket, sock, given.unwritten, given.unread)
+
+    def via(self, request: Request, client: Client) -> None:
+        """Lead the client to another agent; UsageError when there is no way."""
+        if any(asked.client is client for asked in self._asked.values()):
+            raise UsageError("via: this connection is on its way already")
+        try:
+            target = Target.from_json(request.arguments)
+        except ValueError as error:
+            raise UsageError(f"via: {error}") from None
+        try:
+            key = None if self._is_here(target) else self._agent.steering.open_pipe(target)
+        except NoWay as error:
+            raise UsageError(str(error)) from None
+        if key is None:
+            client.send(protocol.answer(request.id, {}))
+            client.send(protocol.hello(self._agent.run_name, self._agent.host, os.getpid()))
+            return
+        until_ns = time.monotonic_ns() + int(ANSWER_S * 1e9)
+        self._asked[key] = _Asked(client, request.id, target, until_ns)
+
+    def on_mail(self, mail: PipeMail) -> None:
+        """What the tree says of pipes."""
+        match mail:
+            case Came(sock):
+                self._agent.server.adopt(sock)
+            case Answered(key, why):
+                asked = self._asked.pop(key, None)
+                if asked is None:
+                    if not why:
+                        self._agent.steering.end_pipe(key)
+                elif why:
+                    error = DistNetworkError(why)
+                    asked.client.send(protocol.refuse(asked.id, error))
+                else:
+                    self._hand_over(key, asked)
+
+    def gone(self, client: Client) -> None:
+        for key, asked in list(self._asked.items()):
+            if asked.client is client:
+                del self._asked[key]
+                self._agent.steering.end_pipe(key)
+
+    def tick(self, now_ns: int) -> None:
+        """Refuse what takes too long."""
+        self._splices.tick(now_ns)
+        for key, asked in list(self._asked.items()):
+            if now_ns > asked.until_ns:
+                del self._asked[key]
+                self._agent.steering.end_pipe(key)
+                error = DistNetworkError(f"the agent of {asked.target} did not answer in time")
+                asked.client.send(protocol.refuse(asked.id, error))
+
+    def begin_anew(self) -> None:
+        """The tree is another one."""
+        for asked in list(self._asked.values()):
+            error = DistNetworkError("the ranks were started anew in the meantime")
+            asked.client.send(protocol.refuse(asked.id, error))
+        self._asked.clear()
+
+    def close(self) -> None:
+        self._splices.close()
+
+    def _hand_over(self, key: Key, asked: _Asked) -> None:
+        asked.client.send(protocol.answer(asked.id, {}))
+        given = self._agent.server.release(asked.client)
+        if given is None:
+            self._agent.steering.end_pipe(key)
+        else:
+            self._agent.steering.join_pipe(key, given.socket, given.unwritten, given.unread)
+
+    def _is_here(self, target: Target) -> bool:
+        if target.rank is not None and target.rank in self._agent.roster.seats:
+            return True
+        return target.rank is None and target.host == self._agent.host
+
+
+def debug_socket(folder: Path, rank: int) -> Path:
+    """Where the debugger of a rank listens, in the folder of its records."""
+    return folder / f"debug-rank{rank}.sock"
+
+
+def _connect(rank: int, path: Path) -> socket.socket:
+    try:
+        sock = sockets.connect(path, 0.0)  # on a Unix socket that is at once, or not at all
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            raise UsageError(f"rank {rank} does not answer: too many want to debug it") from None
+        if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
+            raise UsageError(f"rank {rank} cannot be reached: {error.strerror}") from None
+        raise UsageError(
+            f"rank {rank} is in no debugger, and cannot be brought into one from outside",
+            hint="a rank can be debugged while it is at a breakpoint (dist.breakpoint(), distdbg break), "
+            "or at any time in a job that was started with distdbg run --debuggable",
+        ) from None
+    if not sockets.is_same_user(sock):
+        sock.close()
+        raise UsageError(f"the socket at {path} is served by another user")
+    return sock

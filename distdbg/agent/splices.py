@@ -1,0 +1,138 @@
+"""Two sockets joined into one connection, in the agent's loop: a client and the debugger of a rank.
+
+Neither side is waited for, and of what one does not take only a bounded part is kept: then the other is
+not read. When one ends, the other gets what has come before, and ends too.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from contextlib import suppress
+from typing import Final
+
+MOST_SPLICES: Final = 64
+MOST_WAITING_NBYTES: Final = 64 << 10
+#: How long a side may take its last bytes.
+LAST_NS: Final = 10_000_000_000
+
+
+class _Side:
+    __slots__ = ("is_open", "out", "socket")
+
+    def __init__(self, sock: socket.socket, out: bytes) -> None:
+        self.socket = sock
+        self.out = bytearray(out)
+        self.is_open = True
+        """Whether it may still say something."""
+
+
+class _Splice:
+    __slots__ = ("last_ns", "sides")
+
+    def __init__(self, one: _Side, other: _Side) -> None:
+        self.sides = (one, other)
+        self.last_ns = 0
+
+
+class Splices:
+    """All of one agent."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._selector = selector
+        self._splices: set[_Splice] = set()
+
+    def __len__(self) -> int:
+        return len(self._splices)
+
+    @property
+    def are_full(self) -> bool:
+        return len(self._splices) >= MOST_SPLICES
+
+    def join(
+        self, one: socket.socket, other: socket.socket, to_one: bytes, to_other: bytes
+    ) -> None:
+        """Take both sockets over; what each is to get before anything else."""
+        for sock in (one, other):
+            sock.setblocking(False)
+        splice = _Splice(_Side(one, to_one), _Side(other, to_other))
+        self._splices.add(splice)
+        self._move(splice)
+
+    def tick(self, now_ns: int) -> None:
+        """End those that take too long to end."""
+        for splice in list(self._splices):
+            if splice.last_ns and now_ns > splice.last_ns:
+                self._close(splice)
+
+    def close(self) -> None:
+        for splice in list(self._splices):
+            self._close(splice)
+
+    def _serve(self, splice: _Splice, side: _Side, mask: int) -> None:
+        if splice not in self._splices:
+            return
+        one, other = splice.sides
+        across = other if side is one else one
+        if (
+            mask & selectors.EVENT_READ
+            and side.is_open
+            and len(across.out) < MOST_WAITING_NBYTES
+            and not splice.last_ns
+        ):
+            try:
+                data = side.socket.recv(MOST_WAITING_NBYTES)
+            except BlockingIOError:
+                data = None
+            except OSError:
+                data = b""
+            if data:
+                across.out += data
+            elif data is not None:
+                side.is_open = False
+                splice.last_ns = time.monotonic_ns() + LAST_NS
+        self._move(splice)
+
+    def _move(self, splice: _Splice) -> None:
+        one, other = splice.sides
+        for side in splice.sides:
+            try:
+                while side.out:
+                    del side.out[: side.socket.send(side.out)]
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._close(splice)
+                return
+        for side, across in ((one, other), (other, one)):
+            if not side.is_open and not across.out:
+                self._close(splice)
+                return
+        for side, across in ((one, other), (other, one)):
+            may_read = not splice.last_ns and len(across.out) < MOST_WAITING_NBYTES
+            self._watch(
+                splice,
+                side,
+                (selectors.EVENT_READ if may_read else 0)
+                | (selectors.EVENT_WRITE if side.out else 0),
+            )
+
+    def _watch(self, splice: _Splice, side: _Side, events: int) -> None:
+        known = self._selector.get_map().get(side.socket)
+        if known is None:
+            if events:
+                self._selector.register(
+                    side.socket, events, lambda mask: self._serve(splice, side, mask)
+                )
+        elif not events:
+            self._selector.unregister(side.socket)
+        elif known.events != events:
+            self._selector.modify(side.socket, events, known.data)
+
+    def _close(self, splice: _Splice) -> None:
+        self._splices.discard(splice)
+        for side in splice.sides:
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(side.socket)
+            side.socket.close()
