@@ -142,6 +142,7 @@ class HostAgent:
     def close(self) -> None:
         self.watch.finish(time.monotonic_ns())
         self.server.close()
+        self.methods.close()
         self.steering.close()
         self.roster.close()
         self._workers.shutdown(wait=False, cancel_futures=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from distdbg import __version__
 from distdbg.agent import protocol
+from distdbg.agent.board.methods import Board
 from distdbg.agent.findings import Findings
 from distdbg.agent.merge import merge
 from distdbg.agent.plain import plain_group, plain_op
@@ -38,7 +39,9 @@ Plain = dict[str, Any]
 _EVENT_NS: Final = 250_000_000
 _TOPICS: Final = ("ranks", "findings", "verdict")
 #: Fields of a row that are other ones every time.
-_AGES: Final = ("state_age_s", "progress_age_s", "cpu_s", "rss_nbytes")
+_AGES: Final = (
+    "state_age_s", "progress_age_s", "cpu_s", "rss_nbytes", "threads", "gpu", "gpu_nbytes",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -60,6 +63,7 @@ class Methods:
         self._subscriptions: list[_Subscription] = []
         self._told_ns = 0
         self.findings = Findings()
+        self._board = Board(agent)
         self._methods: dict[str, Callable[[Plain], Plain]] = {
             "about": self._about,
             "runs": self._runs,
@@ -75,6 +79,7 @@ class Methods:
             "arm": self._arm,
             "disarm": lambda _: self._agent.steering.order("disarm"),
             "stop": self._stop,
+            **self._board.methods,
         }
 
     # ------------------------------------------------------------------------------- as the server asks
@@ -104,6 +109,7 @@ class Methods:
     def tick(self, now_ns: int) -> None:
         """Tell subscribers what has changed."""
         self.findings.look(self._agent.roster)
+        self._board.tick(now_ns)
         if not self._subscriptions or now_ns - self._told_ns < _EVENT_NS:
             return
         self._told_ns = now_ns
@@ -118,9 +124,15 @@ class Methods:
         self.findings.look(self._agent.roster)
         return self.findings.since(0)
 
+    def close(self) -> None:
+        """Let go of everything."""
+        self._board.close()
+        self._board.gpus.close()
+
     def begin_anew(self) -> None:
         """The ranks were started again."""
         self.findings = Findings()
+        self._board.begin_anew()
         for subscription in self._subscriptions:
             subscription.found = 0
 
@@ -271,7 +283,11 @@ class Methods:
     # ------------------------------------------------------------------------------- parts
 
     def _rows(self) -> dict[int, Plain]:
-        rows = {row.rank: asdict(row) for row in self._agent.rows()}
+        seats = self._agent.roster.seats
+        rows = {
+            row.rank: asdict(row) | self._board.use_of(seats[row.rank])
+            for row in self._agent.rows()
+        }
         view = self._agent.steering.view()
         if view is not None:  # what this host knows of itself is newer
             rows = {row.rank: asdict(row) for row in view.ranks if row.rank not in rows} | rows
