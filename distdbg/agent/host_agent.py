@@ -144,6 +144,7 @@ class HostAgent:
         self.watch.finish(time.monotonic_ns())
         self.server.close()
         self.methods.pipes.close()
+        self.methods.close()
         self.steering.close()
         self.roster.close()
         self._workers.shutdown(wait=False, cancel_futures=True)

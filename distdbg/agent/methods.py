@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from distdbg import __version__
 from distdbg.agent import protocol
+from distdbg.agent.board.methods import Board
 from distdbg.agent.findings import Findings
 from distdbg.agent.merge import merge
 from distdbg.agent.pipes import ClientPipes
@@ -39,7 +40,9 @@ Plain = dict[str, Any]
 _EVENT_NS: Final = 250_000_000
 _TOPICS: Final = ("ranks", "findings", "verdict")
 #: Fields of a row that are other ones every time.
-_AGES: Final = ("state_age_s", "progress_age_s", "cpu_s", "rss_nbytes")
+_AGES: Final = (
+    "state_age_s", "progress_age_s", "cpu_s", "rss_nbytes", "threads", "gpu", "gpu_nbytes",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class Methods:
         self._told_ns = 0
         self.findings = Findings()
         self.pipes = ClientPipes(agent)
+        self._board = Board(agent)
         self._methods: dict[str, Callable[[Plain], Plain]] = {
             "about": self._about,
             "runs": self._runs,
@@ -77,6 +81,7 @@ class Methods:
             "arm": self._arm,
             "disarm": lambda _: self._agent.steering.order("disarm"),
             "stop": self._stop,
+            **self._board.methods,
         }
 
     # ------------------------------------------------------------------------------- as the server asks
@@ -111,6 +116,7 @@ class Methods:
         """Tell subscribers what has changed."""
         self.findings.look(self._agent.roster)
         self.pipes.tick(now_ns)
+        self._board.tick(now_ns)
         if not self._subscriptions or now_ns - self._told_ns < _EVENT_NS:
             return
         self._told_ns = now_ns
@@ -125,10 +131,16 @@ class Methods:
         self.findings.look(self._agent.roster)
         return self.findings.since(0)
 
+    def close(self) -> None:
+        """Let go of everything."""
+        self._board.close()
+        self._board.gpus.close()
+
     def begin_anew(self) -> None:
         """The ranks were started again."""
         self.findings = Findings()
         self.pipes.begin_anew()
+        self._board.begin_anew()
         for subscription in self._subscriptions:
             subscription.found = 0
 
@@ -287,7 +299,11 @@ class Methods:
     # ------------------------------------------------------------------------------- parts
 
     def _rows(self) -> dict[int, Plain]:
-        rows = {row.rank: asdict(row) for row in self._agent.rows()}
+        seats = self._agent.roster.seats
+        rows = {
+            row.rank: asdict(row) | self._board.use_of(seats[row.rank])
+            for row in self._agent.rows()
+        }
         view = self._agent.steering.view()
         if view is not None:  # what this host knows of itself is newer
             rows = {row.rank: asdict(row) for row in view.ranks if row.rank not in rows} | rows

@@ -12,10 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from distdbg.errors import RecordError
-from distdbg.record.entries import Frame, Group, Header, Op, Progress, Pulse, WorkWait
+from distdbg.record.entries import (
+    Counter,
+    Event,
+    Frame,
+    Group,
+    Header,
+    Op,
+    Progress,
+    Pulse,
+    State,
+    WorkWait,
+)
 from distdbg.record.folders import SUFFIX
 from distdbg.record.format import Flag
 from distdbg.record.reader import RecordFile
+from distdbg.record.recent import RecentOp
 
 #: How far back the last op is looked for; before it are marks, spans and findings only.
 _MOST_NOTES = 64
@@ -152,6 +164,38 @@ class TailedRecord:
     def level(self) -> int:
         """Of the check."""
         return self._record.state().level
+
+    def state(self) -> State:
+        """The words that change."""
+        return self._record.state()
+
+    def counters(self) -> list[Counter]:
+        """What was counted since each group was made."""
+        return self._record.counters()
+
+    def recent(self, after: int, most: int) -> list[RecentOp]:
+        """The ops that came after number `after`, the newest `most`, with numbers for what they point to."""
+        return self._record.recent(after, most)
+
+    def recent_one(self, number: int) -> RecentOp | None:
+        """One op, as `recent` gives it."""
+        return self._record.recent_one(number)
+
+    def find_op(
+        self,
+        group: int,
+        seq: int,
+        *,
+        flags: int = 0,
+        kind: int | None = None,
+        peer: int | None = None,
+    ) -> int | None:
+        """The number of an op by the number of its group and its seq there."""
+        return self._record.find_op(group, seq, flags=flags, kind=kind, peer=peer)
+
+    def event(self, number: int) -> Event | None:
+        """One event with all that it points to; None: not there any more."""
+        return self._record.event(number)
 
     def is_in(self, number: int) -> bool:
         """Whether the op of this number has not ended."""

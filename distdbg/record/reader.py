@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 from distdbg.errors import RecordError
 from distdbg.record.columns import Columns, cut
 from distdbg.record.entries import (
+    Counter,
     Event,
     Gap,
     Group,
@@ -39,6 +40,7 @@ from distdbg.record.format import (
 from distdbg.record.forms import Form
 from distdbg.record.header import read_fields, read_opening
 from distdbg.record.parse import Parsing
+from distdbg.record.recent import RecentOp, find_seq, read_one, read_recent
 from distdbg.record.references import TRIES, Damaged, References
 from distdbg.record.ring import Issued, find_entries, find_entry, find_issued, survey
 from distdbg.record.rows import read_rows
@@ -169,6 +171,40 @@ class RecordFile:
         """The number of the last event, and of the ops after `after` what needs no parsing."""
         last = self.pulse().last_number
         return last, list(find_issued(self._source, self._tables, after, last))
+
+    def recent(self, after: int, most: int) -> list[RecentOp]:
+        """The ops that came after number `after`, the newest `most`; nothing of them is looked up."""
+        last = self.pulse().last_number
+        return read_recent(self._source, self._tables, after=after, last=last, most=most)
+
+    def recent_one(self, number: int) -> RecentOp | None:
+        """One op, as `recent` gives it; also a parked one."""
+        return read_one(self._source, self._tables, number)
+
+    def find_op(
+        self,
+        group: int,
+        seq: int,
+        *,
+        flags: int = 0,
+        kind: int | None = None,
+        peer: int | None = None,
+    ) -> int | None:
+        """The number of an op by the number of its group and its seq there; see `recent.find_seq`."""
+        return find_seq(
+            self._source,
+            self._tables,
+            group=group,
+            seq=seq,
+            last=self.pulse().last_number,
+            flags=flags,
+            kind=kind,
+            peer=peer,
+        )
+
+    def counters(self) -> list[Counter]:
+        """What was counted since each group was made, by group and kind; no more is read than is used."""
+        return self._references.counters(self._read_state()["counter_count"])
 
     def read(self) -> Record:
         """All of it."""

@@ -172,10 +172,11 @@ class References:
         except Damaged:
             return ""
 
-    def counters(self) -> list[Counter]:
-        """All that count something."""
+    def counters(self, count: int | None = None) -> list[Counter]:
+        """All that count something; `count`: among the first so many alone."""
         table = self._tables[Section.COUNTERS]
-        data = self._source.read(table.offset, table.count * table.entry_nbytes)
+        count = table.count if count is None else min(count, table.count)
+        data = self._source.read(table.offset, count * table.entry_nbytes)
         buckets = struct.Struct(f"<{BUCKET_COUNT}Q")
         counters = []
         for start in range(0, len(data) - table.entry_nbytes + 1, table.entry_nbytes):

@@ -52,6 +52,23 @@ class TimedFile:
     def close(self) -> None:
         os.close(self._fd)
 
+    @property
+    def offset(self) -> int:
+        """Up to where its lines have been read."""
+        return self._rest_at
+
+    def begin_at(self, offset: int) -> None:
+        """Pass over what is before the first line that begins at `offset` or later."""
+        self._rest, self._offset, self._rest_at = b"", offset, offset
+        if offset <= 0 or os.pread(self._fd, 1, offset - 1) == b"\n":
+            return
+        found = os.pread(self._fd, _MOST_LINE_NBYTES, offset).find(b"\n")
+        if found >= 0:
+            self._offset = self._rest_at = offset + found + 1
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
     def mtime_ns(self) -> int:
         return os.fstat(self._fd).st_mtime_ns
 

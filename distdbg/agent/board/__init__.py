@@ -1,0 +1,14 @@
+"""What a dashboard asks the agent of one host: its ranks alone, from their records, when it is asked.
+
+    clock      how this host's times become those of the job
+    counts     ops by group and kind, since the groups were made
+    bars       the newest ops of each rank, for a timeline
+    one_op     one op on all ranks
+    closely    one rank, with its newest ops
+    kept_log   what the ranks have printed
+    methods    the methods of the API
+
+Everything is bounded and nothing is worked out that nobody asks for. An answer takes some milliseconds at
+most for a hundred ranks, as the agent does nothing else meanwhile. Whoever wants the whole job asks every
+host and puts the answers together: `live_feed` does.
+"""

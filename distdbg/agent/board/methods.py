@@ -1,0 +1,192 @@
+"""The methods of the API that a dashboard asks: their arguments, their bounds, their answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from distdbg.agent.board.bars import MOST_BARS, read_places, tell_bars
+from distdbg.agent.board.clock import HostClock, read_clock
+from distdbg.agent.board.closely import MOST_HISTORY, tell_history, tell_rank
+from distdbg.agent.board.counts import count_ops, plain_counted
+from distdbg.agent.board.kept_log import MOST_LINES, KeptLog
+from distdbg.agent.board.one_op import find_named, tell_op
+from distdbg.agent.gpus import Gpus
+from distdbg.errors import RecordError, UsageError
+
+if TYPE_CHECKING:
+    from distdbg.agent.host_agent import HostAgent
+    from distdbg.agent.seat import Seat
+    from distdbg.agent.tail import TailedRecord
+
+Plain = dict[str, Any]
+
+_MOST_SEQ: Final = 2**63
+
+
+class Board:
+    """What a dashboard asks of one host's agent."""
+
+    def __init__(self, agent: HostAgent) -> None:
+        self._agent = agent
+        self._log: KeptLog | None = None
+        self.gpus = Gpus()
+        self.methods: dict[str, Callable[[Plain], Plain]] = {
+            "counts": self._counts,
+            "bars": self._bars,
+            "op": self._op,
+            "history": self._history,
+            "rank": self._rank,
+            "log": self._kept,
+            "gpus": self._gpus,
+        }
+
+    def tick(self, now_ns: int) -> None:
+        """Let go of what nobody asks for any more."""
+        if self._log is not None:
+            self._log.rest(now_ns)
+
+    def begin_anew(self) -> None:
+        """The ranks were started again."""
+        self.close()
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def use_of(self, seat: Seat) -> Plain:
+        """What a row says beside its status: threads, and what it uses of GPUs where that is known."""
+        more: Plain = {"threads": seat.stat.threads if seat.stat is not None else 0}
+        use = self.gpus.use_of(seat.pid)
+        if use is not None:
+            more["gpu"], more["gpu_nbytes"] = use.share, use.nbytes
+        return more
+
+    # ------------------------------------------------------------------------------- methods
+
+    def _counts(self, _: Plain) -> Plain:
+        records = self._records()
+        clock = _clock(records)
+        return {"clock": _plain_clock(clock), "counts": [*map(plain_counted, count_ops(records))]}
+
+    def _bars(self, arguments: Plain) -> Plain:
+        records = self._records(arguments)
+        clock = _clock(records)
+        most = _number(arguments, "most", 200, 1, MOST_BARS)
+        since_ns = _number(arguments, "since_ns", 0, 0, _MOST_SEQ)
+        places = read_places(arguments.get("since"))
+        told = tell_bars(records, clock, places, since_ns=since_ns, most=most)
+        return {"clock": _plain_clock(clock), **told}
+
+    def _op(self, arguments: Plain) -> Plain:
+        records = self._records()
+        clock = _clock(records)
+        if "rank" not in arguments and "number" not in arguments:
+            group = _text(arguments, "group")
+            told = tell_op(records, clock, group, _number(arguments, "seq", None, 1, _MOST_SEQ))
+            return {"clock": _plain_clock(clock), **told}
+        rank = _number(arguments, "rank", None, 0, 2**31)
+        number = _number(arguments, "number", None, 1, _MOST_SEQ)
+        op = find_named(records, rank, number)
+        if op is None or op.group is None:
+            raise UsageError(f"op: rank {rank} has no op of number {number} here any more")
+        told = tell_op(records, clock, op.group.name, op.seq, (rank, op))
+        return {"clock": _plain_clock(clock), **told}
+
+    def _history(self, arguments: Plain) -> Plain:
+        rank, seat = self._seat(arguments)
+        most = _number(arguments, "most", 50, 1, MOST_HISTORY)
+        before = _number(arguments, "before", _MOST_SEQ, 1, _MOST_SEQ)
+        if seat.record is None:
+            return {"clock": _plain_clock(HostClock()), "ops": []}
+        clock = _clock(self._records())
+        ops = tell_history(seat.record, rank, clock, most=most, before=before)
+        return {"clock": _plain_clock(clock), "ops": ops}
+
+    def _rank(self, arguments: Plain) -> Plain:
+        _, seat = self._seat(arguments)
+        clock = _clock(self._records())
+        return {"clock": _plain_clock(clock), **tell_rank(seat, clock), **self.use_of(seat)}
+
+    def _kept(self, arguments: Plain) -> Plain:
+        roster = self._agent.roster
+        if self._log is None:
+            self._log = KeptLog(self._agent.folder, roster.attempt)
+        told = self._log.tell(
+            roster.seats,
+            now_ns=time.monotonic_ns(),
+            wall_ns=time.time_ns(),
+            after=_number(arguments, "after", 0, 0, _MOST_SEQ),
+            most=_number(arguments, "most", 500, 1, MOST_LINES),
+            only=_ranks(arguments),
+        )
+        return {"clock": _plain_clock(_clock(self._records())), **told}
+
+    def _gpus(self, _: Plain) -> Plain:
+        uses = {
+            str(rank): [use.share, use.nbytes]
+            for rank, seat in sorted(self._agent.roster.seats.items())
+            if (use := self.gpus.use_of(seat.pid)) is not None
+        }
+        return {"has_gpus": self.gpus.has_any, "ranks": uses}
+
+    # ------------------------------------------------------------------------------- parts
+
+    def _records(self, arguments: Plain | None = None) -> dict[int, TailedRecord]:
+        """Those that can be read, by rank; with arguments only of the ranks that are asked for."""
+        only = _ranks(arguments) if arguments is not None else None
+        found = {}
+        for rank, seat in sorted(self._agent.roster.seats.items()):
+            if seat.record is None or (only is not None and rank not in only):
+                continue
+            try:
+                seat.record.pulse()
+            except RecordError:
+                continue
+            found[rank] = seat.record
+        return found
+
+    def _seat(self, arguments: Plain) -> tuple[int, Seat]:
+        rank = _number(arguments, "rank", None, 0, 2**31)
+        seat = self._agent.roster.seats.get(rank)
+        if seat is None:
+            raise UsageError(
+                f"rank {rank} is not on host {self._agent.host}",
+                hint="the agent of its own host knows it",
+            )
+        return rank, seat
+
+
+def _clock(records: dict[int, TailedRecord]) -> HostClock:
+    return read_clock(records)
+
+
+def _plain_clock(clock: HostClock) -> Plain:
+    """With what time it is now: whoever asks may have another clock."""
+    return {**clock.plain(), "now_ns": time.monotonic_ns() + clock.base_ns if clock.base_ns else 0}
+
+
+def _number(arguments: Plain, name: str, otherwise: int | None, least: int, most: int) -> int:
+    value = arguments.get(name, otherwise)
+    if type(value) is not int or not least <= value <= most:
+        upper = f" to {most}" if most < 2**31 else ""
+        raise UsageError(f"{name!r} is a number from {least}{upper}")
+    return value
+
+
+def _text(arguments: Plain, name: str) -> str:
+    text = arguments.get(name)
+    if not isinstance(text, str):
+        raise UsageError(f"{name!r} is a text")
+    return text
+
+
+def _ranks(arguments: Plain) -> set[int] | None:
+    ranks = arguments.get("ranks")
+    if ranks is None:
+        return None
+    if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
+        raise UsageError("'ranks' is a list of numbers")
+    return set(ranks)
