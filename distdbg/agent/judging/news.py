@@ -99,6 +99,10 @@ class News:
         if case.finding.kind is Kind.STUCK_RANK:
             self._stuck[case.key] = case
 
+    def again(self, case: Case) -> None:
+        """It is to be said once more, if it is still true: what it asks for was put off."""
+        self._said.discard(case.key)
+
     def taken_back(self, states: Mapping[int, RankState]) -> list[str]:
         """One line for each stuck rank that was named and goes on, by what the ranks do now."""
         lines = []
