@@ -100,8 +100,9 @@ class News:
             self._stuck[case.key] = case
 
     def again(self, case: Case) -> None:
-        """It is to be said once more, if it is still true: what it asks for was put off."""
+        """What it asks for was put off: it is said once more, if the job is found so again."""
         self._said.discard(case.key)
+        self._case = None
 
     def taken_back(self, states: Mapping[int, RankState]) -> list[str]:
         """One line for each stuck rank that was named and goes on, by what the ranks do now."""
