@@ -44,7 +44,9 @@ class DeskConsole:
     def ask(
         self, prompt: str, deadline: float, complete: Complete, greet: Callable[[], None]
     ) -> str | None:
-        return self._desk.ask(prompt, deadline, complete=complete, greet=greet, check=self._check)
+        return self._desk.ask(
+            prompt, deadline, complete=complete, greet=greet, check=self._check
+        )
 
     def write(self, text: str) -> None:
         self._desk.write(text)

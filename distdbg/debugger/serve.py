@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import queue
 import selectors
 import socket
 import struct
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from distdbg.control import sockets
 from distdbg.debugger import protocol
@@ -61,9 +62,7 @@ class Caller:
 class Place:
     """One rank's socket."""
 
-    def __init__(
-        self, desk: Desk, path: Path, listening: socket.socket, evaluate: Evaluate
-    ) -> None:
+    def __init__(self, desk: Desk, path: Path, listening: socket.socket, evaluate: Evaluate) -> None:
         self.desk = desk
         self.path = path
         self.listening = listening
@@ -311,11 +310,7 @@ class Server:
     def _evaluate(self, caller: Caller, words: Words) -> None:
         place, desk = caller.place, caller.place.desk
         id_, expression = words.get("id"), words["eval"]
-        if (
-            isinstance(id_, bool)
-            or not isinstance(id_, (int, str))
-            or not isinstance(expression, str)
-        ):
+        if isinstance(id_, bool) or not isinstance(id_, (int, str)) or not isinstance(expression, str):
             raise BadLine("'eval' needs an 'id' and is a text")
         if not desk.is_stopped and not desk.is_debuggable:
             self._send(caller, {"id": id_, "error": not_debuggable(desk.rank)})

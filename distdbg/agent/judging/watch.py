@@ -149,15 +149,15 @@ class Watch:
         has_reason = bool(here) or any(_has_reason(one.account) for one in told)
         if self._doubt is not None:
             self._settle(now_ns)
+        if self._postponed is not None and not self._steering.is_held:
+            self._news.again(self._postponed)
+            self._postponed, self._seen = None, ()
         if not has_reason:
             self._seen = signature
             self._forget(now_ns)
         elif signature != self._seen and not self._is_busy and now_ns >= self._next_ns:
             self._seen = signature
             self._look(now_ns)
-        if self._postponed is not None and not self._steering.is_held:
-            self._news.again(self._postponed)
-            self._postponed, self._seen = None, ()
         if self._news is not None and not self._is_busy:
             self._speak(now_ns)
 

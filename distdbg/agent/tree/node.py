@@ -186,13 +186,9 @@ class Node:
             elif what == "ask":
                 self._ask(Order.from_json(value), now_ns)
             elif what == "seen":
-<<<<<<< HEAD
                 (seen,) = read_whole(value, 1)
-=======
-                (seen,) = _whole(value, 1)
                 if self.is_root:
                     self._log.catch_up(seen)
->>>>>>> d06e28a (Ranks in a debugger are shown, waited for by name and never blamed; all hosts' clocks stand for them; breakpoints at the agent and on the command line)
                 for order in self._log.since(seen):
                     self._say(link, {"order": order.to_json()})
 

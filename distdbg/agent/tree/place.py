@@ -24,14 +24,10 @@ from distdbg.agent.tree.finding import own_address, store_folder, store_opener
 from distdbg.agent.tree.loop import Loop
 from distdbg.agent.tree.node import Node
 from distdbg.agent.tree.orders import Do, Order
-<<<<<<< HEAD
 from distdbg.agent.tree.pipe_ends import Came, PipeMail
 from distdbg.agent.tree.pipes import Key, NoWay, Target
-from distdbg.agent.tree.shape import FAN_IN
-=======
 from distdbg.agent.tree.rows import is_in
-from distdbg.agent.tree.shape import FAN_IN, ancestors
->>>>>>> d06e28a (Ranks in a debugger are shown, waited for by name and never blamed; all hosts' clocks stand for them; breakpoints at the agent and on the command line)
+from distdbg.agent.tree.shape import FAN_IN
 from distdbg.agent.tree.view import View, make_view
 
 if TYPE_CHECKING:
@@ -202,9 +198,9 @@ class Tree:
 
     def hosts_in(self, state: RankState) -> frozenset[str]:
         """The hosts in touch that have a rank in this state, as far as `view` goes."""
-        with self._lock:
-            hosts = self._node.rows.hosts
-            nodes = {row.node for row in self._node.rows.ranks.values() if is_in(row, state)}
+        with self.lock:
+            hosts = self.node.rows.hosts
+            nodes = {row.node for row in self.node.rows.ranks.values() if is_in(row, state)}
             return frozenset(hosts[n].host for n in nodes if n in hosts and not hosts[n].is_lost)
 
     def offset(self) -> Offset | None:
