@@ -75,7 +75,7 @@ class Breakpoints:
     def clear(self, arguments: Plain) -> Plain:
         """One of them, or all; UsageError where there is none of that number."""
         rules = self._rules()
-        left = without_rule(rules, arguments.get("id"))
+        left = without_rule(rules, arguments.get("breakpoint"))
         self._order(left)
         return {"cleared": [rule.id for rule in rules if rule not in left]}
 
@@ -142,7 +142,7 @@ def without_rule(rules: Sequence[Rule], id_: object) -> tuple[Rule, ...]:
     if id_ is None:
         return ()
     if type(id_) is not int:
-        raise UsageError("clear: 'id' is a number")
+        raise UsageError("clear: 'breakpoint' is a number")
     left = tuple(rule for rule in rules if rule.id != id_)
     if len(left) == len(rules):
         known = format_ranks([rule.id for rule in rules]) if rules else ""

@@ -141,7 +141,7 @@ class HostAgent:
             self._is_leaving = True
 
     def _look_at_clock(self) -> tuple[bool, frozenset[int]]:
-        if not self.roster.seats or self.roster.is_over():
+        if not self.roster.seats:
             return False, frozenset()
         ranks = self.steering.look()
         return self.steering.is_held, ranks

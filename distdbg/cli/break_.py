@@ -124,7 +124,7 @@ def _ask_agent(live: LiveRun, rule: str | None, chosen: argparse.Namespace) -> P
         if rule is not None:
             done = {"armed": client.ask("break", rule=rule)["id"]}
         elif chosen.clear:
-            done = client.ask("clear", id=_id_of(chosen.clear))
+            done = client.ask("clear", breakpoint=_id_of(chosen.clear))
         elif chosen.go_on:
             answer = client.ask("continue", ranks=_ranks_of(chosen.go_on))
             done = {"continued": answer["ranks"], "failed": answer["failed"]}

@@ -35,6 +35,6 @@ def main(argv: Sequence[str], do: str = "pause") -> int:
     )
     if holder:
         sys.stderr.write(
-            f"its clock stands all the same, for {holder}; it runs when that is over\n"
+            f"its clock stands all the same for {holder}; it runs when that is over\n"
         )
     return 0
