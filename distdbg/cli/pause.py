@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from distdbg.agent.live_runs import choose_run, find_live_runs
+from distdbg.cli.clock_words import who_holds
 from distdbg.record.host import host_name
 
 
@@ -23,9 +24,17 @@ def main(argv: Sequence[str], do: str = "pause") -> int:
     live = choose_run(find_live_runs(host_name()), parser.parse_args(argv).run)
     with live.connect() as client:
         answer = client.ask(do)
+        holder = ""
+        if do == "resume":
+            rows = client.ask("ranks")["ranks"]
+            holder = who_holds(client.ask("about")["control"] or {}, rows)
     was_so = answer.get("changed") is False
     words = {"pause": "paused", "resume": "resumed"}[do]
     sys.stderr.write(
         f"run {live.run} {'was' if was_so else 'is'} {words}{' already' if was_so else ''}\n"
     )
+    if holder:
+        sys.stderr.write(
+            f"its clock stands all the same for {holder}; it runs when that is over\n"
+        )
     return 0
