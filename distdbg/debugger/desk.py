@@ -10,9 +10,9 @@ package (`interrupt.py`), and the queue is one that takes that.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -83,11 +83,10 @@ class Desk:
         self.size: tuple[int, int] | None = None
         #: Stops the rank, or breaks off what it does at its prompt.
         self.interrupt: Callable[[], None] = lambda: None
-        #: Nobody is attached any more.
+        #: Somebody is attached from now on; nobody is any more.
+        self.on_attached: Callable[[], None] = lambda: None
         self.on_left: Callable[[], None] = lambda: None
-        #: Calls with the way to evaluate, where the rank is not at its prompt.
         self._greeted = ""
-        self._changed = threading.Event()
 
     @property
     def is_stopped(self) -> bool:
@@ -104,6 +103,7 @@ class Desk:
         self.post = post
         self.client = name
         self._inbox.put(Attached())
+        self.on_attached()
 
     def leave(self) -> None:
         """The client has left."""
@@ -135,6 +135,20 @@ class Desk:
         """It goes on."""
         self.why = self.site = ""
         self.send({"running": True})
+
+    def await_client(self, deadline: float, check: Callable[[], bool]) -> bool:
+        """Wait until somebody is attached; see `ask`. False: it is time to go on."""
+        while not self.client:
+            if not check():
+                return False
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise Expired
+            with suppress(queue.Empty):
+                item = self._inbox.get(timeout=min(left_s, _SLICE_S))
+                if isinstance(item, Asked):
+                    item.do()
+        return True
 
     def ask(
         self,
