@@ -109,6 +109,8 @@ class RankPdb(pdb.Pdb):
         )
         #: Asked before each event: whether the session is over and the trace function to be removed.
         self.is_over: Callable[[], bool] = lambda: False
+        #: What is to be known before the first prompt.
+        self.first_words = ""
         self._noted: Noted | None = None
         self._is_noting = False
         self.is_prompting = False
@@ -122,6 +124,8 @@ class RankPdb(pdb.Pdb):
         """The prompt itself; returns after the command that lets the rank go on."""
         self.is_prompting = True
         try:
+            if self.first_words:
+                self.console_file.write(self.first_words)
             super().interaction(frame, trace)
         finally:
             self.console_file.settle()
@@ -189,10 +193,16 @@ class RankPdb(pdb.Pdb):
             if not is_ours(at):
                 at.f_trace = self.trace_dispatch
             at = at.f_back
-        if self.stopframe is None and self.stoplineno != -1:
-            # `s`: what is left of ours to return from calls many a thing; it is not stepped into.
-            self.frame_returning = None
         sys.settrace(self.trace_dispatch)
+
+    def stop_soon(self, frame: FrameType) -> None:
+        """From another thread: stop this one, which is traced and at `frame`, at its next event."""
+        at: FrameType | None = frame
+        while at is not None:
+            if not is_ours(at):
+                at.f_trace = self.trace_dispatch
+            at = at.f_back
+        self._set_stopinfo(None, None)  # type: ignore[attr-defined]  # bdb's own
 
     def stop_tracing(self, frame: FrameType | None) -> None:
         """The session is over: in the thread that is traced."""
@@ -201,6 +211,8 @@ class RankPdb(pdb.Pdb):
             if frame.f_trace == self.trace_dispatch:
                 frame.f_trace = None
             frame = frame.f_back
+        if self.breaks:
+            self.clear_all_breaks()
 
     # ------------------------------------------------------------------ what is shown
 

@@ -214,6 +214,7 @@ class Server:
                     why=desk.why,
                     site=desk.site,
                     mode=desk.mode,
+                    is_debuggable=desk.is_debuggable,
                 ),
             )
 

@@ -196,6 +196,8 @@ class Session:
             if not self._begin(is_breakpoint):
                 self._finish(frame)
                 return Outcome.CONTINUED
+        if self._pdb is not None:
+            self._pdb.prepare(frame)
         self._is_over = False
         trace = None if error is None else error.__traceback__
         outcome = Outcome.EXPIRED
@@ -312,7 +314,6 @@ class Session:
             if self._foreign is not None:
                 self._show_foreign(self._foreign, frame, trace)
             elif self._pdb is not None:
-                self._pdb.prepare_prompt(frame)
                 self._pdb.prompt_at(None if trace is not None else frame, trace or passing)
 
         try:
@@ -379,7 +380,7 @@ class Session:
             finally:
                 if threading.current_thread() is not threading.main_thread():
                     interrupt.raise_in(self.thread, None)
-                self.desk.end()
+                self.desk.end(is_traced=self._is_needed)
         quits = self._pdb is not None and self._pdb.quitting
         if self._foreign is not None and self._foreign.debugger is not None:
             quits = bool(self._foreign.debugger.quitting)
@@ -396,14 +397,19 @@ class Session:
                 with over_streams(own.fd):
                     yield True
                 return
-            self._terminal = ClientTerminal(self.desk)
-            hang_up = None
+            self._terminal = ClientTerminal(self.desk, self._deadline, self._is_staying)
             try:
                 if not self.desk.await_client(self._deadline, self._is_staying):
                     yield False
                     return
-                with over_streams(self._terminal.fd):
-                    yield True
+                try:
+                    with over_streams(self._terminal.fd):
+                        yield True
+                except bdb.BdbQuit:  # also what an end of its input looks like to many a debugger
+                    if not self._terminal.is_hung_up:
+                        raise
+                if self._terminal.is_hung_up and self._is_staying():
+                    raise Expired
             finally:
                 terminal, self._terminal = self._terminal, None
                 terminal.close()

@@ -16,12 +16,14 @@ import struct
 import sys
 import termios
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from distdbg.debugger import protocol
 from distdbg.debugger.desk import Desk
+from distdbg.errors import DistError
 
 #: How much of what was shown a client sees that comes later.
 _KEPT_NBYTES: Final = 1 << 16
@@ -36,8 +38,12 @@ ONE_AT_A_TIME: Final = threading.RLock()
 class ClientTerminal:
     """A pty whose other side is the client of a desk."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, deadline: float, is_staying: Callable[[], bool]) -> None:
+        """It hangs up after `deadline`, or when the rank need not stay: then its input ends."""
         self._desk = desk
+        self._deadline = deadline
+        self._is_staying = is_staying
+        self.is_hung_up = False
         self._master, self.fd = os.openpty()
         os.set_blocking(self._master, False)
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -59,7 +65,9 @@ class ClientTerminal:
         self._is_closing = True
         self._wake_up()
         self._thread.join(2.0)
-        for fd in (self.fd, self._master, self._woken, self._wake):
+        if self._thread.is_alive():
+            return  # it is in a client that does not read; better three descriptors than another's
+        for fd in (self.fd, self._woken, self._wake, *(() if self.is_hung_up else (self._master,))):
             os.close(fd)
 
     @property
@@ -92,7 +100,7 @@ class ClientTerminal:
     def _show_again(self) -> None:
         with self._lock:
             shown = bytes(self._shown)
-        self._desk.send({"stopped": {"why": self._desk.why, "site": self._desk.site}})
+        self._desk.say_stopped()
         if shown:
             self._desk.send({"bytes": protocol.to_base64(shown)})
         self._resize_again(*(self._desk.size or _DEFAULT_SIZE))
@@ -104,7 +112,11 @@ class ClientTerminal:
     def _run(self) -> None:
         while True:
             writable = [self._master] if self._typed else []
-            timeout_s = 0.0 if self._is_closing else 1.0
+            timeout_s = 0.0 if self._is_closing else 0.5
+            if not self._is_closing and self._is_time():
+                self.is_hung_up = True
+                os.close(self._master)
+                return
             ready, ready_to_write, _ = select.select(
                 [self._master, self._woken], writable, [], timeout_s
             )
@@ -123,6 +135,14 @@ class ClientTerminal:
             if ready_to_write:
                 with self._lock, suppress(BlockingIOError):
                     del self._typed[: os.write(self._master, self._typed[:1024])]
+
+    def _is_time(self) -> bool:
+        if time.monotonic() > self._deadline:
+            return True
+        try:
+            return not self._is_staying()
+        except DistError:  # the job is over, which the rank's own thread raises
+            return True
 
     def _read(self) -> bytes:
         try:
