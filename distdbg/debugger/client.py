@@ -18,14 +18,14 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, Final, NoReturn
 
 from distdbg.debugger import protocol
 from distdbg.debugger.console import DELIMITERS
 from distdbg.debugger.protocol import BadLine, Words
-from distdbg.errors import ConfigError, DistNetworkError
+from distdbg.errors import ConfigError, DistNetworkError, UsageError
 
 #: How long a server may take to say the first line: a rank that holds the GIL takes longer.
 _HELLO_S: Final = 5.0
@@ -39,14 +39,23 @@ _TWICE_S: Final = 5.0
 class DebugClient:
     """A connection to the debugger of one rank, over any socket that leads there."""
 
-    def __init__(self, sock: socket.socket, *, hello_s: float = _HELLO_S) -> None:
-        """DistNetworkError when nobody speaks there, in time or at all."""
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        hello_s: float = _HELLO_S,
+        on_slow: Callable[[str], None] | None = None,
+    ) -> None:
+        """DistNetworkError when nobody speaks there, in time or at all.
+
+        `on_slow` is told when it takes longer than usual; only then is `hello_s` long.
+        """
         self._socket = sock
         self._inbox = bytearray()
         self._lines: list[bytes] = []
         self._lock = threading.Lock()  # protects what is sent
         try:
-            self.hello = self._greet(hello_s)
+            self.hello = self._greet(hello_s, on_slow)
         except BaseException:
             sock.close()
             raise
@@ -137,14 +146,21 @@ class DebugClient:
     def _name(self) -> str:
         return str(self.hello.get("rank", "")) if "hello" in self.__dict__ else "of this socket"
 
-    def _greet(self, hello_s: float) -> Words:
-        try:
-            words = self.receive(hello_s)
-        except TimeoutError:
-            raise DistNetworkError(
-                f"the rank does not answer for {hello_s:.1f} s: it holds the GIL, or is stopped",
-                hint="distdbg stacks shows where it is",
-            ) from None
+    def _greet(self, hello_s: float, on_slow: Callable[[str], None] | None) -> Words:
+        began = time.monotonic()
+        while True:
+            waited_s = time.monotonic() - began
+            try:
+                words = self.receive(min(max(hello_s - waited_s, 0.0), _HELLO_S))
+                break
+            except TimeoutError:
+                waited_s = time.monotonic() - began
+                what = f"the rank has not answered for {waited_s:.0f} s: it holds the GIL, or is stopped"
+                if waited_s >= hello_s:
+                    hint = "distdbg stacks shows where it is"
+                    raise DistNetworkError(what, hint=hint) from None
+                if on_slow is not None:
+                    on_slow(f"{what}; still trying")
         if words.get("distdbg") != "debugger":
             raise DistNetworkError("this is no debugger of distdbg")
         if words.get("protocol") != protocol.PROTOCOL:
@@ -162,6 +178,7 @@ class Ended(Exception):
 def interact(client: DebugClient, *, stays: bool = True) -> str:
     """Let whoever is at stdin debug the rank until he leaves or it ends; returns why it is over.
 
+    UsageError when the rank does not take a client now, DistNetworkError when it is lost.
     `stays`: also while the rank runs on, until its next prompt; else it is over then.
     """
     return _Interaction(client, stays).run()
@@ -188,18 +205,15 @@ class _Interaction:
         thread = threading.Thread(target=self._read, name="distdbg client", daemon=True)
         thread.start()
         try:
-            with _editing(self._complete) if self._is_terminal else suppress():
+            with _editing(self._complete) if self._is_terminal else nullcontext():
                 self._client.send({"attach": f"{_who()}, process {os.getpid()}"})
                 self._send_size()
                 self._watch()
         except Ended as over:
             return str(over)
-        except DistNetworkError as error:
-            return error.what
         finally:
             self._client.close()
             thread.join(1.0)
-        return ""
 
     # ---------------------------------------------------------------- what the rank says
 
@@ -236,13 +250,13 @@ class _Interaction:
             if isinstance(words, DistNetworkError):
                 raise words
             if "ended" in words:
-                raise Ended(str(words["ended"]))
+                raise _end(words)
             if "running" in words:
                 with self._lock:
                     self._breaks -= 1
             return words
 
-    def _watch(self) -> None:
+    def _watch(self) -> NoReturn:
         is_running = not self._client.is_stopped
         if is_running:
             _tell(f"stopping rank {self._client.rank}")
@@ -276,7 +290,9 @@ class _Interaction:
         if self._is_at_end or not self._stays or not self._has_more():
             self._leave(f"rank {rank} goes on")
         if self._is_terminal:
-            stop = "Ctrl-C stops it, twice leaves" if self._client.is_debuggable else "Ctrl-C leaves"
+            stop = (
+                "Ctrl-C stops it, twice leaves" if self._client.is_debuggable else "Ctrl-C leaves"
+            )
             _tell(f"rank {rank} goes on; {stop}")
 
     def _interrupt(self) -> None:
@@ -374,8 +390,8 @@ class _Interaction:
                                 _show_bytes(protocol.from_base64(data))
                             case {"write": str(text)}:
                                 _show_bytes(text.replace("\n", "\r\n").encode())
-                            case {"ended": why}:
-                                raise Ended(str(why))
+                            case {"ended": _}:
+                                raise _end(words)
                             case {"running": _}:
                                 before = words
                                 break
@@ -404,6 +420,11 @@ class _Interaction:
             columns, rows = os.get_terminal_size(sys.stdout.fileno())
             if rows and columns:
                 self._client.send({"size": [rows, columns]})
+
+
+def _end(words: Words) -> Exception:
+    why = str(words["ended"])
+    return UsageError(why) if words.get("refused") else Ended(why)
 
 
 def _who() -> str:

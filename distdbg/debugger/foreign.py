@@ -45,15 +45,16 @@ class Foreign:
         #: What it has armed, if it is one of bdb's family.
         self.debugger: bdb.Bdb | None = None
 
-    def enter(self, frame: FrameType) -> None:
-        """Open it; it may have armed `debugger` then, which stops for the first time with `stop`."""
+    def enter(self, frame: FrameType) -> bool:
+        """Open it; whether it has armed `debugger`, which stops for the first time with `stop`."""
         _, tracer, _ = eval(_call_at(frame, self._enter), frame.f_globals, frame.f_locals)
         armed = getattr(tracer, "__self__", None)
         if not isinstance(armed, bdb.Bdb):
-            return
+            return False
         self.debugger = armed
         armed.skip = {*(armed.skip or ()), "distdbg", "distdbg.*"}
         _disarm(sys._getframe(), ours=True)
+        return True
 
     def enter_dead(self, trace: TracebackType) -> None:
         """Open it where an exception was raised; ConfigError when it cannot do that."""

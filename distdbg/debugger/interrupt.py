@@ -123,9 +123,7 @@ class Chase:
             return "its thread is gone"
         if self._thread == threading.main_thread().ident:
             return f"it is in code that looks at no signals, called at {site_of(user_frame(frame))}"
-        return (
-            f"it is a thread, which stops at its next op; now at {site_of(user_frame(frame))}"
-        )
+        return f"it is a thread, which stops at its next op; now at {site_of(user_frame(frame))}"
 
 
 def at_next_op(groups: list[Any], stop: Callable[[], None]) -> Callable[[], None]:

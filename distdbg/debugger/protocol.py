@@ -10,7 +10,8 @@
              {"id": 1, "eval": "x.shape"}
              {"bytes": base64} {"size": [rows, columns]}     where the mode is "terminal"
     server   {"write": text} {"prompt": "(Pdb) "} {"completions": [...]} {"bytes": base64}
-             {"stopped": {"why": ..., "site": ..., "mode": ...}} {"ended": why}
+             {"stopped": {"why": ..., "site": ..., "mode": ...}}
+             {"ended": why, "refused": true where it was never taken}
              {"running": true, "traced": whether it is to stop again}
              {"id": 1, "value": text, "type": name} or {"id": 1, "error": text}
 

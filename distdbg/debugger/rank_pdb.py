@@ -195,6 +195,12 @@ class RankPdb(pdb.Pdb):
             at = at.f_back
         sys.settrace(self.trace_dispatch)
 
+    def take_breakpoint(self) -> int:
+        """The number of pdb's breakpoint that it has stopped at; 0: none."""
+        number: int = getattr(self, "currentbp", 0)
+        self.currentbp = 0
+        return number
+
     def stop_soon(self, frame: FrameType) -> None:
         """From another thread: stop this one, which is traced and at `frame`, at its next event."""
         at: FrameType | None = frame
@@ -259,7 +265,7 @@ class RankPdb(pdb.Pdb):
                 found = (of_word or self.completedefault)(text, line, begin, end)
             else:
                 found = self.completenames(text, line, begin, end)
-                found += self._complete_expression(text, line, begin, end)  # type: ignore[attr-defined]
+                found += self._complete_expression(text, line, begin, end)
         except Exception:  # noqa: BLE001 - of the user's attributes; completion is a courtesy
             return []
         return sorted({str(one) for one in found or ()})
@@ -278,6 +284,7 @@ class RankPdb(pdb.Pdb):
 
     def _execute(self, statement: ast.stmt) -> None:
         # sys.displayhook is the process's, so values are shown without it.
+        assert self.curframe is not None  # statements are typed at a frame
         names, local = self.curframe.f_globals, self.curframe_locals
         if isinstance(statement, ast.Expr):
             value = eval(compile(ast.Expression(statement.value), "<stdin>", "eval"), names, local)
@@ -333,11 +340,12 @@ class RankPdb(pdb.Pdb):
         """interact
         A Python prompt over the names of the current frame; the end of the input leaves it.
         """
+        assert self.curframe is not None  # it is typed at a frame
         names = {**self.curframe.f_globals, **self.curframe_locals}
         prompt = consoles.InteractiveConsole(names, filename="<stdin>")
 
-        def ask(text: str = "") -> str:
-            line = self._ask(text)
+        def ask(prompt: str = "") -> str:
+            line = self._ask(prompt)
             if line is None or line == "EOF":
                 raise EOFError
             return line

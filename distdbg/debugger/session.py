@@ -272,9 +272,10 @@ class Session:
     def _on_stop(self, frame: FrameType | None, trace: TracebackType | None) -> None:
         """What pdb's trace function calls where the rank is to stop again."""
         pdb = self._pdb
-        assert frame is not None and pdb is not None  # bdb knows where it is
-        why = f"pdb's breakpoint {pdb.currentbp}" if getattr(pdb, "currentbp", 0) else "step"
-        pdb.currentbp = 0
+        assert frame is not None  # bdb knows where it is
+        assert pdb is not None  # it calls
+        number = pdb.take_breakpoint()
+        why = f"pdb's breakpoint {number}" if number else "step"
         outcome = Outcome.EXPIRED
         try:
             outcome = self._sit(why, frame, None, None, trace)
@@ -329,8 +330,7 @@ class Session:
             foreign.enter_dead(trace)
             return
         if foreign.debugger is None:
-            foreign.enter(frame)
-            if foreign.debugger is None:
+            if not foreign.enter(frame):
                 return
             foreign.wrap(self._around_foreign)
         foreign.stop(frame)

@@ -17,7 +17,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -160,7 +160,7 @@ def over_streams(fd: int) -> Iterator[None]:
     for number in range(3):
         os.dup2(fd, number)
     own = [
-        open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)
+        os.fdopen(number, mode, 1, encoding="utf-8", errors="backslashreplace", closefd=False)
         for number, mode in enumerate(("r", "w", "w"))
     ]
     for name, stream in zip(_STREAMS, own, strict=True):
@@ -187,7 +187,7 @@ def _copy(number: int) -> int | None:
         return None  # it is closed
 
 
-def _flush(streams: list[object]) -> None:
+def _flush(streams: Sequence[object]) -> None:
     for stream in streams:
         # Also when the rank was interrupted in the middle of a print.
         with suppress(Exception):
