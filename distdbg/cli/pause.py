@@ -6,9 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from distdbg.agent.live_runs import choose_run, find_live_runs
+from distdbg.agent.addresses import find_way
 from distdbg.cli.clock_words import who_holds
-from distdbg.record.host import host_name
 
 
 def main(argv: Sequence[str], do: str = "pause") -> int:
@@ -19,10 +18,13 @@ def main(argv: Sequence[str], do: str = "pause") -> int:
     }
     parser = argparse.ArgumentParser(prog=f"distdbg {do}", description=about[do])
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="which run; not needed for the only one"
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="which run, also HOST:PORT or ssh://HOST/RUN; not needed for the only one",
     )
-    live = choose_run(find_live_runs(host_name()), parser.parse_args(argv).run)
-    with live.connect() as client:
+    with find_way(parser.parse_args(argv).run) as way, way.connect() as client:
+        run = client.hello["run"]
         answer = client.ask(do)
         holder = ""
         if do == "resume":
@@ -31,7 +33,7 @@ def main(argv: Sequence[str], do: str = "pause") -> int:
     was_so = answer.get("changed") is False
     words = {"pause": "paused", "resume": "resumed"}[do]
     sys.stderr.write(
-        f"run {live.run} {'was' if was_so else 'is'} {words}{' already' if was_so else ''}\n"
+        f"run {run} {'was' if was_so else 'is'} {words}{' already' if was_so else ''}\n"
     )
     if holder:
         sys.stderr.write(
