@@ -147,10 +147,10 @@ def _facts(rank: Plain, ops: Sequence[Plain]) -> list[tuple[str, str]]:
         state += ", closed" if group["is_closed"] else ""
         state += f", broken: {group['broken']}" if group["broken"] is not None else ""
         facts.append((f"group '{label}'", state))
-    for wait in rank["waits"]:
-        facts.append(
-            ("waits", f"thread {wait['thread']} in {wait['site']} for op {wait['number']}")
-        )
+    facts += [
+        ("waits", f"thread {wait['thread']} in {wait['site']} for op {wait['number']}")
+        for wait in rank["waits"]
+    ]
     facts += [
         ("failed", f"{op['op']}: {op['error'] or op['status']}")
         for op in ops

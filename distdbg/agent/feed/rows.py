@@ -1,4 +1,4 @@
-"""Answers of agents as the rows of a dashboard. Pure: what time it is, and what was known before, are arguments.
+"""Answers of agents as the rows of a dashboard. Pure: the time, and what was known, are arguments.
 
 Ages become points of time by the clock of the dashboard; as an answer takes a moment, such a point would
 tremble, and every row would be another one each time. So a point that moves by less than `_TREMBLE_S` stays
