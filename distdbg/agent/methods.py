@@ -213,9 +213,13 @@ class Methods:
             "ends": [_plain_end(end) for end in self._agent.ends],
         }
 
-    def _verdict(self, _: Plain) -> Plain:
+    def _verdict(self, arguments: Plain) -> Plain:
         watch = self._agent.watch
-        return {"lines": watch.plain_lines(), "verdict": watch.plain_verdict()}
+        version = f"{self._agent.roster.attempt}.{watch.version}"
+        if arguments.get("unless") == version:
+            return {"version": version}
+        lines, verdict = watch.plain_lines(), watch.plain_verdict()
+        return {"version": version, "lines": lines, "verdict": verdict}
 
     def _waits(self, _: Plain) -> Plain:
         return {"waits": self._agent.watch.plain_waits()}
