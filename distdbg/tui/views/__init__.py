@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from distdbg.tui.view import View
 from distdbg.tui.views.ranks import RanksView
+from distdbg.tui.views.timeline import TimelineView
 
-VIEWS: tuple[type[View], ...] = (RanksView,)
+VIEWS: tuple[type[View], ...] = (RanksView, TimelineView)
