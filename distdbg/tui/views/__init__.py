@@ -1,4 +1,4 @@
-"""The views, in the order of the help. A view's module has one View; details are in tui/details/."""
+"""The views, in the order of the help. A view has a module; details are in tui/details."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from distdbg.tui.views.log import LogView
 from distdbg.tui.views.ops import OpsView
 from distdbg.tui.views.ranks import RanksView
 from distdbg.tui.views.stacks import StacksView
+from distdbg.tui.views.timeline import TimelineView
 from distdbg.tui.views.waits import WaitsView
 
 VIEWS: tuple[type[View], ...] = (
     RanksView,
     GroupsView,
     OpsView,
+    TimelineView,
     WaitsView,
     FindingsView,
     StacksView,
