@@ -4,19 +4,22 @@
     View        a page with a key of its own
     TablePage   a page that is one table
 
-A page never asks the feed for what takes long in its own thread: `Page.ask` does it in another one.
+A page never asks the feed for what takes long in its own thread: `Page.ask` does it in another one. The keys
+of a page are its BINDINGS: of each the description is one or two words for the footer, the tooltip a
+sentence for the help. Actions of a page that change the job are named in `changes`; with --readonly they are
+not there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from distdbg.errors import DistError
+from distdbg.tui.asking import Answered, Result, ask
 from distdbg.tui.cells import Cell, Filter
 from distdbg.tui.feed import Feed, Topic
 from distdbg.tui.snapshot import Snapshot
@@ -25,8 +28,6 @@ from distdbg.tui.table import Column, RowTable
 if TYPE_CHECKING:
     from distdbg.tui.app import TopApp
 
-Result = TypeVar("Result")
-
 
 class Page(Vertical):
     """Something that fills the screen between header and footer."""
@@ -34,7 +35,15 @@ class Page(Vertical):
     topics: ClassVar[frozenset[Topic]] = frozenset()
     """What it needs of the feed while it is seen."""
     takes_filter: ClassVar[bool] = False
+    changes: ClassVar[frozenset[str]] = frozenset()
+    """Names of its actions that change the job."""
     DEFAULT_CSS = "Page { height: 1fr; }"
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.filter: Filter | None = None
+        """What the person has typed behind `/` here."""
+        self._asked = 0
 
     @property
     def crumb(self) -> str:
@@ -67,19 +76,28 @@ class Page(Vertical):
         """Draw what is known once more, now."""
         self.draw(self.top.snapshot, self.top.now())
 
-    def ask(self, question: Callable[[], Result], then: Callable[[Result], None]) -> None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return not (action in self.changes and self.top.is_readonly)
+
+    def ask(self, question: Callable[[], Result], then: Callable[[Result], object]) -> None:
         """Ask the feed in a thread; one question of a page at a time, the newest counts."""
+        self._asked += 1
+        number, top = self._asked, self.top
 
-        def work() -> None:
-            try:
-                answer = question()
-            except DistError as error:
-                self.app.call_from_thread(self.top.say, str(error).split("\n")[0], "error")
-                return
-            if self.is_attached:
-                self.app.call_from_thread(then, answer)
+        def if_newest(tell: Callable[[], object]) -> None:
+            if number == self._asked:
+                tell()
 
-        self.run_worker(work, thread=True, exclusive=True, exit_on_error=False)
+        ask(
+            self,
+            question,
+            lambda answer: if_newest(lambda: then(answer)),
+            lambda line: if_newest(lambda: top.say(line, "error")),
+            lambda error: if_newest(lambda: top.trouble(self.crumb, error)),
+        )
+
+    def on_answered(self, message: Answered) -> None:
+        self.top.guard(self.crumb, message.then)
 
 
 class View(Page):
