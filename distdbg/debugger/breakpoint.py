@@ -149,7 +149,7 @@ class _Meeting:
         """Stop or wait, and raise what all ranks raise when it did not end well."""
         said = json.dumps(self._ranks)
         first = self._store.compare_set(self._key("who"), "", said).decode()
-        differ = {"how": "differ", "ranks": [json.loads(first), self._ranks]}
+        differ = {"how": "differ", "ranks": sorted([json.loads(first), self._ranks])}
         if first != said:
             self._settle(differ)
         elif self._rank in self._ranks:
