@@ -100,7 +100,8 @@ FIELDS: Final[Mapping[str, Field]] = {
     ),
 }
 
-_OPERATORS: Final[Mapping[FieldKind, tuple[Operator, ...]]] = {
+#: What a condition on a field of each kind may say.
+OPERATORS: Final[Mapping[FieldKind, tuple[Operator, ...]]] = {
     "ranks": ("=", "!="),
     "words": ("=", "!="),
     "site": ("=", "!="),
@@ -335,7 +336,7 @@ def _read_condition(rule: str, name: str, operator: str, text: str) -> Condition
     if field is None:
         names = ", ".join((*FIELDS, "on", "skip", "hits"))
         raise _wrong(rule, f"{name!r} is no field", f"it is one of {names}")
-    fitting = [each for each in _OPERATORS[field.kind] if each == operator]
+    fitting = [each for each in OPERATORS[field.kind] if each == operator]
     if not fitting:
         raise _wrong(rule, f"{name} takes = or !=, not {operator}", f"as in {field.example}")
     words = [word.strip() for word in text.split("|")]
