@@ -13,7 +13,7 @@ from pathlib import Path
 
 from distdbg import config, errors
 from distdbg.cli.commands import COMMANDS
-from distdbg.control.breakpoints import ABOUT_ON, FIELDS, OPERATORS
+from distdbg.control.break_fields import ABOUT_ON, FIELDS, OPERATORS
 from distdbg.control.layout import MOST_BREAK_NBYTES
 from distdbg.diagnose.finding import Kind as FindingKind
 from distdbg.launch.flag_table import SECTIONS, USE_ENV, Flag
@@ -335,7 +335,7 @@ def control_page_layout_page() -> str:
 def breakpoints_page() -> str:
     """What a rule of a breakpoint may ask for."""
     lines = [
-        MADE.format(source="distdbg/control/breakpoints.py") + "# Rules of breakpoints",
+        MADE.format(source="distdbg/control/break_fields.py") + "# Rules of breakpoints",
         "",
         "    rank=3,kind=all_reduce,group=dp,seq>=42;on=nan",
         "",

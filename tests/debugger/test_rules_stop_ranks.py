@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -397,6 +398,29 @@ def calls_ops_at_the_prompt() -> list[str]:
 
 def test_ops_that_are_called_at_the_prompt_stop_nowhere(ranks: Ranks) -> None:
     assert [len(whys) for whys in ranks(calls_ops_at_the_prompt, 1, env={"DISTDBG_BREAK": "on=op"})]
+
+
+def test_threads_as_ranks_stop_each_by_its_own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTDBG_BREAK", "rank=1,seq=2;rank=2,kind=barrier;on=signal")
+    monkeypatch.setattr(session, "stop_here", session.stop_here)
+    stops: list[tuple[str, str]] = []
+
+    def note(why: str) -> Outcome:
+        stops.append((threading.current_thread().name, why))
+        return Outcome.CONTINUED
+
+    answer(note)
+
+    def run() -> None:
+        for _ in range(2):
+            dist.all_reduce(np.zeros(1))
+        dist.barrier()
+
+    dist.run_threads(run, 3)
+    assert sorted(stops) == [
+        ("rank 1", "before all_reduce #2 on group 'world' (DISTDBG_BREAK 1)"),
+        ("rank 2", "before barrier #3 on group 'world' (DISTDBG_BREAK 2)"),
+    ]
 
 
 # ------------------------------------------------------------------------------------ signals
