@@ -154,8 +154,7 @@ class _Meeting:
             self._settle(differ)
         elif self._rank in self._ranks:
             self._stop(stop)
-        others = [rank for rank in self._ranks if rank != self._rank]
-        with aside(self._group, Aside.BREAKPOINT, self._seq, members=others or None):
+        with aside(self._group, Aside.BREAKPOINT, self._seq, members=self._ranks):
             try:
                 end = self._await_end()
                 self._leave()

@@ -233,10 +233,7 @@ def records_the_wait() -> list[Any]:
 
 
 def test_the_record_says_whom_a_rank_waited_for(ranks: Ranks) -> None:
-    zero, one, two = ranks(records_the_wait, 3)
-    assert zero == [["breakpoint", [[1, 3, 1]]]]
-    assert one == [["breakpoint", [[2, 3, 1]]]]
-    assert two == [["breakpoint", [[1, 2, 1]]]]
+    assert ranks(records_the_wait, 3) == [[["breakpoint", [[1, 3, 1]]]]] * 3
 
 
 def is_switched_off() -> list[Any]:

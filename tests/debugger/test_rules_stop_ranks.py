@@ -154,6 +154,12 @@ def test_conditions_choose_the_ops(ranks: Ranks, rule: str, stops: list[str]) ->
         assert whys == [f"before {stop} (DISTDBG_BREAK 1)" for stop in stops]
 
 
+def test_the_environments_rules_need_no_record_and_no_page(ranks: Ranks) -> None:
+    env = {"DISTDBG_BREAK": "rank=1,kind=all_reduce,seq>=2", "DISTDBG_UNWRAPPED": "1"}
+    zero, one = ranks(stops_before_ops, 2, env=env)
+    assert (zero[0], len(one[0])) == ([], 1)
+
+
 def test_a_wrong_rule_is_said_before_the_ranks_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTDBG_BREAK", "rank=1,sqe>4")
     with pytest.raises(ConfigError, match="'sqe' is no field"):
