@@ -24,6 +24,7 @@ from distdbg.errors import UsageError, format_ranks
 from distdbg.record.host import host_name
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
+from distdbg.record.text import printable
 
 _ALL = "all"
 Plain = dict[str, Any]
@@ -36,8 +37,12 @@ def main(argv: Sequence[str]) -> int:
     asked = [name for name in ("list", "clear", "go_on") if getattr(chosen, name)]
     if (rule is not None and asked) or len(asked) > 1:
         raise UsageError("one thing at a time: a RULE, --list, --clear or --continue")
-    if rule is not None:
-        Rule.parse(rule)  # what is wrong with it is said before a run is looked for
+    if rule is not None:  # what is wrong with it is said before a run is looked for
+        Rule.parse(rule)
+    if chosen.clear:
+        _id_of(chosen.clear)
+    if chosen.go_on:
+        _ranks_of(chosen.go_on)
     live = choose_run(find_live_runs(host_name()), run)
     said = (
         _with_agent(live, rule, chosen) if live.socket is not None else _alone(live, rule, chosen)
@@ -204,8 +209,10 @@ def _print(live: LiveRun, said: Plain) -> None:
     for one in said.get("failed", ()):
         sys.stderr.write(f"{one['why']}\n")
     rules = [(str(one["id"]), one["rule"]) for one in said["rules"]]
-    title = f"run {live.run}: " + ("breakpoints" if rules else "no breakpoint is armed")
-    print_table(title, ("id", "rule") if rules else (), rules)
+    if rules:
+        print_table(f"run {live.run}: breakpoints", ("id", "rule"), rules)
+    else:
+        sys.stdout.write(f"run {printable(live.run)}: no breakpoint is armed\n")
     if said["stopped"]:
         sys.stdout.write("\n")
         print_table(
