@@ -145,6 +145,7 @@ def _alone(live: LiveRun, rule: str | None, chosen: argparse.Namespace) -> Plain
     sys.stderr.write(
         f"no agent answers for run {live.run}: what follows concerns the ranks of this host only\n"
     )
+    _sweep(live)
     rows = rows_without_agent(live)
     stopped = [row for row in rows if row["state"] == RankState.DEBUGGED]
     rules = rules_from_page(read_page(live.folder, live.host).rules)
@@ -179,6 +180,16 @@ def _alone(live: LiveRun, rule: str | None, chosen: argparse.Namespace) -> Plain
             for row in stopped
         ],
     }
+
+
+def _sweep(live: LiveRun) -> None:
+    """Give back what ranks held that are gone: there is no agent that would."""
+    assert live.folder is not None
+    page = ControlPage.open(live.folder, live.host)
+    try:
+        page.sweep()
+    finally:
+        page.close()
 
 
 def _write(live: LiveRun, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
