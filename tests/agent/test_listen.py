@@ -61,9 +61,10 @@ def test_who_has_the_token_arms_and_stops_a_job_over_tcp(start: Start) -> None:
         port = server.getsockname()[1]
     job = start(port, "import time\ntime.sleep(60)\n")
     with connect(port) as client:
-        assert client.ask("arm", rules={"kind": "all_reduce"}) == {"changed": True}
-        assert client.ask("about")["control"]["rules"] == {"kind": "all_reduce"}
-        assert client.ask("disarm") == {"changed": True}
+        armed = {"id": 1, "rule": "kind=all_reduce"}
+        assert client.ask("break", rule="kind=all_reduce") == armed
+        assert client.ask("about")["control"]["rules"] == {"rules": [armed]}
+        assert client.ask("clear") == {"cleared": [1]}
         assert client.ask("stop") == {"launcher": job.pid}
     assert job.wait(20) == 128 + 15
 
