@@ -16,6 +16,7 @@ import pytest
 import distdbg as dist
 from distdbg.control.breakpoints import parse_rules, rules_to_page
 from distdbg.control.page import ControlPage
+from distdbg.debugger import session
 from distdbg.debugger.session import Outcome
 from distdbg.errors import ConfigError, DebuggerQuit, MismatchError, OpTimeout
 from distdbg.record.host import host_name
@@ -27,8 +28,6 @@ Ranks = Callable[..., list[Any]]
 
 def answer(with_: Callable[[str], Outcome] = lambda why: Outcome.CONTINUED) -> list[str]:
     """From now on stops of this process are answered so; returns the list that gets their reasons."""
-    from distdbg.debugger import stopping
-
     whys: list[str] = []
 
     def stop(
@@ -41,7 +40,7 @@ def answer(with_: Callable[[str], Outcome] = lambda why: Outcome.CONTINUED) -> l
         whys.append(why if error is None else f"{why}: {type(error).__name__}")
         return with_(why)
 
-    stopping.stop_here = stop
+    session.stop_here = stop
     return whys
 
 
@@ -222,6 +221,76 @@ def test_the_op_that_finds_new_rules_is_looked_at_and_runs_once(ranks: Ranks, wa
         assert issued == (1 if way in ("run", "submit") else 0)
 
 
+class Echo:
+    """A backend of somebody else, which leaves everything as it is."""
+
+    def __init__(self, *_: object) -> None:
+        self.calls = 0
+
+    def allreduce(self, tensors: object, options: object) -> None:
+        self.calls += 1
+
+    def barrier(self, options: object) -> None:
+        self.calls += 1
+
+
+def on_a_backend_of_somebody_else(level: str) -> list[Any]:
+    dist.Backend.register_backend("echo", Echo)
+    dist.init_process_group("echo")
+    whys = answer()
+    data = np.zeros(2, np.float32)
+    dist.all_reduce(data)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        arm("kind=all_reduce")
+    _meet()
+    dist.all_reduce(data)
+    work = dist.all_reduce(data, async_op=True)
+    assert work is not None
+    work.wait()
+    _meet()
+    if dist.get_rank() == 0:
+        arm("")
+    _meet()
+    dist.all_reduce(data)
+    return whys
+
+
+def _meet() -> None:
+    store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
+    number = store.add("meetings", 1)
+    size = dist.get_world_size()
+    goal = (number + size - 1) // size * size
+    while store.add("meetings", 0) < goal:
+        time.sleep(0.005)  # nothing else tells
+
+
+@pytest.mark.parametrize("level", ["off", "detail"])
+def test_backends_of_others_are_stopped_too(ranks: Ranks, level: str) -> None:
+    for whys in ranks(on_a_backend_of_somebody_else, 2, level=level, env={"DISTDBG_DEBUG": level}):
+        assert whys == [
+            f"before all_reduce #{seq} on group 'world' (breakpoint 1)" for seq in (3, 4)
+        ]
+
+
+def with_lines_of_the_log() -> list[Any]:
+    dist.init_process_group()
+    whys = answer()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    arm("on=op")
+    dist.barrier()  # looked at, though it is what finds the rule
+    engines = [type(dist.group.WORLD.engine).__name__]  # type: ignore[union-attr]
+    arm("")
+    dist.barrier()
+    return [whys, engines, is_bare()]
+
+
+def test_the_lines_of_the_log_stay_around_it(ranks: Ranks) -> None:
+    whys, engines, _ = ranks(with_lines_of_the_log, 1, env={"DISTDBG_LOG_LEVEL": "info"})[0]
+    assert len(whys) == 1
+    assert engines == ["TracingEngine"]
+
+
 def counts_stay() -> list[str]:
     dist.init_process_group()
     whys = answer()
@@ -303,7 +372,7 @@ def quits() -> str:
     answer(lambda why: Outcome.QUIT)
     with pytest.raises(DebuggerQuit) as caught:
         dist.barrier()
-    assert caught.value.ranks == (0,) or caught.value.ranks == [0]
+    assert list(caught.value.ranks) == [0]
     return str(caught.value)
 
 
