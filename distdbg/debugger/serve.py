@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import queue
 import selectors
 import socket
 import struct
@@ -20,7 +19,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from distdbg.control import sockets
 from distdbg.debugger import protocol
@@ -39,7 +38,7 @@ _PEER: Final = struct.Struct("3i")
 Evaluate = Callable[[str], dict[str, str]]
 
 
-def socket_name(rank: int) -> str:
+def socket_name(rank: int | str) -> str:
     """The socket of a rank, in the folder of its start."""
     return f"debug-rank{rank}.sock"
 
@@ -62,7 +61,9 @@ class Caller:
 class Place:
     """One rank's socket."""
 
-    def __init__(self, desk: Desk, path: Path, listening: socket.socket, evaluate: Evaluate) -> None:
+    def __init__(
+        self, desk: Desk, path: Path, listening: socket.socket, evaluate: Evaluate
+    ) -> None:
         self.desk = desk
         self.path = path
         self.listening = listening
@@ -214,6 +215,7 @@ class Server:
                     why=desk.why,
                     site=desk.site,
                     mode=desk.mode,
+                    is_debuggable=desk.is_debuggable,
                 ),
             )
 
@@ -310,7 +312,11 @@ class Server:
     def _evaluate(self, caller: Caller, words: Words) -> None:
         place, desk = caller.place, caller.place.desk
         id_, expression = words.get("id"), words["eval"]
-        if isinstance(id_, bool) or not isinstance(id_, (int, str)) or not isinstance(expression, str):
+        if (
+            isinstance(id_, bool)
+            or not isinstance(id_, (int, str))
+            or not isinstance(expression, str)
+        ):
             raise BadLine("'eval' needs an 'id' and is a text")
         if not desk.is_stopped and not desk.is_debuggable:
             self._send(caller, {"id": id_, "error": not_debuggable(desk.rank)})
@@ -380,7 +386,7 @@ class Server:
             self._selector.modify(caller.socket, events, caller)
 
     def _refuse(self, caller: Caller, why: str) -> None:
-        self._send(caller, {"ended": why})
+        self._send(caller, {"ended": why, "refused": True})
         caller.is_leaving = True
 
     def _let_go(self, caller: Caller) -> None:

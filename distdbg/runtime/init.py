@@ -18,6 +18,7 @@ from distdbg.record.format import Exit
 from distdbg.runtime.agent_start import start_agent
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
+from distdbg.runtime.debuggable import close_to_debuggers, open_to_debuggers
 from distdbg.runtime.departure import ExitNote, tell_launcher_of_errors
 from distdbg.runtime.following import follow_launcher, unfollow_control
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
@@ -140,6 +141,7 @@ def init_process_group(
     world.exit_note = ExitNote(world)
     world.owns_store = store is None
     world.group_count = 1
+    open_to_debuggers(world)
 
 
 def destroy_process_group(group: Group = None) -> None:
@@ -168,6 +170,7 @@ def destroy_process_group(group: Group = None) -> None:
 def destroy_world(world: World) -> None:
     """Leave all groups, the newest first, and free what the World holds."""
     first: DistError | None = None
+    close_to_debuggers(world)
     try:
         while world.groups:
             _, group = world.groups.popitem()
