@@ -213,7 +213,7 @@ class Console:
 
 
 def _attach(rank: int, run: str) -> Sequence[str]:
-    return (sys.executable, "-m", "distdbg", "attach", "--rank", str(rank), run)
+    return (sys.executable, "-m", "distdbg", "attach", "--once", "--rank", str(rank), run)
 
 
 def _environ(environ: Mapping[str, str]) -> dict[str, str]:

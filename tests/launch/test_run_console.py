@@ -234,3 +234,70 @@ def test_the_launchers_end_ends_the_client(console: Lent) -> None:
     terminal.expect("client 0 True")
     os.kill(pid, signal.SIGINT)
     hold("")
+
+
+PROGRAM = """
+import sys
+import numpy as np
+import distdbg as dist
+dist.init_process_group()
+rank = dist.get_rank()
+x = np.full(2, 1.0 + rank)
+dist.breakpoint(rank=[0, 1] if "both" in sys.argv else 1)
+dist.all_reduce(x)
+print("rank", rank, "has", x[0], flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path, start: Start) -> Callable[..., Terminal]:
+    script = tmp_path / "job.py"
+    script.write_text(PROGRAM)
+
+    def begin(*flags: str, arguments: tuple[str, ...] = ()) -> Terminal:
+        words = ["-m", "distdbg", "run", "--nproc-per-node", "2", *flags, str(script), *arguments]
+        return start(*words)
+
+    return begin
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), ("--debuggable",), ("--no-agent",), ("--tee", "3")])
+def test_a_breakpoint_under_the_launcher_feels_like_one_in_a_script(
+    job: Callable[..., Terminal], flags: tuple[str, ...]
+) -> None:
+    terminal = job(*flags)
+    terminal.expect(r"this terminal is with the debugger of rank 1")
+    terminal.expect(r"\(Pdb\) ")
+    terminal.type("p x[0]\n")
+    terminal.expect("2.0")
+    terminal.expect(r"\(Pdb\) ")
+    terminal.type("x[0] = 40\n")
+    terminal.expect(r"\(Pdb\) ")
+    terminal.type("c\n")
+    assert terminal.wait() == 0
+    assert sorted(re.findall(r"rank (\d) has 41.0", terminal.text)) == ["0", "1"]
+
+
+@pytest.mark.slow
+def test_two_ranks_at_a_breakpoint_are_debugged_one_after_the_other(
+    job: Callable[..., Terminal],
+) -> None:
+    terminal = job(arguments=("both",))
+    for _ in range(2):
+        terminal.expect(r"this terminal is with the debugger of rank \d")
+        terminal.expect(r"\(Pdb\) ")
+        terminal.type("c\n")
+    assert terminal.wait() == 0
+
+
+@pytest.mark.slow
+def test_a_job_that_is_ended_at_a_breakpoint_gives_the_terminal_back(
+    job: Callable[..., Terminal],
+) -> None:
+    terminal = job()
+    terminal.expect(r"\(Pdb\) ")
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.wait() == 128 + signal.SIGTERM
+    assert echoes(terminal)
