@@ -26,10 +26,12 @@ from textual.screen import Screen
 from textual.widgets import Input, Static
 
 from distdbg.errors import format_ranks
+from distdbg.tui.attach import attach
 from distdbg.tui.cells import Filter, Tone, age, is_fault, one_line, tone_of
 from distdbg.tui.commands import CommandError, Commands
 from distdbg.tui.feed import Action, Feed
 from distdbg.tui.help import HelpPage
+from distdbg.tui.sheet import Sheet
 from distdbg.tui.snapshot import Link, Snapshot
 from distdbg.tui.table import RowTable
 from distdbg.tui.view import Page
@@ -65,6 +67,7 @@ class TopApp(App[None]):
         Binding("enter", "open", "open what is under the cursor"),
         Binding("escape", "back", "back, or close the line that is typed"),
         Binding("question_mark", "help", "all keys"),
+        Binding("a", "attach", "a debugger on the rank under the cursor, in this terminal"),
         Binding("p", "pause", "stop the clock of the job, or let it run on"),
         Binding("q", "quit", "leave; the job goes on"),
     ]
@@ -102,7 +105,7 @@ class TopApp(App[None]):
         yield Static(id="state", markup=False)
         yield Static(id="crumbs", markup=False)
         yield Container(id="pages")
-        yield Input(id="line", compact=True)
+        yield Input(id="line", compact=True, select_on_focus=False)
         yield Static(id="foot", markup=False)
 
     def on_mount(self) -> None:
@@ -130,13 +133,14 @@ class TopApp(App[None]):
         snapshot, now = self.snapshot, self.now()
         self.query_one("#head", Static).update(head_text(snapshot, now, self.feed.title))
         self.query_one("#state", Static).update(state_text(snapshot))
-        self._draw_crumbs()
+        self.draw_crumbs()
         if self._clock() >= self._said_until:
             self._draw_keys()
         if self.trail:
             self.trail[-1].draw(snapshot, now)
 
-    def _draw_crumbs(self) -> None:
+    def draw_crumbs(self) -> None:
+        """Where we are, and what narrows it."""
         text = " > ".join(page.crumb for page in self.trail)
         if self.filter is not None:
             text += f"   /{self.filter.text}"
@@ -144,7 +148,11 @@ class TopApp(App[None]):
             text += "   faults only"
         if self.is_readonly and self.feed.can_change:
             text += "   read only"
-        self.query_one("#crumbs", Static).update(Content(text))
+        hints = self.trail[-1].hints if self.trail else ""
+        crumbs = self.query_one("#crumbs", Static)
+        if hints and len(text) + len(hints) + 3 <= crumbs.content_size.width:
+            text = text.ljust(crumbs.content_size.width - len(hints)) + hints
+        crumbs.update(Content(text))
 
     def _draw_keys(self) -> None:
         keys = [(view.key, view.title) for view in VIEWS]
@@ -205,6 +213,16 @@ class TopApp(App[None]):
     def on_row_table_chosen(self, message: RowTable.Chosen) -> None:
         self.action_open()
 
+    def on_sheet_chosen(self, message: Sheet.Chosen) -> None:
+        self.action_open()
+
+    def action_attach(self) -> None:
+        rank = self.trail[-1].rank_here()
+        if rank is None:
+            self.say("no rank is under the cursor", "warning")
+        else:
+            attach(self, rank)
+
     async def action_back(self) -> None:
         if self._typing:
             self._close_line()
@@ -226,6 +244,10 @@ class TopApp(App[None]):
     def action_command(self) -> None:
         self._open_line(":", "")
 
+    def type_command(self, text: str) -> None:
+        """Open the command bar with this in it."""
+        self._open_line(":", text)
+
     def _open_line(self, kind: str, text: str) -> None:
         line = self.query_one("#line", Input)
         self._typing = kind
@@ -235,6 +257,7 @@ class TopApp(App[None]):
             else ("a command; help lists them")
         )
         line.value = text
+        line.cursor_position = len(text)
         line.add_class("is-open")
         line.focus()
 

@@ -82,6 +82,9 @@ class RowTable(ScrollView, can_focus=True):
             self.table = table
             self.key = key
 
+    class Moved(Message):
+        """The cursor is on another row."""
+
     def __init__(
         self,
         columns: Sequence[Column],
@@ -102,6 +105,9 @@ class RowTable(ScrollView, can_focus=True):
         """What is to be seen, in order."""
         self.filter: Filter | None = None
         self.only_faults = False
+        self.nothing = ""
+        """What a table without rows says."""
+        self._said = ""
         self.sorted_by: int | None = None
         self.is_inverted = False
         self._cursor: Key | None = None
@@ -125,7 +131,7 @@ class RowTable(ScrollView, can_focus=True):
             shown.sort(key=lambda key: self._sort_key(key, at), reverse=self.is_inverted)
         elif self.is_inverted:
             shown.reverse()
-        has_moved = shown != self.keys
+        has_moved = shown != self.keys or (not shown and self._why_nothing() != self._said)
         self.keys = shown
         if has_moved:
             self._keep_cursor()
@@ -173,11 +179,20 @@ class RowTable(ScrollView, can_focus=True):
         at = round(self.scroll_y) + y - 1
         if at >= len(self.keys):
             self._drawn.pop(at, None)
+            if y == 1 and not self.keys:
+                self._said = self._why_nothing()
+                muted = base + self._style(f"tone--{Tone.MUTED}")
+                return Strip([Segment(self._said, muted)]).adjust_cell_length(width, base)
             return Strip.blank(width, base)
         cells = list(self._cells(self.keys[at]))
         self._drawn[at] = cells
         style = base + self._style("table--cursor") if at == self._at else base
         return self._line(cells, style, width, has_cursor=at == self._at)
+
+    def _why_nothing(self) -> str:
+        if self._all and self.filter is not None:
+            return f"nothing fits /{self.filter.text}"
+        return "no faults" if self._all and self.only_faults else self.nothing
 
     def _head(self) -> list[Cell]:
         mark = "▲" if self.is_inverted else "▼"
@@ -253,6 +268,7 @@ class RowTable(ScrollView, can_focus=True):
         elif at >= top + height:
             self.scroll_to(y=at - height + 1, animate=False)
         self.refresh()
+        self.post_message(self.Moved())
 
     def action_move(self, by: int) -> None:
         self._go(self._at + by)
