@@ -95,13 +95,10 @@ class Terminal:
         """The exit code, as a shell says it."""
         deadline = time.monotonic() + timeout_s
         while True:
-            with suppress(OSError):
-                while select.select([self.fd], [], [], 0)[0]:
-                    data = os.read(self.fd, 1 << 16)
-                    self.text += data.decode(errors="replace")
-                    if not data:
-                        break
             pid, status = os.waitpid(self.pid, os.WNOHANG)
+            with suppress(OSError):  # nobody has the other end any more
+                while select.select([self.fd], [], [], 0)[0]:
+                    self.text += os.read(self.fd, 1 << 16).decode(errors="replace")
             if pid:
                 self.pid = 0
                 code = os.waitstatus_to_exitcode(status)
