@@ -234,7 +234,7 @@ def test_the_launchers_end_ends_the_client(console: Lent) -> None:
 
 
 PROGRAM = """
-import sys
+import os, sys
 import numpy as np
 import distdbg as dist
 dist.init_process_group()
@@ -242,7 +242,7 @@ rank = dist.get_rank()
 x = np.full(2, 1.0 + rank)
 dist.breakpoint(rank=[0, 1] if "both" in sys.argv else 1)
 dist.all_reduce(x)
-print("rank", rank, "has", x[0], flush=True)
+os.write(1, f"rank {rank} has {x[0]}\\n".encode())
 dist.destroy_process_group()
 """
 
