@@ -36,7 +36,5 @@ def main(argv: Sequence[str], do: str = "pause") -> int:
         f"run {run} {'was' if was_so else 'is'} {words}{' already' if was_so else ''}\n"
     )
     if holder:
-        sys.stderr.write(
-            f"its clock stands all the same for {holder}; it runs when that is over\n"
-        )
+        sys.stderr.write(f"its clock stands all the same for {holder}; it runs when that is over\n")
     return 0

@@ -5,13 +5,16 @@
     TablePage   a page that is one table, with a few lines over it where there is something to say
     SheetPage   a page that is text
 
-A page never asks the feed for what takes long in its own thread: `Page.ask` does it in another one.
+A page never asks the feed for what takes long in its own thread: `Page.ask` does it in another one. The keys
+of a page are its BINDINGS: of each the description is one or two words for the footer, the tooltip a
+sentence for the help. Actions of a page that change the job are named in `changes`; with --readonly they are
+not there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -20,6 +23,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from distdbg.errors import DistError
+from distdbg.tui.asking import Answered, Result, ask
 from distdbg.tui.cells import Cell, Filter
 from distdbg.tui.feed import Feed, Topic
 from distdbg.tui.sheet import Line, Sheet
@@ -30,8 +34,6 @@ from distdbg.tui.targets import rank_of
 if TYPE_CHECKING:
     from distdbg.tui.app import TopApp
 
-Result = TypeVar("Result")
-
 
 class Page(Vertical):
     """Something that fills the screen between header and footer."""
@@ -39,11 +41,17 @@ class Page(Vertical):
     topics: ClassVar[frozenset[Topic]] = frozenset()
     """What it needs of the feed while it is seen."""
     takes_filter: ClassVar[bool] = False
-    hints: ClassVar[str] = ""
-    """Its own keys, in a few words."""
+    changes: ClassVar[frozenset[str]] = frozenset()
+    """Names of its actions that change the job."""
     DEFAULT_CSS = "Page { height: 1fr; }"
     _is_asking = False
     _asked_at: float | None = None
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.filter: Filter | None = None
+        """What the person has typed behind `/` here."""
+        self._asked = 0
 
     @property
     def crumb(self) -> str:
@@ -86,19 +94,28 @@ class Page(Vertical):
         """Draw what is known once more, now."""
         self.draw(self.top.snapshot, self.top.now())
 
-    def ask(self, question: Callable[[], Result], then: Callable[[Result], None]) -> None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return not (action in self.changes and self.top.is_readonly)
+
+    def ask(self, question: Callable[[], Result], then: Callable[[Result], object]) -> None:
         """Ask the feed in a thread; one question of a page at a time, the newest counts."""
+        self._asked += 1
+        number, top = self._asked, self.top
 
-        def work() -> None:
-            try:
-                answer = question()
-            except DistError as error:
-                self.app.call_from_thread(self.top.say, str(error).split("\n")[0], "error")
-                return
-            if self.is_attached:
-                self.app.call_from_thread(then, answer)
+        def if_newest(tell: Callable[[], object]) -> None:
+            if number == self._asked:
+                tell()
 
-        self.run_worker(work, thread=True, exclusive=True, exit_on_error=False)
+        ask(
+            self,
+            question,
+            lambda answer: if_newest(lambda: then(answer)),
+            lambda line: if_newest(lambda: top.say(line, "error")),
+            lambda error: if_newest(lambda: top.trouble(self.crumb, error)),
+        )
+
+    def on_answered(self, message: Answered) -> None:
+        self.top.guard(self.crumb, message.then)
 
     def keep_asking(
         self,
@@ -122,7 +139,12 @@ class Page(Vertical):
             self._is_asking = False
             then(answer)
 
-        self.ask(work, come)
+        def fail(error: Exception) -> None:
+            self._is_asking = False
+            self.top.trouble(self.crumb, error)
+
+        # Beside what else the page asks: this one must come back, or it would never be asked again.
+        ask(self, work, come, lambda line: None, fail)
 
 
 class View(Page):

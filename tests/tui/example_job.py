@@ -96,7 +96,9 @@ def snapshot() -> Snapshot:
         for rank in range(8)
     ]
     rows[3] = row(3, RankState.RUNNING, op="", site=LOADER, seqs=(("world", 41), ("dp", 20)))
-    rows[6] = row(6, RankState.DEBUGGED, host="n15", op="", why="breakpoint", site="train.py:90 (step)")
+    rows[6] = row(
+        6, RankState.DEBUGGED, host="n15", op="", why="breakpoint", site="train.py:90 (step)"
+    )
     rows[7] = row(7, RankState.DEAD, host="n15", op="", why="was killed by SIGKILL", site="")
     issued = {rank: 42 for rank in WAITERS} | {3: 41, 6: 41, 7: 40}
     return job(
@@ -197,11 +199,15 @@ def feed() -> MadeUpFeed:
         failed={6: "it is in the debugger", 7: "it is dead"}, how="py-spy", at=NOW - 2,
     )  # fmt: skip
     made.lines = [
-        LogRow(at=NOW - 60 + i, ranks=tuple(range(8)), stream="out", text=f"step {i} loss 0.{90 - i}")
+        LogRow(
+            at=NOW - 60 + i, ranks=tuple(range(8)), stream="out", text=f"step {i} loss 0.{90 - i}"
+        )
         for i in range(40)
     ]
     made.lines += [
-        LogRow(at=NOW - 10, ranks=(3,), stream="err", text="WARNING: shard 17 is slow: " + "x" * 200),
+        LogRow(
+            at=NOW - 10, ranks=(3,), stream="err", text="WARNING: shard 17 is slow: " + "x" * 200
+        ),
         LogRow(at=NOW - 3, ranks=(7,), stream="err", text="Killed"),
     ]
     return made

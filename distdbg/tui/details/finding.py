@@ -31,8 +31,6 @@ _MOST_EDGES: Final = 400
 class FindingPage(SheetPage):
     """One finding in full."""
 
-    hints = "a attach"
-
     def __init__(self, target: FindingTarget) -> None:
         super().__init__()
         self._target = target

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from statistics import median_low
 from typing import Any, ClassVar
 
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from distdbg.errors import format_ranks
@@ -32,8 +32,9 @@ class GroupPage(TablePage):
         Column(title="at", width=14, grows=True, from_width=100),
         Column(title="host", width=12, from_width=120),
     )
-    BINDINGS: ClassVar[list[BindingType]] = [("e", "newest", "its newest op, on all ranks")]
-    hints = "e newest op  a attach"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("e", "newest", "newest op", tooltip="its newest op, on all ranks")
+    ]
 
     def __init__(self, name: str) -> None:
         super().__init__()

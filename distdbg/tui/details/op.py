@@ -36,7 +36,6 @@ class OpPage(TablePage):
         Column(title="", width=1),
         Column(title="host", width=12, from_width=130),
     )
-    hints = "≠ differs from most"
     DEFAULT_CSS = """
     .under { height: auto; max-height: 40%; border-top: solid $foreground-muted; display: none; }
     .under.has-words { display: block; }
@@ -84,8 +83,7 @@ class OpPage(TablePage):
             self._first = min((row.issued for row in came if row.issued is not None), default=None)
             self._usual_form = _most([row.form for row in came if row.form])
             self._usual_site = _most([row.site for row in came if row.site])
-        self.redraw()
-        self.top.draw_crumbs()
+        self.top.draw()
 
     def keys(self) -> Sequence[Hashable]:
         return list(self._rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 
 from distdbg.errors import DistError
 from distdbg.tui.cells import Cell, Tone, age, nbytes, one_line, share, span, tone_of
@@ -24,8 +24,7 @@ class RankPage(SheetPage):
     """One rank, closely."""
 
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.GROUPS})
-    BINDINGS: ClassVar[list[BindingType]] = [("s", "stacks", "its stacks")]
-    hints = "s its stacks  a attach"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "stacks", "stacks", tooltip="its stacks")]
 
     def __init__(self, rank: int) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from distdbg.render.words import ranks_text
@@ -17,8 +17,9 @@ from distdbg.tui.views.ranks import RanksView
 class SomeRanksPage(RanksView):
     """These ranks."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("s", "stacks", "stacks of these ranks")]
-    hints = "s their stacks  a attach"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "stacks", "stacks", tooltip="stacks of these ranks")
+    ]
 
     def __init__(self, ranks: Sequence[int], what: str = "") -> None:
         super().__init__()

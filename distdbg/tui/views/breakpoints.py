@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 
 from distdbg.tui.cells import Cell, Tone, age, one_line
 from distdbg.tui.feed import Action
@@ -21,11 +21,15 @@ class BreakpointsView(SheetPage, View):
     key: ClassVar[str] = "b"
     title: ClassVar[str] = "breakpoints"
     about: ClassVar[str] = "breakpoints that are armed, and ranks in the debugger"
-    hints = "n new  d take back  c continue  a attach"
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("n", "new", "a new breakpoint"),
-        ("d", "take_back", "take back the breakpoint under the cursor"),
-        ("c", "go_on", "let the rank under the cursor go on; elsewhere all that have stopped"),
+        Binding("n", "new", "new", tooltip="a new breakpoint"),
+        Binding("d", "take_back", "take back", tooltip="take back the breakpoint under the cursor"),
+        Binding(
+            "c",
+            "go_on",
+            "continue",
+            tooltip="let the rank under the cursor go on; elsewhere all that have stopped",
+        ),
     ]
 
     def nothing(self) -> str:
@@ -68,7 +72,7 @@ class BreakpointsView(SheetPage, View):
                 )
 
     def action_new(self) -> None:
-        self.top.type_command("break ")
+        self.top.action_command("break ")
 
     def action_take_back(self) -> None:
         cursor = self.sheet.cursor

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar, Final
 
-from textual.binding import BindingType
-
 from distdbg.errors import format_ranks
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Filter, Tone, age, one_line
@@ -26,8 +24,6 @@ class LogView(TablePage, View):
     title: ClassVar[str] = "log"
     about: ClassVar[str] = "what the ranks printed, merged; stays at the end unless scrolled"
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.LOG})
-    hints = "end follows  enter whole line"
-    BINDINGS: ClassVar[list[BindingType]] = []
     columns: ClassVar[Sequence[Column]] = (
         Column(title="ranks", width=8, is_right=True),
         Column(title="", width=3),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Final
 
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 
 from distdbg.errors import DistError
 from distdbg.render.words import ranks_text
@@ -27,11 +27,15 @@ class StacksView(SheetPage, View):
     key: ClassVar[str] = "s"
     title: ClassVar[str] = "stacks"
     about: ClassVar[str] = "where each rank is in its program; equal stacks once"
-    hints = "R take again  N native  space fold  + - all"
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("R", "again", "take the stacks again; with a filter, of the ranks that are seen"),
-        ("N", "native", "with native frames, or without"),
-        ("space", "fold", "fold or unfold this stack"),
+        Binding(
+            "R",
+            "again",
+            "again",
+            tooltip="take the stacks again; with a filter, of the ranks that are seen",
+        ),
+        Binding("N", "native", "native", tooltip="with native frames, or without"),
+        Binding("space", "fold", "fold", tooltip="fold or unfold this stack"),
         ("plus", "all(True)", "unfold all"),
         ("minus", "all(False)", "fold all"),
     ]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from distdbg.render.words import ranks_text
@@ -28,8 +28,9 @@ class WaitsView(TablePage, View):
     title: ClassVar[str] = "waits"
     about: ClassVar[str] = "who waits for whom, as a graph or a list; the core of a deadlock"
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.WAITS})
-    hints = "v graph or list"
-    BINDINGS: ClassVar[list[BindingType]] = [("v", "other", "as a list, or as a graph")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("v", "other", "graph or list", tooltip="as a list, or as a graph")
+    ]
     columns: ClassVar[Sequence[Column]] = (
         Column(title="rank", width=5, is_right=True),
         Column(title="waits for", width=14, grows=True),
