@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.testing.hosts import Hosts
+
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 30.0
 
@@ -40,12 +42,12 @@ while True:
 LOOP = """
 import os, sys, time
 from pathlib import Path
-from distdbg.control.holds import Hold
 from distdbg.launch.console import Console
+from distdbg.launch.stopped_ranks import StoppedRank
 
-def read_holds():
+def find_stops():
     words = Path(sys.argv[1]).read_text().split()
-    return [Hold(rank=int(one.split(":")[0]), since_ns=int(one.split(":")[1])) for one in words]
+    return [StoppedRank(*map(int, one.split(":"))) for one in words]
 
 console = Console.here()
 assert console is not None
@@ -53,7 +55,7 @@ console._command = lambda rank, run: (sys.executable, sys.argv[2], str(rank))
 print("begun", os.getpid(), flush=True)
 try:
     while True:
-        console.look("r", read_holds)
+        console.look("r", find_stops)
         if not Path(sys.argv[1]).read_text().strip() == "over":
             time.sleep(0.02)
             continue
@@ -298,3 +300,21 @@ def test_a_job_that_is_ended_at_a_breakpoint_gives_the_terminal_back(
     os.kill(terminal.pid, signal.SIGTERM)
     assert terminal.wait() == 128 + signal.SIGTERM
     assert echoes(terminal)
+
+
+@pytest.mark.slow
+def test_a_rank_of_another_host_gets_the_terminal_of_the_first_launcher(
+    tmp_path: Path, start: Start
+) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(PROGRAM)
+        terminal = start("-m", "distdbg", "run", *hosts.static(2, 0), script, **hosts.environ)
+        other = hosts.launch(1, *hosts.static(2, 1), script)
+        terminal.expect(r"this terminal is with the debugger of rank 1")
+        terminal.expect(r"\(Pdb\) ")
+        terminal.type("x[0] = 40\n")
+        terminal.expect(r"\(Pdb\) ")
+        terminal.type("c\n")
+        terminal.expect(r"rank 0 has 41.0")
+        assert terminal.wait() == 0
+        assert other.wait() == 0
