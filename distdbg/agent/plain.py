@@ -6,6 +6,7 @@ from typing import Any
 
 from distdbg.agent.seat import name_op, show_site
 from distdbg.record.entries import Group, Op
+from distdbg.record.rank_list import read_ranks
 
 
 def plain_op(rank: int, op: Op, now_ns: int) -> dict[str, Any]:
@@ -45,3 +46,11 @@ def plain_group(group: Group) -> dict[str, Any]:
         "timeout_s": group.timeout_ns / 1e9,
         "progress": [],
     }
+
+
+def list_members(group: Group) -> list[int]:
+    """The ranks of the job that are in a group, by their rank there; [] when the record does not tell."""
+    try:
+        return read_ranks(group.ranks)
+    except ValueError:
+        return []

@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 from distdbg import config
 from distdbg.agent.client import AgentClient
 from distdbg.agent.live_runs import LiveRun, choose_run
+from distdbg.control import sockets
 from distdbg.errors import DistError, DistNetworkError, UsageError
 
 if TYPE_CHECKING:
@@ -98,12 +99,21 @@ class Tunnel:
             if self._child is None or self._child.poll() is not None:
                 self._end()
                 self._forward()
+        name = str(self._address)
         try:
-            return AgentClient.at(self._ours, timeout_s=timeout_s)
+            sock = sockets.connect(self._ours, timeout_s)
+        except OSError as error:
+            raise DistNetworkError(f"{name}: ssh has ended: {self._last_words()}") from error
+        try:
+            return AgentClient(sock, name, b"", timeout_s)
         except DistNetworkError as error:
             said = self._last_words()
-            why = f": {said}" if said else ""
-            raise DistNetworkError(f"{self._address}: {error.what}{why}") from error
+            if "open failed" not in said:
+                raise
+            raise DistNetworkError(
+                f"{error.what}: {said}",
+                hint="the agent has left, or sshd does not forward sockets (AllowStreamLocalForwarding)",
+            ) from error
 
     def close(self) -> None:
         """End ssh. Idempotent."""

@@ -48,6 +48,12 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("pause", "stop all deadlines of a running job", "distdbg.cli.pause", "[RUN]"),
     Command("resume", "let the deadlines of a paused job run on", "distdbg.cli.resume", "[RUN]"),
+    Command(
+        "break",
+        "stop ranks of a running job at ops, and let them go on",
+        "distdbg.cli.break_",
+        "[RULE] [RUN] [--list] [--clear ID|all] [--continue RANKS|all] [--json]",
+    ),
     Command("stop", "end a running job", "distdbg.cli.stop", "[RUN] [--abort WHY] [--yes]"),
     Command(
         "analyze",

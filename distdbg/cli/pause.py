@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from distdbg.agent.addresses import find_way
+from distdbg.cli.clock_words import who_holds
 
 
 def main(argv: Sequence[str], do: str = "pause") -> int:
@@ -25,9 +26,15 @@ def main(argv: Sequence[str], do: str = "pause") -> int:
     with find_way(parser.parse_args(argv).run) as way, way.connect() as client:
         run = client.hello["run"]
         answer = client.ask(do)
+        holder = ""
+        if do == "resume":
+            rows = client.ask("ranks")["ranks"]
+            holder = who_holds(client.ask("about")["control"] or {}, rows)
     was_so = answer.get("changed") is False
     words = {"pause": "paused", "resume": "resumed"}[do]
     sys.stderr.write(
         f"run {run} {'was' if was_so else 'is'} {words}{' already' if was_so else ''}\n"
     )
+    if holder:
+        sys.stderr.write(f"its clock stands all the same for {holder}; it runs when that is over\n")
     return 0

@@ -11,6 +11,7 @@ from typing import Any
 from distdbg.agent.addresses import LocalAddress, Way, find_way, parse_address
 from distdbg.agent.client import AgentClient
 from distdbg.agent.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
+from distdbg.cli.clock_words import is_paused, who_holds
 from distdbg.cli.table import print_table
 from distdbg.control.sockets import is_served
 from distdbg.errors import DistNetworkError, UsageError
@@ -117,8 +118,10 @@ def _title(run: dict[str, Any]) -> str:
     if run["launcher_pid"]:
         parts.append(f"launcher {run['launcher_pid']}")
     control = run["control"] or {}
-    if control.get("is_paused"):
+    if is_paused(control):
         parts.append("paused")
+    if holder := who_holds(control, run["ranks"]):
+        parts.append(f"the clock stands for {holder}")
     if control.get("abort"):
         parts.append(f"aborted: {control['abort'].get('what', '')}")
     return ", ".join(parts)

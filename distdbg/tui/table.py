@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
@@ -23,6 +23,8 @@ from textual.strip import Strip
 from distdbg.tui.cells import Cell, Filter, Tone, shorten
 
 Key = Hashable
+#: What a column keeps that gives way to others.
+_LEAST_WIDTH: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,28 @@ class Column:
     """Takes what is left of the line; of several, the same for each."""
     from_width: int = 0
     """Left out in a narrower table."""
+
+
+def widths(columns: Sequence[Column], width: int) -> list[tuple[int, int]]:
+    """Which columns a line of this width has, and how wide they are, one letter between two of them.
+
+    Those that grow also give way: down to what a word needs, from the widest on.
+    """
+    shown = [at for at, column in enumerate(columns) if column.from_width <= width]
+    wide = {at: columns[at].width for at in shown}
+    growing = [at for at in shown if columns[at].grows]
+    left = width - sum(wide.values()) - max(len(shown) - 1, 0)
+    if left >= 0 and growing:
+        each, rest = divmod(left, len(growing))
+        for place, at in enumerate(growing):
+            wide[at] += each + (place < rest)
+    while left < 0 and growing:
+        widest = max(growing, key=lambda at: wide[at])
+        if wide[widest] <= _LEAST_WIDTH:
+            break
+        wide[widest] -= 1
+        left += 1
+    return list(wide.items())
 
 
 class RowTable(ScrollView, can_focus=True):
@@ -82,6 +106,9 @@ class RowTable(ScrollView, can_focus=True):
             self.table = table
             self.key = key
 
+    class Moved(Message):
+        """The cursor is on another row."""
+
     def __init__(
         self,
         columns: Sequence[Column],
@@ -102,6 +129,9 @@ class RowTable(ScrollView, can_focus=True):
         """What is to be seen, in order."""
         self.filter: Filter | None = None
         self.only_faults = False
+        self.nothing = ""
+        """What a table without rows says."""
+        self._said = ""
         self.sorted_by: int | None = None
         self.is_inverted = False
         self._cursor: Key | None = None
@@ -125,11 +155,11 @@ class RowTable(ScrollView, can_focus=True):
             shown.sort(key=lambda key: self._sort_key(key, at), reverse=self.is_inverted)
         elif self.is_inverted:
             shown.reverse()
-        has_moved = shown != self.keys
+        has_moved = shown != self.keys or (not shown and self._why_nothing() != self._said)
         self.keys = shown
         if has_moved:
             self._keep_cursor()
-            self.virtual_size = Size(self.size.width, len(shown) + 1)
+            self.virtual_size = Size(0, len(shown) + 1)
             self._drawn.clear()
             self.refresh()
             return
@@ -145,6 +175,11 @@ class RowTable(ScrollView, can_focus=True):
         self.show(self._all)
         self._drawn.clear()
         self.refresh()
+
+    @property
+    def line_width(self) -> int:
+        """What a row has room for, beside the scrollbar."""
+        return self.scrollable_content_region.width
 
     @property
     def cursor(self) -> Key | None:
@@ -166,18 +201,27 @@ class RowTable(ScrollView, can_focus=True):
     # ------------------------------------------------------------------------------- drawing
 
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
+        width = self.line_width
         base = self.rich_style
         if y == 0:
             return self._line(self._head(), base + self._style("table--head"), width, is_head=True)
         at = round(self.scroll_y) + y - 1
         if at >= len(self.keys):
             self._drawn.pop(at, None)
+            if y == 1 and not self.keys:
+                self._said = self._why_nothing()
+                muted = base + self._style(f"tone--{Tone.MUTED}")
+                return Strip([Segment(self._said, muted)]).adjust_cell_length(width, base)
             return Strip.blank(width, base)
         cells = list(self._cells(self.keys[at]))
         self._drawn[at] = cells
         style = base + self._style("table--cursor") if at == self._at else base
         return self._line(cells, style, width, has_cursor=at == self._at)
+
+    def _why_nothing(self) -> str:
+        if self._all and self.filter is not None:
+            return f"nothing fits /{self.filter.text}"
+        return "no faults" if self._all and self.only_faults else self.nothing
 
     def _head(self) -> list[Cell]:
         mark = "▲" if self.is_inverted else "▼"
@@ -216,21 +260,11 @@ class RowTable(ScrollView, can_focus=True):
     def _widths(self, width: int) -> list[tuple[int, int]]:
         """Which columns are drawn, and how wide."""
         if self._layout[0] != width:
-            shown = [at for at, column in enumerate(self.columns) if column.from_width <= width]
-            left = width - sum(self.columns[at].width + 1 for at in shown)
-            growing = [at for at in shown if self.columns[at].grows]
-            more = max(left, 0) // len(growing) if growing else 0
-            self._layout = (
-                width,
-                [
-                    (at, self.columns[at].width + (more if self.columns[at].grows else 0))
-                    for at in shown
-                ],
-            )
+            self._layout = (width, widths(self.columns, width))
         return self._layout[1]
 
     def on_resize(self, event: events.Resize) -> None:
-        self.virtual_size = Size(event.size.width, len(self.keys) + 1)
+        self.virtual_size = Size(0, len(self.keys) + 1)
         self._drawn.clear()
         self.refresh()
 
@@ -253,6 +287,7 @@ class RowTable(ScrollView, can_focus=True):
         elif at >= top + height:
             self.scroll_to(y=at - height + 1, animate=False)
         self.refresh()
+        self.post_message(self.Moved())
 
     def action_move(self, by: int) -> None:
         self._go(self._at + by)
@@ -272,7 +307,7 @@ class RowTable(ScrollView, can_focus=True):
             self.post_message(self.Chosen(self, key))
 
     def action_sort(self, by: int) -> None:
-        shown = [at for at, _ in self._widths(self.size.width)]
+        shown = [at for at, _ in self._widths(self.line_width)]
         places: list[int | None] = [None, *shown]
         here = places.index(self.sorted_by) if self.sorted_by in places else 0
         self.sorted_by = places[(here + by) % len(places)]
@@ -295,7 +330,7 @@ class RowTable(ScrollView, can_focus=True):
 
     def _sort_by_click(self, x: int) -> None:
         start = 0
-        for at, wide in self._widths(self.size.width):
+        for at, wide in self._widths(self.line_width):
             if start <= x <= start + wide:
                 if self.sorted_by == at:
                     self.is_inverted = not self.is_inverted

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distdbg.agent.board.clock import HostClock
+from distdbg.agent.plain import list_members
 from distdbg.agent.tail import TailedRecord
 from distdbg.errors import UsageError
-from distdbg.record.entries import label_of_kind
+from distdbg.record.entries import Group, label_of_kind
+from distdbg.record.format import Flag
 from distdbg.record.recent import RecentOp
 
 MOST_BARS: Final = 4096
@@ -98,21 +100,37 @@ def _new_ops(record: TailedRecord, place: Place, most: int) -> tuple[list[Recent
 def _columns(record: TailedRecord, ops: Sequence[RecentOp], clock: HostClock) -> dict[str, Any]:
     """Times as nanoseconds after `at_ns`; -1: not yet."""
     at_ns = min((op.issued_ns for op in ops), default=0)
-    names = {group.number: group.name for group, _ in record.groups()} if ops else {}
+    groups = {group.number: group for group, _ in record.groups()} if ops else {}
     used = sorted({op.group for op in ops})
     kinds = sorted({op.kind for op in ops})
     return {
         "at_ns": clock.wall_ns(at_ns),
-        "groups": [names.get(group, "") for group in used],
+        "groups": [groups[group].name if group in groups else "" for group in used],
         "kinds": [label_of_kind(kind) or f"kind {kind}" for kind in kinds],
         "number": [op.number for op in ops],
         "group": [used.index(op.group) for op in ops],
         "kind": [kinds.index(op.kind) for op in ops],
         "seq": [op.seq for op in ops],
-        "peer": [op.peer for op in ops],
+        "peer": _peers(ops, groups),
         "flags": [op.flags for op in ops],
         "issued": [op.issued_ns - at_ns for op in ops],
         "started": [-1 if op.started_ns is None else op.started_ns - at_ns for op in ops],
         "ended": [-1 if op.ended_ns is None else op.ended_ns - at_ns for op in ops],
         "status": [-1 if op.status is None else op.status for op in ops],
     }
+
+
+def _peers(ops: Sequence[RecentOp], groups: Mapping[int, Group]) -> list[int]:
+    """Of messages with whom, as a rank of the job; -1: of no message, or with any."""
+    if not any(op.flags & Flag.MESSAGE for op in ops):
+        return [-1] * len(ops)
+    members: dict[int, list[int]] = {}
+    found = []
+    for op in ops:
+        if op.group not in members:
+            group = groups.get(op.group)
+            members[op.group] = list_members(group) if group is not None else []
+        known = members[op.group]
+        is_known = op.flags & Flag.MESSAGE and op.peer < len(known)
+        found.append(known[op.peer] if is_known else -1)
+    return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from distdbg.agent.board.bars import MOST_BARS, read_places, tell_bars
 from distdbg.agent.board.clock import HostClock, read_clock
@@ -16,7 +17,7 @@ from distdbg.agent.gpus import Gpus
 from distdbg.errors import RecordError, UsageError
 
 if TYPE_CHECKING:
-    from distdbg.agent.host_agent import HostAgent
+    from distdbg.agent.roster import Roster
     from distdbg.agent.seat import Seat
     from distdbg.agent.tail import TailedRecord
 
@@ -25,10 +26,27 @@ Plain = dict[str, Any]
 _MOST_SEQ: Final = 2**63
 
 
+class Watcher(Protocol):
+    """Who has the records: an agent, or whoever stands in for one."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def folder(self) -> Path:
+        """Of the run."""
+        ...
+
+    @property
+    def roster(self) -> Roster:
+        """Of the newest start of the ranks."""
+        ...
+
+
 class Board:
     """What a dashboard asks of one host's agent."""
 
-    def __init__(self, agent: HostAgent) -> None:
+    def __init__(self, agent: Watcher) -> None:
         self._agent = agent
         self._log: KeptLog | None = None
         self.gpus = Gpus()

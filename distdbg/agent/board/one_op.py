@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from distdbg.agent.board.clock import HostClock
+from distdbg.agent.plain import list_members
 from distdbg.agent.seat import name_op, show_site
 from distdbg.agent.tail import TailedRecord
 from distdbg.record.entries import KIND_LABELS, Group, Op, Progress
 from distdbg.record.form_text import show_form
 from distdbg.record.format import Flag
-from distdbg.record.rank_list import read_ranks
 
 
 def find_named(records: Mapping[int, TailedRecord], rank: int, number: int) -> Op | None:
@@ -49,7 +49,7 @@ def tell_op(
         if here is None:
             continue
         known, far = here
-        members = members or _members(known.ranks)
+        members = members or list_members(known)
         number = record.find_op(known.number, seq, flags=flags, kind=kind)
         op = record.event(number) if number is not None else None
         if isinstance(op, Op):
@@ -68,7 +68,7 @@ def _tell_message(
     """A message: whoever sends and whoever receives it, as far as they are on this host."""
     assert op.group is not None  # it was found by it
     arrivals = [plain_arrival(rank, op, clock)]
-    members = _members(op.group.ranks)
+    members = list_members(op.group)
     ranks = [rank]
     if op.peer is not None and op.peer < len(members):
         peer = members[op.peer]
@@ -128,10 +128,3 @@ def plain_arrival(rank: int, op: Op, clock: HostClock) -> dict[str, Any]:
         "stack": [str(frame) for frame in op.stack],
         "error": op.error,
     }
-
-
-def _members(ranks: str) -> list[int]:
-    try:
-        return read_ranks(ranks)
-    except ValueError:
-        return []

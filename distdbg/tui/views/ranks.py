@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from distdbg.tui.cells import Cell, Tone, age, is_fault, nbytes, one_line, share, tone_of
 from distdbg.tui.snapshot import RankRow, Snapshot
 from distdbg.tui.table import Column
+from distdbg.tui.targets import RankTarget
 from distdbg.tui.view import TablePage, View
 
 
@@ -45,6 +46,10 @@ class RanksView(TablePage, View):
 
     def keys(self) -> Sequence[Hashable]:
         return list(self.snapshot.ranks)
+
+    def target(self) -> object:
+        cursor = self.table.cursor
+        return RankTarget(cursor) if isinstance(cursor, int) else None
 
     def cells(self, key: Any) -> Sequence[Cell]:
         row = self.snapshot.ranks[key]

@@ -1,0 +1,62 @@
+"""What is left of a job that is over: how its ranks ended, and what was wrong, from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from distdbg.record.ends import RankEnd, read_ends
+from distdbg.record.folders import attempts
+from distdbg.record.rank_state import RankState
+from distdbg.tui.snapshot import RankRow
+
+_VERDICT_NAME: Final = "verdict.json"
+_MOST_NBYTES: Final = 16 << 20
+
+
+def final_rows(rows: Mapping[int, RankRow], folder: Path | None) -> Mapping[int, RankRow]:
+    """The rows with how each rank ended; one of which nobody tells stays as it was seen last."""
+    ends: dict[int, RankEnd] = {}
+    for attempt in attempts(folder)[-1:] if folder is not None else ():
+        ends |= {end.rank: end for end in read_ends(attempt)}
+    changed = {}
+    for rank, row in rows.items():
+        end = ends.get(rank)
+        if row.state.is_over:
+            continue
+        if end is None:
+            if row.state is RankState.LEFT:
+                changed[rank] = replace(row, state=RankState.ENDED, op="", cpu=None)
+            continue
+        state = RankState.ENDED
+        if end.is_failure:
+            state = RankState.FAILED if end.cause == "exited" else RankState.DEAD
+        changed[rank] = replace(
+            row,
+            state=state,
+            state_at=end.wall_ns / 1e9,
+            why=end.how if end.is_failure else "",
+            cpu=None,
+            gpu=None,
+        )
+    return {**rows, **changed} if changed else rows
+
+
+def final_verdict(folder: Path | None) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:
+    """The words and the verdict that the agent has left; nothing when all was well."""
+    for attempt in attempts(folder)[-1:] if folder is not None else ():
+        try:
+            with open(attempt / _VERDICT_NAME, "rb") as file:
+                found = json.loads(file.read(_MOST_NBYTES))
+            root = found["verdict"]["root"]
+            if root is None:
+                return (), found
+            finding = found["findings"][root]
+            advice = str(finding["advice"])
+            return (str(finding["what"]), *([advice] if advice else [])), found
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            continue
+    return (), None
