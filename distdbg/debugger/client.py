@@ -214,8 +214,7 @@ class _Interaction:
                 _editing(self._complete) if self._is_terminal else nullcontext(),
                 _handling(signal.SIGINT, self._on_ctrl_c),
             ):
-                self._client.send({"attach": f"{_who()}, process {os.getpid()}"})
-                self._send_size()
+                self._client.send({"attach": f"{_who()}, process {os.getpid()}", **_size()})
                 self._watch()
         except Ended as over:
             return str(over)
@@ -427,10 +426,19 @@ class _Interaction:
             self._leave("detached")
 
     def _send_size(self) -> None:
-        with suppress(OSError, ValueError):
-            columns, rows = os.get_terminal_size(sys.stdout.fileno())
-            if rows and columns:
-                self._client.send({"size": [rows, columns]})
+        size = _size()
+        if size:
+            with suppress(DistNetworkError):  # the reader says so
+                self._client.send(size)
+
+
+def _size() -> Words:
+    """Of the window; nothing where there is none."""
+    with suppress(OSError, ValueError):
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        if rows and columns:
+            return {"size": [rows, columns]}
+    return {}
 
 
 def _end(words: Words) -> Exception:

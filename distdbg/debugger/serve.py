@@ -305,6 +305,8 @@ class Server:
             name = words.get("attach")
             caller.name = shorten(name, 100) if isinstance(name, str) and name else "a client"
             place.attached = caller
+            if "size" in words:
+                desk.size = protocol.read_size(words["size"])
             desk.attach(caller.name, lambda said: self._post(caller, said))
             if not desk.is_stopped:
                 desk.interrupt()

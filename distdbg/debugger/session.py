@@ -441,6 +441,7 @@ class Session:
         """Show somebody new where the rank is."""
         pdb = self._pdb
         if pdb is not None and pdb.stack:
+            self._write(pdb.first_words)
             pdb.print_stack_entry(pdb.stack[pdb.curindex])
 
     def _is_staying(self) -> bool:
