@@ -171,6 +171,10 @@ class DebugClient:
         return words
 
 
+#: What the handler of SIGINT says.
+_CTRL_C: Final = "ctrl-c"
+
+
 class Ended(Exception):
     """There is nothing more to say to this rank; says why."""
 
@@ -188,8 +192,9 @@ class _Interaction:
     def __init__(self, client: DebugClient, stays: bool) -> None:
         self._client = client
         self._stays = stays
-        self._said: queue.Queue[Words | DistNetworkError] = queue.Queue()
-        self._completions: queue.Queue[list[str]] = queue.Queue()
+        #: Simple ones, for a signal handler puts into it.
+        self._said: queue.SimpleQueue[Words | DistNetworkError] = queue.SimpleQueue()
+        self._completions: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self._is_terminal = sys.stdin is not None and sys.stdin.isatty()
         self._is_at_end = False
         """Nothing more can be typed."""
@@ -205,9 +210,11 @@ class _Interaction:
         thread = threading.Thread(target=self._read, name="distdbg client", daemon=True)
         thread.start()
         try:
-            with _editing(self._complete) if self._is_terminal else nullcontext():
-                self._client.send({"attach": f"{_who()}, process {os.getpid()}"})
-                self._send_size()
+            with (
+                _editing(self._complete) if self._is_terminal else nullcontext(),
+                _handling(signal.SIGINT, self._on_ctrl_c),
+            ):
+                self._client.send({"attach": f"{_who()}, process {os.getpid()}", **_size()})
                 self._watch()
         except Ended as over:
             return str(over)
@@ -242,13 +249,12 @@ class _Interaction:
     def _next(self) -> Words:
         """What is said next, in the main thread; Ctrl-C is the rank's."""
         while True:
-            try:
-                words = self._said.get()
-            except KeyboardInterrupt:
-                self._interrupt()
-                continue
+            words = self._said.get()
             if isinstance(words, DistNetworkError):
                 raise words
+            if _CTRL_C in words:
+                self._interrupt()
+                continue
             if "ended" in words:
                 raise _end(words)
             if "running" in words:
@@ -294,6 +300,12 @@ class _Interaction:
                 "Ctrl-C stops it, twice leaves" if self._client.is_debuggable else "Ctrl-C leaves"
             )
             _tell(f"rank {rank} goes on; {stop}")
+
+    def _on_ctrl_c(self) -> None:
+        """In the main thread, between any two bytecodes."""
+        if self._is_typing:
+            raise KeyboardInterrupt
+        self._said.put({_CTRL_C: True})
 
     def _interrupt(self) -> None:
         now = time.monotonic()
@@ -345,8 +357,7 @@ class _Interaction:
         except KeyboardInterrupt:
             sys.stdout.write("\n")
         finally:
-            with self._lock:
-                self._is_typing = False
+            self._is_typing = False
         return None
 
     def _has_more(self) -> bool:
@@ -395,10 +406,9 @@ class _Interaction:
                             case {"running": _}:
                                 before = words
                                 break
+                            case {"ctrl-c": _}:
+                                self._interrupt()
                 except queue.Empty:
-                    continue
-                except KeyboardInterrupt:
-                    self._interrupt()
                     continue
                 break
         with self._lock:
@@ -416,10 +426,19 @@ class _Interaction:
             self._leave("detached")
 
     def _send_size(self) -> None:
-        with suppress(OSError, ValueError):
-            columns, rows = os.get_terminal_size(sys.stdout.fileno())
-            if rows and columns:
-                self._client.send({"size": [rows, columns]})
+        size = _size()
+        if size:
+            with suppress(DistNetworkError):  # the reader says so
+                self._client.send(size)
+
+
+def _size() -> Words:
+    """Of the window; nothing where there is none."""
+    with suppress(OSError, ValueError):
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        if rows and columns:
+            return {"size": [rows, columns]}
+    return {}
 
 
 def _end(words: Words) -> Exception:
@@ -498,12 +517,19 @@ def _raw(is_terminal: bool) -> Iterator[None]:
 @contextmanager
 def _resizing(send: Any) -> Iterator[None]:
     """Pass on the size of the window whenever it changes."""
+    send()
+    with _handling(signal.SIGWINCH, send):
+        yield
+
+
+@contextmanager
+def _handling(signum: int, handler: Callable[[], None]) -> Iterator[None]:
+    """In this block the signal is handled so; only the main thread can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    send()
-    before = signal.signal(signal.SIGWINCH, lambda *_: send())
+    before = signal.signal(signum, lambda *_: handler())
     try:
         yield
     finally:
-        signal.signal(signal.SIGWINCH, before)
+        signal.signal(signum, before)

@@ -76,9 +76,9 @@ def is_critical(frame: FrameType | None) -> bool:
     return False
 
 
-def raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raise in another thread at its next bytecode; None takes back what has not been raised."""
-    raised = ctypes.py_object(error) if error is not None else None
+def raise_in(thread: int, error: type[BaseException]) -> None:
+    """Raise in another thread at its next bytecode. It cannot be taken back: a traced 3.11 would hang."""
+    raised = ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
 
 
@@ -90,27 +90,39 @@ class Chase:
         *,
         rank: int,
         thread: int,
-        again: Callable[[], None],
-        is_wanted: Callable[[], bool],
         say: Callable[[str], None],
     ) -> None:
         self._rank = rank
         self._thread = thread
-        self._again = again
-        self._is_wanted = is_wanted
         self._say = say
-        threading.Thread(target=self._run, name="distdbg interrupt", daemon=True).start()
+        self._is_over = threading.Event()
+        self._again: Callable[[], None] = lambda: None
+        self._by_signal = False
+        self._runner = threading.Thread(target=self._run, name="distdbg interrupt", daemon=True)
+
+    def begin(self, again: Callable[[], None], *, by_signal: bool) -> None:
+        """Call `again` now and then more and more rarely."""
+        self._again, self._by_signal = again, by_signal
+        self._runner.start()
+
+    def end(self) -> None:
+        """The rank has stopped, or nobody wants it to any more."""
+        self._is_over.set()
+
+    def join(self, limit_s: float) -> None:
+        """Wait until the thread is gone, at most so long."""
+        self._runner.join(limit_s)
 
     def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
         began = time.monotonic()
         told = 0
-        while self._is_wanted():
+        while not self._is_over.is_set():
             self._again()
-            time.sleep(pause_s)
+            self._is_over.wait(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             waited_s = time.monotonic() - began
-            if waited_s >= _PATIENCE_S * (2**told) and self._is_wanted():
+            if waited_s >= _PATIENCE_S * (2**told) and not self._is_over.is_set():
                 told += 1
                 self._say(
                     f"rank {self._rank} has not stopped for {waited_s:.0f} s: {self._where()}; "
@@ -121,9 +133,10 @@ class Chase:
         frame = sys._current_frames().get(self._thread)
         if frame is None:
             return "its thread is gone"
-        if self._thread == threading.main_thread().ident:
-            return f"it is in code that looks at no signals, called at {site_of(user_frame(frame))}"
-        return f"it is a thread, which stops at its next op; now at {site_of(user_frame(frame))}"
+        site = site_of(user_frame(frame))
+        if self._by_signal:
+            return f"it is in code that looks at no signals, called at {site}"
+        return f"it stops at its next op, and is at {site}"
 
 
 def at_next_op(groups: list[Any], stop: Callable[[], None]) -> Callable[[], None]:

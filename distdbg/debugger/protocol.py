@@ -3,7 +3,8 @@
     server   {"distdbg": "debugger", "protocol": 1, "rank": 3, "pid": 4711, "run": "...",
               "state": "stopped" or "running", "why": "...", "site": "train.py:88 (step)",
               "mode": "line" or "terminal", "debuggable": true}
-    client   {"attach": "eva, process 99"}        from now on the prompt is this client's
+    client   {"attach": "eva, process 99", "size": [rows, columns]}
+                                                  from now on the prompt is this client's
              {"line": "p x"}                      what was typed at the prompt
              {"complete": [text, line, begin, end]}
              {"interrupt": true} {"detach": true} {"continue": true}

@@ -17,6 +17,7 @@ import codeop
 import ctypes
 import pdb
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final
@@ -115,6 +116,8 @@ class RankPdb(pdb.Pdb):
         self._is_noting = False
         self.is_prompting = False
         self.is_executing = False
+        #: So that nothing is raised in this thread after a command, but during it.
+        self._executing = threading.Lock()
         #: Lets go of the client; whether the rank then goes on.
         self.on_detach: Callable[[], bool | None] = lambda: self.do_continue("")
 
@@ -201,6 +204,12 @@ class RankPdb(pdb.Pdb):
         self.currentbp = 0
         return number
 
+    def break_off(self, raise_here: Callable[[], None]) -> None:
+        """From another thread: raise in this one, if a command is being carried out."""
+        with self._executing:
+            if self.is_executing:
+                raise_here()
+
     def stop_soon(self, frame: FrameType) -> None:
         """From another thread: stop this one, which is traced and at `frame`, at its next event."""
         at: FrameType | None = frame
@@ -251,7 +260,8 @@ class RankPdb(pdb.Pdb):
                 with printing_to(self.console_file):
                     stop = self.postcmd(self.onecmd(self.precmd(line)), line)
             finally:
-                self.is_executing = False
+                with self._executing:
+                    self.is_executing = False
         self.postloop()
 
     def complete_line(self, text: str, line: str, begin: int, end: int) -> list[str]:

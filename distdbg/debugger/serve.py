@@ -31,6 +31,8 @@ MOST_CLIENTS: Final = 32
 #: What a client may leave unread, and for how long a rank that prints waits for it to read.
 MOST_UNREAD_NBYTES: Final = 4 << 20
 PATIENCE_S: Final = 10.0
+#: How long a process that ends waits for its clients to hear of it.
+_LAST_WORDS_S: Final = 1.0
 #: How many expressions may be in work at a time beside a rank that runs.
 MOST_EVALUATIONS: Final = 8
 _PEER: Final = struct.Struct("3i")
@@ -145,11 +147,21 @@ class Server:
             place = self._places.get(desk.rank)
             return place is not None and place.desk is desk
 
-    def settle(self, limit_s: float) -> None:
-        """Wait until clients have read what was said to them and the thread is gone, at most so long."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(limit_s)
+    def settle(self, desk: Desk, limit_s: float) -> None:
+        """Wait until the clients of this rank have read what was said to them, at most so long.
+
+        With the last rank the thread is gone as well.
+        """
+        deadline = time.monotonic() + limit_s
+        with self._lock:
+            thread = self._thread
+            while any(caller.place.desk is desk for caller in self._callers):
+                if time.monotonic() > deadline:
+                    return
+                self._drained.wait(0.1)
+            is_last = not self._places and not self._callers
+        if thread is not None and is_last:
+            thread.join(max(deadline - time.monotonic(), 0.0))
 
     # ------------------------------------------------------------------------- the thread
 
@@ -293,6 +305,8 @@ class Server:
             name = words.get("attach")
             caller.name = shorten(name, 100) if isinstance(name, str) and name else "a client"
             place.attached = caller
+            if "size" in words:
+                desk.size = protocol.read_size(words["size"])
             desk.attach(caller.name, lambda said: self._post(caller, said))
             if not desk.is_stopped:
                 desk.interrupt()
@@ -427,8 +441,8 @@ class Server:
             desks += [caller.place.desk for caller in self._callers]
         for desk in desks:
             self.end(desk, f"rank {desk.rank} ends")
-        self._wake_up()
-        self.settle(1.0)
+        for desk in desks:
+            self.settle(desk, _LAST_WORDS_S)
 
 
 def not_debuggable(rank: int) -> str:

@@ -47,6 +47,8 @@ from distdbg.runtime.world import World, current
 
 #: How long the name of a stop may be in the record.
 _MOST_WHY = 120
+#: How long a rank that leaves waits for its clients to hear of it.
+_LAST_WORDS_S = 1.0
 
 
 class Outcome(StrEnum):
@@ -133,7 +135,7 @@ class Session:
         # How a rank that runs is stopped.
         self._signal: interrupt.MainThreadSignal | None = None
         self._no_signal = ""
-        self._is_wanted = False
+        self._chase: interrupt.Chase | None = None
         self._forget_next_op: Callable[[], None] = lambda: None
 
     @property
@@ -153,11 +155,13 @@ class Session:
 
     def close(self) -> None:
         """It can be reached no longer."""
-        self._is_wanted = False
-        self._forget_next_op()
+        chase = self._chase
+        self._give_up_chase()
         self._is_over = True
         server().end(self.desk, f"rank {self.rank} has left its groups")
-        self.desk.is_debuggable = False
+        server().settle(self.desk, _LAST_WORDS_S)
+        if chase is not None:
+            chase.join(_LAST_WORDS_S)
         self._remove_signal()
 
     def _open(self) -> bool:
@@ -350,8 +354,7 @@ class Session:
             self._console = own or DeskConsole(self.desk, self._is_staying)
             self.desk.has_own_terminal = own is not None
             self.desk.mode = "line" if self._foreign is None else "terminal"
-            self._is_wanted = False
-            self._forget_next_op()
+            self._give_up_chase()
             self._stops += 1
             self._frame = frame
             group = self._world.default or next(iter(self._world.groups.values()), None)
@@ -378,8 +381,6 @@ class Session:
             except bdb.BdbQuit:
                 return Outcome.QUIT
             finally:
-                if threading.current_thread() is not threading.main_thread():
-                    interrupt.raise_in(self.thread, None)
                 self.desk.end(is_traced=self._is_needed)
         quits = self._pdb is not None and self._pdb.quitting
         if self._foreign is not None and self._foreign.debugger is not None:
@@ -440,6 +441,7 @@ class Session:
         """Show somebody new where the rank is."""
         pdb = self._pdb
         if pdb is not None and pdb.stack:
+            self._write(pdb.first_words)
             pdb.print_stack_entry(pdb.stack[pdb.curindex])
 
     def _is_staying(self) -> bool:
@@ -457,8 +459,7 @@ class Session:
 
     def _on_left(self) -> None:
         """In the server's thread: a rank that runs is as if nobody had been there."""
-        self._is_wanted = False
-        self._forget_next_op()
+        self._give_up_chase()
         if not self.is_stopped:
             self._is_over = True
 
@@ -482,20 +483,23 @@ class Session:
             self._break_off()
         elif not self.desk.is_debuggable and not self._is_begun:
             self.desk.write(f"*** {not_debuggable(self.rank)}\n")
-        elif not self._is_wanted:
-            self._is_wanted = True
-            interrupt.Chase(
-                rank=self.rank,
-                thread=self.thread,
-                again=self._try_to_stop(),
-                is_wanted=lambda: self._is_wanted,
-                say=self.desk.write,
-            )
+        elif self._chase is None:
+            chase = interrupt.Chase(rank=self.rank, thread=self.thread, say=self.desk.write)
+            self._chase = chase
+            again, by_signal = self._way_to_stop()
+            chase.begin(again, by_signal=by_signal)
+
+    def _give_up_chase(self) -> None:
+        """The rank has stopped, or nobody wants it to any more."""
+        chase, self._chase = self._chase, None
+        if chase is not None:
+            chase.end()
+        self._forget_next_op()
 
     def _break_off(self) -> None:
         if self.thread != threading.main_thread().ident:
-            if self._is_executing:
-                interrupt.raise_in(self.thread, KeyboardInterrupt)
+            if self._pdb is not None:
+                self._pdb.break_off(lambda: interrupt.raise_in(self.thread, KeyboardInterrupt))
         elif self._signal is not None:
             self._signal.send()
         else:
@@ -507,10 +511,10 @@ class Session:
             return self._terminal.takes_interrupts
         return self._pdb is not None and self._pdb.is_executing
 
-    def _try_to_stop(self) -> Callable[[], None]:
-        """What to do again and again until the rank has stopped."""
+    def _way_to_stop(self) -> tuple[Callable[[], None], bool]:
+        """What to do again and again until the rank has stopped, and whether it is a signal."""
         if self._signal is not None and self._signal.is_there:
-            return self._signal.send
+            return self._signal.send, True
         if self.thread == threading.main_thread().ident:
             self.desk.write(
                 f"rank {self.rank} is not stopped at once: {self._no_signal}; "
@@ -518,16 +522,16 @@ class Session:
             )
         groups = list(self._world.groups.values())
         self._forget_next_op = interrupt.at_next_op(groups, self._stop_now)
-        return lambda: self._stop_at_next_line()
+        return self._stop_at_next_line, False
 
     def _stop_at_next_line(self) -> None:
         """Of a thread that is traced already."""
         pdb, frame = self._pdb, sys._current_frames().get(self.thread)
-        if pdb is not None and frame is not None and self._is_wanted:
+        if pdb is not None and frame is not None and self._chase is not None:
             pdb.stop_soon(frame)
 
     def _stop_now(self) -> None:
-        if self._is_wanted and not self.is_stopped:
+        if self._chase is not None and not self.is_stopped:
             self._interrupted(sys._getframe(1))
 
     def _on_signal(self, frame: FrameType | None) -> None:
@@ -535,11 +539,11 @@ class Session:
         if self.is_stopped:
             if self._is_executing:
                 raise KeyboardInterrupt
-        elif self._is_wanted and frame is not None and not interrupt.is_critical(frame):
+        elif self._chase is not None and frame is not None and not interrupt.is_critical(frame):
             self._interrupted(frame)
 
     def _interrupted(self, frame: FrameType) -> None:
-        self._is_wanted = False
+        self._give_up_chase()
         self.stop("interrupted", frame=user_frame(frame), limit_s=math.inf, is_breakpoint=False)
 
     def _install_signal(self) -> None:
