@@ -192,6 +192,7 @@ class Sheet(ScrollView, can_focus=True):
 
     def _lay_out(self) -> None:
         width = self.size.width
+        most = width - 1  # the last column is the scrollbar's, when there is one
         rows: list[tuple[int, Row]] = []
         first: list[int] = []
         for at, one in enumerate(self.lines):
@@ -199,7 +200,7 @@ class Sheet(ScrollView, can_focus=True):
             if one.more or not self._wraps or not width:
                 rows += ((at, row) for row in (one.cells, *one.more))
             else:
-                rows += ((at, row) for row in wrap(one.cells, width, one.hang))
+                rows += ((at, row) for row in wrap(one.cells, most, one.hang))
         self._rows, self._first = rows, first
         self.virtual_size = Size(width, len(rows))
         self.refresh()

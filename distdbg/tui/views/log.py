@@ -43,6 +43,10 @@ class LogView(TablePage, View):
         self._only_err = False
 
     @property
+    def hints(self) -> str:  # type: ignore[override]  # what End does depends
+        return "follows the end" if self.is_following else "stands still; end follows"
+
+    @property
     def is_following(self) -> bool:
         """Whether the newest line is to be seen."""
         keys = self.table.keys
@@ -53,7 +57,11 @@ class LogView(TablePage, View):
         self._read(self.feed.log())
         super().draw(snapshot, now)
         if follows:
-            self.table.action_bottom()
+            self.call_after_refresh(self._to_end)
+
+    def _to_end(self) -> None:
+        self.table.action_bottom()
+        self.table.scroll_end(animate=False)
 
     def _read(self, lines: Sequence[LogRow]) -> None:
         """Number the lines that are new: those behind the last one that we have seen."""
@@ -83,7 +91,7 @@ class LogView(TablePage, View):
         self.table.nothing = self.nothing()
         self.table.show(list(self._shown))
         if follows:
-            self.table.action_bottom()
+            self.call_after_refresh(self._to_end)
 
     def keys(self) -> Sequence[Hashable]:
         return list(self._shown)
