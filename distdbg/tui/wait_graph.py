@@ -214,7 +214,7 @@ def draw_waits(graph: WaitGraph, width: int, now: float) -> list[Line]:
     lanes, dropped = _lanes(nodes)
     count = max(lanes.values(), default=-1) + 1
     gutter = 2 + _LANE * count if count else 0
-    right = max(width - gutter - 1, _NARROWEST + _STEP * _DEEPEST)
+    right = max(width - gutter - 2, _NARROWEST + _STEP * _DEEPEST)
     right = min(right, max((_wish(node) for node in nodes), default=0))
     wires = _wires(nodes, lanes, right)
     lines = []

@@ -38,7 +38,10 @@ class OpPage(TablePage):
         Column(title="host", width=12, from_width=130),
     )
     DEFAULT_CSS = """
-    .under { height: auto; max-height: 40%; border-top: solid $foreground-muted; display: none; }
+    .under {
+        height: auto; max-height: 40%; padding: 0 1; border-top: solid $foreground-muted;
+        display: none;
+    }
     .under.has-words { display: block; }
     """
 

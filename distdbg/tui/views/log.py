@@ -43,10 +43,6 @@ class LogView(TablePage, View):
         self._only_err = False
 
     @property
-    def hints(self) -> str:  # type: ignore[override]  # what End does depends
-        return "follows the end" if self.is_following else "stands still; end follows"
-
-    @property
     def is_following(self) -> bool:
         """Whether the newest line is to be seen."""
         keys = self.table.keys

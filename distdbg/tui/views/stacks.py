@@ -73,6 +73,11 @@ class StacksView(SheetPage, View):
             return of_ranks(cursor.ranks, "at " + cursor.frames[0] if cursor.frames else "")
         return cursor
 
+    def on_hide(self) -> None:
+        # Who comes back from a detail sees what was there; who comes from elsewhere sees what is now.
+        if self not in self.top.trail:
+            self._has_asked = False
+
     # ------------------------------------------------------------------------------- asking
 
     def draw(self, snapshot: Snapshot, now: float) -> None:
