@@ -144,6 +144,8 @@ class TimeLanes(Widget, can_focus=True):
     ) -> None:
         """Show these ranks at this moment. The first time it follows, `first_s` long."""
         rank = self.rank
+        if is_replay and now != self.now:  # whoever moves the time of all looks there
+            self.at, self._number = now, 0
         self.ranks, self._rows, self.now, self.whole = ranks, rows, now, whole
         self.is_replay = is_replay
         if not self._was_set:
