@@ -247,7 +247,7 @@ class TimeLanes(Widget, can_focus=True):
             runs = self._painted[rank] = paint(self._of(rank), window, self.now)
         lines = [(window.letter(self.at), "line")]
         if self.is_replay:
-            lines.append((window.letter(self.now), "now"))
+            lines.insert(0, (window.letter(self.now), "now"))
         for letter, mark in lines:
             if 0 <= letter < window.width:
                 runs = _put_line(runs, letter, mark)
