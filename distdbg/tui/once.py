@@ -116,8 +116,8 @@ class _Settled:
 
 async def _until(is_so: Callable[[], bool], limit_s: float) -> None:
     due = time.monotonic() + limit_s
-    while not is_so() and time.monotonic() < due:
-        await asyncio.sleep(_POLL_S)  # a feed never calls: it is asked
+    while not is_so() and time.monotonic() < due:  # noqa: ASYNC110  # a feed never calls: it is asked
+        await asyncio.sleep(_POLL_S)
 
 
 def _frame(app: TopApp, *, picture: bool) -> Frame:
