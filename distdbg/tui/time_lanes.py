@@ -406,7 +406,7 @@ class TimeLanes(Widget, can_focus=True):
             self.post_message(self.Moved())
 
     def action_choose(self) -> None:
-        if self.bar is not None:
+        if self.rank is not None:
             self.post_message(self.Chosen())
 
     # ------------------------------------------------------------------------------- mouse
