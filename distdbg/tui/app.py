@@ -311,10 +311,6 @@ class TopApp(FrameApp):
         """The line under the page of a replay."""
         return self.screen_stack[0].query_one(Scrubber)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Time can be moved in a replay alone."""
-        return action != "scrub" or self.feed.span() is not None
-
     def action_scrub(self, what: str, by: int) -> None:
         """Move through the time of a replay."""
         self.guard("the replay", lambda: self.scrubber.move(what, by))

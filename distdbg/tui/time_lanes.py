@@ -308,6 +308,8 @@ class TimeLanes(Widget, can_focus=True):
 
     def on_resize(self, event: events.Resize) -> None:
         self._keep_in_sight()
+        if self.follows and self._was_set:
+            self._follow()
         self._forget()
 
     def on_focus(self) -> None:
