@@ -405,6 +405,8 @@ class TopApp(FrameApp):
     # ------------------------------------------------------------------------------- changing the job
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "scrub":  # time can be moved in a replay alone
+            return self.feed.span() is not None
         return not (action == "pause" and self.is_readonly)
 
     def change(self, action: Action, **words: object) -> None:
