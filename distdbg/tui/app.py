@@ -39,6 +39,7 @@ from distdbg.tui.help import HelpPage
 from distdbg.tui.keys import Key, keys_of
 from distdbg.tui.line import Line
 from distdbg.tui.pace import PacedPalette
+from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
 from distdbg.tui.sheet import Sheet
 from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.table import RowTable
@@ -89,6 +90,10 @@ class TopApp(FrameApp):
         Binding("ctrl+p", "command_palette", "palette", tooltip="search all that can be done"),
         Binding("question_mark", "help", "help", tooltip="all keys and commands"),
         Binding("q,ctrl+c", "quit", "leave", tooltip="leave; the job goes on"),
+        *(
+            Binding(key, f"scrub('{what}', {by})", word, tooltip=about)
+            for key, what, by, word, about in SCRUB_KEYS
+        ),
     ]
 
     def __init__(
@@ -159,6 +164,7 @@ class TopApp(FrameApp):
         self.put("place", head.place_text(self._crumbs(), self._marks(), self._hints(), width))
         if not self.is_saying:
             self.put("foot", self._foot(width))
+        self.scrubber.draw()
         if self.trail:
             page = self.trail[-1]
             try:
@@ -300,6 +306,15 @@ class TopApp(FrameApp):
         if len(self.screen_stack) == 1:
             self.push_screen(PacedPalette(id="--command-palette"))
 
+    @property
+    def scrubber(self) -> Scrubber:
+        """The line under the page of a replay."""
+        return self.screen_stack[0].query_one(Scrubber)
+
+    def action_scrub(self, what: str, by: int) -> None:
+        """Move through the time of a replay."""
+        self.guard("the replay", lambda: self.scrubber.move(what, by))
+
     # ------------------------------------------------------------------------------- filter, commands
 
     @property
@@ -390,6 +405,8 @@ class TopApp(FrameApp):
     # ------------------------------------------------------------------------------- changing the job
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "scrub":  # time can be moved in a replay alone
+            return self.feed.span() is not None
         return not (action == "pause" and self.is_readonly)
 
     def change(self, action: Action, **words: object) -> None:

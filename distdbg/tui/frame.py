@@ -25,6 +25,7 @@ from distdbg.tui.cells import one_line
 from distdbg.tui.line import Line
 from distdbg.tui.pace import Pace, Paced
 from distdbg.tui.question import Question
+from distdbg.tui.scrubber import Scrubber
 from distdbg.tui.trouble import TroubleLog, TroublePage
 from distdbg.tui.view import Page, View
 
@@ -81,6 +82,7 @@ class FrameApp(App[None]):
         yield Static(id="state", markup=False)
         yield Static(id="place", markup=False)
         yield Container(id="pages")
+        yield Scrubber(id="scrub")
         yield Line(id="line")
         yield Question(id="question")
         yield Static(id="foot", markup=False)

@@ -176,6 +176,14 @@ class RowTable(ScrollView, can_focus=True):
         self._drawn.clear()
         self.refresh()
 
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        """Have other columns from now on; whoever calls it shows other rows then."""
+        self.columns = list(columns)
+        self._layout = (0, [])
+        self.keys = []
+        self._drawn.clear()
+        self.refresh()
+
     @property
     def line_width(self) -> int:
         """What a row has room for, beside the scrollbar."""
