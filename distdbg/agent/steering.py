@@ -59,6 +59,8 @@ class Steering:
         self._tree: Tree | None = None
         self._is_launched = False
         self._node = 0
+        #: The breakpoints that were ordered last: they are armed at the next start as well.
+        self._armed: dict[str, Any] = {}
         #: Of ranks that a launcher has started: an order stands, also for those that join later.
         self._held: ControlPage | None = None
         self._beat_ns = -_BEAT_NS
@@ -87,6 +89,12 @@ class Steering:
         """Of a launcher's start: meet the agents of the job's other hosts."""
         self._is_launched = True
         self._node = attempt.node_rank
+        self._meet(attempt)
+        if self._armed and self.is_root:
+            with suppress(RecordError, ValueError):
+                self.order("arm", self._armed)
+
+    def _meet(self, attempt: Attempt) -> None:
         if attempt.nodes < 2 or not attempt.store:
             return
         from distdbg.agent.tree.place import Tree  # needs native code, for the store
@@ -354,8 +362,10 @@ class Steering:
                     return page.abort(AbortWords.from_json(json.dumps(words)))
                 case "arm":
                     page.arm(json.dumps(words).encode())
+                    self._armed = words
                 case "disarm":
                     page.arm(b"")
+                    self._armed = {}
         return True
 
     def _read(self) -> ControlState | None:

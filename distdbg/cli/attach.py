@@ -35,11 +35,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--rank", type=int, metavar="N", help="which rank; not needed for the only stopped one"
     )
+    parser.add_argument("--once", action="store_true", help="leave when the rank goes on")
     chosen = parser.parse_args(argv)
     with find_debuggers(chosen.run) as debuggers:
         rank = _only_stopped(debuggers) if chosen.rank is None else chosen.rank
         try:
-            over = interact(debuggers.connect(rank, on_slow=lambda text: say(f"distdbg: {text}")))
+            client = debuggers.connect(rank, on_slow=lambda text: say(f"distdbg: {text}"))
+            over = interact(client, stays=not chosen.once)
         except DistNetworkError as error:
             how = debuggers.how_it_ended(rank)
             if not how:

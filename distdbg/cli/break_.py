@@ -24,6 +24,7 @@ from distdbg.errors import UsageError, format_ranks
 from distdbg.record.host import host_name
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
+from distdbg.record.text import printable
 
 _ALL = "all"
 Plain = dict[str, Any]
@@ -36,8 +37,12 @@ def main(argv: Sequence[str]) -> int:
     asked = [name for name in ("list", "clear", "go_on") if getattr(chosen, name)]
     if (rule is not None and asked) or len(asked) > 1:
         raise UsageError("one thing at a time: a RULE, --list, --clear or --continue")
-    if rule is not None:
-        Rule.parse(rule)  # what is wrong with it is said before a run is looked for
+    if rule is not None:  # what is wrong with it is said before a run is looked for
+        Rule.parse(rule)
+    if chosen.clear:
+        _id_of(chosen.clear)
+    if chosen.go_on:
+        _ranks_of(chosen.go_on)
     live = choose_run(find_live_runs(host_name()), run)
     said = (
         _with_agent(live, rule, chosen) if live.socket is not None else _alone(live, rule, chosen)
@@ -140,6 +145,7 @@ def _alone(live: LiveRun, rule: str | None, chosen: argparse.Namespace) -> Plain
     sys.stderr.write(
         f"no agent answers for run {live.run}: what follows concerns the ranks of this host only\n"
     )
+    _sweep(live)
     rows = rows_without_agent(live)
     stopped = [row for row in rows if row["state"] == RankState.DEBUGGED]
     rules = rules_from_page(read_page(live.folder, live.host).rules)
@@ -176,6 +182,16 @@ def _alone(live: LiveRun, rule: str | None, chosen: argparse.Namespace) -> Plain
     }
 
 
+def _sweep(live: LiveRun) -> None:
+    """Give back what ranks held that are gone: there is no agent that would."""
+    assert live.folder is not None
+    page = ControlPage.open(live.folder, live.host)
+    try:
+        page.sweep()
+    finally:
+        page.close()
+
+
 def _write(live: LiveRun, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     assert live.folder is not None
     page = ControlPage.open(live.folder, live.host)
@@ -204,8 +220,10 @@ def _print(live: LiveRun, said: Plain) -> None:
     for one in said.get("failed", ()):
         sys.stderr.write(f"{one['why']}\n")
     rules = [(str(one["id"]), one["rule"]) for one in said["rules"]]
-    title = f"run {live.run}: " + ("breakpoints" if rules else "no breakpoint is armed")
-    print_table(title, ("id", "rule") if rules else (), rules)
+    if rules:
+        print_table(f"run {live.run}: breakpoints", ("id", "rule"), rules)
+    else:
+        sys.stdout.write(f"run {printable(live.run)}: no breakpoint is armed\n")
     if said["stopped"]:
         sys.stdout.write("\n")
         print_table(

@@ -136,6 +136,8 @@ class Breaker:
         An op may find other breakpoints armed once it is in the block, and is then looked at again: by
         the rules that are new.
         """
+        if self._world.control.break_generation != self._generation:
+            self.refresh()  # before what is inside notices: a rule that was cleared stops no more
         facts = OpFacts(group, call, seq)
         armed = self.armed
         if not is_at_prompt():

@@ -33,6 +33,7 @@ from distdbg.errors import (
     DistError,
     DistNetworkError,
     DistStoreError,
+    JobAborted,
     MismatchError,
     OpTimeout,
     PeerLost,
@@ -148,12 +149,12 @@ class _Meeting:
         """Stop or wait, and raise what all ranks raise when it did not end well."""
         said = json.dumps(self._ranks)
         first = self._store.compare_set(self._key("who"), "", said).decode()
+        differ = {"how": "differ", "ranks": sorted([json.loads(first), self._ranks])}
         if first != said:
-            self._settle({"how": "differ", "ranks": [json.loads(first), self._ranks]})
+            self._settle(differ)
         elif self._rank in self._ranks:
             self._stop(stop)
-        others = [rank for rank in self._ranks if rank != self._rank]
-        with aside(self._group, Aside.BREAKPOINT, self._seq, members=others or None):
+        with aside(self._group, Aside.BREAKPOINT, self._seq, members=self._ranks):
             try:
                 end = self._await_end()
                 self._leave()
@@ -163,7 +164,8 @@ class _Meeting:
                 if gone is None:
                     raise
                 raise self._gone(*gone) from error
-            public = self._error(end)
+            # The others may have gone on before this rank came.
+            public = self._error(end if first == said or end["how"] != "continued" else differ)
             if public is not None:
                 raise public
 
@@ -173,6 +175,8 @@ class _Meeting:
             outcome = open_prompt(
                 _KIND, frame=self._frame, limit_s=self._limit_s, by=stop
             )  # the op of the record is called as the function is
+        except JobAborted:  # which the others see by themselves
+            raise
         except BaseException:
             self._settle(quit_)
             raise

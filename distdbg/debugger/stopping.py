@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site, shorten
-from distdbg.debugger.session import Outcome, stop_here
+from distdbg.debugger import session
+from distdbg.debugger.session import Outcome
 from distdbg.errors import DebuggerQuit
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _log = get_logger("debugger")
 
 
 class Stop(Protocol):
-    """What opens the debugger: `stop_here` of session.py, or a test's own."""
+    """What opens the debugger: `session.stop_here`, or another in its place."""
 
     def __call__(
         self,
@@ -63,7 +64,7 @@ def open_prompt(
 ) -> Outcome:
     """Open the debugger in this thread; returns when the rank may go on."""
     with _at_prompt():
-        return (by or stop_here)(why, frame=frame, error=error, limit_s=limit_s)
+        return (by or session.stop_here)(why, frame=frame, error=error, limit_s=limit_s)
 
 
 def stop_or_quit(

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from distdbg.command import say
-from distdbg.control.holds import Hold
 from distdbg.errors import format_ranks
+from distdbg.launch.stopped_ranks import StoppedRank
 from distdbg.record.ends import signal_name
 
 #: How often somebody looks whether a rank has stopped.
@@ -57,9 +57,10 @@ class Console:
         self._former = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         """Of who writes to a terminal, or takes it back, while another has it."""
         self._pid = 0
-        self._stop: tuple[int, int] | None = None
-        """The rank, and since when it holds the clock: of the client that runs, or ran last."""
-        self._left: set[tuple[int, int]] = set()
+        self._stop: StoppedRank | None = None
+        """Of the client that runs, or ran last."""
+        self._left: list[StoppedRank] = []
+        """What clients have left while it lasted."""
         self._attributes: Attributes = []
         self._is_stopped = False
         self._is_news = False
@@ -80,7 +81,7 @@ class Console:
         """Whether a client has it."""
         return self._pid != 0
 
-    def look(self, run: str, read_holds: Callable[[], Sequence[Hold]]) -> None:
+    def look(self, run: str, find_stops: Callable[[], Sequence[StoppedRank]]) -> None:
         """Begin what is to begin, end what has ended; at most every LOOK_S."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:
@@ -89,16 +90,16 @@ class Console:
         if self.is_lent:
             self._is_news = self._has_ended()
             return
-        stops = [(hold.rank, hold.since_ns) for hold in read_holds() if hold.is_of_rank]
-        self._left &= set(stops)
+        stops = find_stops()
+        self._left = [left for left in self._left if any(map(left.is_same, stops))]
         if self._is_news and self._stop in self._left:
-            rank = self._stop[0]
+            rank = self._stop.rank
             say(
                 f"distdbg run: rank {rank} is still stopped; "
                 f"distdbg attach --rank {rank} {run} leads there again"
             )
         self._is_news = False
-        waiting = [stop for stop in stops if stop not in self._left]
+        waiting = [stop for stop in stops if not any(map(stop.is_same, self._left))]
         if waiting and self._is_in_front():
             self._lend(run, waiting)
 
@@ -120,12 +121,12 @@ class Console:
 
     # ------------------------------------------------------------------------------- lending
 
-    def _lend(self, run: str, waiting: list[tuple[int, int]]) -> None:
+    def _lend(self, run: str, waiting: list[StoppedRank]) -> None:
         self._stop, *others = waiting
-        rank = self._stop[0]
+        rank = self._stop.rank
         more = ""
         if others:
-            ranks = sorted(rank for rank, _ in others)
+            ranks = sorted(other.rank for other in others)
             more = f"; then rank{'' if len(ranks) == 1 else 's'} {format_ranks(ranks)}, stopped too"
         say(f"distdbg run: this terminal is with the debugger of rank {rank}{more}")
         self._attributes = termios.tcgetattr(self._fd)
@@ -142,7 +143,7 @@ class Console:
             )
         except OSError as error:
             say(f"distdbg run: its debugger cannot be opened here: {error.strerror}")
-            self._left.add(self._stop)
+            self._left.append(self._stop)
             return
         self._give()
 
@@ -194,7 +195,7 @@ class Console:
             return False
         self._pid = 0
         assert self._stop is not None
-        self._left.add(self._stop)
+        self._left.append(self._stop)
         if os.WIFSIGNALED(status):
             signum = os.WTERMSIG(status)
             say(f"distdbg run: the debugger's client was ended by {signal_name(signum)}")
@@ -213,7 +214,7 @@ class Console:
 
 
 def _attach(rank: int, run: str) -> Sequence[str]:
-    return (sys.executable, "-m", "distdbg", "attach", "--rank", str(rank), run)
+    return (sys.executable, "-m", "distdbg", "attach", "--once", "--rank", str(rank), run)
 
 
 def _environ(environ: Mapping[str, str]) -> dict[str, str]:

@@ -37,9 +37,11 @@ from distdbg.launch.report import Outcome, exit_code, report
 from distdbg.launch.running import Running
 from distdbg.launch.signals import Signals
 from distdbg.launch.start_facts import StartFacts
+from distdbg.launch.stopped_ranks import StoppedRanks
 from distdbg.launch.warden import Warden
 from distdbg.record import folders
 from distdbg.record.ends import RankEnd, signal_name
+from distdbg.record.folders import agent_socket
 
 #: How long ranks that ended well wait for those of other hosts, as torchrun.
 _OTHERS_S = 300.0
@@ -73,6 +75,7 @@ class Job:
         self._silence_s = Settings.read(conf).silence_s
         self._held: HeldPort | None = None
         self._console = Console.here()
+        self._stopped = StoppedRanks(self._here.name)
         if self._console is not None:
             stack.callback(self._console.close)
 
@@ -235,8 +238,15 @@ class Job:
 
     def _lend_terminal(self, running: Running) -> None:
         if self._console is not None:
-            host = self._here.name
-            self._console.look(self._here.run, lambda: running.read_holds(host))
+            # The agents of other hosts tell that of the first one.
+            agent = agent_socket(self._here.run, self._here.name)
+            knows_all = len(running.round.nodes) > 1 and running.round.node_rank == 0
+            self._console.look(
+                self._here.run,
+                lambda: self._stopped.find(
+                    running.read_holds(self._here.name), agent if knows_all else None
+                ),
+            )
 
     def _keeps(self, running: Running, decision: Decision) -> bool:
         """Whether ranks that are to be ended are not, because somebody debugs the failure of one."""

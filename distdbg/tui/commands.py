@@ -12,6 +12,8 @@ from textual.content import Content
 
 from distdbg.tui.cells import one_line
 from distdbg.tui.feed import Action
+from distdbg.tui.replayed import Replayed
+from distdbg.tui.scrubber import Scrubber
 from distdbg.tui.views import VIEWS
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ class Command:
     about: str
     changes: bool = False
     """Whether it changes the job: with --readonly there is no such command."""
+    moves: bool = False
+    """Whether it moves the time: there is no such command where time goes by itself."""
     run: Callable[[TopApp, str], None]
     fitting: Callable[[TopApp], Sequence[str]] = _nothing
     """What the argument may be, as far as that can be listed."""
@@ -99,6 +103,41 @@ def _filter(app: TopApp, text: str) -> None:
     app.narrow_to(text)
 
 
+def _scrubber(app: TopApp) -> Scrubber:
+    if app.feed.span() is None:
+        raise CommandError("this is no replay: time goes by itself")
+    return app.scrubber
+
+
+def _seek(app: TopApp, text: str) -> None:
+    parts = text.removesuffix("s").strip().split(":")
+    try:
+        at = sum(float(part) * 60**place for place, part in enumerate(reversed(parts)))
+    except ValueError:
+        raise CommandError(f"expected a time: 12.5 or 3:05, not {text!r}") from None
+    scrubber = _scrubber(app)
+    begin, _ = app.feed.span() or (0.0, 0.0)
+    scrubber.stop()
+    scrubber.seek(begin + at)
+
+
+def _positive(text: str) -> float:
+    try:
+        speed = float(text.removesuffix("x"))
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < float("inf"):
+        raise CommandError(f"expected a number above 0, not {text!r}")
+    return speed
+
+
+def _diagnose(app: TopApp) -> None:
+    if not isinstance(app.feed, Replayed):
+        raise CommandError("the verdict is made all the time here")
+    app.feed.ask()
+    app.say("diagnosing ...")
+
+
 COMMANDS: tuple[Command, ...] = (
     *(
         Command(
@@ -147,6 +186,21 @@ COMMANDS: tuple[Command, ...] = (
         name="theme", argument="[NAME]", about="dark, light, the terminal's colours, or one of textual's",
         run=_theme, fitting=_theme_names,
     ),
+    Command(
+        name="at", argument="TIME", about="show this moment: 12.5, or 3:05 after the start", moves=True,
+        run=lambda app, text: _seek(app, _needed(text, "a time: 12.5 or 3:05")),
+    ),
+    Command(
+        name="speed", argument="N", about="play so many times as fast: 4, 0.01", moves=True,
+        run=lambda app, text: _scrubber(app).set_speed(_positive(text)),
+    ),
+    Command(
+        name="play", about="play or stand", moves=True, run=lambda app, _: _scrubber(app).play()
+    ),
+    Command(
+        name="diagnose", about="what is wrong at this moment, whatever it takes", moves=True,
+        run=lambda app, _: _diagnose(app),
+    ),
     Command(name="help", about="all keys and commands", run=lambda app, _: app.action_help()),
     Command(name="quit", about="leave; the job goes on", run=lambda app, _: app.exit()),
 )  # fmt: skip
@@ -160,7 +214,12 @@ class Commands:
 
     def all(self) -> list[Command]:
         """Those that are there: a job that is only looked at has none that changes it."""
-        return [one for one in COMMANDS if not (one.changes and self._app.is_readonly)]
+        is_live = self._app.feed.span() is None
+        return [
+            one
+            for one in COMMANDS
+            if not (one.changes and self._app.is_readonly) and not (one.moves and is_live)
+        ]
 
     def do(self, text: str) -> None:
         """Do what was typed; CommandError says what is wrong with it."""

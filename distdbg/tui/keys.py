@@ -23,6 +23,8 @@ _NAMES: Final = {
     "right_square_bracket": "]",
     "left_curly_bracket": "{",
     "right_curly_bracket": "}",
+    "left_parenthesis": "(",
+    "right_parenthesis": ")",
     "escape": "esc",
     "plus": "+",
     "minus": "-",

@@ -21,9 +21,12 @@ from textual.strip import Strip
 
 from distdbg.tui.cells import Cell, Filter, Tone
 from distdbg.tui.table import RowTable
+from distdbg.tui.tones import part_style
 
 #: Half a screen of a small terminal.
 _SIDEWAYS = 16
+#: What is free at the left, as in the lines of the frame; at the right the scrollbar's column is.
+_PAD = 1
 
 Row = tuple[Cell, ...]
 
@@ -158,6 +161,8 @@ class Sheet(ScrollView, can_focus=True):
         self._at = 0
         self._left = 0
         self._rows: list[tuple[int, Row]] = []
+        self._styles: dict[tuple[bool, Tone], Style] = {}
+        self._is_new = True
         self._first: list[int] = []
         """Of each line, its first row."""
 
@@ -185,6 +190,10 @@ class Sheet(ScrollView, can_focus=True):
                 if 0 < was < len(self.lines) - first and self.lines[first + was].key == cursor:
                     self._at = first + was
         self._at = max(min(self._at, len(self.lines) - 1), 0)
+        if self._is_new and self.lines:
+            self._is_new = False
+            # The words over the first thing are no place to begin at.
+            self._at = next((at for at, one in enumerate(self.lines) if not one.is_title), 0)
         self._lay_out()
 
     def _first_with(self, key: Hashable) -> int:
@@ -192,6 +201,7 @@ class Sheet(ScrollView, can_focus=True):
 
     def _lay_out(self) -> None:
         width = self.size.width
+        most = width - _PAD - 1
         rows: list[tuple[int, Row]] = []
         first: list[int] = []
         for at, one in enumerate(self.lines):
@@ -199,7 +209,7 @@ class Sheet(ScrollView, can_focus=True):
             if one.more or not self._wraps or not width:
                 rows += ((at, row) for row in (one.cells, *one.more))
             else:
-                rows += ((at, row) for row in wrap(one.cells, width, one.hang))
+                rows += ((at, row) for row in wrap(one.cells, most, one.hang))
         self._rows, self._first = rows, first
         self.virtual_size = Size(width, len(rows))
         self.refresh()
@@ -218,42 +228,47 @@ class Sheet(ScrollView, can_focus=True):
     # ------------------------------------------------------------------------------- drawing
 
     def render_line(self, y: int) -> Strip:
-        width, base = self.size.width, self.rich_style
+        width = self.size.width
         at = round(self.scroll_y) + y
         if at >= len(self._rows):
             if not self._rows and y < 3:
-                said = list(wrap((Cell(self._why_nothing()),), width, 0))
+                said = list(wrap((Cell(self._why_nothing(), Tone.MUTED),), width - _PAD - 1, 0))
                 if y < len(said):
-                    return self._strip(said[y], base + self._tone(Tone.MUTED), width, False)
-            return Strip.blank(width, base)
+                    return self._strip(said[y], False)
+            return Strip.blank(width, self._style(False, Tone.PLAIN))
         owner, cells = self._rows[at]
-        is_cursor = owner == self._at
-        style = base + self._style("table--cursor") if is_cursor else base
-        return self._strip(cells, style, width, is_cursor and self.has_focus)
+        return self._strip(cells, owner == self._at)
 
     def _why_nothing(self) -> str:
         if self._all and self.filter is not None:
             return f"nothing fits /{self.filter.text}"
         return "no faults" if self._all and self.only_faults else self.nothing
 
-    def _strip(self, cells: Row, style: Style, width: int, is_plain: bool) -> Strip:
-        segments = []
-        for cell in cells:
-            own = style
-            if cell.tone is not Tone.PLAIN:
-                tone = self._tone(cell.tone)
-                own = style + (Style(bold=tone.bold) if is_plain else tone)
-            segments.append(Segment(cell.text, own))
-        strip = Strip(segments)
+    def _strip(self, cells: Row, is_cursor: bool) -> Strip:
+        plain = self._style(is_cursor, Tone.PLAIN)
+        strip = Strip([Segment(cell.text, self._style(is_cursor, cell.tone)) for cell in cells])
         if self._left:
-            strip = strip.crop(self._left, self._left + width)
-        return strip.adjust_cell_length(width, style)
+            strip = strip.crop(self._left, strip.cell_length)
+        pad = Strip([Segment(" " * _PAD, plain)])
+        return Strip.join([pad, strip]).adjust_cell_length(self.size.width, plain)
 
-    def _tone(self, tone: Tone) -> Style:
-        return self._style(f"tone--{tone}")
+    def _style(self, is_cursor: bool, tone: Tone) -> Style:
+        """textual looks through all of the CSS for it, so it is kept."""
+        style = self._styles.get((is_cursor, tone))
+        if style is None:
+            style = self.rich_style
+            if is_cursor:
+                style += part_style(self, "table--cursor")
+            if tone is not Tone.PLAIN:
+                own = part_style(self, f"tone--{tone}")
+                # In the bar of the cursor the theme's colours could not be read.
+                style += Style(bold=own.bold) if is_cursor and self.has_focus else own
+            self._styles[is_cursor, tone] = style
+        return style
 
-    def _style(self, name: str) -> Style:
-        return self.get_component_rich_style(name, partial=True)
+    def notify_style_update(self) -> None:
+        self._styles.clear()
+        super().notify_style_update()
 
     def on_resize(self, event: events.Resize) -> None:
         self._lay_out()
@@ -299,7 +314,7 @@ class Sheet(ScrollView, can_focus=True):
         if self._wraps:
             return
         wide = max((sum(len(c.text) for c in row) for _, row in self._rows), default=0)
-        most = max(wide - self.size.width, 0)
+        most = max(wide + _PAD - self.size.width, 0)
         self._left = max(min(self._left + by * _SIDEWAYS, most), 0)
         self.refresh()
 

@@ -144,6 +144,8 @@ class TimeLanes(Widget, can_focus=True):
     ) -> None:
         """Show these ranks at this moment. The first time it follows, `first_s` long."""
         rank = self.rank
+        if is_replay and now != self.now:  # whoever moves the time of all looks there
+            self.at, self._number = now, 0
         self.ranks, self._rows, self.now, self.whole = ranks, rows, now, whole
         self.is_replay = is_replay
         if not self._was_set:
@@ -245,7 +247,7 @@ class TimeLanes(Widget, can_focus=True):
             runs = self._painted[rank] = paint(self._of(rank), window, self.now)
         lines = [(window.letter(self.at), "line")]
         if self.is_replay:
-            lines.append((window.letter(self.now), "now"))
+            lines.insert(0, (window.letter(self.now), "now"))
         for letter, mark in lines:
             if 0 <= letter < window.width:
                 runs = _put_line(runs, letter, mark)
@@ -306,6 +308,8 @@ class TimeLanes(Widget, can_focus=True):
 
     def on_resize(self, event: events.Resize) -> None:
         self._keep_in_sight()
+        if self.follows and self._was_set:
+            self._follow()
         self._forget()
 
     def on_focus(self) -> None:
@@ -404,7 +408,7 @@ class TimeLanes(Widget, can_focus=True):
             self.post_message(self.Moved())
 
     def action_choose(self) -> None:
-        if self.bar is not None:
+        if self.rank is not None:
             self.post_message(self.Chosen())
 
     # ------------------------------------------------------------------------------- mouse

@@ -167,7 +167,7 @@ class TablePage(Page):
     takes_filter: ClassVar[bool] = True
 
     DEFAULT_CSS = """
-    .over { height: auto; max-height: 9; padding: 0 1 0 0; display: none; }
+    .over { height: auto; max-height: 9; padding: 0 1; display: none; }
     .over.has-words { display: block; }
     """
 

@@ -76,38 +76,56 @@ class WaitGraph:
 def fold_waits(
     waits: Iterable[WaitRow], rows: Mapping[int, RankRow], most: int = MOST_NODES
 ) -> WaitGraph:
-    """As few nodes as there are different waits."""
+    """As few nodes as there are different waits; of too many those nearest to what is waited for."""
     first: dict[int, WaitRow] = {}
     for wait in waits:
         first.setdefault(wait.rank, wait)
     core = {rank for rank, wait in first.items() if not wait.can_go_on}
     is_alone = len(core) <= MOST_ALONE
-    classes: dict[object, list[WaitRow]] = {}
+    awaited: set[int] = set()
+    classes: dict[object, list[int]] = {}
     for rank in sorted(first):
         wait = first[rank]
-        own = rank if rank in core and is_alone else None
-        kind = (own, rank in core, _short(wait.on), wait.is_any, wait.op, wait.site)
-        classes.setdefault(kind, []).append(wait)
-    nodes = [_waiting(alike) for alike in classes.values()]
-    nodes += _others(_awaited(nodes).difference(first), rows)
-    nodes.sort(key=lambda node: (not node.is_core, bool(node.on), -len(node.ranks), node.ranks))
-    kept = nodes[:most]
-    lost = nodes[most:]
+        is_core = rank in core
+        on = wait.on if len(wait.on) <= _ENOUGH else _short(wait.on)
+        own = rank if is_core and is_alone else -1
+        kind = (own, is_core, on, wait.is_any, wait.op, wait.site)
+        found = classes.get(kind)
+        if found is None:
+            classes[kind] = [rank]
+            awaited.update(wait.on)
+        else:
+            found.append(rank)
+    alike = [*classes.values(), *_others(awaited.difference(first), rows)]
+    alike.sort(key=lambda ranks: (ranks[0] not in core, ranks[0] in first, -len(ranks), ranks[0]))
+    order = _in_layers(alike, first, core)
+    kept, lost = order[:most], order[most:]
+    place = {rank: i for i, (at, _) in enumerate(kept) for rank in alike[at]}
+    nodes = []
+    for at, layer in kept:
+        ranks = tuple(alike[at])
+        if ranks[0] in first:
+            node = _waiting([first[rank] for rank in ranks], ranks)
+        else:
+            node = _waited_for(ranks, rows)
+        to = tuple(sorted({place[rank] for rank in node.on if rank in place}))
+        nodes.append(replace(node, layer=layer, to=to))
     return WaitGraph(
-        nodes=tuple(_in_layers(_linked(kept))),
+        nodes=tuple(nodes),
         left_out=len(lost),
-        left_out_ranks=sum(len(node.ranks) for node in lost),
+        left_out_ranks=sum(len(alike[at]) for at, _ in lost),
     )
 
 
-def _short(on: tuple[int, ...]) -> object:
-    return on if len(on) <= _ENOUGH else (on[: _ENOUGH // 2], on[-_ENOUGH // 2 :], len(on))
+def _short(on: tuple[int, ...]) -> tuple[int, ...]:
+    half = _ENOUGH // 2
+    return (*on[:half], len(on), *on[-half:])
 
 
-def _waiting(alike: Sequence[WaitRow]) -> Node:
+def _waiting(alike: Sequence[WaitRow], ranks: tuple[int, ...]) -> Node:
     one = alike[0]
     return Node(
-        ranks=tuple(wait.rank for wait in alike),
+        ranks=ranks,
         on=one.on,
         is_any=one.is_any and len(one.on) > 1,
         text=one_line(one.op) or "waits",
@@ -117,83 +135,73 @@ def _waiting(alike: Sequence[WaitRow]) -> Node:
     )
 
 
-def _awaited(nodes: Sequence[Node]) -> set[int]:
-    found: set[int] = set()
-    for node in nodes:
-        found.update(node.on)
-    return found
-
-
-def _others(awaited: Iterable[int], rows: Mapping[int, RankRow]) -> list[Node]:
-    """Those that are waited for and wait for nobody; alike where they do the same in the same place."""
-    classes: dict[tuple[str, str, Tone], list[int]] = {}
-    for rank in sorted(awaited):
+def _others(ranks: Iterable[int], rows: Mapping[int, RankRow]) -> list[list[int]]:
+    """Those that are waited for and wait for nobody; together where they do the same in the same place."""
+    classes: dict[object, list[int]] = {}
+    for rank in sorted(ranks):
         row = rows.get(rank)
-        if row is None:
-            kind = ("nothing is known of it", "", Tone.MUTED)
-        else:
-            what = one_line(row.why or row.op)
-            words = f"{row.state}: {what}" if what else str(row.state)
-            kind = (words, one_line(row.site), tone_of(row.state))
+        kind = (row.state, row.why, row.op, row.site) if row is not None else None
         classes.setdefault(kind, []).append(rank)
-    return [
-        Node(ranks=tuple(ranks), text=text, site=site, tone=tone)
-        for (text, site, tone), ranks in classes.items()
-    ]
+    return list(classes.values())
 
 
-def _linked(nodes: Sequence[Node]) -> list[Node]:
-    owner = {rank: at for at, node in enumerate(nodes) for rank in node.ranks}
-    return [
-        replace(node, to=tuple(sorted({owner[rank] for rank in node.on if rank in owner})))
-        for node in nodes
-    ]
+def _waited_for(ranks: tuple[int, ...], rows: Mapping[int, RankRow]) -> Node:
+    row = rows.get(ranks[0])
+    if row is None:
+        return Node(ranks=ranks, text="nothing is known of it", tone=Tone.MUTED)
+    what = one_line(row.why or row.op)
+    return Node(
+        ranks=ranks,
+        text=f"{row.state}: {what}" if what else str(row.state),
+        site=one_line(row.site),
+        tone=tone_of(row.state),
+    )
 
 
-def _in_layers(nodes: list[Node]) -> list[Node]:
-    """Each one layer further in than what it waits for; a circle in the order of its waiting."""
+def _in_layers(
+    alike: Sequence[Sequence[int]], first: Mapping[int, WaitRow], core: set[int]
+) -> list[tuple[int, int]]:
+    """Index and layer of each: one further in than what it waits for; a circle as its waiting goes."""
+    owner = {rank: at for at, ranks in enumerate(alike) for rank in ranks}
+    targets: list[list[int]] = []
     waiters: dict[int, list[int]] = {}
-    for at, node in enumerate(nodes):
-        for to in node.to:
+    for at, ranks in enumerate(alike):
+        wait = first.get(ranks[0])
+        on = wait.on[:_ENOUGH] if wait is not None else ()
+        targets.append(list(dict.fromkeys(owner[rank] for rank in on if rank in owner)))
+        for to in targets[at]:
             waiters.setdefault(to, []).append(at)
     layer: dict[int, int] = {}
-    order: list[int] = []
+    order: list[tuple[int, int]] = []
 
     def spread(begin: Iterable[int]) -> None:
         todo = deque(begin)
-        for at in todo:
-            layer[at] = 0
+        layer.update(dict.fromkeys(todo, 0))
         while todo:
             at = todo.popleft()
-            order.append(at)
+            order.append((at, layer[at]))
             for waiter in waiters.get(at, ()):
                 if waiter not in layer:
                     layer[waiter] = layer[at] + 1
                     todo.append(waiter)
 
-    spread([*_circles(nodes), *(at for at, node in enumerate(nodes) if not node.on)])
-    for at in range(len(nodes)):
-        if (
-            at not in layer
-        ):  # a circle that nobody called a deadlock, or whose targets are not shown
+    circles = _circles([at for at, ranks in enumerate(alike) if ranks[0] in core], targets)
+    spread([*circles, *(at for at, ranks in enumerate(alike) if ranks[0] not in first)])
+    for at in range(len(alike)):
+        if at not in layer:  # a circle that nobody called a deadlock
             spread([at])
-    order.sort(key=lambda at: layer[at])  # stable: what was found first stays first
-    place = {at: i for i, at in enumerate(order)}
-    return [
-        replace(nodes[at], layer=layer[at], to=tuple(sorted(place[to] for to in nodes[at].to)))
-        for at in order
-    ]
+    return order
 
 
-def _circles(nodes: Sequence[Node]) -> list[int]:
-    """The nodes of the core, each before the one that it waits for where that can be."""
-    core = [at for at, node in enumerate(nodes) if node.is_core]
+def _circles(core: Sequence[int], targets: Sequence[Sequence[int]]) -> list[int]:
+    """The core, each before the one that it waits for where that can be."""
+    members = set(core)
     seen: dict[int, None] = {}
     for begin in core:
         at: int | None = begin
         while at is not None and at not in seen:
             seen[at] = None
-            at = next((to for to in nodes[at].to if to in core and to not in seen), None)
+            at = next((to for to in targets[at] if to in members and to not in seen), None)
     return list(seen)
 
 
@@ -206,7 +214,7 @@ def draw_waits(graph: WaitGraph, width: int, now: float) -> list[Line]:
     lanes, dropped = _lanes(nodes)
     count = max(lanes.values(), default=-1) + 1
     gutter = 2 + _LANE * count if count else 0
-    right = max(width - gutter - 1, _NARROWEST + _STEP * _DEEPEST)
+    right = max(width - gutter - 2, _NARROWEST + _STEP * _DEEPEST)
     right = min(right, max((_wish(node) for node in nodes), default=0))
     wires = _wires(nodes, lanes, right)
     lines = []

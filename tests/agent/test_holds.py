@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 
 from distdbg.agent.client import AgentClient
+from distdbg.agent.feed.doors import RunDoor
+from distdbg.agent.live_feed import LiveFeed
+from distdbg.agent.live_runs import find_live_runs
 from distdbg.cli.main import main
+from distdbg.control.holds import hold_of
 from distdbg.control.page import ControlPage, read_page
 from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.host import host_name
+from distdbg.tui.feed import Action
 
 #: Rank 0 sits in a debugger before an op whose limit is 2 s; rank 1 waits for it there.
 STOPS = """
@@ -213,8 +218,6 @@ def test_an_op_outlives_a_hold_and_times_out_after_it_when_nobody_comes(
         page = ControlPage.open(job.run_folder, host_name())
         row = job.await_row(client, 0, lambda row: row["state"] == "waiting", 10)
         assert row["state"] == "waiting"
-        from distdbg.control.holds import hold_of
-
         held = hold_of(1, job.processes[1].pid)
         assert page.hold(held)
         time.sleep(10)  # five times the limit of the op
@@ -225,3 +228,22 @@ def test_an_op_outlives_a_hold_and_times_out_after_it_when_nobody_comes(
         assert await_that(lambda: "timed out after" in job.output(0), 10), job.output(0)
     waited_s = float(job.output(0).split("timed out after")[1].split()[0])
     assert 12.0 < waited_s < 20.0
+
+
+def test_a_dashboard_arms_and_clears_breakpoints_by_their_numbers(
+    start_job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = start_job("time.sleep(120)\n", 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(job.folder))
+    with job.connect() as client:
+        assert is_there(job, client)
+        feed = LiveFeed(RunDoor(find_live_runs(host_name())))
+        try:
+            assert feed.do(Action.BREAK, rule="rank=0") == "breakpoint 1 is set: rank=0"
+            assert feed.do(Action.BREAK, rule="on=nan") == "breakpoint 2 is set: on=nan"
+            assert feed.do(Action.CLEAR, id=1) == "breakpoint 1 is cleared"
+            assert [one["id"] for one in client.ask("breakpoints")["rules"]] == [2]
+            assert feed.do(Action.CLEAR) == "all breakpoints are cleared"
+            assert feed.do(Action.CONTINUE) == "they go on"
+        finally:
+            feed.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -16,6 +17,7 @@ import pytest
 import distdbg as dist
 from distdbg.control.breakpoints import parse_rules, rules_to_page
 from distdbg.control.page import ControlPage
+from distdbg.debugger import session
 from distdbg.debugger.session import Outcome
 from distdbg.errors import ConfigError, DebuggerQuit, MismatchError, OpTimeout
 from distdbg.record.host import host_name
@@ -27,8 +29,6 @@ Ranks = Callable[..., list[Any]]
 
 def answer(with_: Callable[[str], Outcome] = lambda why: Outcome.CONTINUED) -> list[str]:
     """From now on stops of this process are answered so; returns the list that gets their reasons."""
-    from distdbg.debugger import stopping
-
     whys: list[str] = []
 
     def stop(
@@ -41,7 +41,7 @@ def answer(with_: Callable[[str], Outcome] = lambda why: Outcome.CONTINUED) -> l
         whys.append(why if error is None else f"{why}: {type(error).__name__}")
         return with_(why)
 
-    stopping.stop_here = stop
+    session.stop_here = stop
     return whys
 
 
@@ -154,6 +154,12 @@ def test_conditions_choose_the_ops(ranks: Ranks, rule: str, stops: list[str]) ->
         assert whys == [f"before {stop} (DISTDBG_BREAK 1)" for stop in stops]
 
 
+def test_the_environments_rules_need_no_record_and_no_page(ranks: Ranks) -> None:
+    env = {"DISTDBG_BREAK": "rank=1,kind=all_reduce,seq>=2", "DISTDBG_UNWRAPPED": "1"}
+    zero, one = ranks(stops_before_ops, 2, env=env)
+    assert (zero[0], len(one[0])) == ([], 1)
+
+
 def test_a_wrong_rule_is_said_before_the_ranks_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTDBG_BREAK", "rank=1,sqe>4")
     with pytest.raises(ConfigError, match="'sqe' is no field"):
@@ -220,6 +226,76 @@ def test_the_op_that_finds_new_rules_is_looked_at_and_runs_once(ranks: Ranks, wa
     for whys, issued in ranks(all_ways_notice, 2, way=way):
         assert len(whys) == 1
         assert issued == (1 if way in ("run", "submit") else 0)
+
+
+class Echo:
+    """A backend of somebody else, which leaves everything as it is."""
+
+    def __init__(self, *_: object) -> None:
+        self.calls = 0
+
+    def allreduce(self, tensors: object, options: object) -> None:
+        self.calls += 1
+
+    def barrier(self, options: object) -> None:
+        self.calls += 1
+
+
+def on_a_backend_of_somebody_else(level: str) -> list[Any]:
+    dist.Backend.register_backend("echo", Echo)
+    dist.init_process_group("echo")
+    whys = answer()
+    data = np.zeros(2, np.float32)
+    dist.all_reduce(data)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        arm("kind=all_reduce")
+    _meet()
+    dist.all_reduce(data)
+    work = dist.all_reduce(data, async_op=True)
+    assert work is not None
+    work.wait()
+    _meet()
+    if dist.get_rank() == 0:
+        arm("")
+    _meet()
+    dist.all_reduce(data)
+    return whys
+
+
+def _meet() -> None:
+    store = dist.group.WORLD.get_group_store()  # type: ignore[union-attr]
+    number = store.add("meetings", 1)
+    size = dist.get_world_size()
+    goal = (number + size - 1) // size * size
+    while store.add("meetings", 0) < goal:
+        time.sleep(0.005)  # nothing else tells
+
+
+@pytest.mark.parametrize("level", ["off", "detail"])
+def test_backends_of_others_are_stopped_too(ranks: Ranks, level: str) -> None:
+    for whys in ranks(on_a_backend_of_somebody_else, 2, level=level, env={"DISTDBG_DEBUG": level}):
+        assert whys == [
+            f"before all_reduce #{seq} on group 'world' (breakpoint 1)" for seq in (3, 4)
+        ]
+
+
+def with_lines_of_the_log() -> list[Any]:
+    dist.init_process_group()
+    whys = answer()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    arm("on=op")
+    dist.barrier()  # looked at, though it is what finds the rule
+    engines = [type(dist.group.WORLD.engine).__name__]  # type: ignore[union-attr]
+    arm("")
+    dist.barrier()
+    return [whys, engines, is_bare()]
+
+
+def test_the_lines_of_the_log_stay_around_it(ranks: Ranks) -> None:
+    whys, engines, _ = ranks(with_lines_of_the_log, 1, env={"DISTDBG_LOG_LEVEL": "info"})[0]
+    assert len(whys) == 1
+    assert engines == ["TracingEngine"]
 
 
 def counts_stay() -> list[str]:
@@ -303,7 +379,7 @@ def quits() -> str:
     answer(lambda why: Outcome.QUIT)
     with pytest.raises(DebuggerQuit) as caught:
         dist.barrier()
-    assert caught.value.ranks == (0,) or caught.value.ranks == [0]
+    assert list(caught.value.ranks) == [0]
     return str(caught.value)
 
 
@@ -328,6 +404,29 @@ def calls_ops_at_the_prompt() -> list[str]:
 
 def test_ops_that_are_called_at_the_prompt_stop_nowhere(ranks: Ranks) -> None:
     assert [len(whys) for whys in ranks(calls_ops_at_the_prompt, 1, env={"DISTDBG_BREAK": "on=op"})]
+
+
+def test_threads_as_ranks_stop_each_by_its_own_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTDBG_BREAK", "rank=1,seq=2;rank=2,kind=barrier;on=signal")
+    monkeypatch.setattr(session, "stop_here", session.stop_here)
+    stops: list[tuple[str, str]] = []
+
+    def note(why: str) -> Outcome:
+        stops.append((threading.current_thread().name, why))
+        return Outcome.CONTINUED
+
+    answer(note)
+
+    def run() -> None:
+        for _ in range(2):
+            dist.all_reduce(np.zeros(1))
+        dist.barrier()
+
+    dist.run_threads(run, 3)
+    assert sorted(stops) == [
+        ("rank 1", "before all_reduce #2 on group 'world' (DISTDBG_BREAK 1)"),
+        ("rank 2", "before barrier #3 on group 'world' (DISTDBG_BREAK 2)"),
+    ]
 
 
 # ------------------------------------------------------------------------------------ signals

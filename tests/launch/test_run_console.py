@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.testing.hosts import Hosts
+
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 30.0
 
@@ -40,12 +42,12 @@ while True:
 LOOP = """
 import os, sys, time
 from pathlib import Path
-from distdbg.control.holds import Hold
 from distdbg.launch.console import Console
+from distdbg.launch.stopped_ranks import StoppedRank
 
-def read_holds():
+def find_stops():
     words = Path(sys.argv[1]).read_text().split()
-    return [Hold(rank=int(one.split(":")[0]), since_ns=int(one.split(":")[1])) for one in words]
+    return [StoppedRank(*map(int, one.split(":"))) for one in words]
 
 console = Console.here()
 assert console is not None
@@ -53,7 +55,7 @@ console._command = lambda rank, run: (sys.executable, sys.argv[2], str(rank))
 print("begun", os.getpid(), flush=True)
 try:
     while True:
-        console.look("r", read_holds)
+        console.look("r", find_stops)
         if not Path(sys.argv[1]).read_text().strip() == "over":
             time.sleep(0.02)
             continue
@@ -95,13 +97,10 @@ class Terminal:
         """The exit code, as a shell says it."""
         deadline = time.monotonic() + timeout_s
         while True:
-            with suppress(OSError):
-                while select.select([self.fd], [], [], 0)[0]:
-                    data = os.read(self.fd, 1 << 16)
-                    self.text += data.decode(errors="replace")
-                    if not data:
-                        break
             pid, status = os.waitpid(self.pid, os.WNOHANG)
+            with suppress(OSError):  # nobody has the other end any more
+                while select.select([self.fd], [], [], 0)[0]:
+                    self.text += os.read(self.fd, 1 << 16).decode(errors="replace")
             if pid:
                 self.pid = 0
                 code = os.waitstatus_to_exitcode(status)
@@ -234,3 +233,88 @@ def test_the_launchers_end_ends_the_client(console: Lent) -> None:
     terminal.expect("client 0 True")
     os.kill(pid, signal.SIGINT)
     hold("")
+
+
+PROGRAM = """
+import os, sys
+import numpy as np
+import distdbg as dist
+dist.init_process_group()
+rank = dist.get_rank()
+x = np.full(2, 1.0 + rank)
+dist.breakpoint(rank=[0, 1] if "both" in sys.argv else 1)
+dist.all_reduce(x)
+os.write(1, f"rank {rank} has {x[0]}\\n".encode())
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path, start: Start) -> Callable[..., Terminal]:
+    script = tmp_path / "job.py"
+    script.write_text(PROGRAM)
+
+    def begin(*flags: str, arguments: tuple[str, ...] = ()) -> Terminal:
+        words = ["-m", "distdbg", "run", "--nproc-per-node", "2", *flags, str(script), *arguments]
+        return start(*words)
+
+    return begin
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), ("--debuggable",), ("--no-agent",), ("--tee", "3")])
+def test_a_breakpoint_under_the_launcher_feels_like_one_in_a_script(
+    job: Callable[..., Terminal], flags: tuple[str, ...]
+) -> None:
+    terminal = job(*flags)
+    terminal.expect(r"this terminal is with the debugger of rank 1")
+    terminal.expect(r"\(Pdb\) ")
+    terminal.type("p x[0]\n")
+    terminal.expect("2.0")
+    terminal.expect(r"\(Pdb\) ")
+    terminal.type("x[0] = 40\n")
+    terminal.expect(r"\(Pdb\) ")
+    terminal.type("c\n")
+    assert terminal.wait() == 0
+    assert sorted(re.findall(r"rank (\d) has 41.0", terminal.text)) == ["0", "1"]
+
+
+@pytest.mark.slow
+def test_two_ranks_at_a_breakpoint_are_debugged_one_after_the_other(
+    job: Callable[..., Terminal],
+) -> None:
+    terminal = job(arguments=("both",))
+    for _ in range(2):
+        terminal.expect(r"this terminal is with the debugger of rank \d")
+        terminal.expect(r"\(Pdb\) ")
+        terminal.type("c\n")
+    assert terminal.wait() == 0
+
+
+@pytest.mark.slow
+def test_a_job_that_is_ended_at_a_breakpoint_gives_the_terminal_back(
+    job: Callable[..., Terminal],
+) -> None:
+    terminal = job()
+    terminal.expect(r"\(Pdb\) ")
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.wait() == 128 + signal.SIGTERM
+    assert echoes(terminal)
+
+
+@pytest.mark.slow
+def test_a_rank_of_another_host_gets_the_terminal_of_the_first_launcher(
+    tmp_path: Path, start: Start
+) -> None:
+    with Hosts(tmp_path) as hosts:
+        script = hosts.script(PROGRAM)
+        terminal = start("-m", "distdbg", "run", *hosts.static(2, 0), script, **hosts.environ)
+        other = hosts.launch(1, *hosts.static(2, 1), script)
+        terminal.expect(r"this terminal is with the debugger of rank 1")
+        terminal.expect(r"\(Pdb\) ")
+        terminal.type("x[0] = 40\n")
+        terminal.expect(r"\(Pdb\) ")
+        terminal.type("c\n")
+        terminal.expect(r"rank 0 has 41.0")
+        assert terminal.wait() == 0
+        assert other.wait() == 0

@@ -1,4 +1,4 @@
-"""A job with something in every view: rank 3 loads data, the others wait for it, rank 6 is in the debugger."""
+"""A job with something in every view: rank 3 loads data, others wait for it, rank 6 is in the debugger."""
 
 from typing import Any
 
@@ -100,7 +100,7 @@ def snapshot() -> Snapshot:
         6, RankState.DEBUGGED, host="n15", op="", why="breakpoint", site="train.py:90 (step)"
     )
     rows[7] = row(7, RankState.DEAD, host="n15", op="", why="was killed by SIGKILL", site="")
-    issued = {rank: 42 for rank in WAITERS} | {3: 41, 6: 41, 7: 40}
+    issued = dict.fromkeys(WAITERS, 42) | {3: 41, 6: 41, 7: 40}
     return job(
         *rows,
         hosts=(HostRow(host="n14"), HostRow(host="n15", is_lost=True)),

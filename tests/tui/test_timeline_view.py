@@ -6,6 +6,7 @@ from textual.pilot import Pilot
 from distdbg.record.rank_state import RankState
 from distdbg.tui.app import TopApp
 from distdbg.tui.snapshot import Bar, GroupRow
+from distdbg.tui.targets import OpTarget
 from distdbg.tui.time_lanes import TimeLanes
 from distdbg.tui.views.timeline import TimelineView
 from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row, text_of
@@ -74,9 +75,11 @@ def test_the_cursor_goes_from_op_to_op_and_from_rank_to_rank() -> None:
         await pilot.press("full_stop")
         view = app.trail[-1]
         assert isinstance(view, TimelineView)
-        key = view.op_key()
-        assert key is not None
-        assert (key.group, key.rank, key.number) == ("0", 2, 1)
+        target = view.target()
+        assert isinstance(target, OpTarget)
+        assert (target.key.group, target.key.rank, target.key.number) == ("0", 2, 1)
+        await pilot.press("enter")
+        assert app.trail[-1].crumb == "all_reduce #1"
 
     drive(app, script, (100, 24))
 

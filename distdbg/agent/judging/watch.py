@@ -142,7 +142,7 @@ class Watch:
             return
         here = find_signature(seats.values(), now_ns)
         if self._steering.has_tree and not self._steering.is_root:
-            self._tell(here, now_ns)
+            self._tell(here or find_prompts(seats.values()), now_ns)
             return
         signature = (here, self._signature_of_others())
         told = self._steering.accounts()
@@ -442,6 +442,12 @@ def find_signature(seats: Iterable[Seat], now_ns: int) -> _Signature:
         elif seat.site:  # looked at closely, while others wait
             found.append((seat.rank, seat.pid, state, seat.site))
     return tuple(found) if any(is_of_interest(one[2]) for one in found) else ()
+
+
+def find_prompts(seats: Iterable[Seat]) -> _Signature:
+    """The ranks in debuggers and since when: no reason to look, but others may wait for them elsewhere."""
+    found = (seat for seat in seats if seat.state is RankState.DEBUGGED)
+    return tuple((seat.rank, seat.pid, seat.state, seat.since_ns) for seat in found)
 
 
 def _has_ended_well(state: RankState) -> bool:

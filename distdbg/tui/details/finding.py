@@ -25,6 +25,7 @@ from distdbg.tui.verdict import (
 )
 from distdbg.tui.view import SheetPage
 
+_MOST_FACTS: Final = 400
 _MOST_EDGES: Final = 400
 
 
@@ -69,8 +70,10 @@ class FindingPage(SheetPage):
         if evidence:
             yield line("")
             yield title("evidence")
-            for fact in evidence:
+            for fact in evidence[:_MOST_FACTS]:
                 yield line("  ", evidence_words(fact), key=_of_fact(fact), hang=4)
+            if len(evidence) > _MOST_FACTS:
+                yield line(Cell(f"  ... {len(evidence) - _MOST_FACTS} more", Tone.MUTED))
         edges = items(finding, "edges")
         if edges:
             yield line("")

@@ -27,7 +27,8 @@ class KindPage(SheetPage):
 
     @property
     def crumb(self) -> str:
-        return f"{one_line(self._kind)} on {one_line(self._group)}"
+        labels = {row.name: row.label for row in self.snapshot.groups}
+        return f"{one_line(self._kind)} on {one_line(labels.get(self._group) or self._group)}"
 
     def nothing(self) -> str:
         return f"no {one_line(self._kind)} on {one_line(self._group)} is known any more"
@@ -49,17 +50,17 @@ class KindPage(SheetPage):
             ("bus bandwidth", rate(row.bus_nbytes_per_s), Tone.PLAIN),
         ):
             if value:
-                yield line(Cell(f"{name:<15}", Tone.MUTED), Cell(value, tone))
+                yield line(Cell(f"{name:<17}", Tone.MUTED), Cell(value, tone))
         for group in self.snapshot.groups:
             if self._group in (group.name, group.label):
                 yield line(
-                    Cell(f"{'group':<15}", Tone.MUTED), one_line(group.label or group.name),
+                    Cell(f"{'group':<17}", Tone.MUTED), one_line(group.label or group.name),
                     key=GroupTarget(group.name),
                 )  # fmt: skip
                 if group.issued:
                     seq = max(group.issued.values())
                     yield line(
-                        Cell(f"{'newest op there':<15}", Tone.MUTED), f"#{seq}",
+                        Cell(f"{'newest op there':<17}", Tone.MUTED), f"#{seq}",
                         key=OpTarget(OpKey(group=group.name, seq=seq), f"#{seq}"),
                     )  # fmt: skip
                 break

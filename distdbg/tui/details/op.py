@@ -10,7 +10,8 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.widgets import Static
 
-from distdbg.errors import DistError, format_ranks
+from distdbg.errors import DistError
+from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, age, one_line, span
 from distdbg.tui.snapshot import Arrival, OpDetail, OpKey, Snapshot
 from distdbg.tui.table import Column, RowTable
@@ -37,7 +38,10 @@ class OpPage(TablePage):
         Column(title="host", width=12, from_width=130),
     )
     DEFAULT_CSS = """
-    .under { height: auto; max-height: 40%; border-top: solid $foreground-muted; display: none; }
+    .under {
+        height: auto; max-height: 40%; padding: 0 1; border-top: solid $foreground-muted;
+        display: none;
+    }
     .under.has-words { display: block; }
     """
 
@@ -155,15 +159,14 @@ class OpPage(TablePage):
         text = Content.styled(one_line(detail.name), "bold")
         text += f"   {len(came)} of {len(detail.arrivals)} came"
         if missing:
-            text += Content.styled(f", not ranks {format_ranks(missing)}"
-                                   if len(missing) > 1 else f", not rank {missing[0]}",
-                                   "$text-error")  # fmt: skip
-        times = [row.issued for row in came if row.issued is not None]
-        if len(times) > 1:
-            last = max((row for row in came if row.issued is not None), key=lambda r: r.issued or 0)
-            text += (
-                f"   the last, rank {last.rank}, {span(max(times) - min(times))} after the first"
-            )
+            text += Content.styled(f", not {ranks_text(missing)}", "$text-error")
+        timed = [row for row in came if row.issued is not None]
+        if len(timed) > 1:
+            first = min(timed, key=lambda row: row.issued or 0.0)
+            last = max(timed, key=lambda row: row.issued or 0.0)
+            late = (last.issued or 0.0) - (first.issued or 0.0)
+            text += f"\nthe first was rank {first.rank}; the last, rank {last.rank}, "
+            text += f"came {span(late)} after it"
         for said in detail.says[:_MOST_SAID]:
             text += Content.styled(f"\n{one_line(said)}", "$text-warning")
         if len(detail.says) > _MOST_SAID:

@@ -17,7 +17,7 @@ from distdbg.tui.view import SheetPage
 from distdbg.tui.views.ranks import medians
 
 _EVERY_S: Final = 1.0
-_NAMES: Final = 12
+_NAMES: Final = 13
 
 
 class RankPage(SheetPage):
@@ -156,9 +156,8 @@ def _bar_cells(bar: Bar, wide: int, now: float) -> Iterator[Cell]:
             yield Cell("  not all have come", Tone.MUTED)
         return
     yield Cell(f"  {span(bar.ended - bar.issued):>8}")
-    if bar.started is not None:
-        waited = f"waited {span(max(bar.started - bar.issued, 0.0))}"
-        yield Cell(f"  {waited:<15}", Tone.MUTED)
-    if bar.has_failed:
-        yield Cell("  failed", Tone.FAULT)
+    waited = bar.started - bar.issued if bar.started is not None else None
+    words = f"waited {span(max(waited, 0.0))}" if waited is not None else ""
+    yield Cell(f"  {words:<15}", Tone.MUTED)
+    yield Cell(f"  {'failed' if bar.has_failed else '':<6}", Tone.FAULT)
     yield Cell(f"  {age(now - bar.ended)} ago", Tone.MUTED)

@@ -17,6 +17,7 @@ from distdbg.tui.views.ranks import RanksView
 class SomeRanksPage(RanksView):
     """These ranks."""
 
+    folds: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "stacks", "stacks", tooltip="stacks of these ranks")
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
@@ -13,6 +13,8 @@ from distdbg.tui.sheet import Line, line, title
 from distdbg.tui.snapshot import Armed
 from distdbg.tui.targets import RankTarget
 from distdbg.tui.view import SheetPage, View
+
+_MOST: Final = 1000
 
 
 class BreakpointsView(SheetPage, View):
@@ -46,7 +48,7 @@ class BreakpointsView(SheetPage, View):
         armed, stopped = self.snapshot.armed, self.snapshot.stopped
         if stopped:
             yield title("in the debugger")
-            for one in stopped:
+            for one in stopped[:_MOST]:
                 since = f"{age(self.now - one.at):>6}  " if one.at else " " * 8
                 host = f"  on {one_line(one.host)}" if one.host else ""
                 site = f"  at {one_line(one.site)}" if one.site else ""
@@ -62,6 +64,8 @@ class BreakpointsView(SheetPage, View):
                     hang=21,
                     is_fault=True,
                 )
+            if len(stopped) > _MOST:
+                yield line(Cell(f"  ... and {len(stopped) - _MOST} more ranks", Tone.MUTED))
         if armed:
             if stopped:
                 yield line("")

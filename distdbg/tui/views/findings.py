@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from distdbg.tui.cells import Cell, Tone, one_line
 from distdbg.tui.sheet import Line, line, title
+from distdbg.tui.targets import FindingTarget
 from distdbg.tui.verdict import (
     Document,
     edge_words,
@@ -24,6 +25,7 @@ from distdbg.tui.view import SheetPage, View
 
 _MOST_FACTS: Final = 4
 _MOST_OF_ROOT: Final = 10
+_VERDICT: Final = "verdict"
 
 
 class FindingsView(SheetPage, View):
@@ -48,33 +50,23 @@ class FindingsView(SheetPage, View):
     def _lines(self, findings: Sequence[tuple[int, Document]]) -> Iterator[Line]:
         snapshot = self.snapshot
         root = root_path(snapshot.verdict)
-        is_first = True
-        for at, one in enumerate(snapshot.lines):
-            # Its block, so that a filter or the faults leave the words together.
-            yield Line(
-                (Cell(one_line(one), Tone.FAULT if at == 0 else Tone.PLAIN),),
-                _root_target(findings, root),
-                hang=2 if at == 0 else 4,
-                is_fault=at == 0,
-                block="verdict",
-            )
-            is_first = False
+        yield from self._verdict(next((one for at, one in findings if (at,) == root), None), root)
         if snapshot.abort:
             yield Line(
                 (Cell("aborted: ", Tone.FAULT), Cell(one_line(snapshot.abort))),
-                hang=9, is_fault=True,
-            )  # fmt: skip
-            is_first = False
-        heading = ""
-        for at, finding in findings:
-            wanted = "root cause" if (at,) == root else "other findings" if root else "findings"
-            if wanted != heading:
-                heading = wanted
-                if not is_first:
-                    yield _gap((at,))
-                yield title(wanted)
-            is_first = False
-            yield from self._block(finding, (at,), (at,) == root)
+                hang=9,
+                is_fault=True,
+            )
+        others = [(at, one) for at, one in findings if (at,) != root]
+        if others:
+            if snapshot.lines or root is not None or snapshot.abort:
+                yield line("")
+            yield title("other findings" if root is not None else "findings")
+        for at, finding in others:
+            target = target_of(finding, (at,))
+            yield finding_line(finding, target)
+            facts = [evidence_words(fact) for fact in items(finding, "evidence")]
+            yield from _about(finding, facts, target, _MOST_FACTS)
         lacks = texts(snapshot.verdict, "lacks")
         if lacks:
             yield line("")
@@ -82,33 +74,45 @@ class FindingsView(SheetPage, View):
             for text in lacks:
                 yield line("  ", text, hang=4)
 
-    def _block(self, finding: Document, path: tuple[int, ...], is_root: bool) -> Iterator[Line]:
-        target = target_of(finding, path)
-        yield finding_line(finding, target)
-        rows = [evidence_words(fact) for fact in items(finding, "evidence")]
-        if is_root and not rows:
-            rows = [edge_words(edge) for edge in items(finding, "edges")[: _MOST_OF_ROOT + 1]]
-        most = _MOST_OF_ROOT if is_root else _MOST_FACTS
-        cells = [(Cell(text),) for text in rows[:most]]
-        if len(rows) > most:
-            cells.append((Cell("... Enter shows all", Tone.MUTED),))
-        cells += [
-            (Cell("then: ", Tone.MUTED), Cell(words(one, "what")))  # type: ignore[misc]
-            for one in items(finding, "follows")[:_MOST_FACTS]
-        ]
-        advice = words(finding, "advice")
-        if advice:
-            cells.append((Cell("hint: ", Tone.ACCENT), Cell(advice)))  # type: ignore[arg-type]
-        for parts in cells:
-            yield replace(
-                line(" " * 9, *parts, key=target, hang=11),
-                block=path,
+    def _verdict(self, finding: Document | None, root: tuple[int, ...] | None) -> Iterator[Line]:
+        """The lines for people, and what the root cause has beyond them."""
+        told = [one_line(one) for one in self.snapshot.lines]
+        target = target_of(finding, root) if finding is not None and root is not None else None
+        what = words(finding, "what")
+        if what and what not in told[:1]:
+            told.insert(0, what)
+        for at, text in enumerate(told):
+            lead = len(text) - len(text.lstrip())
+            yield Line(
+                (Cell(text, Tone.FAULT if at == 0 else Tone.PLAIN),),
+                target,
+                hang=lead + 2,
+                is_fault=at == 0,
+                block=_VERDICT,
             )
+        if finding is None or target is None:
+            return
+        facts = [evidence_words(fact) for fact in items(finding, "evidence")]
+        facts = facts or [edge_words(edge) for edge in items(finding, "edges")]
+        said = "\n".join(told)
+        for one in _about(finding, [f for f in facts if f not in said], target, _MOST_OF_ROOT):
+            if "".join(cell.text for cell in one.cells).strip() not in said:
+                yield replace(one, cells=(Cell("  "), *one.cells[1:]), hang=4, block=_VERDICT)
 
 
-def _root_target(findings: Sequence[tuple[int, Document]], root: tuple[int, ...] | None) -> object:
-    return next((target_of(one, (at,)) for at, one in findings if (at,) == root), None)
-
-
-def _gap(block: tuple[int, ...]) -> Line:
-    return replace(line(""), block=block)
+def _about(
+    finding: Document, facts: Sequence[str], target: FindingTarget, most: int
+) -> Iterator[Line]:
+    """Its facts, what follows from it, and the advice."""
+    rows: list[tuple[Cell, ...]] = [(Cell(text),) for text in facts[:most]]
+    if len(facts) > most:
+        rows.append((Cell(f"... {len(facts) - most} more; Enter shows all", Tone.MUTED),))
+    rows += [
+        (Cell("then: ", Tone.MUTED), Cell(words(one, "what")))
+        for one in items(finding, "follows")[:_MOST_FACTS]
+    ]
+    advice = words(finding, "advice")
+    if advice:
+        rows.append((Cell("hint: ", Tone.ACCENT), Cell(advice)))
+    for row in rows:
+        yield replace(line(" " * 9, *row, key=target, hang=11), block=target.path)

@@ -53,7 +53,11 @@ class LogView(TablePage, View):
         self._read(self.feed.log())
         super().draw(snapshot, now)
         if follows:
-            self.table.action_bottom()
+            self.call_after_refresh(self._to_end)
+
+    def _to_end(self) -> None:
+        self.table.action_bottom()
+        self.table.scroll_end(animate=False)
 
     def _read(self, lines: Sequence[LogRow]) -> None:
         """Number the lines that are new: those behind the last one that we have seen."""
@@ -83,7 +87,7 @@ class LogView(TablePage, View):
         self.table.nothing = self.nothing()
         self.table.show(list(self._shown))
         if follows:
-            self.table.action_bottom()
+            self.call_after_refresh(self._to_end)
 
     def keys(self) -> Sequence[Hashable]:
         return list(self._shown)

@@ -26,7 +26,7 @@ class OpsView(TablePage, View):
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.OPS, Topic.GROUPS})
     columns: ClassVar[Sequence[Column]] = (
         Column(title="op", width=14),
-        Column(title="group", width=8, grows=True),
+        Column(title="group", width=8),
         Column(title="count", width=8, is_right=True),
         Column(title="failed", width=6, is_right=True, from_width=90),
         Column(title="bytes", width=9, is_right=True),
@@ -35,7 +35,7 @@ class OpsView(TablePage, View):
         Column(title="wait p50", width=8, is_right=True, from_width=100),
         Column(title="wait p99", width=8, is_right=True, from_width=110),
         Column(title="bus bw", width=9, is_right=True, from_width=86),
-        Column(title="comes late", width=15, grows=True),
+        Column(title="late ranks", width=15, grows=True),
     )
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class OpsView(TablePage, View):
 
     def cells(self, key: Any) -> Sequence[Cell]:
         row = self._rows[key]
-        late = "  ".join(f"{rank}: {share(part)}" for rank, part in row.late[:_MOST_LATE])
+        late = "  ".join(f"{rank} ({share(part)})" for rank, part in row.late[:_MOST_LATE])
         is_often = bool(row.late) and row.late[0][1] >= _OFTEN
         return (
             Cell(one_line(row.kind)),
@@ -103,6 +103,6 @@ class OpsView(TablePage, View):
                 return -(row.wait_p99_s or 0.0)
             case "bus bw":
                 return row.bus_nbytes_per_s or 0.0
-            case "comes late":
+            case "late ranks":
                 return -(row.late[0][1] if row.late else 0.0)
         return self.cells(key)[at].text

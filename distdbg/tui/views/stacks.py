@@ -18,6 +18,8 @@ from distdbg.tui.view import SheetPage, View
 
 #: So many frames of an unfolded stack of the main thread are seen at first.
 _MOST_FRAMES: Final = 8
+#: So many stacks are unfolded at first, those of most ranks.
+_MOST_UNFOLDED: Final = 40
 _Place = tuple[str, tuple[str, ...]]
 
 
@@ -51,6 +53,9 @@ class StacksView(SheetPage, View):
         self._native = False
         #: What was folded or unfolded by hand.
         self._folds: dict[_Place, bool] = {}
+        self._order: list[StackGroup] = []
+        self._open: set[_Place] = set()
+        """What is unfolded unless a hand has folded it."""
 
     @property
     def crumb(self) -> str:
@@ -67,6 +72,11 @@ class StacksView(SheetPage, View):
         if isinstance(cursor, StackGroup):
             return of_ranks(cursor.ranks, "at " + cursor.frames[0] if cursor.frames else "")
         return cursor
+
+    def on_hide(self) -> None:
+        # Who comes back from a detail sees what was there; who comes from elsewhere sees what is now.
+        if self not in self.top.trail:
+            self._has_asked = False
 
     # ------------------------------------------------------------------------------- asking
 
@@ -95,6 +105,10 @@ class StacksView(SheetPage, View):
             self._failed = str(answer).split("\n")[0]
         else:
             self._found, self._failed = answer, ""
+            self._order = sorted(
+                answer.groups, key=lambda one: (not one.is_main, -len(one.ranks), one.ranks)
+            )
+            self._open = {_place(one) for one in self._order[:_MOST_UNFOLDED] if one.is_main}
         self.redraw()
 
     def action_again(self) -> None:
@@ -120,12 +134,13 @@ class StacksView(SheetPage, View):
             self.sheet.move_to(cursor)
 
     def action_all(self, unfold: bool) -> None:
-        for group in self._found.groups if self._found is not None else ():
+        for group in self._order:
             self._folds[_place(group)] = not unfold
         self.redraw()
 
     def _is_folded(self, group: StackGroup) -> bool:
-        return self._folds.get(_place(group), not group.is_main)
+        place = _place(group)
+        return self._folds.get(place, place not in self._open)
 
     # ------------------------------------------------------------------------------- what is shown
 
@@ -158,8 +173,7 @@ class StacksView(SheetPage, View):
             native = ", with native frames" if self._native else ""
             words = f"{one_line(found.how) or 'taken'}{ago}{native}"
             yield replace(line(Cell(words, Tone.MUTED)), is_title=True)
-        order = sorted(found.groups, key=lambda one: (not one.is_main, -len(one.ranks), one.ranks))
-        for group in order:
+        for group in self._order:
             yield from self._block(group)
         if found.failed:
             yield title("not taken")

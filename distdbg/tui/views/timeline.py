@@ -14,9 +14,10 @@ from distdbg.tui.cells import Cell, Filter, is_fault, one_line, span
 from distdbg.tui.feed import Topic
 from distdbg.tui.lanes import KINDS, Family, parts_of
 from distdbg.tui.snapshot import Bar, OpKey, RankRow, Snapshot
+from distdbg.tui.targets import OpTarget, RankTarget
 from distdbg.tui.time_axis import moment
 from distdbg.tui.time_lanes import TimeLanes
-from distdbg.tui.view import Page, View
+from distdbg.tui.view import View
 
 #: What a living job is first shown of.
 _FIRST_S: Final = 30.0
@@ -44,6 +45,7 @@ class TimelineView(View):
     about: ClassVar[str] = "ranks x time: who waited and who moved, zoom with + and -"
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.BARS, Topic.GROUPS})
     takes_filter: ClassVar[bool] = True
+    hints = "+ - zoom  ←→ scroll  tab next op  0 all  space hold"
     DEFAULT_CSS = """
     TimelineView > #op { height: 1; padding: 0 1; }
     TimelineView > #legend { height: 1; padding: 0 1; color: $foreground-muted; }
@@ -116,15 +118,18 @@ class TimelineView(View):
             self.feed.seek(message.at)
             self.top.tick()
 
-    def op_key(self) -> OpKey | None:
-        """The op under the cursor."""
+    def target(self) -> object:
+        """The op under the cursor; where there is none, the rank."""
         bar, rank = self.lanes.bar, self.lanes.rank
-        if bar is None or rank is None:
+        if rank is None:
             return None
-        return OpKey(group=bar.group, seq=bar.seq, rank=rank, number=bar.number)
+        if bar is None or not bar.number:
+            return RankTarget(rank)
+        key = OpKey(group=bar.group, seq=bar.seq, rank=rank, number=bar.number)
+        return OpTarget(key, bar.name)
 
-    def detail(self) -> Page | None:
-        return None
+    def rank_here(self) -> int | None:
+        return self.lanes.rank
 
     def _op_line(self) -> Content:
         lanes = self.lanes
