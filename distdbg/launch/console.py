@@ -71,8 +71,8 @@ class Console:
     def here(cls) -> Self | None:
         """The launcher's own; None when nobody sits there."""
         try:
-            is_ours = os.isatty(0) and os.isatty(2) and os.tcgetpgrp(0) == os.getpgrp()
-        except OSError:
+            is_ours = os.isatty(0) and os.isatty(2) and os.tcgetpgrp(0) > 0
+        except OSError:  # a terminal, but not of this session
             return None
         return cls(0) if is_ours else None
 
@@ -214,7 +214,7 @@ class Console:
 
 
 def _attach(rank: int, run: str) -> Sequence[str]:
-    return (sys.executable, "-m", "distdbg", "attach", "--once", "--rank", str(rank), run)
+    return (sys.executable, "-P", "-m", "distdbg", "attach", "--once", "--rank", str(rank), run)
 
 
 def _environ(environ: Mapping[str, str]) -> dict[str, str]:
