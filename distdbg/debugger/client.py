@@ -200,6 +200,7 @@ class _Interaction:
         """Nothing more can be typed."""
         self._ahead: str | None = None
         """A line of a script that was read before it was wanted."""
+        self._has_relayed = False
         self._interrupted_at = 0.0
         self._lock = threading.Lock()  # protects the next two
         self._is_typing = False
@@ -383,7 +384,9 @@ class _Interaction:
 
     def _relay(self) -> None:
         """Be the terminal of the rank's debugger until the rank goes on."""
-        _tell("Ctrl-] leaves")
+        if self._is_terminal and not self._has_relayed:
+            _tell("Ctrl-] leaves")
+        self._has_relayed = True
         before: Any = None
         with _resizing(self._send_size), _raw(self._is_terminal):
             while True:

@@ -4,7 +4,7 @@
     3 waiting  1 in the debugger  ranks 1-3 wait for rank 0 ...       what is wrong, in one line
     ranks > rank 3   /reduce           a attach  / filter  F faults   breadcrumbs, keys of the page
     ...                                                               the page
-    ranks groups ops timeline waits ...           ? help  q leave     footer, or the line that is typed
+    ranks groups ops timeline waits ...           ? help  q quit      footer, or the line that is typed
 
 One clock asks the feed four times a second. A page is drawn when something has changed, and once a second
 because ages grow; `pace` sees that there are at most ten redraws a second, whoever types. Whatever fails in
@@ -89,7 +89,7 @@ class TopApp(FrameApp):
         ),
         Binding("ctrl+p", "command_palette", "palette", tooltip="search all that can be done"),
         Binding("question_mark", "help", "help", tooltip="all keys and commands"),
-        Binding("q,ctrl+c", "quit", "leave", tooltip="leave; the job goes on"),
+        Binding("q,ctrl+c", "quit", "quit", tooltip="leave; the job goes on"),
         *(
             Binding(key, f"scrub('{what}', {by})", word, tooltip=about)
             for key, what, by, word, about in SCRUB_KEYS
@@ -161,19 +161,16 @@ class TopApp(FrameApp):
         self.put("head", head.head_text(snapshot, now, self.feed.title))
         self.put("state", head.state_text(snapshot))
         width = self.size.width - 2
-        self.put("place", head.place_text(self._crumbs(), self._marks(), self._hints(), width))
         if not self.is_saying:
             self.put("foot", self._foot(width))
         self.scrubber.draw()
         if self.trail:
-            page = self.trail[-1]
             try:
-                page.draw(snapshot, now)
+                self.trail[-1].draw(snapshot, now)
+                crumbs = [page.crumb for page in self.trail]
+                self.put("place", head.place_text(crumbs, self._marks(), self._hints(), width))
             except Exception as error:  # noqa: BLE001 - one page; the rest goes on
                 self.page_failed(error)
-
-    def _crumbs(self) -> list[str]:
-        return [page.crumb for page in self.trail]
 
     def _marks(self) -> list[str]:
         marks = []
@@ -194,6 +191,8 @@ class TopApp(FrameApp):
         keys = [usual["back"]] if len(self.trail) > 1 else []
         if type(page).target is not Page.target or type(page).detail is not Page.detail:
             keys.append(usual["open"])
+        if not self.is_readonly and self.feed.address and page.rank_here() is not None:
+            keys.append(usual["attach"])
         keys += page_keys(page)
         if page.takes_filter:
             keys.append(usual["filter"])
@@ -209,7 +208,7 @@ class TopApp(FrameApp):
         if self.line.kind == ":":
             return self.commands.fitting_text(self.line.fitting(), width)
         usual = {key.action: key for key in keys_of(self.BINDINGS)}
-        keys = [usual["help"], Key("q", "leave", "leave", "quit"), usual["command_palette"]]
+        keys = [usual["help"], Key("q", "quit", "leave", "quit"), usual["command_palette"]]
         views = [(view.key, view.title) for view in VIEWS]
         return head.foot_text(views, self.trail[0].crumb if self.trail else "", keys, width)
 
@@ -248,9 +247,14 @@ class TopApp(FrameApp):
             return
         if not page.is_attached:
             await self.screen_stack[0].query_one("#pages", Container).mount(page)
-        page.narrow(page.filter, self.only_faults)
-        if not self.line.kind:
-            page.first_focus().focus()
+            # What it draws may depend on its size, which it has only then.
+            self.call_after_refresh(self.draw)
+        try:
+            page.narrow(page.filter, self.only_faults)
+            if not self.line.kind:
+                page.first_focus().focus()
+        except Exception as error:  # noqa: BLE001 - one page; the rest goes on
+            self.page_failed(error)
         self.draw()
 
     def action_look(self, title: str) -> None:
@@ -407,7 +411,7 @@ class TopApp(FrameApp):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "scrub":  # time can be moved in a replay alone
             return self.feed.span() is not None
-        return not (action == "pause" and self.is_readonly)
+        return not (action in ("pause", "attach") and self.is_readonly)
 
     def change(self, action: Action, **words: object) -> None:
         """Do something to the job, in a thread; say what came of it."""

@@ -1,7 +1,7 @@
 """FrameApp: the lines around a page, the pace of redraws, and what becomes of failures.
 
 It knows what a page is but not which there are, and no keys: that is TopApp. Nothing that fails here ends in
-a traceback: a page that fails is replaced by one that says so, and if the frame itself fails the app ends with
+a traceback: a page that fails is replaced by one that says so; if the frame itself fails the app ends with
 one line. The traceback is in the file of `troubles`.
 """
 
@@ -54,6 +54,7 @@ class FrameApp(App[None]):
     #line { height: 1; border: none; padding: 0 1; display: none; }
     #question { display: none; }
     #line.is-open, #question.is-open { display: block; }
+    App:nocolor RowTable > .table--cursor { text-style: reverse; }
     Screen.is-low #state, Screen.is-low #place { display: none; }
     """
 

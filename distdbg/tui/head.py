@@ -114,7 +114,7 @@ def foot_text(
 ) -> Content:
     """The views, with their keys marked, and the keys that are good everywhere."""
     long = sum(len(_tab_text(key, title)) + 1 for key, title in views) - 1
-    needed = sum(len(key.name) + 1 + len(key.word) + 2 for key in keys[:1])
+    needed = sum(len(key.name) + 1 + len(key.word) + 1 for key in keys[:1])
     is_short = long + needed > width
     tabs = []
     for key, title in views:
@@ -129,10 +129,10 @@ def foot_text(
         else:
             tabs.append(clickable(_tab_text(key, title), action, style))
     text = Content(" ").join(tabs)
-    room = width - text.cell_length - 2
+    room = width - text.cell_length - 1
     count = fit([(key.name, key.word) for key in keys], room)
     right = Content("  ").join(key_text(k.name, k.word, k.action) for k in keys[:count])
-    return text + Content(" " * max(room + 2 - right.cell_length, 0)) + right
+    return text + Content(" " * max(room + 1 - right.cell_length, 0)) + right
 
 
 def _tab_text(key: str, title: str) -> str:

@@ -30,12 +30,15 @@ class Pace:
         self._clock = clock
         self._last = -1e9
 
+    def is_free(self) -> bool:
+        """Whether it is time."""
+        return self._clock() - self._last >= self.between_s
+
     def take(self) -> bool:
         """Whether it is time; the next time is counted from now then."""
-        now = self._clock()
-        if now - self._last < self.between_s:
+        if not self.is_free():
             return False
-        self._last = now
+        self._last = self._clock()
         return True
 
 
@@ -45,13 +48,22 @@ class Paced(Screen[Any]):
     def _on_timer_update(self) -> None:
         # textual's own timer calls it; until it is told to rest, which is done in there, it comes again.
         app = cast("TopApp", self.app)
-        if not app.pace.take():
+        if not app.pace.is_free():
             return
         try:
             super()._on_timer_update()
         except Exception as error:  # noqa: BLE001 - a widget that cannot be drawn must not end the app
             app.page_failed(error)
 
+    def _compositor_refresh(self) -> None:
+        # The one place from which a screen writes to the terminal; a terminal that is dragged larger comes
+        # here past the timer.
+        if cast("TopApp", self.app).pace.take():
+            super()._compositor_refresh()
+        else:
+            self._repaint_required = True
+            self.check_idle()
 
-class PacedPalette(Paced, CommandPalette):
+
+class PacedPalette(CommandPalette, Paced):
     """textual's palette."""

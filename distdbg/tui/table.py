@@ -7,10 +7,12 @@ when that row is drawn, filtered or sorted by.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -25,6 +27,8 @@ from distdbg.tui.cells import Cell, Filter, Tone, shorten
 Key = Hashable
 #: What a column keeps that gives way to others.
 _LEAST_WIDTH: Final = 10
+#: What filters or sorts takes at most one part in so many of the time.
+_CHOOSING_SHARE: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,17 @@ def widths(columns: Sequence[Column], width: int) -> list[tuple[int, int]]:
         wide[widest] -= 1
         left += 1
     return list(wide.items())
+
+
+def _fit(text: str, wide: int, is_right: bool) -> str:
+    """As wide as its column, also where letters are wider than one cell."""
+    if text.isascii():
+        text = shorten(text, wide)
+        return text.rjust(wide) if is_right else text.ljust(wide)
+    length = cell_len(text)
+    if length > wide:
+        return set_cell_size(text, wide - 1) + "…"
+    return " " * (wide - length) + text if is_right else text + " " * (wide - length)
 
 
 class RowTable(ScrollView, can_focus=True):
@@ -137,6 +152,8 @@ class RowTable(ScrollView, can_focus=True):
         self._cursor: Key | None = None
         self._at = 0
         self._drawn: dict[int, list[Cell]] = {}
+        self._styles: dict[tuple[str, Tone], Style] = {}
+        self._choose_at = 0.0
         self._layout: tuple[int, list[tuple[int, int]]] = (0, [])
 
     # ------------------------------------------------------------------------------- what is shown
@@ -144,7 +161,42 @@ class RowTable(ScrollView, can_focus=True):
     def show(self, keys: Sequence[Key]) -> None:
         """Show these rows; also when only what is in them has changed."""
         self._all = keys
-        shown: list[Any] = [
+        shown = self._choose(keys)
+        if shown != self.keys or (not shown and self._why_nothing() != self._said):
+            self.keys = shown
+            self._keep_cursor()
+            self.virtual_size = Size(0, len(shown) + 1)
+            self._drawn.clear()
+            self.refresh()
+            return
+        top = round(self.scroll_y)
+        for y in range(1, self.size.height):
+            at = top + y - 1
+            if at >= len(shown):
+                break
+            cells = list(self._cells(shown[at]))
+            if self._drawn.get(at) != cells:
+                self._drawn[at] = cells
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def again(self) -> None:
+        """The filter, the order or the columns have changed."""
+        self.keys = []
+        self._choose_at = 0.0
+        self._drawn.clear()
+        self.show(self._all)
+        self.refresh()
+
+    def _choose(self, keys: Sequence[Key]) -> list[Any]:
+        """Those that are not left out, in order. What takes long is not done each time."""
+        if self.filter is None and self.sorted_by is None:
+            shown = [key for key in keys if not self.only_faults or self._is_fault(key)]
+            return shown[::-1] if self.is_inverted else shown
+        begin = time.perf_counter()
+        if begin < self._choose_at:
+            known = set(keys)
+            return [key for key in self.keys if key in known]
+        shown = [
             key
             for key in keys
             if (not self.only_faults or self._is_fault(key))
@@ -155,26 +207,9 @@ class RowTable(ScrollView, can_focus=True):
             shown.sort(key=lambda key: self._sort_key(key, at), reverse=self.is_inverted)
         elif self.is_inverted:
             shown.reverse()
-        has_moved = shown != self.keys or (not shown and self._why_nothing() != self._said)
-        self.keys = shown
-        if has_moved:
-            self._keep_cursor()
-            self.virtual_size = Size(0, len(shown) + 1)
-            self._drawn.clear()
-            self.refresh()
-            return
-        top, height = round(self.scroll_y), self.size.height
-        for y in range(1, height):
-            at = top + y - 1
-            if at < len(shown) and self._drawn.get(at) != list(self._cells(shown[at])):
-                self.refresh(Region(0, y, self.size.width, 1))
-
-    def again(self) -> None:
-        """The filter, the order or the columns have changed."""
-        self.keys = []
-        self.show(self._all)
-        self._drawn.clear()
-        self.refresh()
+        end = time.perf_counter()
+        self._choose_at = end + (end - begin) * _CHOOSING_SHARE
+        return shown
 
     def set_columns(self, columns: Sequence[Column]) -> None:
         """Have other columns from now on; whoever calls it shows other rows then."""
@@ -210,21 +245,24 @@ class RowTable(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width = self.line_width
-        base = self.rich_style
         if y == 0:
-            return self._line(self._head(), base + self._style("table--head"), width, is_head=True)
+            return self._line(self._head(), "head", width)
         at = round(self.scroll_y) + y - 1
         if at >= len(self.keys):
             self._drawn.pop(at, None)
-            if y == 1 and not self.keys:
-                self._said = self._why_nothing()
-                muted = base + self._style(f"tone--{Tone.MUTED}")
-                return Strip([Segment(self._said, muted)]).adjust_cell_length(width, base)
-            return Strip.blank(width, base)
-        cells = list(self._cells(self.keys[at]))
-        self._drawn[at] = cells
-        style = base + self._style("table--cursor") if at == self._at else base
-        return self._line(cells, style, width, has_cursor=at == self._at)
+            return self._empty(width) if y == 1 else Strip.blank(width, self._style("", Tone.PLAIN))
+        cells = self._drawn.get(at)
+        if cells is None:
+            cells = self._drawn[at] = list(self._cells(self.keys[at]))
+        return self._line(cells, "cursor" if at == self._at else "", width)
+
+    def _empty(self, width: int) -> Strip:
+        if not self.keys:
+            self._said = self._why_nothing()
+        text = "" if self.keys else self._said
+        return Strip([Segment(text, self._style("", Tone.MUTED))]).adjust_cell_length(
+            width, self._style("", Tone.PLAIN)
+        )
 
     def _why_nothing(self) -> str:
         if self._all and self.filter is not None:
@@ -238,32 +276,39 @@ class RowTable(ScrollView, can_focus=True):
             for at, column in enumerate(self.columns)
         ]
 
-    def _line(
-        self,
-        cells: Sequence[Cell],
-        style: Style,
-        width: int,
-        *,
-        is_head: bool = False,
-        has_cursor: bool = False,
-    ) -> Strip:
-        segments = []
-        left = width
+    def _line(self, cells: Sequence[Cell], part: str, width: int) -> Strip:
+        """One row; neighbours of one style are one piece, which is less for textual to do."""
+        plain = self._style(part, Tone.PLAIN)
+        segments: list[Segment] = []
+        text, style = "", plain
         for at, wide in self._widths(width):
-            column, cell = self.columns[at], cells[at]
-            text = shorten(cell.text, wide)
-            text = text.rjust(wide) if column.is_right else text.ljust(wide)
-            own = style
-            if not is_head and cell.tone is not Tone.PLAIN:
-                tone = self._style(f"tone--{cell.tone}")
-                own = style + (Style(bold=tone.bold) if has_cursor and self.has_focus else tone)
-            text = text[:left] + " " * min(1, max(left - wide, 0))
-            segments.append(Segment(text, own))
-            left -= len(text)
-        return Strip(segments).adjust_cell_length(width, style)
+            cell = cells[at]
+            own = plain if cell.tone is Tone.PLAIN else self._style(part, cell.tone)
+            if own is not style:
+                segments.append(Segment(text, style))
+                text, style = "", own
+            text += _fit(cell.text, wide, self.columns[at].is_right) + " "
+        segments.append(Segment(text, style))
+        return Strip(segments).adjust_cell_length(width, plain)
 
-    def _style(self, name: str) -> Style:
-        return self.get_component_rich_style(name, partial=True)
+    def _style(self, part: str, tone: Tone) -> Style:
+        """Of a piece of text; textual looks through all of the CSS for it, so it is kept."""
+        style = self._styles.get((part, tone))
+        if style is None:
+            style = self.rich_style
+            if part:
+                style += self.get_component_rich_style(f"table--{part}", partial=True)
+            if part != "head" and tone is not Tone.PLAIN:
+                own = self.get_component_rich_style(f"tone--{tone}", partial=True)
+                is_bar = part == "cursor" and self.has_focus
+                # In the bar of the cursor the theme's colours could not be read.
+                style += Style(bold=own.bold) if is_bar else own
+            self._styles[part, tone] = style
+        return style
+
+    def notify_style_update(self) -> None:
+        self._styles.clear()
+        super().notify_style_update()
 
     def _widths(self, width: int) -> list[tuple[int, int]]:
         """Which columns are drawn, and how wide."""

@@ -15,6 +15,7 @@ from distdbg.tui.targets import TextTarget
 from distdbg.tui.view import TablePage, View
 
 _MOST_RUNS: Final = 3
+_LOOK_S: Final = 0.25
 
 
 class LogView(TablePage, View):
@@ -41,6 +42,14 @@ class LogView(TablePage, View):
         """The last line that was looked at."""
         self._filter: Filter | None = None
         self._only_err = False
+
+    def on_mount(self) -> None:
+        self.set_interval(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """Lines come also while nothing else changes."""
+        if self.top.trail[-1:] == [self] and self.feed.log() is not self._lines:
+            self.redraw()
 
     @property
     def is_following(self) -> bool:
