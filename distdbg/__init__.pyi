@@ -18,6 +18,7 @@ from distdbg.check.monitored_barrier import (
 from distdbg.check.same import (
     assert_same as assert_same,
 )
+from distdbg.debugger.breakpoint import breakpoint as breakpoint
 from distdbg.errors import (
     BufferChangedError as BufferChangedError,
 )
@@ -26,6 +27,9 @@ from distdbg.errors import (
 )
 from distdbg.errors import (
     ConfigError as ConfigError,
+)
+from distdbg.errors import (
+    DebuggerQuit as DebuggerQuit,
 )
 from distdbg.errors import (
     DistBackendError as DistBackendError,

@@ -164,6 +164,12 @@ VARIABLES: tuple[Variable, ...] = (
         "Bytes of shared memory for each half of a rank's slot; read by rank 0 of each group.",
     ),
     Variable(
+        "DISTDBG_SSH_PYTHON",
+        "str",
+        "python3",
+        "The Python that has distdbg on hosts that are reached as ssh://HOST, as the shell there finds it.",
+    ),
+    Variable(
         "DISTDBG_STACKS",
         "str",
         "auto",

@@ -10,6 +10,7 @@
     |  |- BufferChangedError         an array changed while an op owned it            exit 3
     |  |- DivergedError              .key .index .values: meant to be equal, is not   exit 3
     |  |- JobAborted                 .verdict .by: the agent or a person ended the job  exit 9
+    |  |- DebuggerQuit               .site: a person quit the debugger of .ranks       exit 9
     |  `- OpTimeout(TimeoutError)    .missing .arrived .waited_s                       exit 4
     |- DistNetworkError              connection refused, reset, not authenticated      exit 5
     |  `- PeerLost                   .peer .how                                        exit 5
@@ -220,6 +221,29 @@ class JobAborted(CollectiveError):
         )
         self.verdict = verdict
         self.by = by
+
+
+class DebuggerQuit(CollectiveError):
+    """Somebody quit the debugger of `ranks`, so those go no further; `site` is the line where."""
+
+    exit_code = 9
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        site: str = "",
+        kind: str = "",
+        seq: int = -1,
+        group: str = "",
+        ranks: Iterable[int] = (),
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            what, kind=kind, seq=seq, group=group, ranks=ranks, details=details, hint=hint
+        )
+        self.site = site
 
 
 class OpTimeout(CollectiveError, TimeoutError):

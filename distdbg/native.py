@@ -22,6 +22,7 @@ NativeError = _native.Error
 View = _native.View
 Watched = _native.Watched
 Control = _native.Control
+find_nonfinite = _native.find_nonfinite
 scale = _native.scale
 Form = _native.Form
 Group = _native.Group

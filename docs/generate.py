@@ -13,6 +13,8 @@ from pathlib import Path
 
 from distdbg import config, errors
 from distdbg.cli.commands import COMMANDS
+from distdbg.control.break_fields import ABOUT_ON, FIELDS, OPERATORS
+from distdbg.control.layout import MOST_BREAK_NBYTES
 from distdbg.diagnose.finding import Kind as FindingKind
 from distdbg.launch.flag_table import SECTIONS, USE_ENV, Flag
 from distdbg.render.schema import OBJECTS, SCHEMA
@@ -330,8 +332,59 @@ def control_page_layout_page() -> str:
     return MADE.format(source="distdbg/control/layout.py") + control_layout_page()
 
 
+def breakpoints_page() -> str:
+    """What a rule of a breakpoint may ask for."""
+    lines = [
+        MADE.format(source="distdbg/control/break_fields.py") + "# Rules of breakpoints",
+        "",
+        "    rank=3,kind=all_reduce,group=dp,seq>=42;on=nan",
+        "",
+        "`DISTDBG_BREAK`, `distdbg break` and the dashboard take the same rules. A rule is a list of",
+        "conditions with `,` between them, which all have to hold; `;` parts rules. `|` is *or*: one of the",
+        "values has to fit, or with `!=` none of them may. A rank stops before the op is sent.",
+        "How to use them: [stop a rank in a debugger](../how-to/stop-a-rank.md).",
+        "",
+        "## Which ops",
+        "",
+        "| field | operators | meaning | example |",
+        "|---|---|---|---|",
+    ]
+    for name, field in FIELDS.items():
+        operators = " ".join(f"`{each}`" for each in OPERATORS[field.kind])
+        choices = f" One of {', '.join(f'`{word}`' for word in field.choices)}."
+        about = field.about + (choices if field.choices else "")
+        example = field.example.replace("|", "\\|")
+        lines.append(f"| `{name}` | {operators} | {about} | `{example}` |")
+    lines += [
+        "",
+        "What an op does not have fits nothing: `peer` and `tag` are of a send or recv. `*` stands for any",
+        "text in `name`, `group`, `dtype` and `comm`. Ranks may be ranges.",
+        "",
+        "## At what",
+        "",
+        "| `on=` | a rank stops at |",
+        "|---|---|",
+        *(f"| `{on}` | {about} |" for on, about in ABOUT_ON.items()),
+        "",
+        "Several are joined by `|`. At an error the debugger has it before the program does; an op whose",
+        "job is aborted stops nowhere.",
+        "",
+        "## How often",
+        "",
+        "| | |",
+        "|---|---|",
+        "| `skip=N` | passes over the first N times that the rule fits |",
+        "| `hits=N` | stops at most N times; without it, every time |",
+        "",
+        "Each rank counts for itself. A rule keeps its counts while others are armed and cleared.",
+        f"All rules that are armed together take at most {MOST_BREAK_NBYTES} bytes.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 PAGES = {
     "analysis-json.md": analysis_json_page,
+    "breakpoints.md": breakpoints_page,
     "commands.md": commands_page,
     "env.md": env_page,
     "errors.md": errors_page,

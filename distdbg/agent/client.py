@@ -98,6 +98,8 @@ class AgentClient:
     def _ask(
         self, do: str, timeout_s: float | None, arguments: dict[str, Any], *, is_last: bool = False
     ) -> Any:
+        if "id" in arguments:
+            raise ValueError("'id' is the number of the request; a breakpoint's is 'breakpoint'")
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         self._last_id += 1
         self._send({"id": self._last_id, "do": do, **arguments})

@@ -93,7 +93,7 @@ class CloserLook:
 
     def _on_look(self, seat: Seat, case: _Case, look: Look | None) -> None:
         now_ns = time.monotonic_ns()
-        if seat.is_gone or seat.moved_ns != case.moved_ns:
+        if seat.is_gone or seat.moved_ns != case.moved_ns or seat.state is RankState.DEBUGGED:
             return  # it was news when the look began
         if look is None:  # gone in between
             case.next_ns = now_ns + _AGAIN_NS
@@ -121,7 +121,7 @@ def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:
         for seat in unmoved
         if seat.life is not None
         and seat.record is not None
-        and seat.state not in (RankState.STOPPED, RankState.TRACED)
+        and seat.state not in (RankState.STOPPED, RankState.TRACED, RankState.DEBUGGED)
         and not (seat.standing and seat.standing.is_waiting)
     ]
 

@@ -31,6 +31,7 @@ from distdbg.agent.roster import Roster
 from distdbg.agent.status import RankStatus
 from distdbg.agent.steering import Steering
 from distdbg.record.ends import RankEnd
+from distdbg.record.rank_state import RankState
 
 _TICK_S: Final = 0.1
 _MOST_TICK_S: Final = 1.0
@@ -90,6 +91,7 @@ class HostAgent:
         self.steering = Steering(self.selector, host, run)
         self.steering.on_stop = self.methods.stop_here
         self.steering.on_pipe = self.methods.pipes.on_mail
+        self.steering.on_continue = self.methods.breakpoints.let_go_here
         if orders_fd is None:
             self.steering.follow(folder)
         #: The newest start of the ranks, last; without a launcher the only one.
@@ -118,7 +120,9 @@ class HostAgent:
 
     def tick(self, now_ns: int) -> None:
         """Look at everything that does not announce itself."""
+        self.roster.on_clock(*self._look_at_clock(), now_ns)
         self.roster.tick(now_ns)
+        self._share_holds(now_ns)
         self._closer_look.tick(self.roster, now_ns)
         if self.roster.seats and not self.roster.is_over():
             self.steering.tick(now_ns)
@@ -135,6 +139,16 @@ class HostAgent:
             self.watch.drop()
         if self._orders_fd is None and self._should_leave(now_ns):
             self._is_leaving = True
+
+    def _look_at_clock(self) -> tuple[bool, frozenset[int]]:
+        if not self.roster.seats:
+            return False, frozenset()
+        ranks = self.steering.look()
+        return self.steering.is_held, ranks
+
+    def _share_holds(self, now_ns: int) -> None:
+        states = {seat.state for seat in self.roster.seats.values()}
+        self.steering.share_holds(RankState.DEBUGGED in states, now_ns)
 
     def leave(self) -> None:
         """End the loop soon."""

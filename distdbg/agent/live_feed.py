@@ -174,8 +174,10 @@ class LiveFeed:
         return _read(lambda: stacks_of([answer for _, answer in found], self._clock()))
 
     def do(self, action: Action, **words: object) -> str:
+        # In a request 'id' is its own number.
+        asked = {"breakpoint" if name == "id" else name: value for name, value in words.items()}
         with opened(self._door, None, _LONG_S) as client:
-            answer = client.ask(action.value, timeout_s=_LONG_S, **words)
+            answer = client.ask(action.value, timeout_s=_LONG_S, **asked)
         self._asking.hurry_all()
         self._wake.set()
         return _read(lambda: _say_done(action, words, answer))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from distdbg import __version__
 from distdbg.agent import protocol
 from distdbg.agent.board.methods import Board
+from distdbg.agent.breakpoints import Breakpoints
 from distdbg.agent.findings import Findings
 from distdbg.agent.merge import merge
 from distdbg.agent.pipes import ClientPipes
@@ -66,6 +67,7 @@ class Methods:
         self.findings = Findings()
         self.pipes = ClientPipes(agent)
         self._board = Board(agent)
+        self.breakpoints = Breakpoints(agent)
         self._methods: dict[str, Callable[[Plain], Plain]] = {
             "about": self._about,
             "runs": self._runs,
@@ -78,8 +80,9 @@ class Methods:
             "pause": lambda _: self._agent.steering.order("pause"),
             "resume": lambda _: self._agent.steering.order("resume"),
             "abort": self._abort,
-            "arm": self._arm,
-            "disarm": lambda _: self._agent.steering.order("disarm"),
+            "breakpoints": lambda _: self.breakpoints.plain(self._rows().values()),
+            "break": self.breakpoints.arm,
+            "clear": self.breakpoints.clear,
             "stop": self._stop,
             **self._board.methods,
         }
@@ -98,9 +101,13 @@ class Methods:
             if request.do in ("debug", "via"):
                 self._become_pipe(request, client)
                 return
+            if request.do == "continue":
+                self.breakpoints.let_go(request, client, self._rows().values())
+                return
             method = self._methods.get(request.do)
             if method is None:
-                names = ", ".join(sorted([*self._methods, "debug", "stacks", "subscribe", "via"]))
+                others = ("continue", "debug", "stacks", "subscribe", "via")
+                names = ", ".join(sorted([*self._methods, *others]))
                 raise UsageError(
                     f"there is no method {request.do!r:.80}", hint=f"there are {names}"
                 )
@@ -226,12 +233,6 @@ class Methods:
             by=_text(arguments, "by", getpass.getuser()),
         )
         return self._agent.steering.order("abort", json.loads(words.to_json()))
-
-    def _arm(self, arguments: Plain) -> Plain:
-        rules = arguments.get("rules")
-        if not isinstance(rules, dict):
-            raise UsageError("arm: 'rules' is an object")
-        return self._agent.steering.order("arm", rules)
 
     def _stop(self, arguments: Plain) -> Plain:
         kill = arguments.get("kill", False)

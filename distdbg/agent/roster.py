@@ -15,7 +15,7 @@ from typing import Final
 
 from distdbg.agent.lives import Life, Outcome
 from distdbg.agent.processes import find_tracer, read_main_thread, read_stat
-from distdbg.agent.seat import Seat
+from distdbg.agent.seat import Seat, show_site
 from distdbg.agent.status import RankStatus
 from distdbg.agent.stuck import describe_block
 from distdbg.agent.tail import Standing, Tail
@@ -38,6 +38,13 @@ _STAT_MOVING_NS: Final = 2_000_000_000
 _FRESH_NS: Final = 500_000_000
 #: A process may be in uninterruptible I/O for a moment.
 _BLOCKED_NS: Final = 1_000_000_000
+
+_OVER_WHEN_IT_MOVES: Final = (
+    RankState.STOPPED,
+    RankState.TRACED,
+    RankState.BLOCKED_IO,
+    RankState.DEBUGGED,
+)
 
 _Ended = Callable[[Seat], None]
 
@@ -72,11 +79,20 @@ class Roster:
         self._scanned_ns = -_SCAN_NS
         self._oom = None if is_told else OomWatch()
         self._oom_ns = 0
+        self._holding: frozenset[int] = frozenset()
         now_ns = time.monotonic_ns()
         for rank, pid in (pids or {}).items():
             self._seat(rank, pid, 0, now_ns)
 
     # ------------------------------------------------------------------------------- from moment to moment
+
+    def on_clock(self, is_held: bool, ranks: frozenset[int], now_ns: int) -> None:
+        """Whether the clock of the job stands, and which ranks of this host hold it."""
+        self._holding = ranks
+        for seat in self.seats.values():
+            seat.is_resting = is_held
+            if is_held:
+                seat.rested_ns = now_ns
 
     def tick(self, now_ns: int) -> set[int]:
         """Look at all ranks; returns those whose state has changed."""
@@ -228,10 +244,28 @@ class Roster:
                 return self._leave(seat, now_ns)
             if now_ns - seat.stat_ns >= _STAT_MOVING_NS:
                 self._read_stat(seat, now_ns)
+            if seat.rank in self._holding:  # what is typed at a prompt may move it
+                return self._sit(seat, now_ns)
             return seat.change(RankState.RUNNING, now_ns)
-        if seat.is_gone or (now_ns - seat.moved_ns < _UNMOVED_NS and not is_beat):
+        if seat.is_gone:
+            return False
+        if seat.rank in self._holding:
+            return self._sit(seat, now_ns)
+        if now_ns - seat.moved_ns < _UNMOVED_NS and not is_beat:
             return False
         return self._look_closer(seat, now_ns)
+
+    def _sit(self, seat: Seat, now_ns: int) -> bool:
+        """It is at the prompt of a debugger: its record says why, or the page that it holds the clock."""
+        if seat.standing is None or (seat.standing.prompt is None and not seat.is_exact):
+            self._stand(seat, now_ns, exactly=True)
+        prompt = seat.standing.prompt if seat.standing is not None else None
+        if prompt is None:
+            return seat.change(RankState.DEBUGGED, now_ns)
+        site = show_site(prompt.site) if prompt.site is not None else ""
+        is_new = seat.change(RankState.DEBUGGED, now_ns, prompt.name, site)
+        seat.since_ns = prompt.issued_ns
+        return is_new
 
     def _is_beat(self, seat: Seat, pulse: Pulse) -> bool:
         """Whether the rank was merely seen in native code, waiting for the op that it waited for before."""
@@ -249,6 +283,8 @@ class Roster:
         return True
 
     def _look_closer(self, seat: Seat, now_ns: int) -> bool:
+        if seat.standing is not None and seat.standing.prompt is not None:
+            return self._sit(seat, now_ns)
         if now_ns - seat.stat_ns >= _STAT_NS:
             self._read_stat(seat, now_ns)
         letter = seat.stat.state if seat.stat else "R"
@@ -266,12 +302,14 @@ class Roster:
                 return seat.change(RankState.BLOCKED_IO, now_ns, why)
             return False
         seat.blocked_ns = 0
-        if seat.state in (RankState.STOPPED, RankState.TRACED, RankState.BLOCKED_IO):
+        if seat.state in _OVER_WHEN_IT_MOVES:
             seat.moved_ns = now_ns  # it begins anew; what it does is looked at later
             seat.stat_ns = 0
             return seat.change(RankState.RUNNING, now_ns)
         if seat.standing is None or not seat.is_exact:
             self._stand(seat, now_ns)
+        if seat.standing is not None and seat.standing.prompt is not None:
+            return self._sit(seat, now_ns)
         if seat.standing is not None and seat.standing.is_waiting:
             return seat.change(RankState.WAITING, now_ns)
         return False
@@ -284,13 +322,15 @@ class Roster:
         if seat.standing is None and now_ns - seat.looked_ns >= _FRESH_NS:
             self._stand(seat, now_ns)
 
-    def _stand(self, seat: Seat, now_ns: int) -> None:
+    def _stand(self, seat: Seat, now_ns: int, *, exactly: bool = False) -> None:
         seat.looked_ns = now_ns
         if seat.record is None:
             return
         try:
             seat.is_exact = now_ns - seat.moved_ns >= _UNMOVED_NS
-            if not seat.is_exact:  # the op it is in now is over when anybody reads of it
+            if (
+                not seat.is_exact and not exactly
+            ):  # the op it is in now is over when anybody reads of it
                 seat.standing = Standing(seat.record.glance(), False, seat.record.groups())
             else:
                 seat.standing = seat.record.standing()
@@ -351,7 +391,7 @@ class Roster:
     def _say_end(self, seat: Seat, now_ns: int) -> None:
         end = seat.end
         assert end is not None
-        said = ""
+        said = at_prompt = ""
         how: str | None = None
         if seat.record is not None:
             with suppress(RecordError):
@@ -360,6 +400,8 @@ class Roster:
                 what, where = read_exit_text(words)
                 if how == "raised":
                     said = f"raised {what}" + (f", {where}" if where else "")
+                if seat.record.standing().prompt is not None:
+                    at_prompt = " at the prompt of its debugger"
         if end.cause == "unknown" and how in ("left", "returned"):
             seat.change(RankState.ENDED, now_ns, end.how, seat.site)
         elif not end.is_failure:
@@ -367,7 +409,7 @@ class Roster:
         elif end.cause == "exited" or said:
             seat.change(RankState.FAILED, now_ns, said or end.how, seat.site)
         else:
-            seat.change(RankState.DEAD, now_ns, end.how, seat.site)
+            seat.change(RankState.DEAD, now_ns, end.how + at_prompt, seat.site)
         if seat.record is not None and seat.standing is None:
             with suppress(RecordError):
                 seat.standing = seat.record.standing()

@@ -46,6 +46,10 @@ class Seat:
     stat_ns: int = 0
     blocked_ns: int = 0
     """Since when it is in uninterruptible I/O; 0: it is not."""
+    is_resting: bool = False
+    """Whether the clock of the job stands: nothing is expected of anybody."""
+    rested_ns: int = 0
+    """When it was last seen to stand."""
     looked_ns: int = 0
     """When it was last looked at closely."""
     standing: Standing | None = None
@@ -70,6 +74,8 @@ class Seat:
         """What is known now, as it was last looked at."""
         op = self.standing.op if self.standing else None
         is_in = bool(self.standing and self.standing.is_in)
+        if self.standing and self.standing.prompt is not None:
+            op = next((one for one in self.standing.in_flight if not one.is_prompt), None)
         site = self.site
         where = self.standing.site if self.standing else None
         if not site and where is not None:
@@ -101,6 +107,8 @@ class Seat:
 
 def name_op(op: Op) -> str:
     """'all_reduce #1042 on group 'dp''."""
+    if op.is_prompt:
+        return "the debugger"
     group = f" on group '{op.group.desc or op.group.name}'" if op.group else ""
     return f"{op.name} #{op.seq}{group}"
 

@@ -17,15 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.launcher_orders import Attempt
+from distdbg.agent.other_hosts import OtherHosts
 from distdbg.agent.status import RankStatus
 from distdbg.agent.tree.accounts import Told, Vouch
 from distdbg.agent.tree.clock_words import write_offset
 from distdbg.agent.tree.orders import Do
 from distdbg.agent.tree.pipes import Key, NoWay, Target
-from distdbg.control.page import ControlPage, ControlState, read_page
+from distdbg.control.holds import OTHER_HOST, USER, Hold, hold_of
+from distdbg.control.page import ControlPage, read_page
+from distdbg.control.state import ControlState
 from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError
 from distdbg.record.folders import record_name
+from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     import socket
@@ -54,6 +58,9 @@ class Steering:
         self._folder: Path | None = None
         self._tree: Tree | None = None
         self._is_launched = False
+        self._node = 0
+        #: The breakpoints that were ordered last: they are armed at the next start as well.
+        self._armed: dict[str, Any] = {}
         #: Of ranks that a launcher has started: an order stands, also for those that join later.
         self._held: ControlPage | None = None
         self._beat_ns = -_BEAT_NS
@@ -63,6 +70,12 @@ class Steering:
         #: Told what the tree says of pipes.
         self.on_pipe: Callable[[PipeMail], object] = lambda _: None
         self._stop: tuple[int, bool] | None = None
+        #: How ranks of this host that sit in a debugger are told to go on.
+        self.on_continue: Callable[[list[int]], object] = lambda _: None
+        self._others = OtherHosts(host)
+        self._own_hold = hold_of(OTHER_HOST)
+        #: Who held this host's clock when it was last looked at.
+        self.holds: tuple[Hold, ...] = ()
 
     # ------------------------------------------------------------------------------- beginning, end
 
@@ -75,6 +88,13 @@ class Steering:
     def join(self, attempt: Attempt) -> None:
         """Of a launcher's start: meet the agents of the job's other hosts."""
         self._is_launched = True
+        self._node = attempt.node_rank
+        self._meet(attempt)
+        if self._armed and self.is_root:
+            with suppress(RecordError, ValueError):
+                self.order("arm", self._armed)
+
+    def _meet(self, attempt: Attempt) -> None:
         if attempt.nodes < 2 or not attempt.store:
             return
         from distdbg.agent.tree.place import Tree  # needs native code, for the store
@@ -98,6 +118,9 @@ class Steering:
 
     def close(self) -> None:
         """Let go of both."""
+        self._hold_for_others(False)
+        self._others = OtherHosts(self._host)
+        self.holds = ()
         if self._tree is not None:
             with suppress(KeyError, ValueError):
                 self._selector.unregister(self._tree)
@@ -117,6 +140,44 @@ class Steering:
         self._beat_ns = now_ns
         with suppress(RecordError), self._page() as page:
             page.beat(os.getpid(), now_ns)
+
+    def look(self) -> frozenset[int]:
+        """Who holds the clock of this host now, without those that died doing so; its ranks among them."""
+        state = self._read()
+        self.holds = state.holds if state is not None else ()
+        if any(hold.is_gone for hold in self.holds):
+            with suppress(RecordError), self._page() as page:
+                page.sweep()
+                self.holds = page.holds()
+        return frozenset(hold.rank for hold in self.holds if hold.is_of_rank)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the clock of this host stood when it was last looked at."""
+        return bool(self.holds)
+
+    def share_holds(self, is_held_here: bool, now_ns: int) -> None:
+        """Let the clocks of all hosts stand while a rank of any sits in a debugger (`other_hosts`)."""
+        tree = self._tree
+        if tree is None:
+            return
+        if tree.is_root:
+            hosts = tree.hosts_in(RankState.DEBUGGED) - {self._host}
+            words = self._others.due(hosts | ({self._host} if is_held_here else set()), now_ns)
+            if words is not None:
+                tree.send_order("holds", words)
+        self._hold_for_others(self._others.is_holding(now_ns))
+
+    def _hold_for_others(self, is_wanted: bool) -> None:
+        mine = self._own_hold
+        if is_wanted == (mine in self.holds):
+            return
+        with suppress(RecordError), self._page() as page:
+            if is_wanted:
+                page.hold(mine)
+            else:
+                page.release(mine)
+            self.holds = page.holds()
 
     def _stop_when_due(self, now_ns: int) -> None:
         if self._stop is not None and now_ns >= self._stop[0]:
@@ -193,15 +254,26 @@ class Steering:
         state = self._read()
         return state is not None and state.abort is not None
 
+    @property
+    def node(self) -> int:
+        """The number of this host in the job."""
+        return self._node
+
+    def rules(self) -> bytes:
+        """The breakpoints that are armed on this host, as the page has them."""
+        state = self._read()
+        return state.rules if state is not None else b""
+
     def plain_state(self) -> dict[str, Any]:
         """What the page says, for the API."""
         state = self._read()
         if state is None:
-            return {"is_paused": False, "paused_s": 0.0, "abort": None, "rules": None}
+            return {"is_paused": False, "paused_s": 0.0, "holds": [], "abort": None, "rules": None}
         words = state.abort
         return {
             "is_paused": state.is_paused,
             "paused_s": round(state.paused_ns / 1e9, 3),
+            "holds": [plain_hold(hold, time.monotonic_ns()) for hold in state.holds],
             "abort": json.loads(words.to_json()) if words is not None else None,
             "rules": json.loads(state.rules) if state.rules else None,
         }
@@ -254,6 +326,17 @@ class Steering:
             self.on_pipe(mail)
 
     def _apply(self, do: Do, words: dict[str, Any]) -> bool:
+        if do == "continue":
+            ranks = words.get("ranks")
+            self.on_continue(
+                [r for r in ranks if type(r) is int] if isinstance(ranks, list) else []
+            )
+            return True
+        if do == "holds":
+            now_ns = time.monotonic_ns()
+            self._others.hear(words, now_ns)
+            self._hold_for_others(self._others.is_holding(now_ns))
+            return True
         if self._is_launched and self._held is None and self._folder is not None:
             # Each start has a folder of its own, so no later run can find the page in use.
             self._held = ControlPage.open(self._folder, self._host, self._run)
@@ -279,8 +362,10 @@ class Steering:
                     return page.abort(AbortWords.from_json(json.dumps(words)))
                 case "arm":
                     page.arm(json.dumps(words).encode())
+                    self._armed = words
                 case "disarm":
                     page.arm(b"")
+                    self._armed = {}
         return True
 
     def _read(self) -> ControlState | None:
@@ -302,3 +387,14 @@ class Steering:
             yield page
         finally:
             page.close()
+
+
+def plain_hold(hold: Hold, now_ns: int) -> dict[str, Any]:
+    """For the API: who holds the clock, and for how long."""
+    kind = {USER: "user", OTHER_HOST: "another host"}.get(hold.rank, "rank")
+    return {
+        "kind": kind,
+        "rank": hold.rank if hold.is_of_rank else None,
+        "pid": hold.pid or None,
+        "since_s": round(max(0, now_ns - hold.since_ns) / 1e9, 3),
+    }

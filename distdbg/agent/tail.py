@@ -50,6 +50,11 @@ class Standing:
     """Of a thread that waits for `op`, which it had begun earlier."""
 
     @property
+    def prompt(self) -> Op | None:
+        """What it is at the prompt of a debugger for; None: it is at none."""
+        return next((op for op in reversed(self.in_flight) if op.is_prompt), None)
+
+    @property
     def is_waiting(self) -> bool:
         """Whether the rank itself is in the op: one that runs beside the program lets it go on."""
         if not self.is_in or self.op is None:

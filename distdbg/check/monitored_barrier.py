@@ -24,9 +24,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, runtime_checkable
 
 from distdbg.check.absent import recorded, where_are
+from distdbg.check.gone import find_gone
 from distdbg.check.logs import get_logger
 from distdbg.check.tree import children_of, depth_of, find_missing
 from distdbg.errors import (
@@ -101,13 +101,6 @@ def run_monitored_barrier(group: ProcessGroup, timeout_s: float | None, arity: i
     public = attempt.error(verdict)
     _log.info("%s", public.what, rank=group.ranks[group.rank()])
     raise public
-
-
-@runtime_checkable
-class _KnowsWhoLeft(Protocol):
-    def find_left(self) -> list[int]: ...
-
-    def how_left(self, rank: int) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,20 +201,8 @@ class _Attempt:
 
     def find_gone(self, deadline: float = 0.0) -> _Verdict | None:
         """Look for a member that has died or left; with a deadline, as long as until then."""
-        group = self._group
-        while True:
-            # Before the look at processes: who leaves properly may end a moment later.
-            engine = _find_engine(group)
-            if engine is not None:
-                for rank in engine.find_left():
-                    return self._gone(rank, engine.how_left(rank))
-            for rank, life in enumerate(group.members):
-                if life.watched is not None and life.watched.is_dead():
-                    how = life.watched.how() if engine is None else engine.how_left(rank)
-                    return self._gone(rank, how)
-            if time.monotonic() >= deadline:
-                return None
-            time.sleep(0.01)  # nothing tells of the moment at which a process has ended
+        found = find_gone(self._group, deadline)
+        return None if found is None else self._gone(*found)
 
     def error(self, verdict: _Verdict) -> DistError:
         """Put the verdict into words, which are the same on every rank up to the last line."""
@@ -361,14 +342,6 @@ class _Attempt:
             arrivals.last_s - arrivals.first_s,
             ranks[arrivals.first],
         )
-
-
-def _find_engine(group: ProcessGroup) -> _KnowsWhoLeft | None:
-    """Return the engine that knows who left, if there is one: there may be others around it."""
-    engine: object = group.engine
-    while engine is not None and not isinstance(engine, _KnowsWhoLeft):
-        engine = getattr(engine, "inner", None)
-    return engine
 
 
 def _key(seq: int, what: str, rank: int | None = None) -> str:

@@ -40,8 +40,26 @@ COMMANDS: tuple[Command, ...] = (
         "distdbg.cli.stacks",
         "[RUN] [--rank LIST] [--json]",
     ),
+    Command(
+        "attach",
+        "a debugger on a rank of a running job",
+        "distdbg.cli.attach",
+        "[RUN] [--rank N]",
+    ),
+    Command(
+        "exec",
+        "the value of an expression on ranks of a running job",
+        "distdbg.cli.exec_",
+        "[RUN] (--rank LIST | --all) EXPR",
+    ),
     Command("pause", "stop all deadlines of a running job", "distdbg.cli.pause", "[RUN]"),
     Command("resume", "let the deadlines of a paused job run on", "distdbg.cli.resume", "[RUN]"),
+    Command(
+        "break",
+        "stop ranks of a running job at ops, and let them go on",
+        "distdbg.cli.break_",
+        "[RULE] [RUN] [--list] [--clear ID|all] [--continue RANKS|all] [--json]",
+    ),
     Command("stop", "end a running job", "distdbg.cli.stop", "[RUN] [--abort WHY] [--yes]"),
     Command(
         "analyze",

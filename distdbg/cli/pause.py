@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from distdbg.agent.live_runs import choose_run, find_live_runs
-from distdbg.record.host import host_name
+from distdbg.agent.addresses import find_way
+from distdbg.cli.clock_words import who_holds
 
 
 def main(argv: Sequence[str], do: str = "pause") -> int:
@@ -18,14 +18,23 @@ def main(argv: Sequence[str], do: str = "pause") -> int:
     }
     parser = argparse.ArgumentParser(prog=f"distdbg {do}", description=about[do])
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="which run; not needed for the only one"
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="which run, also HOST:PORT or ssh://HOST/RUN; not needed for the only one",
     )
-    live = choose_run(find_live_runs(host_name()), parser.parse_args(argv).run)
-    with live.connect() as client:
+    with find_way(parser.parse_args(argv).run) as way, way.connect() as client:
+        run = client.hello["run"]
         answer = client.ask(do)
+        holder = ""
+        if do == "resume":
+            rows = client.ask("ranks")["ranks"]
+            holder = who_holds(client.ask("about")["control"] or {}, rows)
     was_so = answer.get("changed") is False
     words = {"pause": "paused", "resume": "resumed"}[do]
     sys.stderr.write(
-        f"run {live.run} {'was' if was_so else 'is'} {words}{' already' if was_so else ''}\n"
+        f"run {run} {'was' if was_so else 'is'} {words}{' already' if was_so else ''}\n"
     )
+    if holder:
+        sys.stderr.write(f"its clock stands all the same for {holder}; it runs when that is over\n")
     return 0

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from distdbg.agent.addresses import LocalAddress, Way, find_way, parse_address
 from distdbg.agent.client import AgentClient
 from distdbg.agent.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
+from distdbg.cli.clock_words import is_paused, who_holds
 from distdbg.cli.table import print_table
 from distdbg.control.sockets import is_served
 from distdbg.errors import DistNetworkError, UsageError
@@ -20,15 +22,15 @@ from distdbg.record.text import printable
 def main(argv: Sequence[str]) -> int:
     """Print them; exit code 0 also when there are none."""
     parser = argparse.ArgumentParser(prog="distdbg ps", description=__doc__)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="this one alone; all when not given")
+    parser.add_argument(
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="this one alone, also HOST:PORT or ssh://HOST/RUN; all of this host when not given",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
     chosen = parser.parse_args(argv)
-    lives = find_live_runs(host_name())
-    if chosen.run is not None:
-        name = choose_run(lives, chosen.run).run
-        lives = [live for live in lives if live.run == name]
-    seen = [found for live in lives if (found := _look(live)) is not None]
-    runs = _join(seen)
+    runs = _join(_look_around(chosen.run))
     if chosen.json:
         sys.stdout.write(json.dumps({"runs": runs}, indent=1) + "\n")
         return 0
@@ -43,17 +45,42 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _look_around(run: str | None) -> list[dict[str, Any]]:
+    if not isinstance(parse_address(run), LocalAddress):
+        with find_way(run) as way:
+            return [_ask(way)]
+    lives = find_live_runs(host_name())
+    if run is not None:
+        name = choose_run(lives, run).run
+        lives = [live for live in lives if live.run == name]
+    return [found for live in lives if (found := _look(live)) is not None]
+
+
+def _ask(way: Way) -> dict[str, Any]:
+    with way.connect_root() as client:
+        return _say_all(client) | {"socket": None}
+
+
+def _say_all(client: AgentClient) -> dict[str, Any]:
+    found = dict(client.ask("about")) | {"ranks": client.ask("ranks")["ranks"]}
+    return found | {"verdict": _first_line(client)}
+
+
 def _look(live: LiveRun) -> dict[str, Any] | None:
     if live.socket is not None:
         try:
             with live.connect() as client:
-                found = dict(client.ask("about")) | {"ranks": client.ask("ranks")["ranks"]}
-                return found | {"verdict": _first_line(client)}
+                return _say_all(client) | {"socket": str(live.socket)}
         except (DistNetworkError, UsageError):
             if not is_served(live.socket):
                 return None  # it has just left
     about = {"run": live.run, "host": live.host, "pid": None, "launcher_pid": None, "attempt": 0}
-    about |= {"control": None, "folder": str(live.folder) if live.folder else None, "verdict": ""}
+    about |= {
+        "socket": None,
+        "control": None,
+        "folder": str(live.folder) if live.folder else None,
+        "verdict": "",
+    }
     return about | {"ranks": rows_without_agent(live)}
 
 
@@ -91,8 +118,10 @@ def _title(run: dict[str, Any]) -> str:
     if run["launcher_pid"]:
         parts.append(f"launcher {run['launcher_pid']}")
     control = run["control"] or {}
-    if control.get("is_paused"):
+    if is_paused(control):
         parts.append("paused")
+    if holder := who_holds(control, run["ranks"]):
+        parts.append(f"the clock stands for {holder}")
     if control.get("abort"):
         parts.append(f"aborted: {control['abort'].get('what', '')}")
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""`distdbg stacks`: where each rank of a running job is, without asking the ranks."""
+"""`distdbg stacks`: where each rank of a running job is, on all its hosts, without asking the ranks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.agent.live_runs import agents_of, choose_run, find_live_runs
+from distdbg.agent.addresses import ask_all_hosts, find_way
 from distdbg.agent.merge import MergedStack, join, render
 from distdbg.errors import UsageError
-from distdbg.record.host import host_name
 from distdbg.record.rank_list import read_ranks
+from distdbg.record.text import printable
 
 
 def main(argv: Sequence[str]) -> int:
@@ -24,7 +24,10 @@ def main(argv: Sequence[str]) -> int:
         "where it is installed; else the ranks write them when a signal asks for it.",
     )
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="which run; not needed for the only one"
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="which run, also HOST:PORT or ssh://HOST/RUN; not needed for the only one",
     )
     parser.add_argument("--rank", metavar="LIST", help="of these ranks alone: 0-3,7")
     parser.add_argument(
@@ -43,18 +46,19 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"--rank {chosen.rank!r}: {error}", hint="write 0-3,7") from None
     if not 0 < chosen.timeout <= 60:
         raise UsageError("--timeout is from 0 to 60 seconds")
-    runs = find_live_runs(host_name())
-    live = choose_run(runs, chosen.run)
     stacks: list[MergedStack] = []
     found: dict[str, Any] = {"how": {}, "failed": []}
-    for agent in agents_of(runs, live) or [live]:
-        with agent.connect() as client:
-            answer = client.ask(
-                "stacks", timeout_s=chosen.timeout + 5.0, limit_s=chosen.timeout, **arguments
-            )
-        stacks += [MergedStack.from_plain(facts) for facts in answer["stacks"]]
-        found["how"] |= answer["how"]
-        found["failed"] += answer["failed"]
+    silent = []
+    with find_way(chosen.run) as way:
+        for one in ask_all_hosts(
+            way, "stacks", timeout_s=chosen.timeout + 5.0, limit_s=chosen.timeout, **arguments
+        ):
+            if one.error is not None:
+                silent.append(f"host {one.host}: {one.error.what}")
+                continue
+            stacks += [MergedStack.from_plain(facts) for facts in one.answer["stacks"]]
+            found["how"] |= one.answer["how"]
+            found["failed"] += one.answer["failed"]
     stacks = join(stacks)
     if chosen.json:
         document = {"stacks": [stack.to_plain() for stack in stacks], **found}
@@ -62,4 +66,6 @@ def main(argv: Sequence[str]) -> int:
     else:
         failed = [(one["rank"], one["why"]) for one in found["failed"]]
         sys.stdout.write("".join(line + "\n" for line in render(stacks, failed)))
-    return 1 if found["failed"] or not stacks else 0
+    for line in silent:
+        sys.stderr.write(f"{printable(line)}\n")
+    return 1 if found["failed"] or silent or not stacks else 0

@@ -8,10 +8,9 @@ import sys
 import time
 from collections.abc import Sequence
 
+from distdbg.agent.addresses import find_way
 from distdbg.agent.client import AgentClient
-from distdbg.agent.live_runs import choose_run, find_live_runs
 from distdbg.errors import DistNetworkError, UsageError, format_ranks
-from distdbg.record.host import host_name
 
 _WAIT_S = 10.0
 
@@ -26,7 +25,10 @@ def main(argv: Sequence[str]) -> int:
         "in, or begins next.",
     )
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="which run; not needed for the only one"
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="which run, also HOST:PORT or ssh://HOST/RUN; not needed for the only one",
     )
     parser.add_argument(
         "--abort", metavar="WHY", help="have the ranks raise JobAborted with this text"
@@ -34,25 +36,25 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--kill", action="store_true", help="SIGKILL to the ranks")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     chosen = parser.parse_args(argv)
-    live = choose_run(find_live_runs(host_name()), chosen.run)
-    with live.connect() as client:
+    with find_way(chosen.run) as way, way.connect_root() as client:
+        run = client.hello["run"]
         rows = [
             r for r in client.ask("ranks")["ranks"] if r["state"] not in ("ended", "failed", "dead")
         ]
         ranks = format_ranks(row["rank"] for row in rows)
-        if not chosen.yes and not _is_sure(f"end run {live.run} (ranks {ranks})?"):
+        if not chosen.yes and not _is_sure(f"end run {run} (ranks {ranks})?"):
             sys.stderr.write("nothing was done\n")
             return 1
         if chosen.abort is not None:
             client.ask("abort", what=chosen.abort, by=getpass.getuser())
-            sys.stderr.write(f"aborted run {live.run}: {chosen.abort}\n")
+            sys.stderr.write(f"aborted run {run}: {chosen.abort}\n")
             return 0
         client.ask("stop", kill=chosen.kill)
         if not _is_over(client):
-            sys.stderr.write(f"run {live.run} has not ended within {_WAIT_S:.0f} s\n")
+            sys.stderr.write(f"run {run} has not ended within {_WAIT_S:.0f} s\n")
             return 1
-    sys.stderr.write(f"run {live.run} has ended\n")
-    return 0
+        sys.stderr.write(f"run {run} has ended\n")
+        return 0
 
 
 def _is_sure(question: str) -> bool:

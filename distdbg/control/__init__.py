@@ -6,7 +6,7 @@
     state       the page as bytes, and what it says
     page        making, reading and writing the page
     clock       what a rank's waits look at
-    breakpoints the rules by which ranks stop, as text and in the page
+    break_fields, breakpoints   the rules by which ranks stop: their words; as text and in the page
     sockets     Unix sockets at paths of any length, for whoever steers
 
 The page is written by observers (the agent, the commands) and read by ranks. A rank writes one thing: that

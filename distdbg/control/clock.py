@@ -93,6 +93,17 @@ class JobClock:
             if self._holds.pop(rank, None) is not None and self._page is not None:
                 self._page.release(hold_of(rank))
 
+    @property
+    def break_generation(self) -> int:
+        """Another number: other breakpoints are armed. 0 without a page, and before the first."""
+        page = self._page
+        return 0 if page is None else page.break_generation
+
+    def rules(self) -> tuple[int, bytes]:
+        """The armed breakpoints as JSON, and their generation; odd: they are just being written."""
+        page = self._page
+        return (0, b"") if page is None else page.rules()
+
     def check(self, *, kind: str = "", seq: int = -1, group: str = "", op: str = "") -> None:
         """Raise JobAborted when the job was ended; `op` is what this rank is in."""
         page = self._page

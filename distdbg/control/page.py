@@ -132,6 +132,19 @@ class ControlPage:
         """Who holds the clock, the longest first."""
         return holds_from(self._map[:PAGE_NBYTES])
 
+    @property
+    def break_generation(self) -> int:
+        """Another number when other breakpoints are armed; odd while they are being written."""
+        return self._words[_BREAK_GENERATION]
+
+    def rules(self) -> tuple[int, bytes]:
+        """The generation of the armed breakpoints and themselves; those of an odd one are not whole."""
+        generation = self._words[_BREAK_GENERATION]
+        nbytes = self._words[_BREAK_NBYTES]
+        text = self._bytes(layout.BREAK_OFFSET, nbytes, layout.MOST_BREAK_NBYTES)
+        is_same = generation == self._words[_BREAK_GENERATION]
+        return (generation if is_same else generation | 1), text
+
     def state(self) -> ControlState:
         """All that the page says."""
         return parse_page(self._map[:PAGE_NBYTES], time.monotonic_ns())

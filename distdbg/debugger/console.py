@@ -44,9 +44,7 @@ class DeskConsole:
     def ask(
         self, prompt: str, deadline: float, complete: Complete, greet: Callable[[], None]
     ) -> str | None:
-        return self._desk.ask(
-            prompt, deadline, complete=complete, greet=greet, check=self._check
-        )
+        return self._desk.ask(prompt, deadline, complete=complete, greet=greet, check=self._check)
 
     def write(self, text: str) -> None:
         self._desk.write(text)
@@ -56,19 +54,19 @@ class OwnTerminal:
     """At the terminal of this process, with readline, whatever stdin and stdout are."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self.fd = fd
 
     def ask(
         self, prompt: str, deadline: float, complete: Complete, greet: Callable[[], None]
     ) -> str | None:
-        while not select.select([self._fd], [], [], 0)[0]:
+        while not select.select([self.fd], [], [], 0)[0]:
             self.write(prompt)
             left_s = deadline - time.monotonic()
-            if left_s <= 0 or not select.select([self._fd], [], [], left_s)[0]:
+            if left_s <= 0 or not select.select([self.fd], [], [], left_s)[0]:
                 raise Expired
             self.write("\r")
             break
-        with _over_terminal(self._fd), _readline(complete):
+        with _over_terminal(self.fd), _readline(complete):
             try:
                 return input(prompt)
             except EOFError:
@@ -79,7 +77,7 @@ class OwnTerminal:
         data = text.encode("utf-8", "backslashreplace")
         with suppress(OSError):
             while data:
-                data = data[os.write(self._fd, data) :]
+                data = data[os.write(self.fd, data) :]
 
 
 @contextmanager
@@ -128,8 +126,8 @@ def _over_terminal(fd: int) -> Iterator[None]:
                 stream.flush()
         os.dup2(fd, 0)
         os.dup2(fd, 1)
-        sys.stdin = open(0, encoding="utf-8", errors="replace", closefd=False)
-        sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)
+        sys.stdin = os.fdopen(0, encoding="utf-8", errors="replace", closefd=False)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="replace", closefd=False)
         yield
     finally:
         with suppress(Exception):

@@ -10,9 +10,9 @@ package (`interrupt.py`), and the queue is one that takes that.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -83,11 +83,12 @@ class Desk:
         self.size: tuple[int, int] | None = None
         #: Stops the rank, or breaks off what it does at its prompt.
         self.interrupt: Callable[[], None] = lambda: None
-        #: Nobody is attached any more.
+        #: Somebody is attached from now on; nobody is any more.
+        self.on_attached: Callable[[], None] = lambda: None
         self.on_left: Callable[[], None] = lambda: None
-        #: Calls with the way to evaluate, where the rank is not at its prompt.
-        self._greeted = ""
-        self._changed = threading.Event()
+        #: How many have come so far, and how many of them were shown where the rank is.
+        self._visits = 0
+        self._greeted = 0
 
     @property
     def is_stopped(self) -> bool:
@@ -103,7 +104,9 @@ class Desk:
         """This client is it from now on."""
         self.post = post
         self.client = name
+        self._visits += 1
         self._inbox.put(Attached())
+        self.on_attached()
 
     def leave(self) -> None:
         """The client has left."""
@@ -128,13 +131,31 @@ class Desk:
     def begin(self, why: str, site: str) -> None:
         """The rank has stopped."""
         self.why, self.site = why or "stopped", site
-        self._greeted = self.client
-        self.send({"stopped": {"why": self.why, "site": site}})
+        self._greeted = self._visits
+        self.say_stopped()
 
-    def end(self) -> None:
-        """It goes on."""
+    def say_stopped(self) -> None:
+        """Where and why."""
+        self.send({"stopped": {"why": self.why, "site": self.site, "mode": self.mode}})
+
+    def end(self, *, is_traced: bool) -> None:
+        """It goes on; `is_traced`: to stop again."""
         self.why = self.site = ""
-        self.send({"running": True})
+        self.send({"running": True, "traced": is_traced})
+
+    def await_client(self, deadline: float, check: Callable[[], bool]) -> bool:
+        """Wait until somebody is attached; see `ask`. False: it is time to go on."""
+        while not self.client:
+            if not check():
+                return False
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise Expired
+            with suppress(queue.Empty):
+                item = self._inbox.get(timeout=min(left_s, _SLICE_S))
+                if isinstance(item, Asked):
+                    item.do()
+        return True
 
     def ask(
         self,
@@ -152,6 +173,7 @@ class Desk:
         """
         self.is_waiting = True
         try:
+            self._greet(greet)
             self.send({"prompt": prompt})
             while True:
                 if not check():
@@ -171,10 +193,16 @@ class Desk:
                     case Asked(do):
                         do()
                     case Attached():
-                        if self.client and self.client != self._greeted:
-                            self.send({"stopped": {"why": self.why, "site": self.site}})
-                            greet()
+                        if self._greet(greet):
                             self.send({"prompt": prompt})
-                        self._greeted = self.client
         finally:
             self.is_waiting = False
+
+    def _greet(self, greet: Callable[[], None]) -> bool:
+        """Show somebody new where the rank is; whether there is somebody new."""
+        if not self.client or self._greeted == self._visits:
+            return False
+        self._greeted = self._visits
+        self.say_stopped()
+        greet()
+        return True

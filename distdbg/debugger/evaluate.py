@@ -88,9 +88,7 @@ def _show_array(value: object) -> str | None:
         return None
 
 
-def _numbers(
-    array: Any, sizes: tuple[int, ...], most: int, *, from_end: bool = False
-) -> list[str]:
+def _numbers(array: Any, sizes: tuple[int, ...], most: int, *, from_end: bool = False) -> list[str]:
     count = 1
     for size in sizes:
         count *= size

@@ -2,15 +2,18 @@
 
     server   {"distdbg": "debugger", "protocol": 1, "rank": 3, "pid": 4711, "run": "...",
               "state": "stopped" or "running", "why": "...", "site": "train.py:88 (step)",
-              "mode": "line" or "terminal"}
-    client   {"attach": "eva, process 99"}        from now on the prompt is this client's
+              "mode": "line" or "terminal", "debuggable": true}
+    client   {"attach": "eva, process 99", "size": [rows, columns]}
+                                                  from now on the prompt is this client's
              {"line": "p x"}                      what was typed at the prompt
              {"complete": [text, line, begin, end]}
              {"interrupt": true} {"detach": true} {"continue": true}
              {"id": 1, "eval": "x.shape"}
              {"bytes": base64} {"size": [rows, columns]}     where the mode is "terminal"
     server   {"write": text} {"prompt": "(Pdb) "} {"completions": [...]} {"bytes": base64}
-             {"stopped": {"why": ..., "site": ...}} {"running": true} {"ended": why}
+             {"stopped": {"why": ..., "site": ..., "mode": ...}}
+             {"ended": why, "refused": true where it was never taken}
+             {"running": true, "traced": whether it is to stop again}
              {"id": 1, "value": text, "type": name} or {"id": 1, "error": text}
 
 A client that says `line`, `complete`, `interrupt`, `bytes` or `size` first is taken as attached.
@@ -37,7 +40,15 @@ class BadLine(Exception):
 
 
 def hello(
-    *, rank: int, pid: int, run: str, is_stopped: bool, why: str, site: str, mode: str
+    *,
+    rank: int,
+    pid: int,
+    run: str,
+    is_stopped: bool,
+    why: str,
+    site: str,
+    mode: str,
+    is_debuggable: bool,
 ) -> Words:
     """The server's first line."""
     return {
@@ -50,6 +61,7 @@ def hello(
         "why": why,
         "site": site,
         "mode": mode,
+        "debuggable": is_debuggable,
     }
 
 

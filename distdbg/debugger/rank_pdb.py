@@ -17,6 +17,7 @@ import codeop
 import ctypes
 import pdb
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final
@@ -109,10 +110,14 @@ class RankPdb(pdb.Pdb):
         )
         #: Asked before each event: whether the session is over and the trace function to be removed.
         self.is_over: Callable[[], bool] = lambda: False
+        #: What is to be known before the first prompt.
+        self.first_words = ""
         self._noted: Noted | None = None
         self._is_noting = False
         self.is_prompting = False
         self.is_executing = False
+        #: So that nothing is raised in this thread after a command, but during it.
+        self._executing = threading.Lock()
         #: Lets go of the client; whether the rank then goes on.
         self.on_detach: Callable[[], bool | None] = lambda: self.do_continue("")
 
@@ -122,6 +127,8 @@ class RankPdb(pdb.Pdb):
         """The prompt itself; returns after the command that lets the rank go on."""
         self.is_prompting = True
         try:
+            if self.first_words:
+                self.console_file.write(self.first_words)
             super().interaction(frame, trace)
         finally:
             self.console_file.settle()
@@ -189,10 +196,28 @@ class RankPdb(pdb.Pdb):
             if not is_ours(at):
                 at.f_trace = self.trace_dispatch
             at = at.f_back
-        if self.stopframe is None and self.stoplineno != -1:
-            # `s`: what is left of ours to return from calls many a thing; it is not stepped into.
-            self.frame_returning = None
         sys.settrace(self.trace_dispatch)
+
+    def take_breakpoint(self) -> int:
+        """The number of pdb's breakpoint that it has stopped at; 0: none."""
+        number: int = getattr(self, "currentbp", 0)
+        self.currentbp = 0
+        return number
+
+    def break_off(self, raise_here: Callable[[], None]) -> None:
+        """From another thread: raise in this one, if a command is being carried out."""
+        with self._executing:
+            if self.is_executing:
+                raise_here()
+
+    def stop_soon(self, frame: FrameType) -> None:
+        """From another thread: stop this one, which is traced and at `frame`, at its next event."""
+        at: FrameType | None = frame
+        while at is not None:
+            if not is_ours(at):
+                at.f_trace = self.trace_dispatch
+            at = at.f_back
+        self._set_stopinfo(None, None)  # type: ignore[attr-defined]  # bdb's own
 
     def stop_tracing(self, frame: FrameType | None) -> None:
         """The session is over: in the thread that is traced."""
@@ -201,6 +226,8 @@ class RankPdb(pdb.Pdb):
             if frame.f_trace == self.trace_dispatch:
                 frame.f_trace = None
             frame = frame.f_back
+        if self.breaks:
+            self.clear_all_breaks()
 
     # ------------------------------------------------------------------ what is shown
 
@@ -233,7 +260,8 @@ class RankPdb(pdb.Pdb):
                 with printing_to(self.console_file):
                     stop = self.postcmd(self.onecmd(self.precmd(line)), line)
             finally:
-                self.is_executing = False
+                with self._executing:
+                    self.is_executing = False
         self.postloop()
 
     def complete_line(self, text: str, line: str, begin: int, end: int) -> list[str]:
@@ -247,7 +275,7 @@ class RankPdb(pdb.Pdb):
                 found = (of_word or self.completedefault)(text, line, begin, end)
             else:
                 found = self.completenames(text, line, begin, end)
-                found += self._complete_expression(text, line, begin, end)  # type: ignore[attr-defined]
+                found += self._complete_expression(text, line, begin, end)
         except Exception:  # noqa: BLE001 - of the user's attributes; completion is a courtesy
             return []
         return sorted({str(one) for one in found or ()})
@@ -266,6 +294,7 @@ class RankPdb(pdb.Pdb):
 
     def _execute(self, statement: ast.stmt) -> None:
         # sys.displayhook is the process's, so values are shown without it.
+        assert self.curframe is not None  # statements are typed at a frame
         names, local = self.curframe.f_globals, self.curframe_locals
         if isinstance(statement, ast.Expr):
             value = eval(compile(ast.Expression(statement.value), "<stdin>", "eval"), names, local)
@@ -321,11 +350,12 @@ class RankPdb(pdb.Pdb):
         """interact
         A Python prompt over the names of the current frame; the end of the input leaves it.
         """
+        assert self.curframe is not None  # it is typed at a frame
         names = {**self.curframe.f_globals, **self.curframe_locals}
         prompt = consoles.InteractiveConsole(names, filename="<stdin>")
 
-        def ask(text: str = "") -> str:
-            line = self._ask(text)
+        def ask(prompt: str = "") -> str:
+            line = self._ask(prompt)
             if line is None or line == "EOF":
                 raise EOFError
             return line

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import queue
 import selectors
 import socket
 import struct
@@ -20,7 +19,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from distdbg.control import sockets
 from distdbg.debugger import protocol
@@ -32,6 +31,8 @@ MOST_CLIENTS: Final = 32
 #: What a client may leave unread, and for how long a rank that prints waits for it to read.
 MOST_UNREAD_NBYTES: Final = 4 << 20
 PATIENCE_S: Final = 10.0
+#: How long a process that ends waits for its clients to hear of it.
+_LAST_WORDS_S: Final = 1.0
 #: How many expressions may be in work at a time beside a rank that runs.
 MOST_EVALUATIONS: Final = 8
 _PEER: Final = struct.Struct("3i")
@@ -39,7 +40,7 @@ _PEER: Final = struct.Struct("3i")
 Evaluate = Callable[[str], dict[str, str]]
 
 
-def socket_name(rank: int) -> str:
+def socket_name(rank: int | str) -> str:
     """The socket of a rank, in the folder of its start."""
     return f"debug-rank{rank}.sock"
 
@@ -62,7 +63,9 @@ class Caller:
 class Place:
     """One rank's socket."""
 
-    def __init__(self, desk: Desk, path: Path, listening: socket.socket, evaluate: Evaluate) -> None:
+    def __init__(
+        self, desk: Desk, path: Path, listening: socket.socket, evaluate: Evaluate
+    ) -> None:
         self.desk = desk
         self.path = path
         self.listening = listening
@@ -144,11 +147,21 @@ class Server:
             place = self._places.get(desk.rank)
             return place is not None and place.desk is desk
 
-    def settle(self, limit_s: float) -> None:
-        """Wait until clients have read what was said to them and the thread is gone, at most so long."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(limit_s)
+    def settle(self, desk: Desk, limit_s: float) -> None:
+        """Wait until the clients of this rank have read what was said to them, at most so long.
+
+        With the last rank the thread is gone as well.
+        """
+        deadline = time.monotonic() + limit_s
+        with self._lock:
+            thread = self._thread
+            while any(caller.place.desk is desk for caller in self._callers):
+                if time.monotonic() > deadline:
+                    return
+                self._drained.wait(0.1)
+            is_last = not self._places and not self._callers
+        if thread is not None and is_last:
+            thread.join(max(deadline - time.monotonic(), 0.0))
 
     # ------------------------------------------------------------------------- the thread
 
@@ -214,6 +227,7 @@ class Server:
                     why=desk.why,
                     site=desk.site,
                     mode=desk.mode,
+                    is_debuggable=desk.is_debuggable,
                 ),
             )
 
@@ -291,6 +305,8 @@ class Server:
             name = words.get("attach")
             caller.name = shorten(name, 100) if isinstance(name, str) and name else "a client"
             place.attached = caller
+            if "size" in words:
+                desk.size = protocol.read_size(words["size"])
             desk.attach(caller.name, lambda said: self._post(caller, said))
             if not desk.is_stopped:
                 desk.interrupt()
@@ -310,7 +326,11 @@ class Server:
     def _evaluate(self, caller: Caller, words: Words) -> None:
         place, desk = caller.place, caller.place.desk
         id_, expression = words.get("id"), words["eval"]
-        if isinstance(id_, bool) or not isinstance(id_, (int, str)) or not isinstance(expression, str):
+        if (
+            isinstance(id_, bool)
+            or not isinstance(id_, (int, str))
+            or not isinstance(expression, str)
+        ):
             raise BadLine("'eval' needs an 'id' and is a text")
         if not desk.is_stopped and not desk.is_debuggable:
             self._send(caller, {"id": id_, "error": not_debuggable(desk.rank)})
@@ -380,7 +400,7 @@ class Server:
             self._selector.modify(caller.socket, events, caller)
 
     def _refuse(self, caller: Caller, why: str) -> None:
-        self._send(caller, {"ended": why})
+        self._send(caller, {"ended": why, "refused": True})
         caller.is_leaving = True
 
     def _let_go(self, caller: Caller) -> None:
@@ -421,8 +441,8 @@ class Server:
             desks += [caller.place.desk for caller in self._callers]
         for desk in desks:
             self.end(desk, f"rank {desk.rank} ends")
-        self._wake_up()
-        self.settle(1.0)
+        for desk in desks:
+            self.settle(desk, _LAST_WORDS_S)
 
 
 def not_debuggable(rank: int) -> str:

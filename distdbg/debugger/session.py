@@ -12,6 +12,8 @@ the client has asked for by attaching is over. And a rank that runs is as if nob
 
 from __future__ import annotations
 
+import bdb
+import math
 import os
 import sys
 import threading
@@ -26,12 +28,15 @@ from weakref import WeakKeyDictionary
 
 from distdbg import config
 from distdbg.control.page import read_page
-from distdbg.debugger.console import Console, DeskConsole, at_own_terminal
+from distdbg.debugger import interrupt
+from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_terminal
 from distdbg.debugger.desk import Desk, Expired
 from distdbg.debugger.evaluate import evaluate, evaluate_in
+from distdbg.debugger.foreign import Foreign, chosen_debugger
 from distdbg.debugger.frames import is_ours, site_of, user_frame
 from distdbg.debugger.rank_pdb import RankPdb
-from distdbg.debugger.serve import server
+from distdbg.debugger.serve import not_debuggable, server
+from distdbg.debugger.terminal import ONE_AT_A_TIME, ClientTerminal, over_streams
 from distdbg.errors import ConfigError, DistError
 from distdbg.record.folders import attempt_number
 from distdbg.record.format import Aside
@@ -42,6 +47,8 @@ from distdbg.runtime.world import World, current
 
 #: How long the name of a stop may be in the record.
 _MOST_WHY = 120
+#: How long a rank that leaves waits for its clients to hear of it.
+_LAST_WORDS_S = 1.0
 
 
 class Outcome(StrEnum):
@@ -63,6 +70,7 @@ def stop_here(
     """Open the debugger in this thread, at the user's frame or where `error` was raised.
 
     Returns after the first command that lets the rank go on; the debugger may stop it again later.
+    JobAborted when somebody ends the job meanwhile.
     """
     if frame is None:
         frame = user_frame(sys._getframe(1))
@@ -78,6 +86,19 @@ def session_of(world: World) -> Session:
         return session
 
 
+def serve_rank(world: World) -> None:
+    """From now on clients may attach to this rank while it runs."""
+    session_of(world).serve()
+
+
+def leave_rank(world: World) -> None:
+    """The rank has left its groups: nobody can attach any more."""
+    with _LOCK:
+        session = _sessions.pop(world, None)
+    if session is not None:
+        session.close()
+
+
 _LOCK = threading.Lock()  # protects the next
 _sessions: WeakKeyDictionary[World, Session] = WeakKeyDictionary()
 
@@ -88,29 +109,77 @@ class Session:
     def __init__(self, world: World) -> None:
         self._world = world
         self.rank = _rank_of(world)
+        self.thread = threading.get_ident()
         self.desk = Desk(
             self.rank,
             _run_of(world),
             is_debuggable=bool(config.read_setting("DISTDBG_DEBUGGABLE")),
         )
         self.desk.on_left = self._on_left
-        self.thread = threading.get_ident()
-        self._pdb: RankPdb | None = None
+        self.desk.interrupt = self._interrupt
         self._stops = 0
-        #: Whether the program has asked for the prompt, and not a client by attaching.
-        self._is_breakpoint = True
-        #: The client has left a rank that runs: all is undone at the next event.
-        self._is_over = False
-        self._console: Console | None = None
-        self._deadline = 0.0
         self._frame: FrameType | None = None
-        self._before: Any = None
-
-    # ------------------------------------------------------------------ stopping
+        """Where it is stopped; None: it runs."""
+        self._deadline = 0.0
+        # What follows is there from the first stop until the rank goes on without a debugger.
+        self._pdb: RankPdb | None = None
+        self._foreign: Foreign | None = None
+        self._is_breakpoint = True
+        """Whether the program has asked for the prompt, and not a client by attaching."""
+        self._is_over = False
+        """The client has left while the rank ran: all is undone at the next event."""
+        self._tracer_before: Any = None
+        # What follows is there while it is stopped.
+        self._console: Console | None = None
+        self._terminal: ClientTerminal | None = None
+        # How a rank that runs is stopped.
+        self._signal: interrupt.MainThreadSignal | None = None
+        self._no_signal = ""
+        self._chase: interrupt.Chase | None = None
+        self._forget_next_op: Callable[[], None] = lambda: None
 
     @property
     def is_stopped(self) -> bool:
         return self._frame is not None
+
+    @property
+    def _is_begun(self) -> bool:
+        return self._pdb is not None or self._foreign is not None
+
+    # ------------------------------------------------------------------ its life
+
+    def serve(self) -> None:
+        """Let clients come while it runs."""
+        self._install_signal()
+        self._open()
+
+    def close(self) -> None:
+        """It can be reached no longer."""
+        chase = self._chase
+        self._give_up_chase()
+        self._is_over = True
+        server().end(self.desk, f"rank {self.rank} has left its groups")
+        server().settle(self.desk, _LAST_WORDS_S)
+        if chase is not None:
+            chase.join(_LAST_WORDS_S)
+        self._remove_signal()
+
+    def _open(self) -> bool:
+        if server().is_open(self.desk):
+            return True
+        folder = self._world.run_folder
+        if folder is None:
+            self._say("no debugger can come: it has no run folder for a socket, and no terminal")
+            return False
+        self.desk.run = _run_of(self._world)
+        try:
+            server().open(self.desk, folder, self.evaluate)
+        except ConfigError as error:
+            self._say(f"no debugger can come: {error.what}")
+            return False
+        return True
+
+    # ------------------------------------------------------------------ stopping
 
     def stop(
         self,
@@ -124,47 +193,115 @@ class Session:
         """Open a prompt; see `stop_here`."""
         if self.is_stopped:
             return Outcome.CONTINUED  # of a statement that was typed at the prompt
-        self.thread = threading.get_ident()
-        self.rank = self.desk.rank = _rank_of(self._world)
-        trace = None if error is None else error.__traceback__
-        pdb = self._pdb
-        before = sys.gettrace()
+        tracer = sys.gettrace()
         sys.settrace(None)  # not in our own code
-        if pdb is None:
-            pdb = self._pdb = self._make_pdb()
-            self._before = before
-            self._is_breakpoint = is_breakpoint
+        if not self._is_begun:
+            self._tracer_before = tracer
+            if not self._begin(is_breakpoint):
+                self._finish(frame)
+                return Outcome.CONTINUED
+        if self._pdb is not None:
+            self._pdb.prepare(frame)
         self._is_over = False
-        pdb.prepare(frame)
+        trace = None if error is None else error.__traceback__
         outcome = Outcome.EXPIRED
+        is_traced = False
         try:
             outcome = self._sit(why, frame, trace, limit_s)
+            is_traced = outcome is Outcome.CONTINUED and trace is None and self._is_needed
         finally:
-            if outcome is Outcome.CONTINUED and pdb.is_tracing_needed and error is None:
-                pdb.start_tracing(frame)
+            if is_traced:
+                self._start_tracing(frame)
             else:
-                self._finish(None)
+                self._finish(frame)
         return outcome
 
-    def _make_pdb(self) -> RankPdb:
-        pdb = RankPdb(self._ask, self._write)
+    def _begin(self, is_breakpoint: bool) -> bool:
+        """The first stop. False: breakpoints are switched off."""
+        self.thread = threading.get_ident()
+        self.rank = self.desk.rank = _rank_of(self._world)
+        self._is_breakpoint = is_breakpoint
+        name = chosen_debugger(os.environ)
+        if name is None and is_breakpoint:
+            return False
+        if name:
+            try:
+                self._foreign = Foreign(name)
+            except ConfigError as error:
+                self._say(f"{error.what}; pdb is used")
+                self._use_pdb(f"*** {error.what}; this is pdb\n")
+        else:
+            self._use_pdb("")
+        self._install_signal()
+        return True
+
+    def _use_pdb(self, first_words: str) -> None:
+        self._foreign = None
+        pdb = self._pdb = RankPdb(self._ask, self._write)
         pdb.on_stop = self._on_stop
         pdb.is_over = lambda: self._is_over
         pdb.on_detach = self._detach
-        return pdb
+        pdb.first_words = first_words
+
+    @property
+    def _is_needed(self) -> bool:
+        """After a prompt: whether the rank is to stop again."""
+        if self._foreign is not None:
+            return self._foreign.is_needed
+        return self._pdb is not None and self._pdb.is_tracing_needed
+
+    def _start_tracing(self, frame: FrameType) -> None:
+        if self._foreign is not None:
+            self._foreign.start_tracing(frame)
+        elif self._pdb is not None:
+            self._pdb.start_tracing(frame)
+
+    def _finish(self, frame: FrameType | None) -> None:
+        """The rank goes on without a debugger."""
+        pdb, self._pdb = self._pdb, None
+        foreign, self._foreign = self._foreign, None
+        if pdb is not None:
+            pdb.stop_tracing(frame)
+        if foreign is not None:
+            foreign.stop_tracing(frame)
+        if self._tracer_before is not None:
+            sys.settrace(self._tracer_before)
+            self._tracer_before = None
+        if not self.desk.is_debuggable:
+            server().close(self.desk)
+            self._remove_signal()
+
+    # ------------------------------------------------------------------ one stop
 
     def _on_stop(self, frame: FrameType | None, trace: TracebackType | None) -> None:
-        """What the trace function calls where the rank is to stop again."""
-        assert frame is not None and self._pdb is not None  # bdb knows where it is
+        """What pdb's trace function calls where the rank is to stop again."""
+        pdb = self._pdb
+        assert frame is not None  # bdb knows where it is
+        assert pdb is not None  # it calls
+        number = pdb.take_breakpoint()
+        why = f"pdb's breakpoint {number}" if number else "step"
         outcome = Outcome.EXPIRED
         try:
-            outcome = self._sit(_why_again(self._pdb, frame), frame, trace, None)
+            outcome = self._sit(why, frame, None, None, trace)
         finally:
-            quits = outcome is Outcome.QUIT and self._is_breakpoint
-            if outcome is not Outcome.CONTINUED or not self._pdb.is_tracing_needed:
-                pdb = self._pdb
+            if outcome is not Outcome.CONTINUED or not pdb.is_tracing_needed:
                 self._finish(frame)
-                pdb.quitting = quits
+                pdb.quitting = outcome is Outcome.QUIT and self._is_breakpoint
+
+    def _around_foreign(self, show: Callable[[], Any]) -> Any:
+        """What a debugger that is not ours calls for each of its prompts."""
+        foreign = self._foreign
+        if self.is_stopped or foreign is None or foreign.debugger is None:
+            return show()  # the first, which is in hand
+        frame = foreign.traced_frame()
+        if self._is_over:
+            self._finish(frame)
+            return None
+        try:
+            return self._sit_over("step", frame, None, show)
+        finally:
+            if not foreign.is_needed:
+                self._finish(frame)
 
     def _sit(
         self,
@@ -172,72 +309,121 @@ class Session:
         frame: FrameType,
         trace: TracebackType | None,
         limit_s: float | None,
+        passing: TracebackType | None = None,
     ) -> Outcome:
-        """One stop at the prompt."""
+        """One stop at the prompt. `passing`: an exception that pdb has stopped at on its way."""
         if limit_s is not None:
             self._deadline = time.monotonic() + limit_s
+
+        def show() -> None:
+            if self._foreign is not None:
+                self._show_foreign(self._foreign, frame, trace)
+            elif self._pdb is not None:
+                self._pdb.prompt_at(None if trace is not None else frame, trace or passing)
+
+        try:
+            return self._sit_over(why, frame, trace, show)
+        except Expired:
+            self._say("nobody has told it to go on in time; it goes on")
+            return Outcome.EXPIRED
+
+    def _show_foreign(
+        self, foreign: Foreign, frame: FrameType, trace: TracebackType | None
+    ) -> None:
+        if trace is not None:
+            foreign.enter_dead(trace)
+            return
+        if foreign.debugger is None:
+            if not foreign.enter(frame):
+                return
+            foreign.wrap(self._around_foreign)
+        foreign.stop(frame)
+
+    def _sit_over(
+        self,
+        why: str,
+        frame: FrameType,
+        trace: TracebackType | None,
+        show: Callable[[], Any],
+    ) -> Outcome:
+        """Record it, hold the clock, see that somebody can come, and show the prompt."""
         site = _site(frame, trace)
-        with at_own_terminal() as terminal:
-            if terminal is None and not self._open():
+        with at_own_terminal() as own:
+            if own is None and not self._open():
                 return Outcome.EXPIRED
-            self._console = terminal or DeskConsole(self.desk, self._is_staying)
-            self.desk.has_own_terminal = terminal is not None
-            self._frame = frame
+            self._console = own or DeskConsole(self.desk, self._is_staying)
+            self.desk.has_own_terminal = own is not None
+            self.desk.mode = "line" if self._foreign is None else "terminal"
+            self._give_up_chase()
             self._stops += 1
+            self._frame = frame
             group = self._world.default or next(iter(self._world.groups.values()), None)
             try:
                 if group is None:
-                    return self._prompt(why, site, frame, trace)
+                    return self._prompt(why, site, own, show)
                 with aside(group, Aside.DEBUGGER, self._stops, why[:_MOST_WHY]):
-                    return self._prompt(why, site, frame, trace)
+                    return self._prompt(why, site, own, show)
             finally:
                 self._frame = None
                 self._console = None
                 self.desk.has_own_terminal = False
 
     def _prompt(
-        self, why: str, site: str, frame: FrameType, trace: TracebackType | None
+        self, why: str, site: str, own: OwnTerminal | None, show: Callable[[], Any]
     ) -> Outcome:
-        pdb = self._pdb
-        assert pdb is not None  # whoever stops has made it
         with self._holding():
             self.desk.begin(why, site)
-            self._announce(why, site)
             try:
-                pdb.prompt_at(None if trace is not None else frame, trace)
-            except Expired:
-                self._say("nobody has told it to go on in time; it goes on")
-                return Outcome.EXPIRED
+                self._announce(why, site)
+                with self._over_terminal(own) as is_staying:
+                    if is_staying:
+                        show()
+            except bdb.BdbQuit:
+                return Outcome.QUIT
             finally:
-                self.desk.end()
-        return Outcome.QUIT if pdb.quitting else Outcome.CONTINUED
+                self.desk.end(is_traced=self._is_needed)
+        quits = self._pdb is not None and self._pdb.quitting
+        if self._foreign is not None and self._foreign.debugger is not None:
+            quits = bool(self._foreign.debugger.quitting)
+        return Outcome.QUIT if quits else Outcome.CONTINUED
+
+    @contextmanager
+    def _over_terminal(self, own: OwnTerminal | None) -> Iterator[bool]:
+        """Debuggers that are not ours need a terminal. Gives False where it is time to go on."""
+        if self._foreign is None:
+            yield True
+            return
+        with ONE_AT_A_TIME:
+            if own is not None:
+                with over_streams(own.fd):
+                    yield True
+                return
+            self._terminal = ClientTerminal(self.desk, self._deadline, self._is_staying)
+            try:
+                if not self.desk.await_client(self._deadline, self._is_staying):
+                    yield False
+                    return
+                try:
+                    with over_streams(self._terminal.fd):
+                        yield True
+                except bdb.BdbQuit:  # also what an end of its input looks like to many a debugger
+                    if not self._terminal.is_hung_up:
+                        raise
+                if self._terminal.is_hung_up and self._is_staying():
+                    raise Expired
+            finally:
+                terminal, self._terminal = self._terminal, None
+                terminal.close()
 
     @contextmanager
     def _holding(self) -> Iterator[None]:
-        """The clock of the job stands. Rooms that know no holds have none."""
+        """The clock of the job stands."""
         clock = self._world.control
-        hold: Callable[[int], None] | None = getattr(clock, "hold", None)
-        release: Callable[[int], None] | None = getattr(clock, "release", None)
-        if hold is not None:
-            hold(self.rank)
+        clock.hold(self.rank)
         try:
             yield
         finally:
-            if release is not None:
-                release(self.rank)
-
-    def _finish(self, frame: FrameType | None) -> None:
-        """The rank goes on without a debugger."""
-        pdb, self._pdb = self._pdb, None
-        if pdb is not None:
-            pdb.stop_tracing(frame if frame is not None else sys._getframe(1))
-            if pdb.breaks:
-                pdb.clear_all_breaks()
-        if self._before is not None:
-            sys.settrace(self._before)
-            self._before = None
-        if not self.desk.is_debuggable:
-            server().close(self.desk)
+            clock.release(self.rank)
 
     # ------------------------------------------------------------------ the prompt
 
@@ -255,6 +441,7 @@ class Session:
         """Show somebody new where the rank is."""
         pdb = self._pdb
         if pdb is not None and pdb.stack:
+            self._write(pdb.first_words)
             pdb.print_stack_entry(pdb.stack[pdb.curindex])
 
     def _is_staying(self) -> bool:
@@ -263,6 +450,7 @@ class Session:
         return self._is_breakpoint or bool(self.desk.client)
 
     def _detach(self) -> bool | None:
+        """Let go of the client; the prompt finds out by itself what to do without one."""
         if self.desk.client:
             server().detach(self.desk)
             return None
@@ -271,55 +459,116 @@ class Session:
 
     def _on_left(self) -> None:
         """In the server's thread: a rank that runs is as if nobody had been there."""
+        self._give_up_chase()
         if not self.is_stopped:
             self._is_over = True
 
-    # ------------------------------------------------------------------ surroundings
-
-    def _open(self) -> bool:
-        """Let clients come."""
-        if server().is_open(self.desk):
-            return True
-        folder = self._world.run_folder
-        if folder is None:
-            self._say("it cannot stop: it has no run folder for a socket, and no terminal")
-            return False
-        self.desk.run = _run_of(self._world)
-        try:
-            server().open(self.desk, folder, self.evaluate)
-        except ConfigError as error:
-            self._say(f"it cannot stop: {error.what}")
-            return False
-        return True
-
     def evaluate(self, expression: str) -> dict[str, str]:
         """In the frame that is shown, or where the rank runs."""
-        pdb = self._pdb
-        if pdb is not None and pdb.is_prompting and pdb.curframe is not None:
-            with worlds.use(self._world):
-                return evaluate_in(expression, pdb.curframe.f_globals, pdb.curframe_locals)
-        frame = self._frame or sys._current_frames().get(self.thread)
-        if frame is None:
-            return {"error": f"the thread of rank {self.rank} is gone"}
         with worlds.use(self._world):
+            pdb = self._pdb
+            shown = pdb.curframe if pdb is not None and pdb.is_prompting else None
+            if pdb is not None and shown is not None:
+                return evaluate_in(expression, shown.f_globals, pdb.curframe_locals)
+            frame = self._frame or sys._current_frames().get(self.thread)
+            if frame is None:
+                return {"error": f"the thread of rank {self.rank} is gone"}
             return evaluate(expression, user_frame(frame))
 
+    # ------------------------------------------------------------------ interrupting
+
+    def _interrupt(self) -> None:
+        """In the server's thread: break off what was typed, or stop the rank."""
+        if self.is_stopped:
+            self._break_off()
+        elif not self.desk.is_debuggable and not self._is_begun:
+            self.desk.write(f"*** {not_debuggable(self.rank)}\n")
+        elif self._chase is None:
+            chase = interrupt.Chase(rank=self.rank, thread=self.thread, say=self.desk.write)
+            self._chase = chase
+            again, by_signal = self._way_to_stop()
+            chase.begin(again, by_signal=by_signal)
+
+    def _give_up_chase(self) -> None:
+        """The rank has stopped, or nobody wants it to any more."""
+        chase, self._chase = self._chase, None
+        if chase is not None:
+            chase.end()
+        self._forget_next_op()
+
+    def _break_off(self) -> None:
+        if self.thread != threading.main_thread().ident:
+            if self._pdb is not None:
+                self._pdb.break_off(lambda: interrupt.raise_in(self.thread, KeyboardInterrupt))
+        elif self._signal is not None:
+            self._signal.send()
+        else:
+            self.desk.write(f"*** it cannot be interrupted: {self._no_signal}\n")
+
+    @property
+    def _is_executing(self) -> bool:
+        if self._terminal is not None:
+            return self._terminal.takes_interrupts
+        return self._pdb is not None and self._pdb.is_executing
+
+    def _way_to_stop(self) -> tuple[Callable[[], None], bool]:
+        """What to do again and again until the rank has stopped, and whether it is a signal."""
+        if self._signal is not None and self._signal.is_there:
+            return self._signal.send, True
+        if self.thread == threading.main_thread().ident:
+            self.desk.write(
+                f"rank {self.rank} is not stopped at once: {self._no_signal}; "
+                "it stops at its next op\n"
+            )
+        groups = list(self._world.groups.values())
+        self._forget_next_op = interrupt.at_next_op(groups, self._stop_now)
+        return self._stop_at_next_line, False
+
+    def _stop_at_next_line(self) -> None:
+        """Of a thread that is traced already."""
+        pdb, frame = self._pdb, sys._current_frames().get(self.thread)
+        if pdb is not None and frame is not None and self._chase is not None:
+            pdb.stop_soon(frame)
+
+    def _stop_now(self) -> None:
+        if self._chase is not None and not self.is_stopped:
+            self._interrupted(sys._getframe(1))
+
+    def _on_signal(self, frame: FrameType | None) -> None:
+        """In the main thread, between any two bytecodes."""
+        if self.is_stopped:
+            if self._is_executing:
+                raise KeyboardInterrupt
+        elif self._chase is not None and frame is not None and not interrupt.is_critical(frame):
+            self._interrupted(frame)
+
+    def _interrupted(self, frame: FrameType) -> None:
+        self._give_up_chase()
+        self.stop("interrupted", frame=user_frame(frame), limit_s=math.inf, is_breakpoint=False)
+
+    def _install_signal(self) -> None:
+        if self._signal is None:
+            try:
+                self._signal = interrupt.MainThreadSignal(self._on_signal)
+            except RuntimeError as why:
+                self._no_signal = str(why)
+
+    def _remove_signal(self) -> None:
+        if self._signal is not None:
+            self._signal.remove()
+            self._signal = None
+
+    # ------------------------------------------------------------------ words
+
     def _announce(self, why: str, site: str) -> None:
-        if self.desk.has_own_terminal or self.desk.client:
-            return
-        self._say(
-            f"stopped at {site}, {why}; attach: distdbg attach --rank {self.rank} {self.desk.run}"
-        )
+        if not self.desk.has_own_terminal and not self.desk.client:
+            how = f"distdbg attach --rank {self.rank} {self.desk.run}"
+            self._say(f"stopped at {site}, {why}; attach: {how}")
 
     def _say(self, text: str) -> None:
         # Not through sys.stderr: the rank may have been interrupted in the middle of a print.
         with suppress(OSError):
             os.write(2, f"distdbg: rank {self.rank}: {text}\n".encode(errors="backslashreplace"))
-
-
-def _why_again(pdb: RankPdb, frame: FrameType) -> str:
-    number = getattr(pdb, "currentbp", 0)
-    return f"breakpoint {number}" if number else "step"
 
 
 def _site(frame: FrameType, trace: TracebackType | None) -> str:

@@ -54,6 +54,7 @@ _PARTS: Final = {
     "PeerLost": Part.VICTIM,
     "RankLeft": Part.VICTIM,
     "JobAborted": Part.VICTIM,
+    "DebuggerQuit": Part.VICTIM,  # of its user
     "MismatchError": Part.MISMATCHED,
     "NonFiniteError": Part.MISMATCHED,
     "DivergedError": Part.MISMATCHED,

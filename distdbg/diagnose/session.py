@@ -234,6 +234,9 @@ class Session:
         kind = self.kind_of(op)
         group = self.group_of(op)
         where = f" on group '{group.label}'" if group else ""
+        if kind == Aside.DEBUGGER.label:
+            why = self.forms[ops.form[i]].name
+            return "the debugger" + (f" ({why})" if why not in ("", kind) else "")
         if not ops.flags[i] & Flag.MESSAGE:
             name = self.forms[ops.form[i]].name or kind
             return f"{name} #{ops.seq[i]}{where}"

@@ -13,6 +13,9 @@ still live is in an op, or in the wait for one, that others have to come to. Who
     new_group            all that it takes and that have not come to it; records of old do not say whom it
                          takes: there, any member of the parent group that has not come to one
     monitored_barrier    all members that have not come to it
+    breakpoint           the ranks that stop there, unless one has gone on since
+
+A rank at the prompt of a debugger waits for nobody: who types there moves it.
 
 Records of a job that runs are not read at one moment. That makes no deadlock: whoever is shown in an op
 that others have come to since, or before, is seen to be through by what these others show.
@@ -28,6 +31,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.finding import Edge
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.messages import Messages, is_halted
@@ -71,7 +75,7 @@ class _Finder:
 
     def edges_of(self, rank: int, log: RankLog) -> tuple[Edge, ...]:
         """() when some thread may move."""
-        if is_halted(log) or any(log.lost.get(name) for name in _HOLES):
+        if is_halted(log) or is_debugged(log) or any(log.lost.get(name) for name in _HOLES):
             return ()
         edges = []
         for blocked in _blocked_threads(log):
@@ -181,6 +185,8 @@ class _Finder:
             return False  # it counts as one that can move
         mine = self._session.ranks[aside.rank].ops
         kind, group, seq = mine.kind[aside.at], mine.group[aside.at], mine.seq[aside.at]
+        if kind == Aside.BREAKPOINT:  # who stops there is in no op of that kind itself
+            return not is_debugged(log) and self._has_op_since(rank, log, aside)
         if self._last_asides(rank, log).get((group, kind), 0) >= seq:
             return True
         in_flight = list(log.ops.in_flight())
@@ -194,10 +200,15 @@ class _Finder:
         if is_whole or log.last_asides is not None:
             return False
         # What has ended is not shown: who came to its op after the aside had begun may be through.
+        return self._has_op_since(rank, log, aside)
+
+    def _has_op_since(self, rank: int, log: RankLog, aside: OpRef) -> bool:
+        """Whether it is in an op that it may have begun after the aside."""
+        mine = self._session.ranks[aside.rank].ops
         begun_ns = self._session.time_ns(aside.rank, mine.issued_ns[aside.at])
         return any(
             self._session.time_ns(rank, log.ops.issued_ns[i]) + (log.clock_error_ns or 0) > begun_ns
-            for i in in_flight
+            for i in log.ops.in_flight()
         )
 
     def _has_made_more(self, rank: int, aside: OpRef) -> bool:

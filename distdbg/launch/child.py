@@ -107,8 +107,10 @@ def _leave(error: Exception) -> None:
     """Tell this rank's groups and its record what it raised; a child need not be a rank."""
     if "distdbg.runtime.departure" in sys.modules:
         from distdbg.runtime.departure import leave
+        from distdbg.runtime.stops import hold_on_error
         from distdbg.runtime.world import current
 
+        hold_on_error(error)
         leave(current(), error)
 
 

@@ -8,6 +8,7 @@ where distdbg's own things are:
     DISTDBG_RUN       its name;  DISTDBG_RUN_DIR: the folder of this start's records
     DISTDBG_HOST      what this host is called
     DISTDBG_AGENT=0   the launcher has started the agent, or none is wanted
+    DISTDBG_DEBUGGABLE, DISTDBG_DEBUG_ON_ERROR   1 with the flags of the same names
 
 MASTER_PORT is free when the ranks start: torch's rank 0 binds it, which TORCHELASTIC_USE_AGENT_STORE
 says to it.
@@ -117,6 +118,10 @@ def rank_environment(
         # It would win over torchrun's, so one that the launcher itself has must not come through.
         "DISTDBG_ERROR_FILE": errors,
     }
+    if options.debuggable:
+        made["DISTDBG_DEBUGGABLE"] = 1
+    if options.debug_on_error:
+        made["DISTDBG_DEBUG_ON_ERROR"] = 1
     if options.nproc > 1 and _OMP not in environ:
         made[_OMP] = 1
     if options.virtual_local_rank:

@@ -27,7 +27,7 @@ _MOST_NOTES: Final = 64
 _STDERR_NBYTES: Final = 4096
 _STDERR_LINES: Final = 6
 #: Errors in a record that name the rank to blame.
-_CONSEQUENCES: Final = frozenset(("PeerLost", "RankLeft", "JobAborted"))
+_CONSEQUENCES: Final = frozenset(("PeerLost", "RankLeft", "JobAborted", "DebuggerQuit"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -289,6 +289,21 @@ SECTIONS: tuple[Section, ...] = (
                 prefixes=(),
             ),
             Flag(
+                "--debuggable",
+                "switch",
+                False,
+                "let distdbg attach stop ranks that run: whoever may attach can run any code in them",
+                prefixes=_OURS,
+            ),
+            Flag(
+                "--debug-on-error",
+                "switch",
+                False,
+                "a rank with an exception that nobody catches stops in a debugger before it ends, and "
+                "the others wait",
+                prefixes=_OURS,
+            ),
+            Flag(
                 "--agent-listen",
                 "text",
                 None,

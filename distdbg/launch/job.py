@@ -14,6 +14,7 @@ from distdbg.command import say
 from distdbg.errors import DistError, RendezvousClosedError, RendezvousError
 from distdbg.launch.agent_link import AGENT
 from distdbg.launch.attempt import Attempt
+from distdbg.launch.console import LOOK_S, Console
 from distdbg.launch.decide import Action, Decision, Situation, decide
 from distdbg.launch.doing import what_ranks_do
 from distdbg.launch.events import EventLog
@@ -36,9 +37,11 @@ from distdbg.launch.report import Outcome, exit_code, report
 from distdbg.launch.running import Running
 from distdbg.launch.signals import Signals
 from distdbg.launch.start_facts import StartFacts
+from distdbg.launch.stopped_ranks import StoppedRanks
 from distdbg.launch.warden import Warden
 from distdbg.record import folders
 from distdbg.record.ends import RankEnd, signal_name
+from distdbg.record.folders import agent_socket
 
 #: How long ranks that ended well wait for those of other hosts, as torchrun.
 _OTHERS_S = 300.0
@@ -47,6 +50,8 @@ _DRAIN_S = 5.0
 _AGENT_S = 1.0
 #: How often an agent that is gone is started again.
 _MOST_AGENTS = 3
+#: What a failure leads to.
+_ENDING = (Action.RESTART, Action.END_FAILED)
 #: `timeout` and some shells send a signal twice; that is one wish.
 _SAME_SIGNAL_NS = 200_000_000
 
@@ -69,6 +74,10 @@ class Job:
         #: After which another launcher is known to be dead.
         self._silence_s = Settings.read(conf).silence_s
         self._held: HeldPort | None = None
+        self._console = Console.here()
+        self._stopped = StoppedRanks(self._here.name)
+        if self._console is not None:
+            stack.callback(self._console.close)
 
     def run(self) -> int:
         """Start the ranks until it is over; returns the exit code."""
@@ -219,11 +228,37 @@ class Job:
             decision = decide(self._situation(rendezvous, running))
             if decision.action is Action.RESTART and running.was_stopped(self._here.name):
                 return Decision(action=Action.END_FAILED, reason="the job was stopped")
-            if decision.action is not Action.GO_ON:
+            if decision.action is not Action.GO_ON and not self._keeps(running, decision):
                 return decision
-            is_settling = running.failed_at is not None
-            poll.poll((0.02 if is_settling else self._options.monitor_interval_s) * 1e3)
+            self._lend_terminal(running)
+            is_settling = running.failed_at is not None and not running.is_kept
+            wait_s = 0.02 if is_settling else self._options.monitor_interval_s
+            poll.poll((wait_s if self._console is None else min(wait_s, LOOK_S)) * 1e3)
             self._signals.drain()
+
+    def _lend_terminal(self, running: Running) -> None:
+        if self._console is not None:
+            # The agents of other hosts tell that of the first one.
+            agent = agent_socket(self._here.run, self._here.name)
+            knows_all = len(running.round.nodes) > 1 and running.round.node_rank == 0
+            self._console.look(
+                self._here.run,
+                lambda: self._stopped.find(
+                    running.read_holds(self._here.name), agent if knows_all else None
+                ),
+            )
+
+    def _keeps(self, running: Running, decision: Decision) -> bool:
+        """Whether ranks that are to be ended are not, because somebody debugs the failure of one."""
+        if not self._options.debug_on_error or decision.action not in _ENDING:
+            return False
+        host = self._here.name
+        if running.was_stopped(host) or not running.is_debugged(host):
+            return False
+        if not running.is_kept:
+            running.is_kept = True
+            self._tell(f"{decision.reason}; no rank is ended while one is in a debugger")
+        return True
 
     def _situation(self, rendezvous: Rendezvous, running: Running) -> Situation:
         waiting, begun = 0, False
@@ -238,6 +273,10 @@ class Job:
             closing = closing or Closing(reason=error.what, is_well=False)
         received = self._signals.received
         done_at = running.done_at
+        if done_at is not None and running.is_debugged(self._here.name):
+            done_at = running.done_at = (
+                time.monotonic()
+            )  # others take as long as somebody looks at them
         left = self._options.max_restarts - self._restarts
         if running.failure is not None and running.was_stopped(self._here.name):
             left = 0
@@ -263,6 +302,10 @@ class Job:
 
     def _stop(self, running: Running, signum: int) -> None:
         """End the ranks of a start and whatever they have started, and show their last lines."""
+        if self._console is not None:
+            self._console.end(
+                *((0.0,) if self._signals.received or running.attempt.running else ())
+            )
         since_ns = time.monotonic_ns() + _SAME_SIGNAL_NS
         running.attempt.stop(
             signum,

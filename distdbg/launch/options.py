@@ -110,6 +110,9 @@ class RunOptions:
     abort_on: str | None = None
     """DISTDBG_ABORT_ON of the agent; None: as it is."""
 
+    debuggable: bool = False
+    debug_on_error: bool = False
+
     notes: tuple[str, ...] = ()
     """Lines for stderr: what was decided or ignored without being asked."""
 
@@ -168,6 +171,8 @@ def read_options(
         agent=not flags.no_agent and bool(config.read_setting("DISTDBG_AGENT", environ)),
         agent_listen=_read_listen(flags.agent_listen),
         abort_on=_ABORT_ON.get(flags.on_deadlock),
+        debuggable=flags.debuggable,
+        debug_on_error=flags.debug_on_error,
         notes=(*meeting.notes, *_omp_notes(environ, nproc)),
     )
 

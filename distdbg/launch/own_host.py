@@ -9,11 +9,12 @@ import errno
 import os
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from distdbg.command import say
-from distdbg.errors import ConfigError
+from distdbg.control.page import ControlPage
+from distdbg.errors import ConfigError, RecordError
 from distdbg.launch.agent_link import AgentLink
 from distdbg.launch.attempt import RankStart
 from distdbg.launch.environment import Start, rank_command, rank_environment
@@ -178,6 +179,7 @@ class OwnHost:
         what = f"the agent of this host {self.agent.how}"
         if self._agents_left == 0 or self.run_folder is None:
             _tell(f"{what}; the job goes on without it; its log: {self.agent.log}")
+            _give_back_holds(running.folder, self.name)
             return
         self._agents_left -= 1
         _tell(f"{what}; it is started again")
@@ -209,3 +211,11 @@ class OwnHost:
 
 def _tell(line: str) -> None:
     say(f"distdbg run: {line}")
+
+
+def _give_back_holds(folder: Path, host: str) -> None:
+    """Let the clock run on that an agent held which is gone, and has no successor."""
+    with suppress(RecordError):
+        page = ControlPage.open(folder, host)
+        page.sweep()
+        page.close()

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from distdbg.control.holds import OTHER_HOST, Hold
 from distdbg.control.page import read_page
 from distdbg.control.words import AGENT, STOPPED, AbortWords
 from distdbg.errors import RecordError
@@ -31,6 +32,8 @@ class Running:
     failed_at: float | None = None
     done_at: float | None = None
     failure: str | None = None
+    is_kept: bool = False
+    """Whether it was said that ranks are not ended because of a debugger."""
     evidence: list[Evidence] = field(default_factory=list)
 
     def find_failure(self, host: str, silence_s: float) -> str | None:
@@ -63,6 +66,18 @@ class Running:
         """What the agents have ended this start for; None: they have not."""
         words = self._read_abort(host)
         return words if words is not None and words.by == AGENT else None
+
+    def read_holds(self, host: str) -> tuple[Hold, ...]:
+        """Who holds the clock of this start."""
+        try:
+            holds = read_page(self.folder, host).holds
+        except RecordError:
+            return ()
+        return tuple(hold for hold in holds if not hold.is_gone)
+
+    def is_debugged(self, host: str) -> bool:
+        """Whether a rank of any host sits in a debugger."""
+        return any(hold.is_of_rank or hold.rank == OTHER_HOST for hold in self.read_holds(host))
 
     def _read_abort(self, host: str) -> AbortWords | None:
         try:

@@ -18,6 +18,7 @@ from distdbg.errors import DistError, DistStoreError, OpTimeout, UsageError, for
 from distdbg.runtime import world as worlds
 from distdbg.runtime.departure import leave
 from distdbg.runtime.init import destroy_process_group, init_process_group, is_initialized
+from distdbg.runtime.stops import hold_on_error
 from distdbg.runtime.store import HashStore
 
 Result = TypeVar("Result")
@@ -113,6 +114,8 @@ class _Run:
                 init_process_group(store=self._store, rank=rank, world_size=self._world_size)
                 result = self._fn(*self._args)
             except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
+                if not self._is_ending:
+                    hold_on_error(error)
                 with self._changed:
                     self._failures.append((rank, error))
                     self._changed.notify_all()

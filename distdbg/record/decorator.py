@@ -8,6 +8,7 @@ that fail before they have a process group, or have none.
 from __future__ import annotations
 
 import faulthandler
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -84,6 +85,7 @@ def record(fn: Callable[..., Any] | None = None, error_handler: ErrorHandler | N
                 handler.record_exception(error)
             raise
         except Exception as error:
+            _hold(error)
             child = _child_failure(error)
             if child is None:
                 handler.record_exception(error)
@@ -92,6 +94,13 @@ def record(fn: Callable[..., Any] | None = None, error_handler: ErrorHandler | N
             raise
 
     return recorded
+
+
+def _hold(error: Exception) -> None:
+    """Let a rank stop in the debugger first, where that is asked for; without a runtime there is none."""
+    stops: Any = sys.modules.get("distdbg.runtime.stops")
+    if stops is not None:
+        stops.hold_on_error(error)
 
 
 def _child_failure(error: Exception) -> tuple[str, int] | None:

@@ -219,6 +219,11 @@ class Op(Event):
     error: str | None
 
     @property
+    def is_prompt(self) -> bool:
+        """Whether it is a stop at the prompt of a debugger; its name says why."""
+        return self.is_aside and self.kind == Aside.DEBUGGER
+
+    @property
     def kind_label(self) -> str:
         known = label_of_kind(self.kind)
         return known or (self.form.kind if self.form else f"kind {self.kind}")

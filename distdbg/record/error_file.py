@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg import config
-from distdbg.errors import DistError, JobAborted, OpTimeout, PeerLost, format_error
+from distdbg.errors import DebuggerQuit, DistError, JobAborted, OpTimeout, PeerLost, format_error
 from distdbg.record.host import host_name
 from distdbg.record.regular_file import open_regular
 
@@ -162,7 +162,7 @@ def because_of(error: BaseException) -> tuple[int, ...]:
     for one in _causes(error):
         if isinstance(one, PeerLost):
             return (one.peer,) if one.peer >= 0 else ()
-        if isinstance(one, JobAborted):
+        if isinstance(one, (JobAborted, DebuggerQuit)):
             return tuple(one.ranks)
     return ()
 

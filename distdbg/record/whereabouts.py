@@ -120,6 +120,8 @@ def _find_last_op(record: RecordFile, last: int) -> Op | None:
 
 def _describe_in_flight(op: Op, clock: Clock, wait: WorkWait | None = None) -> str:
     site = f", {_short(op.site)}" if op.site else ""
+    if op.is_prompt:
+        return f"at the prompt of its {_name(op)} {clock.since(op.issued_ns)}{site}"
     waited = f", waited for at {_short(wait.site)}" if wait is not None and wait.site else ""
     return f"in {_name(op)} {clock.since(op.issued_ns)}{site}{waited}"
 
@@ -148,6 +150,8 @@ def read_exit_text(text: str) -> tuple[str, str]:
 
 
 def _name(op: Op) -> str:
+    if op.is_prompt:
+        return "debugger" + (f" ({op.name})" if op.name != op.kind_label else "")
     peer = ""
     if op.is_message:
         whom = "any rank" if op.peer is None else f"group rank {op.peer}"

@@ -15,6 +15,7 @@ from traceback import walk_tb
 from distdbg import __version__
 from distdbg.errors import (
     CollectiveError,
+    DebuggerQuit,
     DistError,
     DistNetworkError,
     DistStoreError,
@@ -32,6 +33,7 @@ from distdbg.record.host import host_name
 #: How an op ended that raised; the first that fits.
 _STATUS: tuple[tuple[type[BaseException], Status], ...] = (
     (JobAborted, Status.ABORTED),
+    (DebuggerQuit, Status.ABORTED),
     (OpTimeout, Status.TIMEOUT),
     (PeerLost, Status.PEER_LOST),
     (MismatchError, Status.MISMATCH),

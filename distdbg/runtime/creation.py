@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 from distdbg import config
 from distdbg.check.levels import apply_level
@@ -20,6 +21,7 @@ from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.meeting import meet
 from distdbg.runtime.options import seconds_or_none
+from distdbg.runtime.stops import on_other_rules
 from distdbg.runtime.store import PrefixStore, Store
 from distdbg.runtime.world import World
 
@@ -77,10 +79,15 @@ def create_group(
             )  # fmt: skip
         engine = make_engine(backend, group, store, pg_options)
         if world.recorder is not None and not getattr(engine, "records_itself", False):
-            engine = RecordedEngine(engine, world.recorder, group.record_number, ranks)
+            engine = RecordedEngine(
+                engine, world.recorder, group.record_number, ranks, world.control,
+                partial(on_other_rules, group),
+            )  # fmt: skip
         group.engine = engine
     world.groups[name] = group
     apply_level(group)
+    if world.stops is not None:
+        world.stops.on_group(group)
     _log.info(
         "group '%s' made: ranks %s, this is number %d of %d, backend %s, timeout %g s",
         group.label,

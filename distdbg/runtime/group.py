@@ -20,6 +20,7 @@ from distdbg.runtime.call import Call
 from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.group_methods import GroupMethods
 from distdbg.runtime.options import seconds_or_none
+from distdbg.runtime.stops import Breakpoints
 from distdbg.runtime.work import Work
 from distdbg.runtime.world import World, current, current_world, not_initialized
 
@@ -111,6 +112,7 @@ class ProcessGroup(GroupMethods):
         self.monitored_kept = 1
         #: The coalesced blocks it has run, made with the first.
         self.blocks: Blocks | None = None
+        self.breakpoints = Breakpoints()
         self._engine: Engine | None = None
 
     @property

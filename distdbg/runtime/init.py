@@ -7,6 +7,7 @@ the same store serves again, any number of times.
 from __future__ import annotations
 
 import os
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from distdbg.record.format import Exit
 from distdbg.runtime.agent_start import start_agent
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
+from distdbg.runtime.debuggable import close_to_debuggers, open_to_debuggers
 from distdbg.runtime.departure import ExitNote, tell_launcher_of_errors
 from distdbg.runtime.following import follow_launcher, unfollow_control
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
@@ -25,6 +27,7 @@ from distdbg.runtime.meeting import part
 from distdbg.runtime.recording import end_recording, start_recording
 from distdbg.runtime.rendezvous import Membership, join
 from distdbg.runtime.stack_signal import install_stack_signal, remove_stack_signal
+from distdbg.runtime.stops import check_stops, end_stops, hold_on_error, start_stops
 from distdbg.runtime.store import PrefixStore, Store, TCPStore
 from distdbg.runtime.world import World, current
 
@@ -76,6 +79,7 @@ def init_process_group(
         )
     tell_launcher_of_errors()
     prepare(world)
+    check_stops()
     backend_config = BackendConfig(Backend(backend or "undefined"))
     check_available(backend_config)
     timeout_s = timeout_seconds(timeout)
@@ -112,6 +116,7 @@ def init_process_group(
         )
         install_stack_signal(world, membership.rank)
         start_agent(membership, world.run_folder, run)
+        start_stops(world, membership.rank)
         world.default = create_group(
             world,
             membership.store,
@@ -127,6 +132,7 @@ def init_process_group(
             members=lives,
         )
     except BaseException:
+        end_stops(world)
         unfollow_control(world)
         remove_stack_signal(world)
         _leave(membership, is_own=store is None)
@@ -135,6 +141,7 @@ def init_process_group(
     world.exit_note = ExitNote(world)
     world.owns_store = store is None
     world.group_count = 1
+    open_to_debuggers(world)
 
 
 def destroy_process_group(group: Group = None) -> None:
@@ -146,6 +153,8 @@ def destroy_process_group(group: Group = None) -> None:
         raise UsageError(f"destroy_process_group: not a group: {group!r}")
     if group is None or group is world.default:
         world.require_default()
+        # Many a program leaves its groups on the way out of an exception: then that is the last moment.
+        hold_on_error(sys.exc_info()[1])
         destroy_world(world)
         return
     if world.groups.get(group.group_name) is not group:
@@ -161,6 +170,7 @@ def destroy_process_group(group: Group = None) -> None:
 def destroy_world(world: World) -> None:
     """Leave all groups, the newest first, and free what the World holds."""
     first: DistError | None = None
+    close_to_debuggers(world)
     try:
         while world.groups:
             _, group = world.groups.popitem()
@@ -179,6 +189,7 @@ def destroy_world(world: World) -> None:
         world.group_count = 0
         world.local_counts.clear()
         world.told.clear()
+        end_stops(world)
         remove_stack_signal(world)
         end_recording(world, Exit.LEFT)
         if watcher is not None:

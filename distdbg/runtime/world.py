@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
     from distdbg.runtime.rendezvous import Membership
     from distdbg.runtime.stack_signal import StackSignal
+    from distdbg.runtime.stops import Stops
     from distdbg.runtime.watcher import Watcher
 
 
@@ -49,6 +50,7 @@ class World:
         "recorder",
         "run_folder",
         "stack_signal",
+        "stops",
         "told",
         "watcher",
     )
@@ -90,6 +92,8 @@ class World:
         self.run_folder: Path | None = None
         #: Answers an observer that wants this process's stacks; None: another rank's thread does.
         self.stack_signal: StackSignal | None = None
+        #: Where this rank stops in a debugger; None as long as nobody has asked for that.
+        self.stops: Stops | None = None
 
     def require_default(self) -> ProcessGroup:
         """Return the default group, or say how to get one."""

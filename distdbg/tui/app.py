@@ -1,72 +1,99 @@
-"""TopApp: the frame around the views. Header, breadcrumbs, the page that is looked at, keys.
+"""TopApp: the frame around the views. What is looked at, the keys, the typed line, what goes wrong.
 
-    distdbg top · 20261122-071611 · 4 ranks · 3 min · live          header
-    3 waiting  1 in the debugger · ranks 1-3 wait for rank 0 ...     what is wrong, in one line
-    ranks > rank 3                              /reduce  faults      breadcrumbs
-    ...                                                              the page
-    r ranks  g groups ...  : command  / filter  ? help               footer, or the line that is typed
+    20261122-071611-63d104  4 ranks  3 min  live                     header
+    3 waiting  1 in the debugger  ranks 1-3 wait for rank 0 ...       what is wrong, in one line
+    ranks > rank 3   /reduce           a attach  / filter  F faults   breadcrumbs, keys of the page
+    ...                                                               the page
+    ranks groups ops timeline waits ...           ? help  q quit      footer, or the line that is typed
 
 One clock asks the feed four times a second. A page is drawn when something has changed, and once a second
-because ages grow; so there are at most ten redraws a second, whoever types.
+because ages grow; `pace` sees that there are at most ten redraws a second, whoever types. Whatever fails in
+a page ends as a line on the screen and an entry of `troubles`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
-from textual.app import App, ComposeResult, SystemCommand
+from textual import events
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
-from distdbg.errors import format_ranks
-from distdbg.tui.cells import Filter, Tone, age, is_fault, one_line, tone_of
+from distdbg.tui import head
+from distdbg.tui.asking import Answered, ask
+from distdbg.tui.attach import attach
+from distdbg.tui.cells import Filter
 from distdbg.tui.commands import CommandError, Commands
 from distdbg.tui.feed import Action, Feed
+from distdbg.tui.frame import FrameApp
+from distdbg.tui.head import ranks_text as ranks_text
 from distdbg.tui.help import HelpPage
-from distdbg.tui.snapshot import Link, Snapshot
+from distdbg.tui.keys import Key, keys_of
+from distdbg.tui.line import Line
+from distdbg.tui.pace import PacedPalette
+from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
+from distdbg.tui.sheet import Sheet
+from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.table import RowTable
+from distdbg.tui.terminal import theme_of
 from distdbg.tui.view import Page
 from distdbg.tui.views import VIEWS
 
 _TICK_S: Final = 0.25
 _AGES_S: Final = 1.0
-#: How long a message stays in place of the keys.
-_SAID_S: Final = 6.0
+_HINTS: Final = {
+    "/": "a regular expression; ! before it: what does not fit",
+    ":": "a command; tab completes, help lists them",
+}
 
 
-class TopApp(App[None]):
+class TopApp(FrameApp):
     """The dashboard of one job."""
 
-    TITLE = "distdbg top"
-    ENABLE_COMMAND_PALETTE = True
-    CSS = """
-    Screen { layout: vertical; }
-    #head, #state, #crumbs, #foot { height: 1; padding: 0 1; }
-    #head { background: $panel; text-style: bold; }
-    #crumbs { color: $text-muted; }
-    #pages { height: 1fr; }
-    #foot { background: $panel; color: $text-muted; }
-    #line { height: 1; border: none; padding: 0 1; display: none; }
-    #line.is-open { display: block; }
-    .tone--fault { color: $text-error; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(view.key, f"look('{view.title}')", view.about) for view in VIEWS),
-        Binding("colon", "command", "type a command"),
-        Binding("slash", "filter", "show only what fits a regular expression; !x: what does not"),
-        Binding("F", "faults", "only faults, or all"),
-        Binding("enter", "open", "open what is under the cursor"),
-        Binding("escape", "back", "back, or close the line that is typed"),
-        Binding("question_mark", "help", "all keys"),
-        Binding("p", "pause", "stop the clock of the job, or let it run on"),
-        Binding("q", "quit", "leave; the job goes on"),
+        *(
+            Binding(view.key, f"look('{view.title}')", view.title, tooltip=view.about)
+            for view in VIEWS
+        ),
+        Binding("colon", "command", "command", tooltip="type a command"),
+        Binding(
+            "slash",
+            "filter",
+            "filter",
+            tooltip="show only what fits a regular expression; !x: what does not",
+        ),
+        Binding("F", "faults", "faults", tooltip="only faults, or all"),
+        Binding("enter", "open", "open", tooltip="open what is under the cursor"),
+        Binding(
+            "escape",
+            "back",
+            "back",
+            tooltip="back: close the typed line, drop the filter, leave the detail",
+        ),
+        Binding(
+            "a",
+            "attach",
+            "attach",
+            tooltip="a debugger on the rank under the cursor, in this terminal",
+        ),
+        Binding(
+            "p", "pause", "pause", tooltip="stop the clock of the job's deadlines, or let it run on"
+        ),
+        Binding("ctrl+p", "command_palette", "palette", tooltip="search all that can be done"),
+        Binding("question_mark", "help", "help", tooltip="all keys and commands"),
+        Binding("q,ctrl+c", "quit", "quit", tooltip="leave; the job goes on"),
+        *(
+            Binding(key, f"scrub('{what}', {by})", word, tooltip=about)
+            for key, what, by, word, about in SCRUB_KEYS
+        ),
     ]
 
     def __init__(
@@ -77,48 +104,51 @@ class TopApp(App[None]):
         view: str = "ranks",
         readonly: bool = False,
         theme: str | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(now)
         self.feed = feed
         self.snapshot: Snapshot = feed.latest()
         self.is_readonly = readonly or not feed.can_change
-        self._clock = now
+        self.only_faults = False
+        self.commands = Commands(self)
         self._first = view
         self._drawn: Snapshot | None = None
         self._drawn_at = 0.0
-        self._said_until = 0.0
-        self._typing = ""
-        self.trail: list[Page] = []
-        self.filter: Filter | None = None
-        self.only_faults = False
-        self.commands = Commands(self)
+        theme = theme or theme_of(os.environ if environ is None else environ)
         if theme is not None:
             self.theme = theme
 
     # ------------------------------------------------------------------------------- the frame
 
-    def compose(self) -> ComposeResult:
-        yield Static(id="head", markup=False)
-        yield Static(id="state", markup=False)
-        yield Static(id="crumbs", markup=False)
-        yield Container(id="pages")
-        yield Input(id="line", compact=True)
-        yield Static(id="foot", markup=False)
-
     def on_mount(self) -> None:
         self.look(self._first)
         self.set_interval(_TICK_S, self.tick)
+
+    def on_resize(self, event: events.Resize) -> None:
+        width, height = event.size
+        self.screen_stack[0].set_class(height < 12, "is-low")
+        if width < head.LEAST_WIDTH or height < head.LEAST_HEIGHT:
+            self.say(
+                f"{width}x{height} is small: {head.LEAST_WIDTH}x{head.LEAST_HEIGHT} shows more",
+                "warning",
+            )
+        if self.trail:
+            self.draw()
 
     def now(self) -> float:
         """The moment that is shown: now, or that of a replay."""
         if self.feed.span() is not None:
             return self.snapshot.at
-        return self._clock()
+        return self.clock()
 
     def tick(self) -> None:
         """Look at the feed; draw what is new."""
+        self.guard("the feed", self._look_at_feed)
+
+    def _look_at_feed(self) -> None:
         found = self.feed.latest()
-        moment = self._clock()
+        moment = self.clock()
         if found is self._drawn and 0 <= moment - self._drawn_at < _AGES_S:
             return
         self.snapshot = self._drawn = found
@@ -128,55 +158,80 @@ class TopApp(App[None]):
     def draw(self) -> None:
         """Draw all of it."""
         snapshot, now = self.snapshot, self.now()
-        self.query_one("#head", Static).update(head_text(snapshot, now, self.feed.title))
-        self.query_one("#state", Static).update(state_text(snapshot))
-        self._draw_crumbs()
-        if self._clock() >= self._said_until:
-            self._draw_keys()
+        self.put("head", head.head_text(snapshot, now, self.feed.title))
+        self.put("state", head.state_text(snapshot))
+        width = self.size.width - 2
+        if not self.is_saying:
+            self.put("foot", self._foot(width))
+        self.scrubber.draw()
         if self.trail:
-            self.trail[-1].draw(snapshot, now)
+            try:
+                self.trail[-1].draw(snapshot, now)
+                crumbs = [page.crumb for page in self.trail]
+                self.put("place", head.place_text(crumbs, self._marks(), self._hints(), width))
+            except Exception as error:  # noqa: BLE001 - one page; the rest goes on
+                self.page_failed(error)
 
-    def _draw_crumbs(self) -> None:
-        text = " > ".join(page.crumb for page in self.trail)
+    def _marks(self) -> list[str]:
+        marks = []
         if self.filter is not None:
-            text += f"   /{self.filter.text}"
+            marks.append(f"/{self.filter.text}")
         if self.only_faults:
-            text += "   faults only"
+            marks.append("faults only")
         if self.is_readonly and self.feed.can_change:
-            text += "   read only"
-        self.query_one("#crumbs", Static).update(Content(text))
+            marks.append("read only")
+        return marks
 
-    def _draw_keys(self) -> None:
-        keys = [(view.key, view.title) for view in VIEWS]
-        keys += [(":", "command"), ("/", "filter"), ("F", "faults"), ("?", "help"), ("q", "leave")]
-        self.query_one("#foot", Static).update(
-            Content("  ").join(Content.assemble((key, "bold"), f" {word}") for key, word in keys)
-        )
+    def _hints(self) -> list[Key]:
+        """What can be done here, the most important first."""
+        if not self.trail:
+            return []
+        page = self.trail[-1]
+        usual = {key.action: key for key in keys_of(self.BINDINGS)}
+        keys = [usual["back"]] if len(self.trail) > 1 else []
+        if type(page).target is not Page.target or type(page).detail is not Page.detail:
+            keys.append(usual["open"])
+        if not self.is_readonly and self.feed.address and page.rank_here() is not None:
+            keys.append(usual["attach"])
+        keys += page_keys(page)
+        if page.takes_filter:
+            keys.append(usual["filter"])
+        keys.append(usual["command"])
+        if page.takes_filter:
+            keys.append(usual["faults"])
+        if not self.is_readonly:
+            word = "resume" if self.snapshot.is_paused else "pause"
+            keys.append(Key("p", word, word, "pause"))
+        return keys
 
-    def say(self, text: str, severity: str = "information") -> None:
-        """Tell the person something, in the last line, for a few seconds."""
-        style = {"error": "$text-error", "warning": "$text-warning"}.get(severity, "$foreground")
-        self._said_until = self._clock() + _SAID_S
-        self.query_one("#foot", Static).update(Content.styled(one_line(text), style))
+    def _foot(self, width: int) -> Content:
+        if self.line.kind == ":":
+            return self.commands.fitting_text(self.line.fitting(), width)
+        usual = {key.action: key for key in keys_of(self.BINDINGS)}
+        keys = [usual["help"], Key("q", "quit", "leave", "quit"), usual["command_palette"]]
+        views = [(view.key, view.title) for view in VIEWS]
+        return head.foot_text(views, self.trail[0].crumb if self.trail else "", keys, width)
 
     # ------------------------------------------------------------------------------- getting around
 
     def look(self, title: str) -> None:
         """Show a view; what was open in another one is closed."""
-        for view in VIEWS:
-            if view.title == title:
-                self._show([view()])
-                return
-        raise CommandError(f"there is no view {title!r}")
+        view = self.views.get(title)
+        if view is None:
+            known = next((view for view in VIEWS if view.title == title), None)
+            if known is None:
+                raise CommandError(f"there is no view {title!r}")
+            view = self.views[title] = known()
+        self.show([view])
 
     def open(self, page: Page) -> None:
         """Show a detail, on top of what is shown."""
-        self._show([*self.trail, page])
+        self.show([*self.trail, page])
 
-    def _show(self, trail: list[Page]) -> None:
-        pages = self.query_one("#pages", Container)
+    def show(self, trail: list[Page]) -> None:
+        kept = {*trail, *self.views.values()}
         for page in self.trail:
-            if page not in trail:
+            if page not in kept:
                 page.remove()
             else:
                 page.display = False
@@ -184,101 +239,179 @@ class TopApp(App[None]):
         page = trail[-1]
         page.display = True
         self.feed.want(page.topics)
-        if not page.is_attached:
-            pages.mount(page)
-        self.call_after_refresh(self._arrive, page)
+        self.call_next(self._enter, page)
 
-    def _arrive(self, page: Page) -> None:
-        if page.is_attached and self.trail and self.trail[-1] is page:
-            page.narrow(self.filter, self.only_faults)
-            page.first_focus().focus()
-            self.draw()
+    async def _enter(self, page: Page) -> None:
+        """Draw it before it is seen for the first time."""
+        if not self.trail or self.trail[-1] is not page:
+            return
+        if not page.is_attached:
+            await self.screen_stack[0].query_one("#pages", Container).mount(page)
+            # What it draws may depend on its size, which it has only then.
+            self.call_after_refresh(self.draw)
+        try:
+            page.narrow(page.filter, self.only_faults)
+            if not self.line.kind:
+                page.first_focus().focus()
+        except Exception as error:  # noqa: BLE001 - one page; the rest goes on
+            self.page_failed(error)
+        self.draw()
 
     def action_look(self, title: str) -> None:
         self.look(title)
 
+    async def action_page_action(self, action: str) -> None:
+        """What a click on a key of the page does: the same as the key."""
+        await self.run_action(action, self.trail[-1])
+
+    def action_up_to(self, at: int) -> None:
+        """Back to one of the breadcrumbs."""
+        if 0 <= at < len(self.trail) - 1:
+            self.show(self.trail[: at + 1])
+
     def action_open(self) -> None:
-        detail = self.trail[-1].detail()
-        if detail is not None:
-            self.open(detail)
+        page = self.trail[-1]
+
+        def open_detail() -> None:
+            detail = page.detail()
+            if detail is not None:
+                self.open(detail)
+
+        self.guard(page.crumb, open_detail)
 
     def on_row_table_chosen(self, message: RowTable.Chosen) -> None:
         self.action_open()
 
+    def on_sheet_chosen(self, message: Sheet.Chosen) -> None:
+        self.action_open()
+
+    def action_attach(self) -> None:
+        rank = self.trail[-1].rank_here()
+        if rank is None:
+            self.say("no rank is under the cursor", "warning")
+        else:
+            attach(self, rank)
+
     async def action_back(self) -> None:
-        if self._typing:
+        if self.line.kind:
             self._close_line()
+        elif self.filter is not None:
+            self.filter = None
         elif len(self.trail) > 1:
-            self._show(self.trail[:-1])
-        elif self.filter is not None or self.only_faults:
-            self.filter, self.only_faults = None, False
-            self._narrow()
+            self.show(self.trail[:-1])
+        elif self.only_faults:
+            self.action_faults()
 
     def action_help(self) -> None:
         if not isinstance(self.trail[-1], HelpPage):
             self.open(HelpPage())
 
+    def action_command_palette(self) -> None:
+        if len(self.screen_stack) == 1:
+            self.push_screen(PacedPalette(id="--command-palette"))
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """The line under the page of a replay."""
+        return self.screen_stack[0].query_one(Scrubber)
+
+    def action_scrub(self, what: str, by: int) -> None:
+        """Move through the time of a replay."""
+        self.guard("the replay", lambda: self.scrubber.move(what, by))
+
     # ------------------------------------------------------------------------------- filter, commands
+
+    @property
+    def filter(self) -> Filter | None:
+        """What the page that is looked at leaves out; each page has its own."""
+        return self.trail[-1].filter if self.trail else None
+
+    @filter.setter
+    def filter(self, only: Filter | None) -> None:
+        self.trail[-1].filter = only
+        self._narrow()
 
     def action_filter(self) -> None:
         self._open_line("/", self.filter.text if self.filter else "")
 
-    def action_command(self) -> None:
-        self._open_line(":", "")
+    def action_command(self, text: str = "") -> None:
+        self._open_line(":", text)
 
     def _open_line(self, kind: str, text: str) -> None:
-        line = self.query_one("#line", Input)
-        self._typing = kind
-        line.placeholder = (
-            "a regular expression; ! before it: what does not fit"
-            if kind == "/"
-            else ("a command; help lists them")
-        )
-        line.value = text
-        line.add_class("is-open")
-        line.focus()
+        completer = self.commands.complete if kind == ":" else lambda text: ()
+        self.line.open(kind, text, _HINTS[kind], completer)
+        self.say_no_more()
+        self.draw()
 
     def _close_line(self) -> None:
-        self._typing = ""
-        line = self.query_one("#line", Input)
-        line.remove_class("is-open")
+        self.line.close()
         self.trail[-1].first_focus().focus()
+        self.draw()
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        if event.input.id != "line":
-            return
-        kind, text = self._typing, event.value.strip()
-        if kind == "/":
-            try:
-                self.filter = Filter(text) if text else None
-            except re.error as error:
-                self.say(f"no regular expression: {error}", "error")
-                return
-            self._close_line()
-            self._narrow()
+    def on_input_changed(self, event: Input.Changed) -> None:
+        line = event.input
+        if isinstance(line, Line) and line.kind == "/":
+            self._filter_by(line.value)
+        elif isinstance(line, Line) and line.kind == ":":
+            self.say_no_more()
+            self.put("foot", self._foot(self.size.width - 2))
+
+    def narrow_to(self, text: str) -> None:
+        """Filter the page; with no text, not any more."""
+        self._filter_by(text)
+
+    def _filter_by(self, text: str) -> bool:
+        """Show what fits so far; what is no regular expression yet changes nothing."""
+        try:
+            only = Filter(text) if text.removeprefix("!") else None
+        except re.error as error:
+            self.say(f"no regular expression: {error}", "error")
+            return False
+        self.say_no_more()
+        self.filter = only
+        return True
+
+    def on_line_left(self, message: Line.Left) -> None:
+        self._close_line()
+        if message.kind == "/":
+            self._filter_by(message.before)
+
+    def on_line_done(self, message: Line.Done) -> None:
+        if message.kind == "/":
+            if self._filter_by(message.text):
+                self._close_line()
             return
         self._close_line()
-        if text:
-            try:
-                self.commands.do(text)
-            except CommandError as error:
-                self.say(str(error), "error")
+        if message.text:
+            self.do(message.text)
+
+    def do(self, text: str) -> None:
+        """Do what could be typed behind `:`."""
+        try:
+            self.commands.do(text)
+        except CommandError as error:
+            self.say(str(error), "error")
 
     def action_faults(self) -> None:
         self.only_faults = not self.only_faults
         self._narrow()
 
     def _narrow(self) -> None:
-        self.trail[-1].narrow(self.filter, self.only_faults)
+        page = self.trail[-1]
+        self.guard(page.crumb, lambda: page.narrow(page.filter, self.only_faults))
         self.draw()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """What the palette offers: all that the command bar knows, and textual's own."""
-        yield from super().get_system_commands(screen)
+        """What the palette offers: all that the command bar knows."""
         for name, about, run in self.commands.for_palette():
             yield SystemCommand(name, about, run)
 
     # ------------------------------------------------------------------------------- changing the job
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "scrub":  # time can be moved in a replay alone
+            return self.feed.span() is not None
+        return not (action in ("pause", "attach") and self.is_readonly)
 
     def change(self, action: Action, **words: object) -> None:
         """Do something to the job, in a thread; say what came of it."""
@@ -290,58 +423,27 @@ class TopApp(App[None]):
                 "error",
             )
             return
-        page = self.trail[-1]
-        page.ask(lambda: self.feed.do(action, **words), self.say)
+        ask(
+            self,
+            lambda: self.feed.do(action, **words),
+            self.say,
+            lambda line: self.say(line, "error"),
+            lambda error: self.trouble(action, error),
+        )
+
+    def on_answered(self, message: Answered) -> None:
+        self.guard("the job", message.then)
 
     def action_pause(self) -> None:
         self.change(Action.RESUME if self.snapshot.is_paused else Action.PAUSE)
 
 
-def head_text(snapshot: Snapshot, now: float, title: str) -> Content:
-    """Which job, how big, how long, and whether it lives."""
-    parts = [snapshot.run or title]
-    if snapshot.ranks or snapshot.world_size:
-        count = max(len(snapshot.ranks), snapshot.world_size)
-        hosts = {row.host for row in snapshot.ranks.values()}
-        parts.append(
-            f"{count} rank{'s' * (count != 1)}"
-            + (f" on {len(hosts)} hosts" if len(hosts) > 1 else "")
-        )
-    if snapshot.attempt:
-        parts.append(f"restart {snapshot.attempt}")
-    if snapshot.began is not None:
-        parts.append(age(now - snapshot.began))
-    tone = {Link.LOST: "$text-error", Link.OVER: "$text-muted", Link.LIVE: "$text-success"}
-    link = snapshot.link + (f": {snapshot.link_why}" if snapshot.link_why else "")
-    text = Content("  ".join(map(one_line, parts)) + "  ")
-    text += Content.styled(one_line(link), tone.get(snapshot.link, "$text-accent"))
-    if snapshot.is_paused:
-        who = f" ({', '.join(snapshot.held_by)})" if snapshot.held_by else ""
-        text += Content.styled(f"  the clock stands{who}", "$text-warning")
-    return text
-
-
-def state_text(snapshot: Snapshot) -> Content:
-    """How many ranks are in which state, and what is wrong."""
-    counts = Counter(row.state for row in snapshot.ranks.values())
-    text = Content("")
-    order = sorted(counts, key=lambda state: (not is_fault(state), state))
-    for state in order:
-        tone = {
-            Tone.FAULT: "$text-error",
-            Tone.WARN: "$text-warning",
-            Tone.GOOD: "$text-success",
-            Tone.ACCENT: "$text-accent",
-        }.get(tone_of(state), "$text-muted")
-        text += Content.styled(f"{counts[state]} {state}  ", tone)
-    if snapshot.lines:
-        text += Content.styled(one_line(snapshot.lines[0]), "bold $text-error")
-    elif snapshot.abort:
-        text += Content.styled(one_line(f"aborted: {snapshot.abort}"), "bold $text-error")
-    return text
-
-
-def ranks_text(ranks: Iterable[int]) -> str:
-    """'rank 3', 'ranks 0-2'."""
-    text = format_ranks(list(ranks))
-    return f"rank {text}" if text.isdecimal() else f"ranks {text}"
+def page_keys(page: Page) -> list[Key]:
+    """The keys of a page itself, but for those that it may not use now."""
+    keys = []
+    for key in keys_of(page.BINDINGS):
+        name = key.action.partition("(")[0]
+        if page.check_action(name, ()):
+            action = key.action if "." in key.action else f"page_action({key.action!r})"
+            keys.append(Key(key.name, key.word, key.about, action))
+    return keys

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from textual.content import Content
+
+from distdbg.tui.cells import one_line
 from distdbg.tui.feed import Action
+from distdbg.tui.replayed import Replayed
+from distdbg.tui.scrubber import Scrubber
 from distdbg.tui.views import VIEWS
 
 if TYPE_CHECKING:
@@ -17,6 +22,10 @@ if TYPE_CHECKING:
 
 class CommandError(Exception):
     """A command that cannot be done; for people."""
+
+
+def _nothing(app: TopApp) -> Sequence[str]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +37,18 @@ class Command:
     """What follows it, for the help: '[WHY]'; '' for nothing."""
     about: str
     changes: bool = False
-    """Whether it changes the job."""
+    """Whether it changes the job: with --readonly there is no such command."""
+    moves: bool = False
+    """Whether it moves the time: there is no such command where time goes by itself."""
     run: Callable[[TopApp, str], None]
+    fitting: Callable[[TopApp], Sequence[str]] = _nothing
+    """What the argument may be, as far as that can be listed."""
+
+
+#: What `:theme` takes beside the names of textual's themes.
+_THEMES: Final = {"dark": "textual-dark", "light": "textual-light", "terminal": "ansi-dark"}
+#: How rules for breakpoints begin; `distdbg break --help` tells more.
+_RULES: Final = ("rank=", "kind=", "group=", "on=mismatch", "on=nan", "on=timeout", "on=exception")
 
 
 def _number(text: str) -> int:
@@ -51,6 +70,74 @@ def _clear(app: TopApp, text: str) -> None:
         app.change(Action.CLEAR, id=_number(text))
 
 
+def _abort(app: TopApp, text: str) -> None:
+    what = _needed(text, "the reason: abort the data is wrong")
+    app.confirm(
+        f"abort {app.snapshot.run}: every rank raises {what!r}?",
+        lambda: app.change(Action.ABORT, what=what),
+    )
+
+
+def _stop(app: TopApp, text: str) -> None:
+    app.confirm(
+        f"stop {app.snapshot.run}, as Ctrl-C in its launcher does?",
+        lambda: app.change(Action.STOP),
+    )
+
+
+def _theme(app: TopApp, text: str) -> None:
+    if not text:
+        text = "light" if app.current_theme.dark else "dark"
+    name = _THEMES.get(text, text)
+    if name not in app.available_themes:
+        near = difflib.get_close_matches(text, _theme_names(app), 1)
+        raise CommandError(f"no theme {text!r}; did you mean {near[0] if near else 'dark'}?")
+    app.theme = name
+
+
+def _theme_names(app: TopApp) -> Sequence[str]:
+    return [*_THEMES, *sorted(app.available_themes)]
+
+
+def _filter(app: TopApp, text: str) -> None:
+    app.narrow_to(text)
+
+
+def _scrubber(app: TopApp) -> Scrubber:
+    if app.feed.span() is None:
+        raise CommandError("this is no replay: time goes by itself")
+    return app.scrubber
+
+
+def _seek(app: TopApp, text: str) -> None:
+    parts = text.removesuffix("s").strip().split(":")
+    try:
+        at = sum(float(part) * 60**place for place, part in enumerate(reversed(parts)))
+    except ValueError:
+        raise CommandError(f"expected a time: 12.5 or 3:05, not {text!r}") from None
+    scrubber = _scrubber(app)
+    begin, _ = app.feed.span() or (0.0, 0.0)
+    scrubber.stop()
+    scrubber.seek(begin + at)
+
+
+def _positive(text: str) -> float:
+    try:
+        speed = float(text.removesuffix("x"))
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < float("inf"):
+        raise CommandError(f"expected a number above 0, not {text!r}")
+    return speed
+
+
+def _diagnose(app: TopApp) -> None:
+    if not isinstance(app.feed, Replayed):
+        raise CommandError("the verdict is made all the time here")
+    app.feed.ask()
+    app.say("diagnosing ...")
+
+
 COMMANDS: tuple[Command, ...] = (
     *(
         Command(
@@ -61,6 +148,11 @@ COMMANDS: tuple[Command, ...] = (
         for view in VIEWS
     ),
     Command(
+        name="filter", argument="[REGEX]", run=_filter,
+        about="show only what fits; !REGEX: what does not; nothing: all",
+    ),
+    Command(name="faults", about="only faults, or all", run=lambda app, _: app.action_faults()),
+    Command(
         name="pause", about="stop all deadlines of the job", changes=True,
         run=lambda app, _: app.change(Action.PAUSE),
     ),
@@ -70,25 +162,44 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         name="break", argument="RULE", about="stop ranks before an op: rank=3,kind=all_reduce",
-        changes=True,
+        changes=True, fitting=lambda app: _RULES,
         run=lambda app, text: app.change(Action.BREAK, rule=_needed(text, "a rule: rank=3,seq>=42")),
     ),
     Command(
         name="clear", argument="[ID]", about="take back a breakpoint, or all", changes=True,
-        run=_clear,
+        run=_clear, fitting=lambda app: ["all", *(str(one.id) for one in app.snapshot.armed)],
     ),
     Command(
         name="continue", argument="[RANKS]", about="let ranks at a prompt go on", changes=True,
         run=lambda app, text: app.change(Action.CONTINUE, ranks=text or "all"),
+        fitting=lambda app: ["all", *(str(one.rank) for one in app.snapshot.stopped)],
     ),
     Command(
-        name="abort", argument="WHY", about="end the job: every rank raises these words",
-        changes=True,
-        run=lambda app, text: app.change(Action.ABORT, what=_needed(text, "the reason")),
+        name="abort", argument="WHY", about="end the job: every rank raises these words; asks first",
+        changes=True, run=_abort,
     ),
     Command(
-        name="stop", about="end the job as Ctrl-C in its launcher does", changes=True,
-        run=lambda app, _: app.change(Action.STOP),
+        name="stop", about="end the job as Ctrl-C in its launcher does; asks first", changes=True,
+        run=_stop,
+    ),
+    Command(
+        name="theme", argument="[NAME]", about="dark, light, the terminal's colours, or one of textual's",
+        run=_theme, fitting=_theme_names,
+    ),
+    Command(
+        name="at", argument="TIME", about="show this moment: 12.5, or 3:05 after the start", moves=True,
+        run=lambda app, text: _seek(app, _needed(text, "a time: 12.5 or 3:05")),
+    ),
+    Command(
+        name="speed", argument="N", about="play so many times as fast: 4, 0.01", moves=True,
+        run=lambda app, text: _scrubber(app).set_speed(_positive(text)),
+    ),
+    Command(
+        name="play", about="play or stand", moves=True, run=lambda app, _: _scrubber(app).play()
+    ),
+    Command(
+        name="diagnose", about="what is wrong at this moment, whatever it takes", moves=True,
+        run=lambda app, _: _diagnose(app),
     ),
     Command(name="help", about="all keys and commands", run=lambda app, _: app.action_help()),
     Command(name="quit", about="leave; the job goes on", run=lambda app, _: app.exit()),
@@ -100,26 +211,81 @@ class Commands:
 
     def __init__(self, app: TopApp) -> None:
         self._app = app
-        self._by_name = {command.name: command for command in COMMANDS}
+
+    def all(self) -> list[Command]:
+        """Those that are there: a job that is only looked at has none that changes it."""
+        is_live = self._app.feed.span() is None
+        return [
+            one
+            for one in COMMANDS
+            if not (one.changes and self._app.is_readonly) and not (one.moves and is_live)
+        ]
 
     def do(self, text: str) -> None:
         """Do what was typed; CommandError says what is wrong with it."""
         name, _, rest = text.strip().partition(" ")
-        fitting = [command for command in COMMANDS if command.name.startswith(name)]
-        command = self._by_name.get(name) or (fitting[0] if len(fitting) == 1 else None)
-        if command is None:
-            near = difflib.get_close_matches(name, self._by_name, 1)
-            if fitting:
-                raise CommandError(f"{name}: {', '.join(c.name for c in fitting)}?")
-            raise CommandError(
-                f"no command {name!r}" + (f"; did you mean {near[0]}?" if near else "")
-            )
+        command = self._find(name)
         if rest and not command.argument:
             raise CommandError(f"{command.name} takes nothing behind it")
         command.run(self._app, rest.strip())
 
+    def _find(self, name: str) -> Command:
+        known = {command.name: command for command in COMMANDS}
+        fitting = [command for command in self.all() if command.name.startswith(name)]
+        command = known.get(name) or (fitting[0] if len(fitting) == 1 else None)
+        if command is None:
+            if fitting:
+                raise CommandError(f"{name}: {', '.join(c.name for c in fitting)}?")
+            near = difflib.get_close_matches(name, [command.name for command in self.all()], 1)
+            raise CommandError(
+                f"no command {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+            )
+        if command.changes and self._app.is_readonly:
+            why = "not with --readonly" if self._app.feed.can_change else "a replay is over"
+            raise CommandError(f"{command.name}: {why}")
+        return command
+
+    def complete(self, text: str) -> Sequence[str]:
+        """All that `text` could become; also of its argument, where that can be listed."""
+        name, space, rest = text.partition(" ")
+        if not space:
+            return [
+                command.name + " " * (not _ends(command))
+                for command in self.all()
+                if command.name.startswith(name)
+            ]
+        command = next((one for one in self.all() if one.name == name), None)
+        if command is None:
+            return []
+        fitting = dict.fromkeys(command.fitting(self._app))
+        return [f"{name} {one}" for one in fitting if one.startswith(rest) and one != rest]
+
+    def fitting_text(self, fitting: Sequence[str], width: int) -> Content:
+        """For the footer while a command is typed: what fits, and what the first of them does."""
+        names = [text.strip() for text in fitting]
+        if not names:
+            return Content.styled("nothing fits; enter says why, esc leaves", "$text-muted")
+        first = names[0].partition(" ")[0]
+        command = next(one for one in COMMANDS if one.name == first)
+        usage = f"{command.name} {command.argument}".strip()
+        if len({name.partition(" ")[0] for name in names}) == 1:
+            text = Content.styled(usage, "bold") + Content(f"  {command.about}")
+            words = [name.partition(" ")[2] for name in names]
+            if any(words):
+                text = Content("  ".join(one_line(word) for word in words if word))
+            return text.truncate(width, ellipsis=True)
+        return Content("  ".join(names)).truncate(width, ellipsis=True)
+
     def for_palette(self) -> Iterator[tuple[str, str, Callable[[], None]]]:
-        """Those that need nothing behind them."""
-        for command in COMMANDS:
-            if not command.argument or command.argument.startswith("["):
-                yield command.name, command.about, partial(command.run, self._app, "")
+        """All of them; for one that needs an argument the line is opened."""
+        for command in self.all():
+            if command.argument and not command.argument.startswith("["):
+                run = partial(self._app.action_command, f"{command.name} ")
+                yield command.name, command.about, run
+            else:
+                yield command.name, command.about, partial(self._app.do, command.name)
+
+
+def _ends(command: Command) -> bool:
+    """Whether the name is all that has to be typed."""
+    return not command.argument or command.argument.startswith("[")

@@ -1,32 +1,24 @@
-"""All keys and commands, on one page."""
+"""All keys and commands, on one page: made from the bindings and the table of commands."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from textual.binding import Binding
+from textual.binding import BindingType
 
 from distdbg.tui.cells import Cell, Tone
+from distdbg.tui.keys import keys_of
+from distdbg.tui.line import Line
 from distdbg.tui.table import Column, RowTable
 from distdbg.tui.view import TablePage
 
-_NAMES = {
-    "colon": ":", "slash": "/", "question_mark": "?", "greater_than_sign": ">",
-    "less_than_sign": "<", "escape": "esc", "plus": "+", "minus": "-", "space": "space",
-}  # fmt: skip
-
-
-def key_name(key: str) -> str:
-    """'escape' as it is on the keyboard."""
-    return "  ".join(_NAMES.get(part, part) for part in key.split(","))
-
 
 class HelpPage(TablePage):
-    """A row per key and command."""
+    """A row per key and command; those of the page that was looked at come first."""
 
     columns: ClassVar[Sequence[Column]] = (
-        Column(title="key", width=12),
+        Column(title="key", width=16),
         Column(title="what it does", width=40, grows=True),
     )
 
@@ -35,28 +27,35 @@ class HelpPage(TablePage):
         return "help"
 
     def keys(self) -> Sequence[Hashable]:
-        rows: list[tuple[str, str, Tone]] = []
-        for source, bindings in (
-            ("everywhere", self.top.BINDINGS),
-            ("in a table", RowTable.BINDINGS),
-            *((page.crumb, page.BINDINGS) for page in self.top.trail[:-1] if page.BINDINGS),
-        ):
-            rows.append((source, "", Tone.TITLE))
-            for binding in bindings:
-                key, about = (
-                    (binding.key, binding.description)
-                    if isinstance(binding, Binding)
-                    else (binding[0], binding[2] if len(binding) == 3 else "")
-                )
-                rows.append((key_name(key), about, Tone.ACCENT))
-        from distdbg.tui.commands import COMMANDS
+        from distdbg.tui.app import page_keys
 
+        top = self.top
+        rows: list[tuple[str, str, Tone]] = []
+        for page in reversed(top.trail):
+            if not isinstance(page, HelpPage) and (keys := page_keys(page)):
+                rows.append((f"in {page.crumb}", "", Tone.TITLE))
+                rows += [(key.name, key.about, Tone.ACCENT) for key in keys]
+        rows += section("everywhere", [b for b in top.BINDINGS if self._is_there(b)])
+        rows += section("in a table", RowTable.BINDINGS)
+        rows += section("while a line is typed", Line.BINDINGS)
         rows.append(("behind :", "", Tone.TITLE))
         return rows + [
             (f"{command.name} {command.argument}".strip(), command.about, Tone.ACCENT)
-            for command in COMMANDS
+            for command in top.commands.all()
         ]
+
+    def _is_there(self, binding: BindingType) -> bool:
+        [key] = keys_of([binding])
+        return bool(self.top.check_action(key.action.partition("(")[0], ()))
 
     def cells(self, key: Any) -> Sequence[Cell]:
         name, about, tone = key
         return Cell(name, tone), Cell(about)
+
+
+def section(title: str, bindings: Iterable[BindingType]) -> list[tuple[str, str, Tone]]:
+    """A heading, and a row for each key."""
+    return [
+        (title, "", Tone.TITLE),
+        *((key.name, key.about, Tone.ACCENT) for key in keys_of(bindings)),
+    ]

@@ -7,10 +7,12 @@ when that row is drawn, filtered or sorted by.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -23,6 +25,10 @@ from textual.strip import Strip
 from distdbg.tui.cells import Cell, Filter, Tone, shorten
 
 Key = Hashable
+#: What a column keeps that gives way to others.
+_LEAST_WIDTH: Final = 10
+#: What filters or sorts takes at most one part in so many of the time.
+_CHOOSING_SHARE: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,39 @@ class Column:
     """Takes what is left of the line; of several, the same for each."""
     from_width: int = 0
     """Left out in a narrower table."""
+
+
+def widths(columns: Sequence[Column], width: int) -> list[tuple[int, int]]:
+    """Which columns a line of this width has, and how wide they are, one letter between two of them.
+
+    Those that grow also give way: down to what a word needs, from the widest on.
+    """
+    shown = [at for at, column in enumerate(columns) if column.from_width <= width]
+    wide = {at: columns[at].width for at in shown}
+    growing = [at for at in shown if columns[at].grows]
+    left = width - sum(wide.values()) - max(len(shown) - 1, 0)
+    if left >= 0 and growing:
+        each, rest = divmod(left, len(growing))
+        for place, at in enumerate(growing):
+            wide[at] += each + (place < rest)
+    while left < 0 and growing:
+        widest = max(growing, key=lambda at: wide[at])
+        if wide[widest] <= _LEAST_WIDTH:
+            break
+        wide[widest] -= 1
+        left += 1
+    return list(wide.items())
+
+
+def _fit(text: str, wide: int, is_right: bool) -> str:
+    """As wide as its column, also where letters are wider than one cell."""
+    if text.isascii():
+        text = shorten(text, wide)
+        return text.rjust(wide) if is_right else text.ljust(wide)
+    length = cell_len(text)
+    if length > wide:
+        return set_cell_size(text, wide - 1) + "…"
+    return " " * (wide - length) + text if is_right else text + " " * (wide - length)
 
 
 class RowTable(ScrollView, can_focus=True):
@@ -82,6 +121,9 @@ class RowTable(ScrollView, can_focus=True):
             self.table = table
             self.key = key
 
+    class Moved(Message):
+        """The cursor is on another row."""
+
     def __init__(
         self,
         columns: Sequence[Column],
@@ -102,11 +144,16 @@ class RowTable(ScrollView, can_focus=True):
         """What is to be seen, in order."""
         self.filter: Filter | None = None
         self.only_faults = False
+        self.nothing = ""
+        """What a table without rows says."""
+        self._said = ""
         self.sorted_by: int | None = None
         self.is_inverted = False
         self._cursor: Key | None = None
         self._at = 0
         self._drawn: dict[int, list[Cell]] = {}
+        self._styles: dict[tuple[str, Tone], Style] = {}
+        self._choose_at = 0.0
         self._layout: tuple[int, list[tuple[int, int]]] = (0, [])
 
     # ------------------------------------------------------------------------------- what is shown
@@ -114,7 +161,42 @@ class RowTable(ScrollView, can_focus=True):
     def show(self, keys: Sequence[Key]) -> None:
         """Show these rows; also when only what is in them has changed."""
         self._all = keys
-        shown: list[Any] = [
+        shown = self._choose(keys)
+        if shown != self.keys or (not shown and self._why_nothing() != self._said):
+            self.keys = shown
+            self._keep_cursor()
+            self.virtual_size = Size(0, len(shown) + 1)
+            self._drawn.clear()
+            self.refresh()
+            return
+        top = round(self.scroll_y)
+        for y in range(1, self.size.height):
+            at = top + y - 1
+            if at >= len(shown):
+                break
+            cells = list(self._cells(shown[at]))
+            if self._drawn.get(at) != cells:
+                self._drawn[at] = cells
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def again(self) -> None:
+        """The filter, the order or the columns have changed."""
+        self.keys = []
+        self._choose_at = 0.0
+        self._drawn.clear()
+        self.show(self._all)
+        self.refresh()
+
+    def _choose(self, keys: Sequence[Key]) -> list[Any]:
+        """Those that are not left out, in order. What takes long is not done each time."""
+        if self.filter is None and self.sorted_by is None:
+            shown = [key for key in keys if not self.only_faults or self._is_fault(key)]
+            return shown[::-1] if self.is_inverted else shown
+        begin = time.perf_counter()
+        if begin < self._choose_at:
+            known = set(keys)
+            return [key for key in self.keys if key in known]
+        shown = [
             key
             for key in keys
             if (not self.only_faults or self._is_fault(key))
@@ -125,26 +207,22 @@ class RowTable(ScrollView, can_focus=True):
             shown.sort(key=lambda key: self._sort_key(key, at), reverse=self.is_inverted)
         elif self.is_inverted:
             shown.reverse()
-        has_moved = shown != self.keys
-        self.keys = shown
-        if has_moved:
-            self._keep_cursor()
-            self.virtual_size = Size(self.size.width, len(shown) + 1)
-            self._drawn.clear()
-            self.refresh()
-            return
-        top, height = round(self.scroll_y), self.size.height
-        for y in range(1, height):
-            at = top + y - 1
-            if at < len(shown) and self._drawn.get(at) != list(self._cells(shown[at])):
-                self.refresh(Region(0, y, self.size.width, 1))
+        end = time.perf_counter()
+        self._choose_at = end + (end - begin) * _CHOOSING_SHARE
+        return shown
 
-    def again(self) -> None:
-        """The filter, the order or the columns have changed."""
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        """Have other columns from now on; whoever calls it shows other rows then."""
+        self.columns = list(columns)
+        self._layout = (0, [])
         self.keys = []
-        self.show(self._all)
         self._drawn.clear()
         self.refresh()
+
+    @property
+    def line_width(self) -> int:
+        """What a row has room for, beside the scrollbar."""
+        return self.scrollable_content_region.width
 
     @property
     def cursor(self) -> Key | None:
@@ -166,18 +244,30 @@ class RowTable(ScrollView, can_focus=True):
     # ------------------------------------------------------------------------------- drawing
 
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
-        base = self.rich_style
+        width = self.line_width
         if y == 0:
-            return self._line(self._head(), base + self._style("table--head"), width, is_head=True)
+            return self._line(self._head(), "head", width)
         at = round(self.scroll_y) + y - 1
         if at >= len(self.keys):
             self._drawn.pop(at, None)
-            return Strip.blank(width, base)
-        cells = list(self._cells(self.keys[at]))
-        self._drawn[at] = cells
-        style = base + self._style("table--cursor") if at == self._at else base
-        return self._line(cells, style, width, has_cursor=at == self._at)
+            return self._empty(width) if y == 1 else Strip.blank(width, self._style("", Tone.PLAIN))
+        cells = self._drawn.get(at)
+        if cells is None:
+            cells = self._drawn[at] = list(self._cells(self.keys[at]))
+        return self._line(cells, "cursor" if at == self._at else "", width)
+
+    def _empty(self, width: int) -> Strip:
+        if not self.keys:
+            self._said = self._why_nothing()
+        text = "" if self.keys else self._said
+        return Strip([Segment(text, self._style("", Tone.MUTED))]).adjust_cell_length(
+            width, self._style("", Tone.PLAIN)
+        )
+
+    def _why_nothing(self) -> str:
+        if self._all and self.filter is not None:
+            return f"nothing fits /{self.filter.text}"
+        return "no faults" if self._all and self.only_faults else self.nothing
 
     def _head(self) -> list[Cell]:
         mark = "▲" if self.is_inverted else "▼"
@@ -186,51 +276,48 @@ class RowTable(ScrollView, can_focus=True):
             for at, column in enumerate(self.columns)
         ]
 
-    def _line(
-        self,
-        cells: Sequence[Cell],
-        style: Style,
-        width: int,
-        *,
-        is_head: bool = False,
-        has_cursor: bool = False,
-    ) -> Strip:
-        segments = []
-        left = width
+    def _line(self, cells: Sequence[Cell], part: str, width: int) -> Strip:
+        """One row; neighbours of one style are one piece, which is less for textual to do."""
+        plain = self._style(part, Tone.PLAIN)
+        segments: list[Segment] = []
+        text, style = "", plain
         for at, wide in self._widths(width):
-            column, cell = self.columns[at], cells[at]
-            text = shorten(cell.text, wide)
-            text = text.rjust(wide) if column.is_right else text.ljust(wide)
-            own = style
-            if not is_head and cell.tone is not Tone.PLAIN:
-                tone = self._style(f"tone--{cell.tone}")
-                own = style + (Style(bold=tone.bold) if has_cursor and self.has_focus else tone)
-            text = text[:left] + " " * min(1, max(left - wide, 0))
-            segments.append(Segment(text, own))
-            left -= len(text)
-        return Strip(segments).adjust_cell_length(width, style)
+            cell = cells[at]
+            own = plain if cell.tone is Tone.PLAIN else self._style(part, cell.tone)
+            if own is not style:
+                segments.append(Segment(text, style))
+                text, style = "", own
+            text += _fit(cell.text, wide, self.columns[at].is_right) + " "
+        segments.append(Segment(text, style))
+        return Strip(segments).adjust_cell_length(width, plain)
 
-    def _style(self, name: str) -> Style:
-        return self.get_component_rich_style(name, partial=True)
+    def _style(self, part: str, tone: Tone) -> Style:
+        """Of a piece of text; textual looks through all of the CSS for it, so it is kept."""
+        style = self._styles.get((part, tone))
+        if style is None:
+            style = self.rich_style
+            if part:
+                style += self.get_component_rich_style(f"table--{part}", partial=True)
+            if part != "head" and tone is not Tone.PLAIN:
+                own = self.get_component_rich_style(f"tone--{tone}", partial=True)
+                is_bar = part == "cursor" and self.has_focus
+                # In the bar of the cursor the theme's colours could not be read.
+                style += Style(bold=own.bold) if is_bar else own
+            self._styles[part, tone] = style
+        return style
+
+    def notify_style_update(self) -> None:
+        self._styles.clear()
+        super().notify_style_update()
 
     def _widths(self, width: int) -> list[tuple[int, int]]:
         """Which columns are drawn, and how wide."""
         if self._layout[0] != width:
-            shown = [at for at, column in enumerate(self.columns) if column.from_width <= width]
-            left = width - sum(self.columns[at].width + 1 for at in shown)
-            growing = [at for at in shown if self.columns[at].grows]
-            more = max(left, 0) // len(growing) if growing else 0
-            self._layout = (
-                width,
-                [
-                    (at, self.columns[at].width + (more if self.columns[at].grows else 0))
-                    for at in shown
-                ],
-            )
+            self._layout = (width, widths(self.columns, width))
         return self._layout[1]
 
     def on_resize(self, event: events.Resize) -> None:
-        self.virtual_size = Size(event.size.width, len(self.keys) + 1)
+        self.virtual_size = Size(0, len(self.keys) + 1)
         self._drawn.clear()
         self.refresh()
 
@@ -253,6 +340,7 @@ class RowTable(ScrollView, can_focus=True):
         elif at >= top + height:
             self.scroll_to(y=at - height + 1, animate=False)
         self.refresh()
+        self.post_message(self.Moved())
 
     def action_move(self, by: int) -> None:
         self._go(self._at + by)
@@ -272,7 +360,7 @@ class RowTable(ScrollView, can_focus=True):
             self.post_message(self.Chosen(self, key))
 
     def action_sort(self, by: int) -> None:
-        shown = [at for at, _ in self._widths(self.size.width)]
+        shown = [at for at, _ in self._widths(self.line_width)]
         places: list[int | None] = [None, *shown]
         here = places.index(self.sorted_by) if self.sorted_by in places else 0
         self.sorted_by = places[(here + by) % len(places)]
@@ -295,7 +383,7 @@ class RowTable(ScrollView, can_focus=True):
 
     def _sort_by_click(self, x: int) -> None:
         start = 0
-        for at, wide in self._widths(self.size.width):
+        for at, wide in self._widths(self.line_width):
             if start <= x <= start + wide:
                 if self.sorted_by == at:
                     self.is_inverted = not self.is_inverted

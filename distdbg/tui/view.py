@@ -2,30 +2,37 @@
 
     Page        anything that can be on top of the breadcrumbs: a view, or the detail of something
     View        a page with a key of its own
-    TablePage   a page that is one table
+    TablePage   a page that is one table, with a few lines over it where there is something to say
+    SheetPage   a page that is text
 
-A page never asks the feed for what takes long in its own thread: `Page.ask` does it in another one.
+A page never asks the feed for what takes long in its own thread: `Page.ask` does it in another one. The keys
+of a page are its BINDINGS: of each the description is one or two words for the footer, the tooltip a
+sentence for the help. Actions of a page that change the job are named in `changes`; with --readonly they are
+not there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 from textual.widget import Widget
+from textual.widgets import Static
 
 from distdbg.errors import DistError
+from distdbg.tui.asking import Answered, Result, ask
 from distdbg.tui.cells import Cell, Filter
 from distdbg.tui.feed import Feed, Topic
+from distdbg.tui.sheet import Line, Sheet
 from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.table import Column, RowTable
+from distdbg.tui.targets import rank_of
 
 if TYPE_CHECKING:
     from distdbg.tui.app import TopApp
-
-Result = TypeVar("Result")
 
 
 class Page(Vertical):
@@ -34,7 +41,17 @@ class Page(Vertical):
     topics: ClassVar[frozenset[Topic]] = frozenset()
     """What it needs of the feed while it is seen."""
     takes_filter: ClassVar[bool] = False
+    changes: ClassVar[frozenset[str]] = frozenset()
+    """Names of its actions that change the job."""
     DEFAULT_CSS = "Page { height: 1fr; }"
+    _is_asking = False
+    _asked_at: float | None = None
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.filter: Filter | None = None
+        """What the person has typed behind `/` here."""
+        self._asked = 0
 
     @property
     def crumb(self) -> str:
@@ -55,9 +72,19 @@ class Page(Vertical):
     def narrow(self, only: Filter | None, only_faults: bool) -> None:
         """The filter, or the faults-only toggle, has changed."""
 
+    def target(self) -> object:
+        """What the cursor is on, where that is something (targets.py)."""
+        return None
+
     def detail(self) -> Page | None:
         """What Enter opens now."""
-        return None
+        from distdbg.tui.details import page_of  # they are pages themselves
+
+        return page_of(self.target())
+
+    def rank_here(self) -> int | None:
+        """The rank under the cursor: what `a` attaches to."""
+        return rank_of(self.target())
 
     def first_focus(self) -> Widget:
         """What gets the keys."""
@@ -67,19 +94,57 @@ class Page(Vertical):
         """Draw what is known once more, now."""
         self.draw(self.top.snapshot, self.top.now())
 
-    def ask(self, question: Callable[[], Result], then: Callable[[Result], None]) -> None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return not (action in self.changes and self.top.is_readonly)
+
+    def ask(self, question: Callable[[], Result], then: Callable[[Result], object]) -> None:
         """Ask the feed in a thread; one question of a page at a time, the newest counts."""
+        self._asked += 1
+        number, top = self._asked, self.top
 
-        def work() -> None:
+        def if_newest(tell: Callable[[], object]) -> None:
+            if number == self._asked:
+                tell()
+
+        ask(
+            self,
+            question,
+            lambda answer: if_newest(lambda: then(answer)),
+            lambda line: if_newest(lambda: top.say(line, "error")),
+            lambda error: if_newest(lambda: top.trouble(self.crumb, error)),
+        )
+
+    def on_answered(self, message: Answered) -> None:
+        self.top.guard(self.crumb, message.then)
+
+    def keep_asking(
+        self,
+        question: Callable[[], Result],
+        then: Callable[[Result | DistError], None],
+        now: float,
+        every_s: float,
+    ) -> None:
+        """Ask once the last answer is there and so much time has passed, on the clock that is shown."""
+        if self._is_asking or (self._asked_at is not None and abs(now - self._asked_at) < every_s):
+            return
+        self._is_asking, self._asked_at = True, now
+
+        def work() -> Result | DistError:
             try:
-                answer = question()
+                return question()
             except DistError as error:
-                self.app.call_from_thread(self.top.say, str(error).split("\n")[0], "error")
-                return
-            if self.is_attached:
-                self.app.call_from_thread(then, answer)
+                return error
 
-        self.run_worker(work, thread=True, exclusive=True, exit_on_error=False)
+        def come(answer: Result | DistError) -> None:
+            self._is_asking = False
+            then(answer)
+
+        def fail(error: Exception) -> None:
+            self._is_asking = False
+            self.top.trouble(self.crumb, error)
+
+        # Beside what else the page asks: this one must come back, or it would never be asked again.
+        ask(self, work, come, lambda line: None, fail)
 
 
 class View(Page):
@@ -101,6 +166,11 @@ class TablePage(Page):
     columns: ClassVar[Sequence[Column]]
     takes_filter: ClassVar[bool] = True
 
+    DEFAULT_CSS = """
+    .over { height: auto; max-height: 9; padding: 0 1; display: none; }
+    .over.has-words { display: block; }
+    """
+
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self.snapshot = Snapshot()
@@ -108,8 +178,11 @@ class TablePage(Page):
         self.table = RowTable(
             self.columns, self.cells, is_fault=self.is_fault, sort_key=self.sort_key
         )
+        self._over = Static(markup=False, classes="over")
+        self._words: Content | None = None
 
     def compose(self) -> ComposeResult:
+        yield self._over
         yield self.table
 
     def keys(self) -> Sequence[Hashable]:
@@ -128,9 +201,23 @@ class TablePage(Page):
         """What a row is sorted by in a column: of one type in each column."""
         return self.cells(key)[at].text
 
+    def over(self) -> Content | None:
+        """A few lines over the table."""
+        return None
+
+    def nothing(self) -> str:
+        """Why there are no rows, in a sentence."""
+        return "nothing is known yet"
+
     def draw(self, snapshot: Snapshot, now: float) -> None:
         self.snapshot, self.now = snapshot, now
+        self.table.nothing = self.nothing()
         self.table.show(self.keys())
+        words = self.over()
+        if words != self._words:
+            self._words = words
+            self._over.set_class(words is not None, "has-words")
+            self._over.update(words or "")
 
     def narrow(self, only: Filter | None, only_faults: bool) -> None:
         self.table.filter, self.table.only_faults = only, only_faults
@@ -138,3 +225,41 @@ class TablePage(Page):
 
     def first_focus(self) -> Widget:
         return self.table
+
+
+class SheetPage(Page):
+    """A page that is text."""
+
+    takes_filter: ClassVar[bool] = True
+    wraps: ClassVar[bool] = True
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.snapshot = Snapshot()
+        self.now = 0.0
+        self.sheet = Sheet(wraps=self.wraps)
+
+    def compose(self) -> ComposeResult:
+        yield self.sheet
+
+    def lines(self) -> Sequence[Line]:
+        """The lines about `self.snapshot`."""
+        raise NotImplementedError
+
+    def nothing(self) -> str:
+        """Why there are no lines, in a sentence."""
+        return "nothing is known yet"
+
+    def draw(self, snapshot: Snapshot, now: float) -> None:
+        self.snapshot, self.now = snapshot, now
+        self.sheet.show(self.lines(), self.nothing())
+
+    def narrow(self, only: Filter | None, only_faults: bool) -> None:
+        self.sheet.filter, self.sheet.only_faults = only, only_faults
+        self.sheet.again()
+
+    def target(self) -> object:
+        return self.sheet.cursor
+
+    def first_focus(self) -> Widget:
+        return self.sheet

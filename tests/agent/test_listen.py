@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.agent.addresses import find_way
 from distdbg.agent.client import AgentClient
 from distdbg.errors import DistNetworkError
 
@@ -61,11 +62,30 @@ def test_who_has_the_token_arms_and_stops_a_job_over_tcp(start: Start) -> None:
         port = server.getsockname()[1]
     job = start(port, "import time\ntime.sleep(60)\n")
     with connect(port) as client:
-        assert client.ask("arm", rules={"kind": "all_reduce"}) == {"changed": True}
-        assert client.ask("about")["control"]["rules"] == {"kind": "all_reduce"}
-        assert client.ask("disarm") == {"changed": True}
+        armed = {"id": 1, "rule": "kind=all_reduce"}
+        assert client.ask("break", rule="kind=all_reduce") == armed
+        assert client.ask("about")["control"]["rules"] == {"rules": [armed]}
+        assert client.ask("clear") == {"cleared": [1]}
         assert client.ask("stop") == {"launcher": job.pid}
     assert job.wait(20) == 128 + 15
+
+
+def test_an_address_with_a_port_leads_there_with_the_token(start: Start, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    start(port, "import time\ntime.sleep(60)\n")
+    connect(port).close()
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    for environ in ({"DISTDBG_TOKEN": TOKEN}, {"DISTDBG_TOKEN_FILE": str(file)}):
+        with find_way(f"127.0.0.1:{port}", environ) as way, way.connect_root() as client:
+            assert client.ask("about")["run"] == client.hello["run"]
+    with (
+        find_way(f"127.0.0.1:{port}", {"DISTDBG_TOKEN": "another"}) as way,
+        pytest.raises(DistNetworkError, match="does not accept the token"),
+    ):
+        way.connect()
 
 
 def test_a_port_that_is_taken_is_said_with_its_holder_and_the_job_runs(start: Start) -> None:

@@ -21,7 +21,14 @@ FACTS = [
 ]
 OF_NAME = {flag.name: flag for flag in FLAGS}
 #: What distdbg adds; a flag of torchrun under a new name would be found by this.
-ADDED = {"--run-dir", "--no-agent", "--agent-listen", "--on-deadlock"}
+ADDED = {
+    "--run-dir",
+    "--no-agent",
+    "--agent-listen",
+    "--on-deadlock",
+    "--debuggable",
+    "--debug-on-error",
+}
 
 
 def flag_of(spellings: set[str]) -> Flag:

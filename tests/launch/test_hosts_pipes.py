@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from distdbg.agent.addresses import Way, ask_all_hosts
 from distdbg.agent.client import AgentClient, AgentError
 from distdbg.control import sockets
 from distdbg.errors import DistNetworkError
@@ -98,6 +101,22 @@ def test_any_agent_leads_to_any_other_and_to_its_ranks(tmp_path: Path) -> None:
             middle.debug(2)
         with agent_of(hosts, 1) as middle, pytest.raises(AgentError, match="no agent of host n99"):
             middle.via("n99")
+        (tmp_path / "go").touch()
+        assert [launcher.wait() for launcher in launchers] == [0, 0, 0]
+
+
+def test_stacks_are_those_of_all_hosts_wherever_they_are_asked_for(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts:
+        launchers = start(hosts, tmp_path, 3)
+        for number in range(3):
+            way = Way(hosts.address(number), lambda timeout_s, n=number: agent_of(hosts, n))
+            answers = ask_all_hosts(way, "stacks", timeout_s=20.0, native=False)
+            assert [one.host for one in answers] == [hosts.address(n) for n in range(3)]
+            ranks = [set(one.answer["how"]) for one in answers]
+            assert ranks == [{"0"}, {"1"}, {"2"}], answers
+        command = [sys.executable, "-m", "distdbg", "stacks", "--python", "--json"]
+        done = subprocess.run(command, env=hosts.environ, capture_output=True, check=False)
+        assert set(json.loads(done.stdout)["how"]) == {"0", "1", "2"}, done
         (tmp_path / "go").touch()
         assert [launcher.wait() for launcher in launchers] == [0, 0, 0]
 

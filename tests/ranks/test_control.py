@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -323,6 +324,30 @@ def abort_when_all_is_over() -> list[str]:
     value = store.get("key").decode()
     page.close()
     return [str(folder), value]
+
+
+def the_holder_is_killed() -> list[Any]:
+    dist.init_process_group()
+    clock = current().control
+    if dist.get_rank() == 1:
+        clock.hold(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    while not clock.is_paused:
+        time.sleep(0.005)  # a page calls nobody
+    stands = clock.now_ns()
+    with pytest.raises(PeerLost) as caught:
+        dist.barrier()  # a death is seen by a clock that stands
+    assert clock.now_ns() == stands
+    clock.nap_s(1.0, 0.01)  # as every wait in Python does
+    is_paused = clock.is_paused
+    dist.destroy_process_group()
+    return [caught.value.peer, is_paused]
+
+
+def test_a_rank_that_is_killed_at_a_prompt_is_lost_and_its_hold_is_void(
+    ranks: Callable[..., Any],
+) -> None:
+    assert ranks(the_holder_is_killed, 2, expect_exit={1: -signal.SIGKILL})[0] == [1, False]
 
 
 def test_an_abort_after_the_end_harms_nobody(ranks: Callable[..., Any]) -> None:

@@ -121,7 +121,8 @@ class MadeUpFeed:
 def drive(
     app: TopApp, script: Callable[[Pilot[None]], Awaitable[None]], size: tuple[int, int] = (120, 30)
 ) -> None:
-    """Run `script` while the app is shown on a terminal of this size."""
+    """Run `script` while the app is shown on a terminal of this size; nothing waits for its turn to draw."""
+    app.pace.between_s = 0.0
 
     async def run() -> None:
         async with app.run_test(size=size) as pilot:

@@ -136,6 +136,8 @@ class _Draft:
         # A rank that moves can go on: what it is in is of no use when it is read of.
         is_still = seat.state is RankState.WAITING
         ops = list(standing.in_flight) if is_still and standing else []
+        if not ops and standing is not None and standing.prompt is not None:
+            ops = [standing.prompt]  # also of a rank that was killed there
         self.waits = standing.waits if is_still and standing else ()
         awaited = {wait.number for wait in self.waits}
         kept = [op for op in ops if not op.is_async or op.number in awaited]

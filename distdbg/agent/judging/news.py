@@ -99,6 +99,11 @@ class News:
         if case.finding.kind is Kind.STUCK_RANK:
             self._stuck[case.key] = case
 
+    def again(self, case: Case) -> None:
+        """What it asks for was put off: it is said once more, if the job is found so again."""
+        self._said.discard(case.key)
+        self._case = None
+
     def taken_back(self, states: Mapping[int, RankState]) -> list[str]:
         """One line for each stuck rank that was named and goes on, by what the ranks do now."""
         lines = []

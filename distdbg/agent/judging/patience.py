@@ -8,7 +8,8 @@
     sleeps                                after 30 s: so do waits for loaders, threads and programs
 
 Who burns a core must have had it for 5 s: where ranks share cores, an honest second takes long.
-Its state is shown as it is seen all the same; only no verdict stands on it.
+While the clock of the job stands, for a pause or a debugger, nobody counts as stuck; when it runs on, all
+have their time again. The state is shown as it is seen all the same; only no verdict stands on it.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ _PATIENCE_NS: Final[Mapping[RankState, int]] = {
 
 def patient_state(seat: Seat, now_ns: int) -> RankState:
     """Its state as far as a verdict may count on it: RUNNING while it may be at work."""
+    if seat.is_resting and seat.state.is_stuck:
+        return RankState.RUNNING
     if seat.state is RankState.HOLDS_GIL and not seat.is_busy:
         return seat.state
-    if now_ns - seat.since_ns < _PATIENCE_NS.get(seat.state, 0):
+    if now_ns - max(seat.since_ns, seat.rested_ns) < _PATIENCE_NS.get(seat.state, 0):
         return RankState.RUNNING
     if seat.state in (RankState.HOLDS_GIL, RankState.LOOPS) and seat.stat is not None:
         burned_s = seat.stat.cpu_s - seat.cpu_since_s

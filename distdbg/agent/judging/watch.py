@@ -32,6 +32,7 @@ from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     from distdbg.agent.judging.judge import Judged
+    from distdbg.agent.judging.news import Case
     from distdbg.agent.roster import Roster
     from distdbg.agent.steering import Steering
 
@@ -47,6 +48,8 @@ _STALE_NS: Final = _S
 _VOUCH_NS: Final = 2 * _S
 
 Work = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
+#: The proof that ends a job also while somebody holds its clock: who is gone comes back for nobody.
+DEAD: Final = "dead"
 _Signature = tuple[object, ...]
 
 _log = logging.getLogger("distdbg.agent")
@@ -100,6 +103,8 @@ class Watch:
         self._judged: Judged | None = None
         self._doubt: _Doubt | None = None
         self._news: Any = None
+        #: What would have ended the job, had nobody held its clock.
+        self._postponed: Case | None = None
         self.version = 0
         """Grows with every verdict."""
 
@@ -137,13 +142,16 @@ class Watch:
             return
         here = find_signature(seats.values(), now_ns)
         if self._steering.has_tree and not self._steering.is_root:
-            self._tell(here, now_ns)
+            self._tell(here or find_prompts(seats.values()), now_ns)
             return
         signature = (here, self._signature_of_others())
         told = self._steering.accounts()
         has_reason = bool(here) or any(_has_reason(one.account) for one in told)
         if self._doubt is not None:
             self._settle(now_ns)
+        if self._postponed is not None and not self._steering.is_held:
+            self._news.again(self._postponed)
+            self._postponed, self._seen = None, ()
         if not has_reason:
             self._seen = signature
             self._forget(now_ns)
@@ -368,6 +376,9 @@ class Watch:
         self._say(judged.lines)
         if case.proof is None:
             self._blame(case.finding.ranks, lambda: None)
+        elif case.proof in self._abort_on and case.proof != DEAD and self._steering.is_held:
+            self._postponed = case  # somebody looks at the job: it ends when the clock runs on
+            self._blame(case.finding.ranks, lambda: None)
         elif case.proof in self._abort_on:
             self._is_over = True
             ranks = case.finding.ranks
@@ -426,9 +437,17 @@ def find_signature(seats: Iterable[Seat], now_ns: int) -> _Signature:
                 found.append((seat.rank, seat.pid, state, seat.moved_ns))
         elif state.is_stuck or state.is_over or state is RankState.LEFT:
             found.append((seat.rank, seat.pid, state, 0))
+        elif state is RankState.DEBUGGED:
+            found.append((seat.rank, seat.pid, state, seat.since_ns))
         elif seat.site:  # looked at closely, while others wait
             found.append((seat.rank, seat.pid, state, seat.site))
     return tuple(found) if any(is_of_interest(one[2]) for one in found) else ()
+
+
+def find_prompts(seats: Iterable[Seat]) -> _Signature:
+    """The ranks in debuggers and since when: no reason to look, but others may wait for them elsewhere."""
+    found = (seat for seat in seats if seat.state is RankState.DEBUGGED)
+    return tuple((seat.rank, seat.pid, seat.state, seat.since_ns) for seat in found)
 
 
 def _has_ended_well(state: RankState) -> bool:

@@ -116,7 +116,7 @@ class Loop:
             for link in self._links.values():
                 link.close()
             self._links.clear()
-            self._ends.close()
+            self._ends.close(f"the agent of host {self._node.host} leaves this start of the ranks")
             for _, sock, _, _ in self._joins:
                 if sock is not None:
                     sock.close()

@@ -187,6 +187,8 @@ class Node:
                 self._ask(Order.from_json(value), now_ns)
             elif what == "seen":
                 (seen,) = read_whole(value, 1)
+                if self.is_root:
+                    self._log.catch_up(seen)
                 for order in self._log.since(seen):
                     self._say(link, {"order": order.to_json()})
 

@@ -1,8 +1,8 @@
-"""What is ordered of all hosts: pause, resume, abort, arm, disarm, stop; numbered by the root. Pure.
+"""What is ordered of all hosts: pause, abort, breakpoints, who holds the clock; numbered by the root. Pure.
 
 An order goes up to the root, gets its number there, and comes down to all. Whoever attaches later gets
 the orders that still hold: the last of pause and resume, the first abort, the last of arm and disarm,
-a stop.
+a stop, the hosts that hold the clock. Only who sits in a debugger now is told to continue.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, get_args
 
-Do = Literal["pause", "resume", "abort", "arm", "disarm", "stop"]
+Do = Literal["pause", "resume", "abort", "arm", "disarm", "stop", "holds", "continue"]
 
 MOST_TICKET: Final = 80
 _SLOTS: Final = {
@@ -20,13 +20,14 @@ _SLOTS: Final = {
     "arm": "arm",
     "disarm": "arm",
     "stop": "stop",
+    "holds": "holds",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """One order. `words` is what the page gets: the verdict of an abort, the rules of an arm; for
-    a stop, whether to kill."""
+    a stop, whether to kill; of holds the hosts, of a continue the ranks."""
 
     ticket: str
     """Made by whoever ordered it, to know it again."""
@@ -77,10 +78,14 @@ class OrderLog:
         self._numbers[order.ticket] = order.number
         while len(self._numbers) > 256:
             del self._numbers[next(iter(self._numbers))]
-        slot = _SLOTS[order.do]
-        if slot != "abort" or slot not in self._holding:
+        slot = _SLOTS.get(order.do)
+        if slot is not None and (slot != "abort" or slot not in self._holding):
             self._holding[slot] = order
         return True
+
+    def catch_up(self, number: int) -> None:
+        """At a root that was started again: what it gives numbers to comes after what others have seen."""
+        self.last = max(self.last, number)
 
     def since(self, number: int) -> list[Order]:
         """What somebody who has seen `number` has missed and still holds."""

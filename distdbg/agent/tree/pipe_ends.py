@@ -136,8 +136,13 @@ class PipeEnds:
         if self._ends.get(end.key) is end:
             self._move(end)
 
-    def close(self) -> None:
+    def close(self, why: str) -> None:
+        """All of them, with a word for the clients here; no link is served any more."""
         for end in list(self._ends.values()):
+            if end.socket is not None and not end.last_ns:
+                self._end(end.key, why, 1)
+                with suppress(OSError):
+                    end.socket.send(end.out)
             self._close(end)
 
     # Parts --------------------------------------------------------------------------------------

@@ -26,12 +26,14 @@ from distdbg.agent.tree.node import Node
 from distdbg.agent.tree.orders import Do, Order
 from distdbg.agent.tree.pipe_ends import Came, PipeMail
 from distdbg.agent.tree.pipes import Key, NoWay, Target
+from distdbg.agent.tree.rows import is_in
 from distdbg.agent.tree.shape import FAN_IN
 from distdbg.agent.tree.view import View, make_view
 
 if TYPE_CHECKING:
     from distdbg.agent.status import RankStatus
     from distdbg.agent.tree.clock import Offset
+    from distdbg.record.rank_state import RankState
     from distdbg.runtime.store import Store
 
 
@@ -193,6 +195,13 @@ class Tree:
         with self.lock:
             hosts, ranks = dict(self.node.rows.hosts), dict(self.node.rows.ranks)
         return make_view(hosts, ranks, self.clock_ns())
+
+    def hosts_in(self, state: RankState) -> frozenset[str]:
+        """The hosts in touch that have a rank in this state, as far as `view` goes."""
+        with self.lock:
+            hosts = self.node.rows.hosts
+            nodes = {row.node for row in self.node.rows.ranks.values() if is_in(row, state)}
+            return frozenset(hosts[n].host for n in nodes if n in hosts and not hosts[n].is_lost)
 
     def offset(self) -> Offset | None:
         """From this host's monotonic clock to the root's; None: not estimated."""

@@ -16,7 +16,9 @@ from distdbg.record.rank_state import RankState
 _STATES: Final = tuple(RankState)
 _CODES: Final = {state: code for code, state in enumerate(_STATES)}
 _NEWS: Final = frozenset(
-    code for code, state in enumerate(_STATES) if state.is_stuck or state.is_over
+    code
+    for code, state in enumerate(_STATES)
+    if state.is_stuck or state.is_over or state is RankState.DEBUGGED
 )
 _NUMBER: Final = re.compile(r"#(\d{1,18})(?!\d)")
 _NO_NUMBER: Final = -1
@@ -80,6 +82,11 @@ HOST_SCHEMA: Final[Schema] = (
 )
 
 
+def is_in(row: RankRow, state: RankState) -> bool:
+    """Whether a rank is in this state."""
+    return row.state == _CODES[state]
+
+
 def to_row(status: RankStatus, node: int, now_ns: int) -> RankRow:
     """What goes up of a status that was made now. Long words are cut, CPU time and memory rounded."""
     found = _NUMBER.search(status.op)
@@ -134,7 +141,7 @@ def to_status(rank: int, row: RankRow, host: str, now_ns: int) -> RankStatus:
 
 
 def is_news(new: RankRow, old: RankRow | None) -> bool:
-    """Whether a person waits for it: a death, a rank that got stuck or moves again."""
+    """Whether a person waits for it: a death, a rank that got stuck, sits in a debugger or moves again."""
     if old is None:
         return new.state in _NEWS
     return new.state != old.state and (new.state in _NEWS or old.state in _NEWS)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from distdbg.diagnose.debugged import prompt_of
 from distdbg.diagnose.endings import Ending, Part, endings_of, swept_away
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.stopped import is_stopped_from_outside
@@ -77,6 +78,7 @@ def _finding(
         what=fit(
             f"{say_ranks(ranks)} {_plural(first.how, ranks)}",
             f" at {first.where}" if first.where else "",
+            _at_prompt(session, ranks),
             _whom_it_kept(session, ranks, failures, waits),
         ),
         ranks=ranks,
@@ -87,6 +89,14 @@ def _finding(
             "killed it", "killed them" if ranks[1:] else "killed it"
         ),
     )
+
+
+def _at_prompt(session: Session, ranks: tuple[int, ...]) -> str:
+    """Of a rank that ended while somebody was to look at it."""
+    prompt = prompt_of(session, ranks[0]) if len(ranks) == 1 else None
+    if prompt is None:
+        return ""
+    return " at the prompt of its debugger" + (f", at {prompt.site}" if prompt.site else "")
 
 
 def _plural(how: str, ranks: tuple[int, ...]) -> str:

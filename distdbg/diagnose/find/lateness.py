@@ -10,7 +10,8 @@ A rank counts as late for an op where it comes later than the middle rank by mor
 
 so ranks that are scattered (jitter, more ranks than cores) are late for nothing: in a scatter the last
 is no further off than the first. Where clocks of several hosts were never compared, a rank's time of
-issue is taken against its own time of start, which was the same moment on all ranks.
+issue is taken against its own time of start, which was the same moment on all ranks. Ops during which some
+rank sat in a debugger show nobody's lateness and are left out.
 """
 
 from __future__ import annotations
@@ -70,8 +71,10 @@ class Lateness:
     """When the first rank came, on the session's clock, for each of `seqs`."""
 
 
-def measure(session: Session, group: int, ops: GroupOps) -> Lateness | None:
-    """None where there is too little to see."""
+def measure(
+    session: Session, group: int, ops: GroupOps, held: Sequence[tuple[int, int]] = ()
+) -> Lateness | None:
+    """None where there is too little to see. `held`: when somebody sat in a debugger (`debugged`)."""
     ranks = sorted(rank for rank in ops.by_rank if rank in session.ranks)
     if len(ranks) < 2:
         return None
@@ -79,7 +82,7 @@ def measure(session: Session, group: int, ops: GroupOps) -> Lateness | None:
     if len(seqs) < LEAST_OPS:
         return None
     error_ns = _clock_error(session, ranks)
-    found = _columns(session, ops, ranks, seqs, by_start=error_ns is None)
+    found = _columns(session, ops, ranks, seqs, held, by_start=error_ns is None)
     if found is None:
         return None
     seqs, columns, clock = found
@@ -110,7 +113,13 @@ def _clock_error(session: Session, ranks: Sequence[int]) -> int | None:
 
 
 def _columns(
-    session: Session, ops: GroupOps, ranks: Sequence[int], seqs: Sequence[int], *, by_start: bool
+    session: Session,
+    ops: GroupOps,
+    ranks: Sequence[int],
+    seqs: Sequence[int],
+    held: Sequence[tuple[int, int]],
+    *,
+    by_start: bool,
 ) -> tuple[Sequence[int], list[Sequence[int]], Sequence[int]] | None:
     """The times of each rank for the seqs that all have, and those of the first rank."""
     places = {rank: _places(ops, rank, seqs) for rank in ranks}
@@ -130,6 +139,8 @@ def _columns(
                 for at, place in enumerate(found)
                 if place < 0 or starts[place] == NEVER or kinds[place] not in _MEETINGS
             }
+    for rank, found in places.items() if held else ():
+        gone |= _held(session, rank, found, held)
     if gone:
         kept = [at for at in range(len(seqs)) if at not in gone]
         if len(kept) < LEAST_OPS:
@@ -149,6 +160,22 @@ def _columns(
     first = session.ranks[ranks[0]]
     clock = [first.offset_ns + t for t in _pick(first.ops.issued_ns, places[ranks[0]])]
     return seqs, columns, clock
+
+
+def _held(
+    session: Session, rank: int, places: Sequence[int], held: Sequence[tuple[int, int]]
+) -> set[int]:
+    """Those that a rank was in while somebody sat in a debugger: whose time that took is known."""
+    log = session.ranks[rank]
+    issued, started = log.ops.issued_ns, log.ops.started_ns
+    found = set()
+    for at, place in enumerate(places):
+        if place >= 0:
+            begin = issued[place] + log.offset_ns
+            end = max(begin, started[place] + log.offset_ns) if started[place] != NEVER else begin
+            if any(first <= end and begin <= last for first, last in held):
+                found.add(at)
+    return found
 
 
 def _places(ops: GroupOps, rank: int, seqs: Sequence[int]) -> Sequence[int]:

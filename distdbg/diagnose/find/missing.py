@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
+from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
@@ -93,6 +94,8 @@ def missing_how(session: Session, end: ChainEnd, rank: int) -> str:
     if _has_closed(session, end, log):
         return "destroyed the group"
     if log.activity is not None and log.activity.state.is_stuck:
+        return ""
+    if is_debugged(log):  # it will call it when its user lets it
         return ""
     return "" if is_benign(session) else _LATE
 

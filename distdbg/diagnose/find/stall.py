@@ -1,6 +1,7 @@
 """Ranks that others wait for and that live, move and are busy: no fault, a name.
 
-"ranks 1-7 wait for rank 0, busy in save() for 12.0 s" is what a checkpoint by one rank looks like.
+"ranks 1-7 wait for rank 0, busy in save() for 12.0 s" is what a checkpoint by one rank looks like; "ranks 1-3
+wait for rank 0, in the debugger at train.py:88 (step) for 40.0 s" is somebody at its prompt.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends
+from distdbg.diagnose.debugged import Prompt, is_debugged, prompt_of
 from distdbg.diagnose.find.missing import behind_by, is_benign, last_ops, missing_how, wait_evidence
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
@@ -19,10 +21,13 @@ from distdbg.diagnose.wording import fit, say_ranks, say_s, short_site, verb
 def find(
     session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
 ) -> list[Finding]:
-    if not is_benign(session):
-        return []
     findings = []
     for end in chain_ends(session, waits):
+        debugged = tuple(rank for rank in end.ranks if _is_debugged(session, rank))
+        if debugged:
+            findings.append(_debugged(session, end, debugged))
+        if not is_benign(session):
+            continue
         busy = tuple(rank for rank in end.ranks if _is_busy(session, end, rank))
         if busy:
             findings.append(_finding(session, end, busy))
@@ -31,9 +36,55 @@ def find(
 
 def _is_busy(session: Session, end: ChainEnd, rank: int) -> bool:
     log = session.ranks.get(rank)
-    if log is None or log.is_gone or missing_how(session, end, rank):
+    if log is None or log.is_gone or is_debugged(log) or missing_how(session, end, rank):
         return False
     return log.exit is None and (log.activity is None or not log.activity.state.is_stuck)
+
+
+def _is_debugged(session: Session, rank: int) -> bool:
+    log = session.ranks.get(rank)
+    return log is not None and not log.is_gone and is_debugged(log)
+
+
+def _debugged(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding:
+    prompts = {rank: found for rank in ranks if (found := prompt_of(session, rank)) is not None}
+    first = prompts[ranks[0]]
+    direct = tuple(sorted({edge.rank for edge in end.direct}))
+    numbers = {"waiting": float(len(end.waiters))}
+    tails = [f" at {first.site}" if first.site and len(ranks) == 1 else ""]
+    if session.now_ns != NEVER:
+        numbers["debugged_s"] = max(session.now_ns - first.since_ns, 0) / 1e9
+        tails.append(f" for {say_s(session.now_ns - first.since_ns)}")
+    tails.append(f", in {session.name_of(end.op) if end.op else end.edge.text}")
+    return Finding(
+        kind=Kind.STALL,
+        severity=Severity.NOTE,
+        what=fit(
+            f"{say_ranks(direct, 3)} {verb(direct, 'waits', 'wait')} for {say_ranks(ranks, 3)}, "
+            "in the debugger",
+            *tails,
+        ),
+        ranks=ranks,
+        victims=end.waiters,
+        at_ns=end.since_ns,
+        evidence=(
+            *(_prompt_evidence(rank, prompt) for rank, prompt in list(prompts.items())[:4]),
+            *wait_evidence(session, end),
+        ),
+        advice="nothing has to be done: it goes on when its user says so, and no deadline passes till then",
+        numbers=numbers,
+    )
+
+
+def _prompt_evidence(rank: int, prompt: Prompt) -> Evidence:
+    why = f" ({prompt.why})" if prompt.why else ""
+    where = f" at {prompt.site}" if prompt.site else ""
+    return Evidence(
+        text=f"rank {rank} is in the debugger{where}{why}",
+        rank=rank,
+        site=prompt.site,
+        at_ns=prompt.since_ns,
+    )
 
 
 def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding:

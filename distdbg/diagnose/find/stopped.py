@@ -1,4 +1,6 @@
-"""A job that a person ended: an abort by hand, Ctrl-C, SIGTERM from a scheduler, a launcher told to stop."""
+"""A job that a person ended: an abort by hand, a debugger that was quit, Ctrl-C, SIGTERM from a scheduler, a
+launcher told to stop.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def is_all_asked(endings: Mapping[int, Ending]) -> bool:
 
 
 def is_by_hand(error: Failure) -> bool:
-    """Whether a person aborted the job, and no verdict."""
+    """Whether a person aborted the job, and no verdict, or quit a debugger."""
+    if error.type == "DebuggerQuit":
+        return True
     return error.type == "JobAborted" and not error.named and not error.what.startswith(_BY_AGENT)
 
 

@@ -24,6 +24,7 @@ from math import sqrt
 from statistics import median
 from typing import Final
 
+from distdbg.diagnose.debugged import held_spans
 from distdbg.diagnose.find.lateness import Late, Lateness, measure
 from distdbg.diagnose.find.own_time import MOST_USUAL, own_time, parts_between
 from distdbg.diagnose.find.phrases import at_site, called, say_share
@@ -80,8 +81,9 @@ def find(
 ) -> list[Finding]:
     """The ranks that others wait for again and again."""
     found: dict[int, _Straggler] = {}
+    held = held_spans(session)
     for group, ops in matched:
-        lateness = measure(session, group, ops)
+        lateness = measure(session, group, ops, held)
         if lateness is None:
             continue
         usual = _usual_share(lateness)

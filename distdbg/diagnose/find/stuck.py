@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends
+from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.find.missing import last_ops, wait_evidence
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
@@ -38,7 +39,9 @@ def find(
     ends = {rank: end for end in chain_ends(session, waits) for rank in end.ranks}
     findings = []
     for rank, log in sorted(session.ranks.items()):
-        if log.activity is not None and log.activity.state.is_stuck and not log.is_gone:
+        if log.is_gone or is_debugged(log):
+            continue
+        if log.activity is not None and log.activity.state.is_stuck:
             findings.append(_finding(session, rank, log.activity, ends.get(rank)))
     return findings
 

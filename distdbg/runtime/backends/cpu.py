@@ -30,11 +30,13 @@ from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.problem import SLOTS_NBYTES
 
 if TYPE_CHECKING:
+    from distdbg.runtime.stops import Through
     from distdbg.runtime.store import Store
 
 _log = get_logger("runtime")
@@ -48,6 +50,8 @@ _BROADCAST = Kind.BROADCAST
 _SEND = Kind.SEND
 
 
+#: The fault of an op that did nothing but find other breakpoints armed.
+_BREAK = "break"
 _BREAKING = ("timeout", "peer_lost", "broken", "system", "interrupted", "aborted")
 
 #: Through the slots in at most one round for so many bytes of a slot; what takes more is read
@@ -75,6 +79,7 @@ class CpuEngine:
         where: Where = lambda rank: None,
         clock: JobClock = FREE_CLOCK,
         control: Control | None = None,
+        on_other_rules: Through | None = None,
     ) -> None:
         self._is_closed = True  # until there is something to close
         self._rank = rank
@@ -100,6 +105,10 @@ class CpuEngine:
             control=control,
             lives=Lives(group_name, global_ranks, members),
         )
+        #: Asked by an op that has found other breakpoints armed.
+        self._on_other_rules = on_other_rules
+        if on_other_rules is not None:
+            self.group.notice_breakpoints()
         if recorder is not None:
             self.group.set_recorder(recorder, record_group, message_form)
         slot_nbytes = self.group.slot_nbytes
@@ -160,13 +169,15 @@ class CpuEngine:
                 call.extra,
             )
         except NativeError as error:
+            if error.fault == _BREAK:
+                return self._other_rules().run(call)
             self.fail(call, error, self.group.started_ns)
         if left_to_do:
             finish(out_views)
             self.tell_suspicions()
         return -1
 
-    def submit(self, call: Call) -> CpuPending:
+    def submit(self, call: Call) -> Pending:
         """Start `call`; it progresses on a thread of its own, which needs no GIL."""
         limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
         started_ns = _monotonic_ns()
@@ -192,6 +203,8 @@ class CpuEngine:
                     call.extra,
                 )
         except NativeError as error:
+            if error.fault == _BREAK:
+                return self._other_rules().submit(call)
             self.fail(call, error, started_ns)
         pending = CpuPending(self, call, handle, views, started_ns)
         if self._guards_buffers:
@@ -291,10 +304,25 @@ class CpuEngine:
         try:
             source = self._native_transfer(is_send, view, call.peer, call.tag, limit_ns)
         except NativeError as error:
+            if error.fault == _BREAK:
+                return self._other_rules().run(call)
             self.fail(call, error, self.group.started_ns, self.group.last_message)
         if view.finish is not None and not is_send:
             view.finish()
         return source
+
+    # ------------------------------------------------------------------- breakpoints
+
+    def next_seq(self, call: Call) -> int:
+        """The number that `call` will have if it is the next."""
+        if call.kind >= _SEND:
+            return self.group.count_messages(call.kind is _SEND, call.peer) + 1
+        return self.group.issued + 1
+
+    def _other_rules(self) -> Engine:
+        """Nothing was sent: what carries out the op, now that other breakpoints are armed."""
+        assert self._on_other_rules is not None  # only then native code looks
+        return self._on_other_rules(self)
 
     # ------------------------------------------------------------------------ errors
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError
 from distdbg.native import Form, RecordedOp, Recorder
 from distdbg.record.format import Flag, Status
@@ -18,14 +19,30 @@ from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.waits import waiting_for
 
+if TYPE_CHECKING:
+    from distdbg.runtime.stops import Through
+
 _MOST_FORMS = 1024
 
 
 class RecordedEngine:
     """Implements Engine around one that keeps no record; see distdbg/runtime/engine.py."""
 
-    def __init__(self, inner: Engine, recorder: Recorder, group: int, ranks: Sequence[int]) -> None:
+    def __init__(
+        self,
+        inner: Engine,
+        recorder: Recorder,
+        group: int,
+        ranks: Sequence[int],
+        clock: JobClock = FREE_CLOCK,
+        on_other_rules: Through | None = None,
+    ) -> None:
         self.inner = inner
+        #: Says which breakpoints are armed.
+        self._clock = clock
+        self._seen_rules = 0
+        #: Asked by an op that has found other ones; None: none looks.
+        self._on_other_rules = on_other_rules
         self._recorder = recorder
         #: The group's number in the record.
         self._group = group
@@ -36,6 +53,9 @@ class RecordedEngine:
 
     def run(self, call: Call) -> int:
         """Carry out `call`, and record it."""
+        other = self._other_rules()
+        if other is not None:
+            return other.run(call)
         op = self._begin(call, 0)
         try:
             source = self.inner.run(call)
@@ -47,12 +67,21 @@ class RecordedEngine:
 
     def submit(self, call: Call) -> Pending:
         """Start `call`; its end is recorded when it is noticed."""
+        other = self._other_rules()
+        if other is not None:
+            return other.submit(call)
         op = self._begin(call, int(Flag.ASYNC))
         try:
             return RecordedPending(self.inner.submit(call), self, op, self._recorder)
         except BaseException as error:
             self.end(op, error)
             raise
+
+    def next_seq(self, call: Call) -> int:
+        """The number that `call` will have if it is the next."""
+        if call.kind >= Kind.SEND:
+            return self._message_counts[call.kind, call.peer] + 1
+        return self._count + 1
 
     def set_timeout(self, timeout_s: float) -> None:
         """Hand it on."""
@@ -81,6 +110,14 @@ class RecordedEngine:
         op.ended(int(status_of(error)), -1)
         if isinstance(error, DistError):
             write_error(self._recorder, self._group, number, error)
+
+    def _other_rules(self) -> Engine | None:
+        """None: the same breakpoints are armed as before."""
+        generation = self._clock.break_generation
+        if generation == self._seen_rules or self._on_other_rules is None:
+            return None
+        self._seen_rules = generation
+        return self._on_other_rules(self)
 
     def _begin(self, call: Call, flags: int) -> RecordedOp:
         peer, seq, tag = -1, 0, 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from distdbg.errors import ConfigError, UsageError
 from distdbg.runtime.engine import Engine
+from distdbg.runtime.stops import on_other_rules
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
@@ -253,6 +254,7 @@ def make_engine(
             lambda rank: where_is(group, rank),
             group.world.control,
             group.world.native_control,
+            partial(on_other_rules, group),
         )
         return engine
     from distdbg.check.foreign.beside import put_beside

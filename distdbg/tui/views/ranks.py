@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from statistics import median_low
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+from textual.binding import Binding, BindingType
 
 from distdbg.tui.cells import Cell, Tone, age, is_fault, nbytes, one_line, share, tone_of
 from distdbg.tui.snapshot import RankRow, Snapshot
 from distdbg.tui.table import Column
+from distdbg.tui.targets import HostTarget, RankTarget
 from distdbg.tui.view import TablePage, View
+from distdbg.tui.views.host_rows import (
+    HOST_COLUMNS,
+    HostSum,
+    host_cells,
+    host_sort_key,
+    sum_up,
+)
+
+#: With more ranks on several hosts there is a row per host, until `h` is pressed.
+_MANY: Final = 256
 
 
 class RanksView(TablePage, View):
@@ -34,19 +47,58 @@ class RanksView(TablePage, View):
         Column(title="pid", width=8, is_right=True, from_width=130),
     )
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("h", "hosts", "by host", tooltip="a row per host, or per rank")
+    ]
+    folds: ClassVar[bool] = True
+    """Whether there may be a row per host."""
+
     def __init__(self) -> None:
         super().__init__()
         self._medians: Mapping[str, int] = {}
+        self._hosts: Mapping[str, HostSum] = {}
+        self._by_host: bool | None = None
+        """None: as it is best for so many ranks."""
+        self._is_folded = False
 
     def draw(self, snapshot: Snapshot, now: float) -> None:
         if snapshot.ranks is not self.snapshot.ranks:
             self._medians = medians(snapshot)
+            self._fold(snapshot)
         super().draw(snapshot, now)
 
+    def _fold(self, snapshot: Snapshot) -> None:
+        """Have rows of hosts where they are wanted."""
+        wants = self._by_host
+        if wants is None:
+            wants = len(snapshot.ranks) > _MANY and _has_hosts(snapshot.ranks)
+        wants = wants and self.folds
+        self._hosts = sum_up(snapshot.ranks.values(), self._medians) if wants else {}
+        if wants != self._is_folded:
+            self._is_folded = wants
+            self.table.sorted_by, self.table.is_inverted = None, False
+            self.table.set_columns(HOST_COLUMNS if wants else self.columns)
+
+    def action_hosts(self) -> None:
+        self._by_host = not self._is_folded
+        self._fold(self.snapshot)
+        self.redraw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "hosts" or self.folds
+
     def keys(self) -> Sequence[Hashable]:
-        return list(self.snapshot.ranks)
+        return list(self._hosts) if self._is_folded else list(self.snapshot.ranks)
+
+    def target(self) -> object:
+        cursor = self.table.cursor
+        if isinstance(cursor, str):
+            return HostTarget(cursor)
+        return RankTarget(cursor) if isinstance(cursor, int) else None
 
     def cells(self, key: Any) -> Sequence[Cell]:
+        if isinstance(key, str):
+            return host_cells(self._hosts[key], self.now)
         row = self.snapshot.ranks[key]
         tone = tone_of(row.state)
         where = row.op or row.why
@@ -68,9 +120,13 @@ class RanksView(TablePage, View):
         )
 
     def is_fault(self, key: Any) -> bool:
+        if isinstance(key, str):
+            return self._hosts[key].faults > 0
         return is_fault(self.snapshot.ranks[key].state)
 
     def sort_key(self, key: Any, at: int) -> Any:
+        if isinstance(key, str):
+            return host_sort_key(self._hosts[key], HOST_COLUMNS[at].title)
         row = self.snapshot.ranks[key]
         title = self.columns[at].title
         match title:
@@ -101,6 +157,12 @@ class RanksView(TablePage, View):
         if by >= 0:
             by, name = max(off, default=(0, ""))
         return "" if by == 0 else f"{by:+d} {name}"
+
+
+def _has_hosts(ranks: Mapping[int, RankRow]) -> bool:
+    """Whether they are on several."""
+    first = next(iter(ranks.values())).host
+    return any(row.host != first for row in ranks.values())
 
 
 def medians(snapshot: Snapshot) -> dict[str, int]:

@@ -56,3 +56,28 @@ def test_the_end_of_patience_is_a_reason_to_look_again() -> None:
     sleeper = seat(RankState.SLEEPS)
     assert find_signature([sleeper], 6) == ()
     assert find_signature([sleeper], 5 + SLEEPS_NS) != ()
+
+
+def test_nobody_is_stuck_while_the_clock_of_the_job_stands() -> None:
+    for state in (RankState.STOPPED, RankState.HOLDS_GIL, RankState.SLEEPS):
+        one = seat(state)
+        one.is_resting, one.rested_ns = True, 5 + 10 * SLEEPS_NS
+        assert patient_state(one, one.rested_ns) is RankState.RUNNING
+        assert not find_signature([one], one.rested_ns)
+    one = seat(RankState.DEAD)
+    one.is_resting = True
+    assert patient_state(one, 6) is RankState.DEAD
+
+
+def test_all_have_their_time_again_when_the_clock_runs_on() -> None:
+    one = seat(RankState.SLEEPS)
+    one.rested_ns = 5 + 10 * SLEEPS_NS
+    assert patient_state(one, one.rested_ns + SLEEPS_NS - 1) is RankState.RUNNING
+    assert patient_state(one, one.rested_ns + SLEEPS_NS) is RankState.SLEEPS
+    stopped = seat(RankState.STOPPED)
+    stopped.rested_ns = one.rested_ns
+    assert patient_state(stopped, one.rested_ns + 1) is RankState.STOPPED
+
+
+def test_a_rank_in_the_debugger_is_no_reason_to_look() -> None:
+    assert find_signature([seat(RankState.DEBUGGED)], 5 + SLEEPS_NS) == ()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.agent.launcher_orders import Attempt
+from distdbg.agent.status import RankStatus
 from distdbg.agent.steering import Steering
+from distdbg.control.holds import OTHER_HOST
 from distdbg.control.page import read_page
 from distdbg.record.folders import record_name
+from distdbg.record.rank_state import RankState
 from distdbg.record.reader import RecordFile
 from distdbg.runtime.store import TCPStore
 from distdbg.testing.record_examples import build_short
@@ -102,3 +107,59 @@ def test_a_stop_at_one_agent_ends_the_job_on_all_hosts(
         for host in hosts:
             host.close()
         store.close()
+
+
+def in_debugger(host: Host) -> RankStatus:
+    return RankStatus(rank=host.ranks[0], host=host.name, pid=os.getpid(), state=RankState.DEBUGGED)
+
+
+def test_the_clocks_of_all_hosts_stand_for_a_rank_in_a_debugger_until_its_host_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTDBG_TOKEN", "a secret")
+    store = TCPStore("127.0.0.1", 0, is_master=True, _token=b"a secret")
+    hosts = [Host(node, tmp_path, store.port) for node in range(2)]
+    root, leaf = hosts
+    debugged: set[str] = set()
+
+    def turn_until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < deadline
+            for host in hosts:
+                host.turn()
+                host.steering.look()
+                is_held = host.name in debugged
+                host.steering.report([in_debugger(host)] if is_held else [running(host)])
+                host.steering.share_holds(is_held, time.monotonic_ns())
+
+    def kinds(host: Host) -> list[int]:
+        return [hold.rank for hold in read_page(tmp_path, host.name).holds]
+
+    def are_paused(*expected: bool) -> bool:
+        return tuple(read_page(tmp_path, host.name).is_paused for host in hosts) == expected
+
+    try:
+        for host in hosts:
+            host.steering.order("resume")  # makes the page
+        turn_until(lambda: len(list(tmp_path.glob("control-*"))) == 2)
+        debugged.add(leaf.name)
+        turn_until(lambda: are_paused(True, False))  # its own clock is held by the rank itself
+        assert kinds(root) == [OTHER_HOST]
+        debugged.add(root.name)
+        turn_until(lambda: are_paused(True, True))
+        debugged.clear()
+        turn_until(lambda: are_paused(False, False))
+        debugged.add(leaf.name)
+        turn_until(lambda: are_paused(True, False))
+        leaf.steering.close()  # nobody hears of that host any more
+        hosts.remove(leaf)
+        turn_until(lambda: not read_page(tmp_path, root.name).is_paused)
+    finally:
+        for host in (root, leaf):
+            host.close()
+        store.close()
+
+
+def running(host: Host) -> RankStatus:
+    return RankStatus(rank=host.ranks[0], host=host.name, pid=os.getpid(), state=RankState.RUNNING)

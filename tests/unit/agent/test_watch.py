@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from distdbg.agent.judging.judge import Judged
-from distdbg.agent.judging.news import Case
+from distdbg.agent.judging.news import GRACE_NS, Case
 from distdbg.agent.judging.watch import Watch
 from distdbg.agent.seat import Seat
 from distdbg.diagnose.finding import Finding, Kind, Severity, Verdict
@@ -37,10 +39,12 @@ class Stage:
             is_root=True,
             has_tree=False,
             is_aborted=False,
+            is_held=False,
             accounts=list,
             rows_of_others=tuple,
             abort=lambda words: self.aborted.append(words.what),
         )
+        self.steering = steering
         self.watch = Watch(
             "a",
             "run",
@@ -81,6 +85,34 @@ def test_what_is_proven_ends_the_job(stage: Stage) -> None:
     [(_, then)] = stage.thoughts
     then(outcome((proven(), 0)))
     assert (stage.said, stage.aborted) == (["it is so"], ["it is so"])
+
+
+def test_nothing_ends_a_job_whose_clock_somebody_holds_until_it_runs_on(stage: Stage) -> None:
+    stage.steering.is_held = True
+    stage.watch.tick(10**9)
+    [(_, then)] = stage.thoughts
+    then(outcome((proven(), 0)))
+    assert (stage.said, stage.aborted) == (["it is so"], [])
+    stage.watch.tick(2 * 10**9)
+    assert len(stage.thoughts) == 1
+    stage.steering.is_held = False
+    stage.watch.tick(time.monotonic_ns() + 10**9)
+    then = stage.thoughts[1][1]
+    then(outcome((proven(), 0)))
+    assert stage.aborted == ["it is so"]
+
+
+def test_a_rank_that_is_gone_ends_the_job_whoever_holds_its_clock(stage: Stage) -> None:
+    stage.steering.is_held = True
+    stage.watch._abort_on = frozenset(("dead",))
+    stage.watch.tick(time.monotonic_ns())
+    [(_, then)] = stage.thoughts
+    finding = Finding(kind=Kind.DEAD_RANK, severity=Severity.ERROR, what="rank 0 died", ranks=(0,))
+    verdict = Verdict(what=finding.what, root=finding, findings=(finding,), roles={})
+    judged = replace(proven(), verdict=verdict, case=Case(finding, "dead"))
+    then(outcome((judged, 0)))
+    stage.watch.tick(time.monotonic_ns() + GRACE_NS + 10**9)
+    assert stage.aborted == ["it is so"]
 
 
 def test_a_verdict_that_comes_when_the_ranks_were_started_anew_says_and_ends_nothing(

@@ -533,6 +533,17 @@ def test_an_abort_by_a_person_is_a_stop_and_no_failed_op() -> None:
     assert find(failed_op, build) == find(dead, build) == []
 
 
+def test_a_debugger_that_was_quit_is_a_stop_and_no_failed_op() -> None:
+    build = trained(2)
+    words = error("DebuggerQuit", "rank 1 quit its debugger in breakpoint #1", ranks=[1])
+    for rank in range(2):
+        build.op(rank, "breakpoint", at_s=2, ended_s=3, status=Status.ABORTED, error=words)
+        build.exit(rank, Exit.RAISED, at_s=3, what="DebuggerQuit: rank 1 quit its debugger")
+    finding = find_one(stopped, build)
+    assert finding.what == "rank 1 quit its debugger in breakpoint #1"
+    assert find(failed_op, build) == find(dead, build) == []
+
+
 def test_an_abort_by_the_agent_is_a_consequence_of_its_verdict() -> None:
     build = trained(2)
     words = error("JobAborted", "the job was aborted by the agent: rank 1 was killed", ranks=[1])

@@ -158,3 +158,11 @@ def test_the_local_rank_is_filled_into_the_arguments() -> None:
     made = options(script_args=("--out=log.${local_rank}", "$local_rank", "$$"))
     found = rank_command(made, 3, environ={}, executable="python")
     assert found[-3:] == ("--out=log.3", "$local_rank", "$$")
+
+
+def test_ranks_are_told_that_they_may_be_debugged_only_where_a_flag_says_so() -> None:
+    names = ("DISTDBG_DEBUGGABLE", "DISTDBG_DEBUG_ON_ERROR")
+    found = environment(options(), start(), 0)
+    assert not set(names) & found.keys()
+    found = environment(options(debuggable=True, debug_on_error=True), start(), 0)
+    assert [found[name] for name in names] == ["1", "1"]

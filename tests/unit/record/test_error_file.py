@@ -162,6 +162,7 @@ def test_a_lost_peer_is_to_blame_also_behind_other_exceptions() -> None:
     assert because_of(caught(RuntimeError("training failed"), lost)) == (2,)
     assert because_of(dist.RankLeft("left", peer=5)) == (5,)
     assert because_of(dist.JobAborted("deadlock", ranks=[0, 3])) == (0, 3)
+    assert because_of(dist.DebuggerQuit("quit", ranks=[1])) == (1,)
     assert because_of(ValueError("x")) == ()
     assert because_of(dist.MismatchError("x", ranks=[1])) == ()
 

@@ -1,0 +1,158 @@
+"""What the rules of breakpoints may say: at what a rank stops, and what a condition may ask for. Pure.
+
+The rules themselves are in breakpoints.py; the reference page is made of the tables here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal, Protocol
+
+from distdbg.record.entries import KIND_LABELS
+
+
+class On(StrEnum):
+    """What a rank stops at."""
+
+    OP = "op"
+    MISMATCH = "mismatch"
+    NAN = "nan"
+    TIMEOUT = "timeout"
+    EXCEPTION = "exception"
+    SIGNAL = "signal"
+
+
+#: What each of them means, for the reference page and for `--help`.
+ABOUT_ON: Final[Mapping[On, str]] = {
+    On.OP: "the op itself, before anything of it is sent; what a rule does that says nothing else",
+    On.MISMATCH: "ranks called different things; before the error is raised to the program",
+    On.NAN: "NaN or Inf in an input of the op, before it is sent",
+    On.TIMEOUT: "the op ran into its deadline; before the error is raised",
+    On.EXCEPTION: "the op failed, with whatever error; before it is raised",
+    On.SIGNAL: "SIGUSR1 came, wherever the rank is then; only `rank=` can be asked for",
+}
+
+Operator = Literal["=", "!=", "<", "<=", ">", ">="]
+FieldKind = Literal["ranks", "words", "number", "site"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One thing that a condition may ask for."""
+
+    kind: FieldKind
+    example: str
+    about: str
+    choices: tuple[str, ...] = ()
+    """All words there are; empty: any."""
+
+
+FIELDS: Final[Mapping[str, Field]] = {
+    "rank": Field(kind="ranks", example="rank=0|4-7", about="The rank in the job."),
+    "kind": Field(
+        kind="words",
+        example="kind=all_reduce|barrier",
+        about="What the op does.",
+        choices=KIND_LABELS,
+    ),
+    "name": Field(
+        kind="words",
+        example="name=all_gather_into_tensor",
+        about="The function that was called; the kind, where a kind has one function only.",
+    ),
+    "group": Field(
+        kind="words", example="group=dp", about="The description of the group, or its name."
+    ),
+    "seq": Field(
+        kind="number",
+        example="seq>=42",
+        about="The number of the op: in its group, or for a message among those to or from its peer.",
+    ),
+    "nbytes": Field(
+        kind="number",
+        example="nbytes>1M",
+        about="Bytes of the inputs, or of the outputs if those are more; K, M and G are powers of 1024.",
+    ),
+    "dtype": Field(kind="words", example="dtype=float16", about="Of the arrays."),
+    "peer": Field(
+        kind="ranks",
+        example="peer=1",
+        about="Of a send or recv: the rank in the job at the other end.",
+    ),
+    "tag": Field(kind="number", example="tag=7", about="Of a send or recv."),
+    "comm": Field(kind="words", example="comm=grads", about="The name that `record_comm` gave."),
+    "site": Field(
+        kind="site",
+        example="site=train.py:88",
+        about="The line that called it, or the file alone; as much of the path as tells it apart.",
+    ),
+}
+
+#: What a condition on a field of each kind may say.
+OPERATORS: Final[Mapping[FieldKind, tuple[Operator, ...]]] = {
+    "ranks": ("=", "!="),
+    "words": ("=", "!="),
+    "site": ("=", "!="),
+    "number": ("=", "!=", "<", "<=", ">", ">="),
+}
+
+
+class Facts(Protocol):
+    """What a rank knows of an op before it is sent. What costs something to know is asked last."""
+
+    @property
+    def rank(self) -> int:
+        """Of this process, in the job."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """'all_reduce'."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The function that was called."""
+        ...
+
+    @property
+    def group(self) -> Sequence[str]:
+        """All that the group is called."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Of its inputs, or of its outputs."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """'float32'; '' without arrays."""
+        ...
+
+    @property
+    def peer(self) -> int | None:
+        """The rank in the job; None of what is no message, or of one from any rank."""
+        ...
+
+    @property
+    def tag(self) -> int | None:
+        """None of what is no message."""
+        ...
+
+    @property
+    def comm(self) -> str:
+        """'' where nobody gave a name."""
+        ...
+
+    @property
+    def site(self) -> str:
+        """'/home/me/train.py:88 (step)'."""
+        ...

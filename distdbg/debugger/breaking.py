@@ -1,0 +1,104 @@
+"""BreakingEngine: asks the rules before each op of a group, and about its error.
+
+It is put around the group's engine only while rules are armed that concern this rank. The op is recorded,
+compared and sent by what is inside, so a rank that stops here has done nothing of it yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distdbg.errors import DistError
+from distdbg.runtime.call import Call
+from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.waits import op_number
+
+if TYPE_CHECKING:
+    from distdbg.debugger.breaker import Breaker
+    from distdbg.debugger.facts import OpFacts
+    from distdbg.runtime.group import ProcessGroup
+
+
+class BreakingEngine:
+    """Implements Engine around another one; see distdbg/runtime/engine.py."""
+
+    def __init__(self, inner: Engine, group: ProcessGroup, breaker: Breaker) -> None:
+        self.inner = inner
+        self._group = group
+        self._breaker = breaker
+        #: Of an engine that counts none of its ops.
+        self._count = 0
+
+    def run(self, call: Call) -> int:
+        """Carry out `call`, unless the user quits before it."""
+        with self._breaker.look_at(self._group, call, self._next_seq(call)) as facts:
+            try:
+                return self.inner.run(call)
+            except DistError as error:
+                self._breaker.stop_at_error(facts, error)
+                raise
+
+    def submit(self, call: Call) -> Pending:
+        """Start `call`, unless the user quits before it."""
+        with self._breaker.look_at(self._group, call, self._next_seq(call)) as facts:
+            try:
+                return BreakingPending(self.inner.submit(call), facts, self._breaker)
+            except DistError as error:
+                self._breaker.stop_at_error(facts, error)
+                raise
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Hand it on."""
+        self.inner.set_timeout(timeout_s)
+
+    def set_level(self, level: int) -> None:
+        """Hand it on."""
+        self.inner.set_level(level)
+
+    def abort(self, reason: str) -> None:
+        """Hand it on."""
+        self.inner.abort(reason)
+
+    def close(self) -> None:
+        """Hand it on."""
+        self.inner.close()
+
+    def _next_seq(self, call: Call) -> int:
+        """The number that the op will have; counted from here on where the engine does not say."""
+        tell = getattr(self.inner, "next_seq", None)
+        if tell is not None:
+            return int(tell(call))
+        self._count += 1
+        return self._count
+
+
+class BreakingPending:
+    """Implements Pending around another one: its error is asked about where it is waited for."""
+
+    __slots__ = ("_breaker", "_facts", "_inner")
+
+    def __init__(self, inner: Pending, facts: OpFacts, breaker: Breaker) -> None:
+        self._inner = inner
+        self._facts = facts
+        self._breaker = breaker
+
+    @property
+    def number(self) -> int:
+        """Of the op in the record; 0: not known."""
+        return op_number(self._inner)
+
+    def done(self) -> bool:
+        """Whether the op has ended."""
+        return self._inner.done()
+
+    def wait(self, deadline_ns: int) -> None:
+        """Wait for the end."""
+        try:
+            self._inner.wait(deadline_ns)
+        except DistError as error:
+            self._breaker.stop_at_error(self._facts, error)
+            raise
+
+    def source_rank(self) -> int:
+        """Hand it on."""
+        return self._inner.source_rank()

@@ -1,0 +1,284 @@
+"""dist.breakpoint: all ranks come, some get a debugger, the others wait until those are done.
+
+It uses the store of the default group only, so it works with every backend. Keys of the n-th breakpoint,
+all below breakpoint/<n>/:
+
+    who     the ranks that get a debugger, as the first rank to come says; the others have to agree
+    done    a counter: of those whose user let them go on
+    end     how it ended, for all; whoever is first to write it decides
+    left    a counter: of the ranks that have read the end; the last of them removes all keys
+
+The clock of the job stands meanwhile, so who waits looks at the wall's; and it looks again and again
+instead of waiting in the store, whose waits stand with the clock. A rank that dies or leaves ends it.
+"""
+
+from __future__ import annotations
+
+import bdb
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any, Final
+
+from distdbg.check.gone import find_gone
+from distdbg.check.logs import get_logger
+from distdbg.debugger.frames import site_of, user_frame
+from distdbg.debugger.session import Outcome
+from distdbg.debugger.stopping import Stop, open_prompt
+from distdbg.errors import (
+    DebuggerQuit,
+    DistError,
+    DistNetworkError,
+    DistStoreError,
+    JobAborted,
+    MismatchError,
+    OpTimeout,
+    PeerLost,
+    RankLeft,
+    UsageError,
+    format_ranks,
+)
+from distdbg.record.format import Aside
+from distdbg.runtime.aside import aside
+from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.world import World, current
+
+#: How often who waits looks: soon at first, then less and less often.
+_FIRST_NAP_S: Final = 0.01
+_NAP_S: Final = 0.1
+#: A store that serves many ranks is asked less often by each.
+_NAP_PER_RANK_S: Final = 0.0005
+_LOOK_S: Final = 0.2
+#: A process that is being ended closes its connections a moment before it counts as ended.
+_ENDING_S: Final = 0.3
+#: Those at a prompt say that their time is over before those who wait for them do.
+_GRACE_S: Final = 2.0
+
+_KIND: Final = Aside.BREAKPOINT.label
+
+_log = get_logger("debugger")
+
+
+def breakpoint(rank: int | Sequence[int] = 0, skip: int = 0, timeout_s: float = 3600) -> None:
+    """Open a debugger on one rank, or on each of several, while the others wait.
+
+    All ranks of the default group call it. `skip`: so many times this line does nothing. The clock of
+    the job stands while somebody is at a prompt; `timeout_s` is by the clock on the wall.
+
+    Raises:
+        DebuggerQuit: On all ranks, when somebody quits instead of continuing.
+        OpTimeout: On all ranks, when it took longer than `timeout_s`.
+    """
+    run_breakpoint(current(), rank, skip, timeout_s, user_frame(sys._getframe(1)))
+
+
+def run_breakpoint(
+    world: World,
+    rank: int | Sequence[int],
+    skip: int,
+    timeout_s: float,
+    frame: FrameType,
+    stop: Stop | None = None,
+) -> None:
+    """Carry it out for one rank that has come to it at `frame`."""
+    group = world.require_default()
+    ranks = _checked(group, rank, skip, timeout_s)
+    own = group.breakpoints
+    if os.environ.get("PYTHONBREAKPOINT") == "0":
+        if not own.has_said_off:
+            own.has_said_off = True
+            me = group.ranks[group.rank()]
+            _log.warning("dist.breakpoint does not stop: PYTHONBREAKPOINT is 0", rank=me)
+        return
+    line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    own.passed[line] = own.passed.get(line, 0) + 1
+    if own.passed[line] <= skip:
+        return
+    own.count += 1
+    _Meeting(group, ranks, own.count, float(timeout_s), frame).come(stop)
+
+
+def open_here(frame: FrameType, stop: Stop | None = None) -> None:
+    """What Python's own `breakpoint()` does in a rank that has no terminal."""
+    if open_prompt("breakpoint()", frame=frame, by=stop) is Outcome.QUIT:
+        raise bdb.BdbQuit
+
+
+def _checked(
+    group: ProcessGroup, rank: int | Sequence[int], skip: int, timeout_s: float
+) -> list[int]:
+    ranks = [rank] if isinstance(rank, int) else list(rank)
+    for each in ranks:
+        if not isinstance(each, int) or isinstance(each, bool):
+            raise UsageError(f"breakpoint: rank takes numbers, not {each!r}")
+        if each not in group.group_ranks:
+            raise UsageError(
+                f"breakpoint: there is no rank {each}; the job has {format_ranks(group.ranks)}"
+            )
+    if not ranks:
+        raise UsageError("breakpoint: no rank is to get a debugger")
+    if not isinstance(skip, int) or skip < 0:
+        raise UsageError(f"breakpoint: skip is a count, not {skip!r}")
+    if not timeout_s > 0:
+        raise UsageError(f"breakpoint: timeout_s is more than 0, not {timeout_s!r}")
+    return sorted(set(ranks))
+
+
+class _Meeting:
+    """One rank's way through one breakpoint."""
+
+    def __init__(
+        self, group: ProcessGroup, ranks: Sequence[int], seq: int, limit_s: float, frame: FrameType
+    ) -> None:
+        self._group = group
+        self._store = group.get_group_store()
+        self._clock = group.world.control
+        self._rank = group.ranks[group.rank()]
+        self._ranks = ranks
+        self._seq = seq
+        self._limit_s = limit_s
+        self._frame = frame
+        self._site = site_of(frame)
+        self._started = time.monotonic()
+        self._op = f"breakpoint #{seq} at {self._site}"
+
+    def come(self, stop: Stop | None) -> None:
+        """Stop or wait, and raise what all ranks raise when it did not end well."""
+        said = json.dumps(self._ranks)
+        first = self._store.compare_set(self._key("who"), "", said).decode()
+        differ = {"how": "differ", "ranks": sorted([json.loads(first), self._ranks])}
+        if first != said:
+            self._settle(differ)
+        elif self._rank in self._ranks:
+            self._stop(stop)
+        with aside(self._group, Aside.BREAKPOINT, self._seq, members=self._ranks):
+            try:
+                end = self._await_end()
+                self._leave()
+            except (DistStoreError, DistNetworkError) as error:
+                # The store may be gone because the rank that served it is.
+                gone = find_gone(self._group, time.monotonic() + _ENDING_S)
+                if gone is None:
+                    raise
+                raise self._gone(*gone) from error
+            # The others may have gone on before this rank came.
+            public = self._error(end if first == said or end["how"] != "continued" else differ)
+            if public is not None:
+                raise public
+
+    def _stop(self, stop: Stop | None) -> None:
+        quit_ = {"how": "quit", "rank": self._rank, "site": self._site}
+        try:
+            outcome = open_prompt(
+                _KIND, frame=self._frame, limit_s=self._limit_s, by=stop
+            )  # the op of the record is called as the function is
+        except JobAborted:  # which the others see by themselves
+            raise
+        except BaseException:
+            self._settle(quit_)
+            raise
+        match outcome:
+            case Outcome.QUIT:
+                self._settle(quit_)
+            case Outcome.EXPIRED:
+                self._settle({"how": "expired", "ranks": [self._rank]})
+            case _:
+                if self._store.add(self._key("done"), 1) >= len(self._ranks):
+                    self._settle({"how": "continued"})
+
+    def _await_end(self) -> Mapping[str, Any]:
+        deadline = self._started + self._limit_s + _GRACE_S
+        longest_s = _NAP_S + _NAP_PER_RANK_S * self._group.size()
+        nap_s = _FIRST_NAP_S
+        look_at = 0.0
+        while True:
+            end = self._read()
+            if end is not None:
+                return end
+            self._clock.check(kind=_KIND, seq=self._seq, group=self._group.label, op=self._op)
+            now = time.monotonic()
+            if now >= look_at:
+                look_at = now + _LOOK_S
+                gone = find_gone(self._group)
+                if gone is not None:  # unless it left because all is over
+                    return self._read() or self._settle({"how": "gone", "gone": gone})
+            if now >= deadline:
+                return self._settle({"how": "late", "ranks": self._ranks})
+            time.sleep(self._clock.nap_s(nap_s, nap_s))
+            nap_s = min(nap_s * 1.5, longest_s)
+
+    def _read(self) -> Mapping[str, Any] | None:
+        key = self._key("end")
+        return _parse(self._store.get(key)) if self._store.check([key]) else None
+
+    def _settle(self, end: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Make it the end for all, unless there is one."""
+        return _parse(self._store.compare_set(self._key("end"), "", json.dumps(end)))
+
+    def _leave(self) -> None:
+        if self._store.add(self._key("left"), 1) == self._group.size():
+            for name in ("who", "done", "end", "left"):
+                self._store.delete_key(self._key(name))
+
+    def _error(self, end: Mapping[str, Any]) -> DistError | None:
+        """The same on every rank."""
+        fields: dict[str, Any] = {"kind": _KIND, "seq": self._seq, "group": self._group.label}
+        match end["how"]:
+            case "continued":
+                return None
+            case "quit":
+                return DebuggerQuit(
+                    f"rank {end['rank']} quit its debugger in breakpoint #{self._seq} at "
+                    f"{end['site']}: no rank goes on",
+                    ranks=[end["rank"]],
+                    site=end["site"],
+                    hint="`continue` lets all go on",
+                    **fields,
+                )
+            case "differ":
+                one, other = (f"rank={each}" for each in end["ranks"])
+                return MismatchError(
+                    f"ranks called breakpoint #{self._seq} with different ranks: {one} and {other}",
+                    hint="all ranks name the same ranks",
+                    **fields,
+                )
+            case "gone":
+                return self._gone(*end["gone"])
+        ranks = end["ranks"]
+        who = f"rank{'' if len(ranks) == 1 else 's'} {format_ranks(ranks)}"
+        waited_s = time.monotonic() - self._started
+        what = "stayed in the debugger" if end["how"] == "expired" else "did not let go"
+        return OpTimeout(
+            f"{self._op}: {who} {what} for {self._limit_s:.1f} s",
+            missing=ranks,
+            arrived=[rank for rank in self._group.ranks if rank not in set(ranks)],
+            waited_s=waited_s,
+            ranks=self._group.ranks,
+            hint="timeout_s= sets how long a breakpoint may take",
+            **fields,
+        )
+
+    def _gone(self, index: int, how: str) -> DistError:
+        peer = self._group.ranks[index]
+        fields: dict[str, Any] = {"kind": _KIND, "seq": self._seq, "group": self._group.label}
+        if how.startswith("left"):
+            return RankLeft(
+                f"{self._op} cannot end: rank {peer} {how}",
+                peer=peer,
+                how=how,
+                ranks=[peer],
+                **fields,
+            )
+        text = f"rank {peer} {how}; this rank needed it in {self._op}"
+        return PeerLost(text, peer=peer, how=how, **fields)
+
+    def _key(self, name: str) -> str:
+        return f"breakpoint/{self._seq}/{name}"
+
+
+def _parse(text: bytes) -> Mapping[str, Any]:
+    end: Mapping[str, Any] = json.loads(text)
+    return end

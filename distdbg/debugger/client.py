@@ -1,0 +1,535 @@
+"""The other end of a rank's debugger: a connection, and a person or a script at a terminal.
+
+A thread reads what the rank says; the main thread types. The rank says when it wants a line, so what is
+printed and the prompt come in order. Where the rank goes on, or is lost, while a line is being typed, that
+line is given up.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import queue
+import select
+import signal
+import socket
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, Final, NoReturn
+
+from distdbg.debugger import protocol
+from distdbg.debugger.console import DELIMITERS
+from distdbg.debugger.protocol import BadLine, Words
+from distdbg.errors import ConfigError, DistNetworkError, UsageError
+
+#: How long a server may take to say the first line: a rank that holds the GIL takes longer.
+_HELLO_S: Final = 5.0
+_COMPLETION_S: Final = 2.0
+#: Ctrl-], as telnet has it.
+_LEAVE: Final = b"\x1d"
+#: A second Ctrl-C within so long leaves.
+_TWICE_S: Final = 5.0
+
+
+class DebugClient:
+    """A connection to the debugger of one rank, over any socket that leads there."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        *,
+        hello_s: float = _HELLO_S,
+        on_slow: Callable[[str], None] | None = None,
+    ) -> None:
+        """DistNetworkError when nobody speaks there, in time or at all.
+
+        `on_slow` is told when it takes longer than usual; only then is `hello_s` long.
+        """
+        self._socket = sock
+        self._inbox = bytearray()
+        self._lines: list[bytes] = []
+        self._lock = threading.Lock()  # protects what is sent
+        try:
+            self.hello = self._greet(hello_s, on_slow)
+        except BaseException:
+            sock.close()
+            raise
+
+    @property
+    def rank(self) -> int:
+        return int(self.hello.get("rank", -1))
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was at a prompt when the connection was made."""
+        return self.hello.get("state") == "stopped"
+
+    @property
+    def is_debuggable(self) -> bool:
+        """Whether a client may come while the rank runs."""
+        return bool(self.hello.get("debuggable"))
+
+    def send(self, words: Words) -> None:
+        """DistNetworkError when the rank is gone."""
+        data = protocol.encode(words)
+        with self._lock:
+            try:
+                self._socket.settimeout(10.0)
+                self._socket.sendall(data)
+            except OSError as error:
+                raise DistNetworkError(f"rank {self._name} is gone: {error}") from error
+
+    def receive(self, timeout_s: float | None = None) -> Words:
+        """What is said next; TimeoutError when that takes longer, DistNetworkError at the end."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._lines:
+            left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            if not select.select([self._socket], [], [], left_s)[0]:
+                raise TimeoutError
+            try:
+                data = self._socket.recv(1 << 16)
+            except (BlockingIOError, TimeoutError):
+                continue
+            except OSError as error:
+                raise DistNetworkError(f"rank {self._name} is gone: {error}") from error
+            if not data:
+                raise DistNetworkError(f"rank {self._name} is gone")
+            self._inbox += data
+            try:
+                self._lines = protocol.cut_lines(self._inbox)
+            except BadLine as error:
+                raise DistNetworkError(f"rank {self._name} says {error}") from None
+        try:
+            return protocol.decode(self._lines.pop(0))
+        except BadLine as error:
+            raise DistNetworkError(f"rank {self._name} says {error}") from None
+
+    def evaluate(self, expression: str, timeout_s: float) -> dict[str, str]:
+        """{"value", "type"} or {"error"}; TimeoutError when it takes longer."""
+        self.send({"id": 1, "eval": expression})
+        deadline = time.monotonic() + timeout_s
+        while True:
+            words = self.receive(max(deadline - time.monotonic(), 0.0))
+            if words.get("id") == 1:
+                return {key: str(words[key]) for key in ("value", "type", "error") if key in words}
+            if "ended" in words:
+                return {"error": str(words["ended"])}
+
+    def go_on(self, timeout_s: float = 5.0) -> str:
+        """Let the rank go on; '' or why it does not."""
+        self.send({"continue": True})
+        while True:
+            words = self.receive(timeout_s)
+            if "running" in words:
+                return ""
+            if "ended" in words:
+                return str(words["ended"])
+
+    def close(self) -> None:
+        """Idempotent; the rank sees it as a client that has left."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def __enter__(self) -> DebugClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _name(self) -> str:
+        return str(self.hello.get("rank", "")) if "hello" in self.__dict__ else "of this socket"
+
+    def _greet(self, hello_s: float, on_slow: Callable[[str], None] | None) -> Words:
+        began = time.monotonic()
+        while True:
+            waited_s = time.monotonic() - began
+            try:
+                words = self.receive(min(max(hello_s - waited_s, 0.0), _HELLO_S))
+                break
+            except TimeoutError:
+                waited_s = time.monotonic() - began
+                what = f"the rank has not answered for {waited_s:.0f} s: it holds the GIL, or is stopped"
+                if waited_s >= hello_s:
+                    hint = "distdbg stacks shows where it is"
+                    raise DistNetworkError(what, hint=hint) from None
+                if on_slow is not None:
+                    on_slow(f"{what}; still trying")
+        if words.get("distdbg") != "debugger":
+            raise DistNetworkError("this is no debugger of distdbg")
+        if words.get("protocol") != protocol.PROTOCOL:
+            raise ConfigError(
+                f"the debugger of the rank speaks protocol {words.get('protocol')}, "
+                f"this distdbg speaks {protocol.PROTOCOL}"
+            )
+        return words
+
+
+#: What the handler of SIGINT says.
+_CTRL_C: Final = "ctrl-c"
+
+
+class Ended(Exception):
+    """There is nothing more to say to this rank; says why."""
+
+
+def interact(client: DebugClient, *, stays: bool = True) -> str:
+    """Let whoever is at stdin debug the rank until he leaves or it ends; returns why it is over.
+
+    UsageError when the rank does not take a client now, DistNetworkError when it is lost.
+    `stays`: also while the rank runs on, until its next prompt; else it is over then.
+    """
+    return _Interaction(client, stays).run()
+
+
+class _Interaction:
+    def __init__(self, client: DebugClient, stays: bool) -> None:
+        self._client = client
+        self._stays = stays
+        #: Simple ones, for a signal handler puts into it.
+        self._said: queue.SimpleQueue[Words | DistNetworkError] = queue.SimpleQueue()
+        self._completions: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+        self._is_terminal = sys.stdin is not None and sys.stdin.isatty()
+        self._is_at_end = False
+        """Nothing more can be typed."""
+        self._ahead: str | None = None
+        """A line of a script that was read before it was wanted."""
+        self._interrupted_at = 0.0
+        self._lock = threading.Lock()  # protects the next two
+        self._is_typing = False
+        self._breaks = 0
+        """How much has been said, and not heard yet, after which no line is wanted any more."""
+
+    def run(self) -> str:
+        thread = threading.Thread(target=self._read, name="distdbg client", daemon=True)
+        thread.start()
+        try:
+            with (
+                _editing(self._complete) if self._is_terminal else nullcontext(),
+                _handling(signal.SIGINT, self._on_ctrl_c),
+            ):
+                self._client.send({"attach": f"{_who()}, process {os.getpid()}", **_size()})
+                self._watch()
+        except Ended as over:
+            return str(over)
+        finally:
+            self._client.close()
+            thread.join(1.0)
+
+    # ---------------------------------------------------------------- what the rank says
+
+    def _read(self) -> None:
+        try:
+            while True:
+                words = self._client.receive()
+                if "completions" in words:
+                    self._completions.put([str(one) for one in words["completions"]])
+                else:
+                    self._hear(words)
+        except DistNetworkError as error:
+            self._hear(error)
+        except (OSError, ValueError):  # this side has closed it
+            self._hear(DistNetworkError("detached"))
+
+    def _hear(self, words: Words | DistNetworkError) -> None:
+        ends = isinstance(words, DistNetworkError) or "ended" in words or "running" in words
+        with self._lock:
+            self._said.put(words)
+            if ends:
+                self._breaks += 1
+                if self._is_typing:
+                    os.kill(os.getpid(), signal.SIGINT)  # nothing else ends a readline
+
+    def _next(self) -> Words:
+        """What is said next, in the main thread; Ctrl-C is the rank's."""
+        while True:
+            words = self._said.get()
+            if isinstance(words, DistNetworkError):
+                raise words
+            if _CTRL_C in words:
+                self._interrupt()
+                continue
+            if "ended" in words:
+                raise _end(words)
+            if "running" in words:
+                with self._lock:
+                    self._breaks -= 1
+            return words
+
+    def _watch(self) -> NoReturn:
+        is_running = not self._client.is_stopped
+        if is_running:
+            _tell(f"stopping rank {self._client.rank}")
+        while True:
+            words = self._next()
+            match words:
+                case {"write": str(text)}:
+                    _show(text)
+                case {"prompt": str(prompt)}:
+                    self._type(prompt)
+                case {"stopped": dict(where)}:
+                    self._interrupted_at = 0.0
+                    why = f"{where.get('why', '')}"
+                    if not is_running or why not in ("step", ""):
+                        rank = self._client.rank
+                        _tell(f"rank {rank} stopped at {where.get('site', '')}: {why}")
+                    is_running = False
+                    if where.get("mode") == "terminal":
+                        self._relay()
+                        is_running = True
+                case {"bytes": str(data)}:
+                    _show_bytes(protocol.from_base64(data))
+                case {"running": _}:
+                    is_running = True
+                    self._on_running(bool(words.get("traced")))
+
+    def _on_running(self, is_traced: bool) -> None:
+        if is_traced:
+            return
+        rank = self._client.rank
+        if self._is_at_end or not self._stays or not self._has_more():
+            self._leave(f"rank {rank} goes on")
+        if self._is_terminal:
+            stop = (
+                "Ctrl-C stops it, twice leaves" if self._client.is_debuggable else "Ctrl-C leaves"
+            )
+            _tell(f"rank {rank} goes on; {stop}")
+
+    def _on_ctrl_c(self) -> None:
+        """In the main thread, between any two bytecodes."""
+        if self._is_typing:
+            raise KeyboardInterrupt
+        self._said.put({_CTRL_C: True})
+
+    def _interrupt(self) -> None:
+        now = time.monotonic()
+        if self._interrupted_at and now - self._interrupted_at < _TWICE_S:
+            self._leave("detached")
+        self._interrupted_at = now
+        self._client.send({"interrupt": True})
+
+    def _leave(self, why: str) -> None:
+        with suppress(DistNetworkError):
+            self._client.send({"detach": True})
+        raise Ended(why)
+
+    # ---------------------------------------------------------------- lines
+
+    def _type(self, prompt: str) -> None:
+        """Give the rank the line that it wants, unless it goes on by itself."""
+        while True:
+            line = self._line(prompt)
+            if line is not None:
+                self._client.send({"line": line})
+                return
+            with self._lock:
+                if self._breaks:
+                    return
+            if self._is_at_end:
+                if self._is_terminal:  # Ctrl-D
+                    self._client.send({"line": "EOF"})
+                    self._is_at_end = prompt.startswith("(")
+                    return
+                self._leave("detached: the end of the input")
+
+    def _line(self, prompt: str) -> str | None:
+        """None: there is no more, or no line is wanted any more, or it was given up by Ctrl-C."""
+        if not self._is_terminal:
+            if self._has_more():
+                line, self._ahead = self._ahead, None
+                return line
+            return None
+        with self._lock:
+            if self._breaks:
+                return None
+            self._is_typing = True
+        try:
+            return input(prompt)
+        except EOFError:
+            sys.stdout.write("\n")
+            self._is_at_end = True
+        except KeyboardInterrupt:
+            sys.stdout.write("\n")
+        finally:
+            self._is_typing = False
+        return None
+
+    def _has_more(self) -> bool:
+        """Whether there is another line; of a script that is known when it has been read."""
+        if self._is_terminal:
+            return not self._is_at_end
+        if self._ahead is None and not self._is_at_end:
+            line = sys.stdin.readline() if sys.stdin is not None else ""
+            self._is_at_end = not line
+            self._ahead = line.rstrip("\r\n") if line else None
+        return self._ahead is not None
+
+    def _complete(self, text: str, line: str, begin: int, end: int) -> list[str]:
+        with suppress(queue.Empty):
+            while True:
+                self._completions.get_nowait()
+        self._client.send({"complete": [text, line, begin, end]})
+        with suppress(queue.Empty):
+            return self._completions.get(timeout=_COMPLETION_S)
+        return []
+
+    # ---------------------------------------------------------------- bytes
+
+    def _relay(self) -> None:
+        """Be the terminal of the rank's debugger until the rank goes on."""
+        _tell("Ctrl-] leaves")
+        before: Any = None
+        with _resizing(self._send_size), _raw(self._is_terminal):
+            while True:
+                typed = [] if self._is_at_end else [sys.stdin.fileno()]
+                try:
+                    ready = select.select(typed, [], [], 0.02)[0]
+                    if ready:
+                        self._send_typed(os.read(sys.stdin.fileno(), 1 << 12))
+                    while True:
+                        words = self._said.get_nowait()
+                        if isinstance(words, DistNetworkError):
+                            raise words
+                        match words:
+                            case {"bytes": str(data)}:
+                                _show_bytes(protocol.from_base64(data))
+                            case {"write": str(text)}:
+                                _show_bytes(text.replace("\n", "\r\n").encode())
+                            case {"ended": _}:
+                                raise _end(words)
+                            case {"running": _}:
+                                before = words
+                                break
+                            case {"ctrl-c": _}:
+                                self._interrupt()
+                except queue.Empty:
+                    continue
+                break
+        with self._lock:
+            self._breaks -= 1
+        self._on_running(bool(before.get("traced")))
+
+    def _send_typed(self, data: bytes) -> None:
+        if not data:
+            self._is_at_end = True
+            return
+        kept, leaves, _ = data.partition(_LEAVE) if self._is_terminal else (data, b"", b"")
+        if kept:
+            self._client.send({"bytes": protocol.to_base64(kept)})
+        if leaves:
+            self._leave("detached")
+
+    def _send_size(self) -> None:
+        size = _size()
+        if size:
+            with suppress(DistNetworkError):  # the reader says so
+                self._client.send(size)
+
+
+def _size() -> Words:
+    """Of the window; nothing where there is none."""
+    with suppress(OSError, ValueError):
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        if rows and columns:
+            return {"size": [rows, columns]}
+    return {}
+
+
+def _end(words: Words) -> Exception:
+    why = str(words["ended"])
+    return UsageError(why) if words.get("refused") else Ended(why)
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"user {os.getuid()}"
+
+
+def _tell(text: str) -> None:
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.write(f"distdbg: {text}\n")
+        sys.stderr.flush()
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _show_bytes(data: bytes) -> None:
+    sys.stdout.flush()
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]
+
+
+@contextmanager
+def _editing(complete: Any) -> Iterator[None]:
+    """readline for input(): history in memory, completion by the rank."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    found: list[str] = []
+
+    def completer(text: str, state: int) -> str | None:
+        nonlocal found
+        if state == 0:
+            with suppress(DistNetworkError):
+                buffer = readline.get_line_buffer()
+                found = complete(text, buffer, readline.get_begidx(), readline.get_endidx())
+        return found[state] if state < len(found) else None
+
+    before, delimiters = readline.get_completer(), readline.get_completer_delims()
+    readline.set_completer(completer)
+    readline.set_completer_delims(DELIMITERS)
+    readline.parse_and_bind("tab: complete")
+    try:
+        yield
+    finally:
+        readline.set_completer(before)
+        readline.set_completer_delims(delimiters)
+
+
+@contextmanager
+def _raw(is_terminal: bool) -> Iterator[None]:
+    if not is_terminal:
+        yield
+        return
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    tty.setraw(fd)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def _resizing(send: Any) -> Iterator[None]:
+    """Pass on the size of the window whenever it changes."""
+    send()
+    with _handling(signal.SIGWINCH, send):
+        yield
+
+
+@contextmanager
+def _handling(signum: int, handler: Callable[[], None]) -> Iterator[None]:
+    """In this block the signal is handled so; only the main thread can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signum, lambda *_: handler())
+    try:
+        yield
+    finally:
+        signal.signal(signum, before)

@@ -1,0 +1,109 @@
+"""One stop, as all who stop a rank do it: the prompt, and what the answer of the user means."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol
+
+from distdbg.check.logs import get_logger
+from distdbg.check.sites import call_site, shorten
+from distdbg.debugger import session
+from distdbg.debugger.session import Outcome
+from distdbg.errors import DebuggerQuit
+
+if TYPE_CHECKING:
+    from distdbg.runtime.world import World
+
+_log = get_logger("debugger")
+
+
+class Stop(Protocol):
+    """What opens the debugger: `session.stop_here`, or another in its place."""
+
+    def __call__(
+        self,
+        why: str,
+        *,
+        frame: FrameType | None = None,
+        error: BaseException | None = None,
+        limit_s: float = 3600.0,
+    ) -> Outcome: ...
+
+
+class _Prompts(threading.local):
+    depth = 0
+
+
+_prompts = _Prompts()
+
+
+def is_at_prompt() -> bool:
+    """Whether this thread is inside a debugger already: what its user calls there stops nowhere."""
+    return _prompts.depth > 0
+
+
+@contextmanager
+def _at_prompt() -> Iterator[None]:
+    _prompts.depth += 1
+    try:
+        yield
+    finally:
+        _prompts.depth -= 1
+
+
+def open_prompt(
+    why: str,
+    *,
+    frame: FrameType | None = None,
+    error: BaseException | None = None,
+    limit_s: float = 3600.0,
+    by: Stop | None = None,
+) -> Outcome:
+    """Open the debugger in this thread; returns when the rank may go on."""
+    with _at_prompt():
+        return (by or session.stop_here)(why, frame=frame, error=error, limit_s=limit_s)
+
+
+def stop_or_quit(
+    world: World,
+    why: str,
+    *,
+    frame: FrameType | None = None,
+    error: BaseException | None = None,
+    stop: Stop | None = None,
+) -> None:
+    """Stop in an op or at its error; DebuggerQuit when the user wants this rank to go no further.
+
+    Where there is an error, quitting leaves the rank to that.
+    """
+    outcome = open_prompt(why, frame=frame, error=error, by=stop)
+    if outcome is Outcome.QUIT and error is None:
+        raise quit_error(world, why, short_site(call_site()))
+    if outcome is Outcome.EXPIRED:
+        _log.warning("nobody came to the debugger in time: this rank goes on", rank=rank_of(world))
+
+
+def quit_error(world: World, why: str, site: str) -> DebuggerQuit:
+    """The error of the rank whose debugger was quit."""
+    rank = rank_of(world)
+    return DebuggerQuit(
+        f"rank {rank} goes no further: its debugger was quit at {site}",
+        ranks=[rank],
+        site=site,
+        details=[f"it had stopped {why}"],
+        hint="`continue` lets it go on",
+    )
+
+
+def rank_of(world: World) -> int:
+    """This rank's number in the job; 0 before it has one."""
+    default = world.default
+    return 0 if default is None else default.ranks[default.rank()]
+
+
+def short_site(site: str) -> str:
+    """'train.py:88 (step)' of a whole path."""
+    return shorten([site])[site]

@@ -1,0 +1,67 @@
+"""A debugger on a rank, in the terminal of the dashboard, which steps aside until the debugger is left."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from textual.app import SuspendNotSupported
+
+if TYPE_CHECKING:
+    from distdbg.tui.app import TopApp
+
+
+def attach_command(rank: int, address: str) -> list[str]:
+    """What attaches to a rank of the job at this address."""
+    return ["attach", "--rank", str(rank), address]
+
+
+def attach(app: TopApp, rank: int) -> None:
+    """Do it here, or say which command does it elsewhere."""
+    address = app.feed.address
+    if not app.feed.can_change or not address or app.snapshot.is_over:
+        app.say("there is no living process to attach to", "error")
+        return
+    if app.is_readonly:
+        app.say("attach: not with --readonly", "error")
+        return
+    command = attach_command(rank, address)
+    try:
+        with app.suspend(), _ctrl_c_is_the_debuggers():
+            done = subprocess.run([sys.executable, "-m", "distdbg", *command], check=False)
+    except SuspendNotSupported:
+        app.say(f"type in a terminal: distdbg {shlex.join(command)}")
+        return
+    except OSError as error:
+        app.say(f"attach: {error}", "error")
+        return
+    if done.returncode:
+        # Its words are behind us: the dashboard has drawn over them.
+        app.say(
+            f"attach to rank {rank} ended with code {done.returncode}; "
+            f"distdbg {shlex.join(command)} shows why",
+            "warning",
+        )
+    app.tick()
+
+
+@contextlib.contextmanager
+def _ctrl_c_is_the_debuggers() -> Iterator[None]:
+    """The terminal sends it to us too, and it is meant for the rank's code.
+
+    A handler that does nothing, not SIG_IGN: the program that is started would inherit that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,146 @@
+"""One finding: what it is concluded from, who waits for whom, who is to blame and who suffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from distdbg.render.words import ranks_text
+from distdbg.tui.cells import Cell, Tone, one_line
+from distdbg.tui.sheet import Line, line, title
+from distdbg.tui.snapshot import OpKey, Snapshot
+from distdbg.tui.targets import FindingTarget, GroupTarget, OpTarget, RankTarget, of_ranks
+from distdbg.tui.verdict import (
+    edge_words,
+    evidence_words,
+    finding_at,
+    finding_line,
+    found_again,
+    items,
+    ranks,
+    role_ranks,
+    root_path,
+    target_of,
+    words,
+)
+from distdbg.tui.view import SheetPage
+
+_MOST_FACTS: Final = 400
+_MOST_EDGES: Final = 400
+
+
+class FindingPage(SheetPage):
+    """One finding in full."""
+
+    def __init__(self, target: FindingTarget) -> None:
+        super().__init__()
+        self._target = target
+        self._finding: Mapping[str, Any] | None = None
+        self._is_old = False
+
+    @property
+    def crumb(self) -> str:
+        return self._target.kind or "finding"
+
+    def draw(self, snapshot: Snapshot, now: float) -> None:
+        path = found_again(snapshot.verdict, self._target)
+        if path is not None:
+            self._finding, self._is_old = finding_at(snapshot.verdict, path), False
+            if self._finding is not None:
+                self._target = target_of(self._finding, path)
+        else:
+            self._is_old = self._finding is not None
+        super().draw(snapshot, now)
+
+    def nothing(self) -> str:
+        return "this was not found again: it is over"
+
+    def lines(self) -> Sequence[Line]:
+        return list(self._lines(self._finding)) if self._finding is not None else []
+
+    def _lines(self, finding: Mapping[str, Any]) -> Iterator[Line]:
+        if self._is_old:
+            yield line(Cell("not found any more; this is how it was", Tone.MUTED))
+        yield finding_line(finding, self._target, is_head=True)
+        advice = words(finding, "advice")
+        if advice:
+            yield line(Cell("hint: ", Tone.ACCENT), advice, hang=6)
+        yield from self._who(finding)
+        evidence = items(finding, "evidence")
+        if evidence:
+            yield line("")
+            yield title("evidence")
+            for fact in evidence[:_MOST_FACTS]:
+                yield line("  ", evidence_words(fact), key=_of_fact(fact), hang=4)
+            if len(evidence) > _MOST_FACTS:
+                yield line(Cell(f"  ... {len(evidence) - _MOST_FACTS} more", Tone.MUTED))
+        edges = items(finding, "edges")
+        if edges:
+            yield line("")
+            yield title("who waits for whom")
+            for edge in edges[:_MOST_EDGES]:
+                yield line("  ", edge_words(edge), key=_of_edge(edge), hang=4)
+            if len(edges) > _MOST_EDGES:
+                more = f"  ... {len(edges) - _MOST_EDGES} more; the view waits folds them"
+                yield line(Cell(more, Tone.MUTED))
+        numbers = finding.get("numbers")
+        if isinstance(numbers, Mapping) and numbers:
+            yield line("")
+            yield title("measured")
+            for name, value in numbers.items():
+                if isinstance(value, int | float):
+                    yield line(Cell(f"  {one_line(str(name)):<20}", Tone.MUTED), f"{value:g}")
+        follows = items(finding, "follows")
+        if follows:
+            yield line("")
+            yield title("what follows from it")
+            for at, one in enumerate(follows):
+                yield finding_line(one, target_of(one, (*self._target.path, at)))
+
+    def _who(self, finding: Mapping[str, Any]) -> Iterator[Line]:
+        blamed, victims = ranks(finding, "ranks"), ranks(finding, "victims")
+        others: tuple[int, ...] = ()
+        if self._is_root():
+            victims = victims or role_ranks(self.snapshot.verdict, "victim")
+            others = role_ranks(self.snapshot.verdict, "bystander")
+        rows = (
+            ("root", blamed, Tone.FAULT, "to blame"),
+            ("victims", victims, Tone.WARN, "suffer from it"),
+            ("bystanders", others, Tone.MUTED, "have nothing to do with it"),
+        )
+        group, seq = words(finding, "group"), finding.get("seq")
+        known = next(
+            (one for one in self.snapshot.groups if group and group in (one.label, one.name)), None
+        )
+        if any(who for _, who, _, _ in rows) or group:
+            yield line("")
+        for name, who, tone, about in rows:
+            if who:
+                yield line(
+                    Cell(f"{name:<12}", Tone.MUTED), Cell(ranks_text(who), tone),
+                    Cell(f"  {about}", Tone.MUTED), key=of_ranks(who, f"{name}: {about}"), hang=12,
+                )  # fmt: skip
+        if group:
+            key = GroupTarget(known.name) if known is not None else None
+            yield line(Cell(f"{'group':<12}", Tone.MUTED), group, key=key, hang=12)
+        if group and isinstance(seq, int) and seq > 0:
+            name = known.name if known is not None else group
+            yield line(
+                Cell(f"{'op':<12}", Tone.MUTED), f"#{seq}, on all ranks",
+                key=OpTarget(OpKey(group=name, seq=seq), f"#{seq}"), hang=12,
+            )  # fmt: skip
+
+    def _is_root(self) -> bool:
+        return root_path(self.snapshot.verdict) == self._target.path
+
+
+def _of_fact(fact: Mapping[str, Any]) -> object:
+    rank = fact.get("rank")
+    if isinstance(rank, int):
+        return RankTarget(rank)
+    return of_ranks(ranks(fact, "ranks"), words(fact, "text"))
+
+
+def _of_edge(edge: Mapping[str, Any]) -> object:
+    rank = edge.get("rank")
+    return RankTarget(rank) if isinstance(rank, int) else None

@@ -1,0 +1,157 @@
+"""What stands above and below a page: the job, what is wrong with it, where one is, the keys. Pure.
+
+Every line is cut to the width that it is given; what matters most stands first, or stays when there is no
+room for the rest. What can be clicked carries the action that a key would do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from textual.content import Content
+from textual.style import Style
+
+from distdbg.errors import format_ranks
+from distdbg.tui.cells import Tone, age, is_fault, one_line, tone_of
+from distdbg.tui.keys import Key, fit
+from distdbg.tui.snapshot import Link, Snapshot
+
+#: What the theme calls the colour of a tone.
+STYLES: Final = {
+    Tone.PLAIN: "",
+    Tone.MUTED: "$text-muted",
+    Tone.GOOD: "$text-success",
+    Tone.WARN: "$text-warning",
+    Tone.FAULT: "bold $text-error",
+    Tone.ACCENT: "bold $text-accent",
+    Tone.TITLE: "bold",
+}
+_LINKS: Final = {
+    Link.JOINING: Tone.WARN,
+    Link.LIVE: Tone.GOOD,
+    Link.LOST: Tone.FAULT,
+    Link.OVER: Tone.TITLE,
+    Link.REPLAY: Tone.ACCENT,
+}
+#: Below this nothing is promised, but all is tried.
+LEAST_WIDTH: Final = 80
+LEAST_HEIGHT: Final = 24
+
+
+def head_text(snapshot: Snapshot, now: float, title: str) -> Content:
+    """Which job, how big, how long, and whether it lives."""
+    parts = [snapshot.run or title]
+    if snapshot.ranks or snapshot.world_size:
+        count = max(len(snapshot.ranks), snapshot.world_size)
+        hosts = len(snapshot.hosts) or len({row.host for row in snapshot.ranks.values()})
+        parts.append(
+            f"{count} rank{'s' * (count != 1)}" + (f" on {hosts} hosts" if hosts > 1 else "")
+        )
+    if snapshot.attempt:
+        parts.append(f"restart {snapshot.attempt}")
+    if snapshot.began is not None:
+        parts.append(age(now - snapshot.began))
+    text = Content("  ".join(map(one_line, parts)) + "  ")
+    text += Content.styled(one_line(link_text(snapshot, now)), STYLES[_LINKS[snapshot.link]])
+    if snapshot.is_paused:
+        who = f" ({', '.join(map(one_line, snapshot.held_by))})" if snapshot.held_by else ""
+        text += Content.styled(f"  the clock stands{who}", "$text-warning")
+    return text
+
+
+def link_text(snapshot: Snapshot, now: float) -> str:
+    """'live', 'lost for 12 s: the agent of n14 does not answer'."""
+    text = str(snapshot.link)
+    if snapshot.link is Link.LOST and snapshot.at and now > snapshot.at:
+        text += f" for {age(now - snapshot.at)}"
+    return text + (f": {snapshot.link_why}" if snapshot.link_why else "")
+
+
+def state_text(snapshot: Snapshot) -> Content:
+    """How many ranks are in which state, and what is wrong."""
+    counts = Counter(row.state for row in snapshot.ranks.values())
+    text = Content("")
+    for state in sorted(counts, key=lambda state: (not is_fault(state), state)):
+        style = STYLES[tone_of(state)].removeprefix("bold ")
+        text += Content.styled(f"{counts[state]} {state}  ", style)
+    lost = [host.host for host in snapshot.hosts if host.is_lost]
+    if snapshot.lines:
+        text += Content.styled(one_line(snapshot.lines[0]), "bold $text-error")
+    elif snapshot.abort:
+        text += Content.styled(one_line(f"aborted: {snapshot.abort}"), "bold $text-error")
+    elif lost:
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        text += Content.styled(one_line(f"nothing is heard of {lost[0]}{more}"), "$text-warning")
+    elif not snapshot.ranks and snapshot.link is Link.JOINING:
+        text += Content.styled("no rank has been heard yet", "$text-muted")
+    return text
+
+
+def place_text(
+    crumbs: Sequence[str], marks: Sequence[str], keys: Sequence[Key], width: int
+) -> Content:
+    """Where one is, what is left out, and at the right the keys of this page."""
+    left = Content("")
+    for at, crumb in enumerate(crumbs):
+        if at:
+            left += Content.styled(" > ", "$text-muted")
+        is_last = at == len(crumbs) - 1
+        left += clickable(one_line(crumb), f"app.up_to({at})", "bold" if is_last else "")
+    for mark in marks:
+        left += Content.styled(f"   {one_line(mark)}", "bold $text-accent")
+    room = width - left.cell_length - 3
+    if room <= 0:
+        return left
+    shown = list(keys[: fit([(key.name, key.word) for key in keys], room)])
+    right = Content("  ").join(key_text(key.name, key.word, key.action) for key in shown)
+    return left + Content(" " * (room + 3 - right.cell_length)) + right
+
+
+def foot_text(
+    views: Sequence[tuple[str, str]], shown: str, keys: Sequence[Key], width: int
+) -> Content:
+    """The views, with their keys marked, and the keys that are good everywhere."""
+    long = sum(len(_tab_text(key, title)) + 1 for key, title in views) - 1
+    needed = sum(len(key.name) + 1 + len(key.word) + 1 for key in keys[:1])
+    is_short = long + needed > width
+    tabs = []
+    for key, title in views:
+        style = "bold reverse" if title == shown else ""
+        action = f"app.look('{title}')"
+        if is_short and title != shown:
+            tabs.append(clickable(key, action, "bold $text-accent"))
+        elif title.startswith(key):
+            mark = style or "bold underline $text-accent"
+            tab = clickable(key, action, mark) + clickable(title[len(key) :], action, style)
+            tabs.append(tab)
+        else:
+            tabs.append(clickable(_tab_text(key, title), action, style))
+    text = Content(" ").join(tabs)
+    room = width - text.cell_length - 1
+    count = fit([(key.name, key.word) for key in keys], room)
+    right = Content("  ").join(key_text(k.name, k.word, k.action) for k in keys[:count])
+    return text + Content(" " * max(room + 1 - right.cell_length, 0)) + right
+
+
+def _tab_text(key: str, title: str) -> str:
+    return title if title.startswith(key) else f"{key} {title}"
+
+
+def key_text(key: str, word: str, action: str) -> Content:
+    """'enter open', to be clicked."""
+    name = f"app.{action}" if "." not in action else action
+    return clickable(key, name, "bold $text-accent") + clickable(f" {word}", name, "")
+
+
+def clickable(text: str, action: str, style: str) -> Content:
+    """Text that does something when it is clicked."""
+    content = Content.styled(text, Style.from_meta({"@click": action}))
+    return content.stylize(style) if style else content
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """'rank 3', 'ranks 0-2'."""
+    text = format_ranks(list(ranks))
+    return f"rank {text}" if text.isdecimal() else f"ranks {text}"

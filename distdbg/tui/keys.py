@@ -1,0 +1,90 @@
+"""How keys are called, and which of them a page has: for the footer, the help and the documentation. Pure.
+
+A binding says two things. Its description is one or two words, for the footer: 'zoom in'. Its tooltip is a
+sentence, for the help; where there is none, the description is that too. What a footer has no room for is
+left out at the end, so the most important comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from textual.binding import Binding, BindingType
+
+_NAMES: Final = {
+    "colon": ":",
+    "slash": "/",
+    "question_mark": "?",
+    "greater_than_sign": ">",
+    "less_than_sign": "<",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "left_curly_bracket": "{",
+    "right_curly_bracket": "}",
+    "left_parenthesis": "(",
+    "right_parenthesis": ")",
+    "escape": "esc",
+    "plus": "+",
+    "minus": "-",
+    "equals_sign": "=",
+    "underscore": "_",
+    "exclamation_mark": "!",
+    "full_stop": ".",
+    "comma": ",",
+    "pageup": "page up",
+    "pagedown": "page down",
+}
+#: What a footer takes for a word; a longer description is none.
+_MOST_WORD: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key, or several that do the same."""
+
+    name: str
+    """As it is on the keyboard: 'esc', 'up  k'."""
+    word: str
+    """What it does, in a footer."""
+    about: str
+    """The same as a sentence."""
+    action: str
+
+
+def key_name(key: str) -> str:
+    """'escape,q' as it is on the keyboard: 'esc  q'."""
+    return "  ".join(_one_name(part.strip()) for part in key.split(","))
+
+
+def _one_name(key: str) -> str:
+    if key.startswith("ctrl+"):
+        return f"^{_one_name(key.removeprefix('ctrl+'))}"
+    return _NAMES.get(key, key)
+
+
+def keys_of(bindings: Iterable[BindingType]) -> list[Key]:
+    """All of them, in their order; a binding may be a tuple."""
+    keys = []
+    for binding in bindings:
+        if isinstance(binding, Binding):
+            key, action, word = binding.key, binding.action, binding.description
+            about = binding.tooltip or word
+        else:
+            key, action = binding[0], binding[1]
+            word = about = binding[2] if len(binding) == 3 else ""
+        if len(word) > _MOST_WORD or not word:
+            word = action.partition("(")[0].replace("_", " ")
+        keys.append(Key(key_name(key), word, about or word, action))
+    return keys
+
+
+def fit(words: Sequence[tuple[str, str]], width: int, gap: int = 2) -> int:
+    """How many of these pairs, 'key word', a line has room for."""
+    left = width + gap
+    for count, (key, word) in enumerate(words):
+        left -= len(key) + 1 + len(word) + gap
+        if left < 0:
+            return count
+    return len(words)

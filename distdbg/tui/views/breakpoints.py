@@ -1,0 +1,95 @@
+"""Breakpoints: the rules that are armed, and the ranks that stand at a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
+
+from textual.binding import Binding, BindingType
+
+from distdbg.tui.cells import Cell, Tone, age, one_line
+from distdbg.tui.feed import Action
+from distdbg.tui.sheet import Line, line, title
+from distdbg.tui.snapshot import Armed
+from distdbg.tui.targets import RankTarget
+from distdbg.tui.view import SheetPage, View
+
+_MOST: Final = 1000
+
+
+class BreakpointsView(SheetPage, View):
+    """Armed rules, then stopped ranks."""
+
+    key: ClassVar[str] = "b"
+    title: ClassVar[str] = "breakpoints"
+    about: ClassVar[str] = "breakpoints that are armed, and ranks in the debugger"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "new", "new", tooltip="a new breakpoint"),
+        Binding("d", "take_back", "take back", tooltip="take back the breakpoint under the cursor"),
+        Binding(
+            "c",
+            "go_on",
+            "continue",
+            tooltip="let the rank under the cursor go on; elsewhere all that have stopped",
+        ),
+    ]
+
+    def nothing(self) -> str:
+        if self.snapshot.is_over:
+            return "the job is over: nothing is armed and no rank is in the debugger"
+        if self.top.is_readonly:
+            return "no breakpoints, and no rank is in the debugger"
+        return "no breakpoints, and no rank is in the debugger; n makes one: rank=3,kind=all_reduce"
+
+    def lines(self) -> Sequence[Line]:
+        return list(self._lines())
+
+    def _lines(self) -> Iterator[Line]:
+        armed, stopped = self.snapshot.armed, self.snapshot.stopped
+        if stopped:
+            yield title("in the debugger")
+            for one in stopped[:_MOST]:
+                since = f"{age(self.now - one.at):>6}  " if one.at else " " * 8
+                host = f"  on {one_line(one.host)}" if one.host else ""
+                site = f"  at {one_line(one.site)}" if one.site else ""
+                yield Line(
+                    (
+                        Cell(f"  rank {one.rank:<5} ", Tone.ACCENT),
+                        Cell(since),
+                        Cell(one_line(one.why)),
+                        Cell(site),
+                        Cell(host, Tone.MUTED),
+                    ),
+                    RankTarget(one.rank),
+                    hang=21,
+                    is_fault=True,
+                )
+            if len(stopped) > _MOST:
+                yield line(Cell(f"  ... and {len(stopped) - _MOST} more ranks", Tone.MUTED))
+        if armed:
+            if stopped:
+                yield line("")
+            yield title("armed")
+            for rule in armed:
+                yield line(
+                    Cell(f"  {rule.id:>4}  ", Tone.MUTED), one_line(rule.rule), key=rule, hang=8
+                )
+
+    def action_new(self) -> None:
+        self.top.action_command("break ")
+
+    def action_take_back(self) -> None:
+        cursor = self.sheet.cursor
+        if isinstance(cursor, Armed):
+            self.top.change(Action.CLEAR, id=cursor.id)
+        else:
+            self.top.say("no breakpoint is under the cursor", "warning")
+
+    def action_go_on(self) -> None:
+        cursor = self.sheet.cursor
+        if isinstance(cursor, RankTarget):
+            self.top.change(Action.CONTINUE, ranks=str(cursor.rank))
+        elif self.snapshot.stopped:
+            self.top.change(Action.CONTINUE, ranks="all")
+        else:
+            self.top.say("no rank is in the debugger", "warning")

@@ -1,0 +1,118 @@
+"""Findings: the verdict, what it is concluded from and what to do; then the others by severity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import ClassVar, Final
+
+from distdbg.tui.cells import Cell, Tone, one_line
+from distdbg.tui.sheet import Line, line, title
+from distdbg.tui.targets import FindingTarget
+from distdbg.tui.verdict import (
+    Document,
+    edge_words,
+    evidence_words,
+    finding_line,
+    items,
+    ordered,
+    root_path,
+    target_of,
+    texts,
+    words,
+)
+from distdbg.tui.view import SheetPage, View
+
+_MOST_FACTS: Final = 4
+_MOST_OF_ROOT: Final = 10
+_VERDICT: Final = "verdict"
+
+
+class FindingsView(SheetPage, View):
+    """The verdict on top; a block per finding."""
+
+    key: ClassVar[str] = "f"
+    title: ClassVar[str] = "findings"
+    about: ClassVar[str] = "the verdict, its evidence and advice; then all other findings"
+
+    def nothing(self) -> str:
+        if self.snapshot.verdict is None and not self.snapshot.is_over:
+            return "no verdict yet: nothing has looked wrong so far"
+        return "nothing is wrong"
+
+    def lines(self) -> Sequence[Line]:
+        snapshot = self.snapshot
+        findings = ordered(snapshot.verdict)
+        if not findings and not snapshot.lines and not snapshot.abort:
+            return ()
+        return list(self._lines(findings))
+
+    def _lines(self, findings: Sequence[tuple[int, Document]]) -> Iterator[Line]:
+        snapshot = self.snapshot
+        root = root_path(snapshot.verdict)
+        yield from self._verdict(next((one for at, one in findings if (at,) == root), None), root)
+        if snapshot.abort:
+            yield Line(
+                (Cell("aborted: ", Tone.FAULT), Cell(one_line(snapshot.abort))),
+                hang=9,
+                is_fault=True,
+            )
+        others = [(at, one) for at, one in findings if (at,) != root]
+        if others:
+            if snapshot.lines or root is not None or snapshot.abort:
+                yield line("")
+            yield title("other findings" if root is not None else "findings")
+        for at, finding in others:
+            target = target_of(finding, (at,))
+            yield finding_line(finding, target)
+            facts = [evidence_words(fact) for fact in items(finding, "evidence")]
+            yield from _about(finding, facts, target, _MOST_FACTS)
+        lacks = texts(snapshot.verdict, "lacks")
+        if lacks:
+            yield line("")
+            yield title("what would make it surer")
+            for text in lacks:
+                yield line("  ", text, hang=4)
+
+    def _verdict(self, finding: Document | None, root: tuple[int, ...] | None) -> Iterator[Line]:
+        """The lines for people, and what the root cause has beyond them."""
+        told = [one_line(one) for one in self.snapshot.lines]
+        target = target_of(finding, root) if finding is not None and root is not None else None
+        what = words(finding, "what")
+        if what and what not in told[:1]:
+            told.insert(0, what)
+        for at, text in enumerate(told):
+            lead = len(text) - len(text.lstrip())
+            yield Line(
+                (Cell(text, Tone.FAULT if at == 0 else Tone.PLAIN),),
+                target,
+                hang=lead + 2,
+                is_fault=at == 0,
+                block=_VERDICT,
+            )
+        if finding is None or target is None:
+            return
+        facts = [evidence_words(fact) for fact in items(finding, "evidence")]
+        facts = facts or [edge_words(edge) for edge in items(finding, "edges")]
+        said = "\n".join(told)
+        for one in _about(finding, [f for f in facts if f not in said], target, _MOST_OF_ROOT):
+            if "".join(cell.text for cell in one.cells).strip() not in said:
+                yield replace(one, cells=(Cell("  "), *one.cells[1:]), hang=4, block=_VERDICT)
+
+
+def _about(
+    finding: Document, facts: Sequence[str], target: FindingTarget, most: int
+) -> Iterator[Line]:
+    """Its facts, what follows from it, and the advice."""
+    rows: list[tuple[Cell, ...]] = [(Cell(text),) for text in facts[:most]]
+    if len(facts) > most:
+        rows.append((Cell(f"... {len(facts) - most} more; Enter shows all", Tone.MUTED),))
+    rows += [
+        (Cell("then: ", Tone.MUTED), Cell(words(one, "what")))
+        for one in items(finding, "follows")[:_MOST_FACTS]
+    ]
+    advice = words(finding, "advice")
+    if advice:
+        rows.append((Cell("hint: ", Tone.ACCENT), Cell(advice)))
+    for row in rows:
+        yield replace(line(" " * 9, *row, key=target, hang=11), block=target.path)

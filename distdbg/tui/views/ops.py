@@ -1,0 +1,108 @@
+"""Ops: how many, how big, how long, and who comes late; a row per kind and group."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from distdbg.tui.cells import Cell, Tone, nbytes, one_line, rate, share, span
+from distdbg.tui.feed import Topic
+from distdbg.tui.snapshot import OpRow, Snapshot
+from distdbg.tui.table import Column
+from distdbg.tui.targets import KindTarget
+from distdbg.tui.view import TablePage, View
+
+_MOST_LATE = 3
+#: From here on a rank is late more often than chance makes it, and is worth a colour.
+_OFTEN = 0.5
+
+
+class OpsView(TablePage, View):
+    """A row per kind of op and group."""
+
+    key: ClassVar[str] = "o"
+    title: ClassVar[str] = "ops"
+    about: ClassVar[str] = "ops by kind and group: count, bytes, times, bandwidth, who comes late"
+    topics: ClassVar[frozenset[Topic]] = frozenset({Topic.OPS, Topic.GROUPS})
+    columns: ClassVar[Sequence[Column]] = (
+        Column(title="op", width=14),
+        Column(title="group", width=8),
+        Column(title="count", width=8, is_right=True),
+        Column(title="failed", width=6, is_right=True, from_width=90),
+        Column(title="bytes", width=9, is_right=True),
+        Column(title="p50", width=7, is_right=True),
+        Column(title="p99", width=7, is_right=True),
+        Column(title="wait p50", width=8, is_right=True, from_width=100),
+        Column(title="wait p99", width=8, is_right=True, from_width=110),
+        Column(title="bus bw", width=9, is_right=True, from_width=86),
+        Column(title="late ranks", width=15, grows=True),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: Mapping[tuple[str, str], OpRow] = {}
+        self._labels: Mapping[str, str] = {}
+
+    def draw(self, snapshot: Snapshot, now: float) -> None:
+        if snapshot.ops is not self.snapshot.ops:
+            self._rows = {(row.group, row.kind): row for row in snapshot.ops}
+        if snapshot.groups is not self.snapshot.groups:
+            self._labels = {row.name: row.label for row in snapshot.groups if row.label}
+        super().draw(snapshot, now)
+
+    def keys(self) -> Sequence[Hashable]:
+        return list(self._rows)
+
+    def target(self) -> object:
+        cursor = self.table.cursor
+        row = self._rows.get(cursor) if isinstance(cursor, tuple) else None
+        return KindTarget(row.group, row.kind) if row is not None else None
+
+    def nothing(self) -> str:
+        if self.snapshot.is_over:
+            return "no ops are known of this job"
+        return "no ops yet, or the agent of this job does not count them"
+
+    def cells(self, key: Any) -> Sequence[Cell]:
+        row = self._rows[key]
+        late = "  ".join(f"{rank} ({share(part)})" for rank, part in row.late[:_MOST_LATE])
+        is_often = bool(row.late) and row.late[0][1] >= _OFTEN
+        return (
+            Cell(one_line(row.kind)),
+            Cell(one_line(self._labels.get(row.group, row.group)), Tone.MUTED),
+            Cell(str(row.count)),
+            Cell(str(row.failed) if row.failed else "", Tone.FAULT),
+            Cell(nbytes(row.nbytes)),
+            Cell(span(row.p50_s)),
+            Cell(span(row.p99_s)),
+            Cell(span(row.wait_p50_s), Tone.MUTED),
+            Cell(span(row.wait_p99_s), Tone.MUTED),
+            Cell(rate(row.bus_nbytes_per_s)),
+            Cell(late, Tone.WARN if is_often else Tone.MUTED),
+        )
+
+    def is_fault(self, key: Any) -> bool:
+        return bool(self._rows[key].failed)
+
+    def sort_key(self, key: Any, at: int) -> Any:
+        row = self._rows[key]
+        match self.columns[at].title:
+            case "count":
+                return -row.count
+            case "failed":
+                return -row.failed
+            case "bytes":
+                return -row.nbytes
+            case "p50":
+                return -(row.p50_s or 0.0)
+            case "p99":
+                return -(row.p99_s or 0.0)
+            case "wait p50":
+                return -(row.wait_p50_s or 0.0)
+            case "wait p99":
+                return -(row.wait_p99_s or 0.0)
+            case "bus bw":
+                return row.bus_nbytes_per_s or 0.0
+            case "late ranks":
+                return -(row.late[0][1] if row.late else 0.0)
+        return self.cells(key)[at].text

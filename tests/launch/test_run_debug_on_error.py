@@ -1,0 +1,70 @@
+"""A rank that is held at its failure: its launcher ends no other rank meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from distdbg.control import sockets
+from distdbg.debugger.client import DebugClient
+from distdbg.record.ends import read_ends
+from distdbg.testing.jobs import RunningJob
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 30.0
+#: Rank 1 fails and is held; then rank 0 leaves, with a code that is a failure.
+SCRIPT = """
+import os, sys, time
+from pathlib import Path
+import distdbg as dist
+dist.init_process_group()
+go = Path(sys.argv[1]) / "go"
+if dist.get_rank() == 1:
+    value = 41
+    raise ValueError("no data")
+while not go.exists():
+    time.sleep(0.01)
+os._exit(3)
+"""
+
+
+def held(job: RunningJob) -> DebugClient:
+    """The debugger of rank 1 as soon as it is at its failure."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        path = job.run_folder / "attempt_0" / "debug-rank1.sock"
+        with suppress(FileNotFoundError):
+            return DebugClient(sockets.connect(path, 5.0))
+        time.sleep(0.02)  # nothing announces that a rank is held
+    job.send(signal.SIGTERM)
+    raise AssertionError(f"rank 1 is not held: {job.wait()}")
+
+
+@pytest.mark.parametrize("has_agent", [False, True])
+def test_no_rank_is_ended_for_anothers_failure_while_one_is_held(
+    has_agent: bool,
+    tmp_path: Path,
+    start_job: Callable[..., RunningJob],
+    write_script: Callable[[str], str],
+) -> None:
+    words = ["--nproc-per-node", "2", "--debug-on-error", write_script(SCRIPT), str(tmp_path)]
+    job = start_job(*words, has_agent=has_agent)
+    with held(job) as client:
+        assert client.evaluate("value + 1", 5.0)["value"] == "42"
+        (tmp_path / "go").touch()
+        folder = job.run_folder / "attempt_0"
+        job.until(lambda: any(end.rank == 0 for end in read_ends(folder)), "the end of rank 0")
+        time.sleep(1.0)  # long enough for the launcher to end rank 1 as well
+        assert client.evaluate("value + 2", 5.0)["value"] == "43"
+        assert job.process.poll() is None
+        client.go_on()
+    done = job.wait()
+    assert done.code in (1, 3)
+    assert "no rank is ended while one is in a debugger" in done.err
+    assert "ValueError: no data" in done.err

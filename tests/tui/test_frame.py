@@ -1,0 +1,649 @@
+"""The frame: keys, the typed line, breadcrumbs, the mouse, sizes, what may be changed."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from distdbg.record.rank_state import RankState
+from distdbg.tui.app import TopApp
+from distdbg.tui.feed import Action
+from distdbg.tui.head import foot_text, place_text
+from distdbg.tui.keys import Key, fit, key_name, keys_of
+from distdbg.tui.snapshot import Armed, HostRow, Link, Snapshot
+from distdbg.tui.view import Page
+from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row, text_of
+
+pytestmark = pytest.mark.tui
+
+Script = Callable[[Pilot[None]], Awaitable[None]]
+
+
+class Detail(Page):
+    """What a test opens."""
+
+    @property
+    def crumb(self) -> str:
+        return "rank 1"
+
+
+def made(snapshot: Snapshot | None = None, **more: Any) -> tuple[TopApp, MadeUpFeed]:
+    if snapshot is None:
+        snapshot = job(
+            row(0, RankState.WAITING),
+            row(1, RankState.DEAD, op="", why="was killed by SIGKILL"),
+            row(2, op="broadcast #7 on group 'dp'"),
+        )
+    feed = MadeUpFeed(snapshot)
+    return TopApp(feed, now=lambda: NOW, environ={}, **more), feed
+
+
+def lines(app: TopApp) -> list[str]:
+    return text_of(app).splitlines()
+
+
+def shown(app: TopApp) -> list[int]:
+    """The ranks of the table, in order."""
+    return [
+        int(line.split()[0])
+        for line in lines(app)[4:]
+        if line.split()[:1] and line[:6].strip().isdecimal()
+    ]
+
+
+async def settle(pilot: Pilot[None]) -> None:
+    await pilot.pause()
+    await pilot.pause()
+
+
+async def enter(pilot: Pilot[None], app: TopApp, kind: str, text: str) -> None:
+    """As if it was typed, but faster."""
+    if kind == ":":
+        app.action_command(text)
+    else:
+        app.action_filter()
+        app.line.value = text
+    await pilot.press("enter")
+    await settle(pilot)
+
+
+async def answered(pilot: Pilot[None], is_so: Callable[[], bool]) -> None:
+    """Wait for a thread of the app."""
+    for _ in range(200):
+        if is_so():
+            break
+        await pilot.pause(0.01)
+    await settle(pilot)
+    assert is_so()
+
+
+# ----------------------------------------------------------------------------------- the lines
+
+
+def test_the_head_says_which_job_and_the_foot_how_to_go_on() -> None:
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await settle(pilot)
+        head, state, place, *_, foot = lines(app)
+        assert head.split("  ") == [" 20261122-071611-63d104", "3 ranks", "3 min", "live"]
+        assert state.strip() == "1 dead  1 running  1 waiting"
+        assert place.split() == [
+            "ranks", "enter", "open", "/", "filter", ":", "command", "F", "faults", "p", "pause",
+        ]  # fmt: skip
+        assert foot.strip().startswith("ranks")
+        assert (
+            foot
+            == " ranks groups ops timeline waits findings stacks log breakpoints ? help  q quit"
+        )
+
+    drive(app, script, (80, 24))
+
+
+BECOMES = [
+        ({"link": Link.LOST, "at": NOW - 12, "link_why": "the agent of n14 does not answer"},
+         "lost for 12 s: the agent of n14 does not answer"),
+        ({"link": Link.OVER, "link_why": "all ranks ended"}, "over: all ranks ended"),
+        ({"is_paused": True, "held_by": ("the user", "rank 3")},
+         "live  the clock stands (the user, rank 3)"),
+        ({"hosts": (HostRow(host="n14"), HostRow(host="n15", is_lost=True))},
+         "nothing is heard of n15"),
+        ({"lines": ("rank 3 never called all_reduce #42",)}, "rank 3 never called all_reduce #42"),
+        ({"abort": "rank 1 is dead\nmore"}, "aborted: rank 1 is dead"),
+        ({"run": "evil\x1b[2J\nname"}, "evil"),
+]  # fmt: skip
+
+
+def test_what_becomes_of_a_job_is_said_in_the_head() -> None:
+    app, feed = made()
+    usual = feed.snapshot
+
+    async def script(pilot: Pilot[None]) -> None:
+        for fields, words in BECOMES:
+            feed.snapshot = usual
+            feed.change(**fields)
+            app.tick()
+            await settle(pilot)
+            assert words in "\n".join(lines(app)[:2])
+            assert "\x1b" not in text_of(app)
+
+    drive(app, script)
+
+
+def test_a_job_of_which_nothing_was_heard_is_no_error() -> None:
+    app, _ = made(Snapshot())
+
+    async def script(pilot: Pilot[None]) -> None:
+        await settle(pilot)
+        assert "made up  joining" in lines(app)[0]
+        assert "no rank has been heard yet" in lines(app)[1]
+
+    drive(app, script)
+
+
+def test_keys_that_have_no_room_are_left_out_from_the_end() -> None:
+    words = [("a", "attach"), ("/", "filter"), ("?", "help")]
+    assert [fit(words, width) for width in (0, 7, 8, 17, 18, 19, 25, 26)] == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+        2,
+        3,
+    ]
+    keys = [Key("a", "attach", "", "attach"), Key("/", "filter", "", "filter")]
+    assert (
+        place_text(["ranks", "rank 3"], [], keys, 34).plain == "ranks > rank 3            a attach"
+    )
+    assert place_text(["ranks", "rank 3"], [], keys, 20).plain.strip() == "ranks > rank 3"
+    assert place_text(["ranks"], ["/x"], [], 40).plain.rstrip() == "ranks   /x"
+
+
+def test_the_footer_of_a_narrow_terminal_has_the_keys_of_the_views_alone() -> None:
+    views = [("r", "ranks"), ("g", "groups"), ("x", "by host")]
+    keys = [Key("?", "help", "", "help"), Key("q", "leave", "", "quit")]
+    assert foot_text(views, "ranks", keys, 60).plain.split() == [
+        "ranks", "groups", "x", "by", "host", "?", "help", "q", "leave",
+    ]  # fmt: skip
+    assert foot_text(views, "groups", keys, 24).plain.split() == ["r", "groups", "x", "?", "help"]
+
+
+def test_keys_are_called_as_on_the_keyboard() -> None:
+    assert key_name("escape,q") == "esc  q"
+    assert key_name("ctrl+c") == "^c"
+    assert key_name("left_square_bracket,space") == "[  space"
+    [key] = keys_of([("plus", "zoom_in(2)", "show less time, but closer")])
+    assert (key.name, key.word, key.about) == ("+", "zoom in", "show less time, but closer")
+
+
+# ----------------------------------------------------------------------------------- getting around
+
+
+def test_escape_closes_what_was_opened_last() -> None:
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("F")
+        app.open(Detail())
+        await settle(pilot)
+        await pilot.press("question_mark")
+        await settle(pilot)
+        assert "ranks > rank 1 > help   faults only" in lines(app)[2]
+        await enter(pilot, app, "/", "esc")
+        await settle(pilot)
+        assert "ranks > rank 1 > help   /esc" in lines(app)[2]
+        for after in (
+            "ranks > rank 1 > help   faults only",
+            "ranks > rank 1   faults only",
+            "ranks   faults only",
+            "ranks  ",
+            "ranks  ",
+        ):
+            await pilot.press("escape")
+            await settle(pilot)
+            assert lines(app)[2].strip().startswith(after)
+
+    drive(app, script)
+
+
+def test_breadcrumbs_and_keys_can_be_clicked() -> None:
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        app.open(Detail())
+        await pilot.press("question_mark")
+        await settle(pilot)
+        await pilot.click(offset=(10, 2))
+        await settle(pilot)
+        assert [page.crumb for page in app.trail] == ["ranks", "rank 1"]
+        await pilot.click(offset=(2, 2))
+        await settle(pilot)
+        assert [page.crumb for page in app.trail] == ["ranks"]
+        at = lines(app)[2].index("F faults")
+        await pilot.click(offset=(at, 2))
+        await settle(pilot)
+        assert shown(app) == [1]
+        at = lines(app)[29].index("? help")
+        await pilot.click(offset=(at + 3, 29))
+        await settle(pilot)
+        assert app.trail[-1].crumb == "help"
+        await pilot.click(offset=(2, 29))
+        await settle(pilot)
+        assert [page.crumb for page in app.trail] == ["ranks"]
+
+    drive(app, script)
+
+
+def test_a_view_is_found_as_it_was_left() -> None:
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("down", "greater_than_sign")
+        await pilot.press("question_mark")
+        await settle(pilot)
+        await pilot.press("r")
+        await settle(pilot)
+        table = app.trail[-1].query_one("RowTable")
+        assert (table.sorted_by, table.cursor) == (0, 1)  # type: ignore[attr-defined]  # a RowTable
+        assert app.focused is table
+
+    drive(app, script)
+
+
+def test_the_help_has_every_key_and_command_that_is_there() -> None:
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("question_mark")
+        await settle(pilot)
+        text = "\n".join(lines(app)[3:])
+        for about in (
+            "what each rank does", "leave; the job goes on", "sort by the next column",
+            "never mind", "stop all deadlines of the job", "break RULE", "abort WHY",
+        ):  # fmt: skip
+            assert about in text
+        assert text.count("everywhere") == 1
+
+    drive(app, script, (100, 80))
+
+
+@pytest.mark.parametrize("keys", [["q"], ["ctrl+c"], ["colon", *"quit", "enter"]])
+def test_there_are_three_ways_to_leave_and_all_say_that_it_went_well(keys: list[str]) -> None:
+    app, feed = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press(*keys)
+        await settle(pilot)
+
+    drive(app, script)
+    assert app.return_code == 0
+    assert feed.done == []
+
+
+# ----------------------------------------------------------------------------------- filter
+
+
+def test_a_filter_is_applied_while_it_is_typed() -> None:
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press(*"/bro")
+        await settle(pilot)
+        assert shown(app) == [2]
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "/bro" in lines(app)[2]
+        await pilot.press("slash", *"cast", "escape")
+        await settle(pilot)
+        assert "/bro " in lines(app)[2]
+        await pilot.press("escape")
+        await settle(pilot)
+        assert shown(app) == [0, 1, 2]
+
+    drive(app, script)
+
+
+def test_a_filter_is_a_regular_expression_and_may_be_turned_round() -> None:
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        for typed, ranks in (
+            ("!broadcast", [0, 1]),
+            ("DEAD|waiting", [0, 1]),
+            ("!", [0, 1, 2]),
+            ("zzz", []),
+        ):
+            await enter(pilot, app, "/", typed)
+            assert shown(app) == ranks
+            assert ("nothing fits /zzz" in text_of(app)) == (not ranks)
+
+    drive(app, script)
+
+
+def test_what_is_no_regular_expression_is_said_and_changes_nothing() -> None:
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("slash", *"a(", "enter")
+        await settle(pilot)
+        assert "no regular expression: missing ), unterminated subpattern" in lines(app)[-1]
+        assert app.line.kind == "/"
+        await pilot.press("escape")
+        await settle(pilot)
+        assert shown(app) == [0, 1, 2]
+
+    drive(app, script)
+
+
+def test_only_faults_can_be_seen_and_none_is_said() -> None:
+    app, feed = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("F")
+        await settle(pilot)
+        assert shown(app) == [1]
+        feed.change(ranks={0: row(0)})
+        app.tick()
+        await settle(pilot)
+        assert "no faults" in text_of(app)
+
+    drive(app, script)
+
+
+# ----------------------------------------------------------------------------------- commands
+
+
+def test_a_command_is_completed_and_recalled() -> None:
+    app, feed = made()
+    feed.change(armed=(Armed(id=7, rule="rank=3"),))
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("colon", "r", "e")
+        await settle(pilot)
+        assert lines(app)[-1].strip() == "resume  let the deadlines run on"
+        await pilot.press("tab", "enter")
+        await answered(pilot, lambda: feed.done == [(Action.RESUME, {})])
+        await pilot.press("colon", *"clear ", "tab", "tab", "enter")
+        await answered(pilot, lambda: feed.done[1:] == [(Action.CLEAR, {"id": 7})])
+        await pilot.press("colon", "up", "up")
+        await settle(pilot)
+        assert app.line.value == "resume"
+        await pilot.press("down")
+        assert app.line.value == "clear 7"
+        await pilot.press("down")
+        assert app.line.value == ""
+        await pilot.press("p", "tab", "shift+tab", "ctrl+c")
+        await settle(pilot)
+        assert app.line.kind == ""
+        assert app.is_running
+
+    drive(app, script)
+
+
+def test_while_a_command_is_typed_the_footer_shows_what_fits() -> None:
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("colon")
+        await settle(pilot)
+        assert lines(app)[-1].split()[:2] == ["ranks", "groups"]
+        await pilot.press(*"theme sol")
+        await settle(pilot)
+        assert lines(app)[-1].split() == ["solarized-dark", "solarized-light"]
+        await pilot.press(*"xx")
+        await settle(pilot)
+        assert "nothing fits" in lines(app)[-1]
+
+    drive(app, script)
+
+
+SAID = {
+    "nonsense": "no command 'nonsense'",
+    "p x": "pause takes nothing behind it",
+    "break": "expected a rule: rank=3,seq>=42",
+    "clear three": "expected a number, not 'three'",
+    "abort": "expected the reason: abort the data is wrong",
+    "qit": "no command 'qit'; did you mean quit?",
+    "theme blue": "no theme 'blue'; did you mean dark?",
+    "filter (": "no regular expression: missing ), unterminated subpattern at position 0",
+    "r": "r: ranks, resume?",
+}
+
+
+def test_a_command_that_cannot_be_done_says_why() -> None:
+    app, feed = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        for typed, said in SAID.items():
+            await enter(pilot, app, ":", typed)
+            assert lines(app)[-1].strip() == said
+        assert feed.done == []
+
+    drive(app, script)
+
+
+def test_every_command_of_the_bar_changes_what_it_says() -> None:
+    app, feed = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        for text, *expected in (
+            ("pause", Action.PAUSE, {}),
+            ("resume", Action.RESUME, {}),
+            ("break rank=3,seq>=42", Action.BREAK, {"rule": "rank=3,seq>=42"}),
+            ("clear", Action.CLEAR, {}),
+            ("continue 0-2", Action.CONTINUE, {"ranks": "0-2"}),
+            ("continue", Action.CONTINUE, {"ranks": "all"}),
+        ):
+            app.do(text)
+            await answered(pilot, lambda expected=expected: feed.done[-1:] == [tuple(expected)])
+        app.do("filter broad")
+        app.do("theme light")
+        await settle(pilot)
+        assert shown(app) == [2]
+        assert app.theme == "textual-light"
+        app.do("filter")
+        app.do("theme")
+        app.do("faults")
+        await settle(pilot)
+        assert shown(app) == [1]
+        assert app.theme == "textual-dark"
+
+    drive(app, script)
+
+
+def test_the_palette_offers_the_commands() -> None:
+    app, feed = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("ctrl+p")
+        await pilot.pause(0.1)
+        await pilot.press(*"resume")
+        await pilot.pause(0.5)
+        assert "let the deadlines run on" in text_of(app)
+        await pilot.press("enter")
+        await pilot.press("enter")
+        await answered(pilot, lambda: feed.done == [(Action.RESUME, {})])
+        names = [name for name, _, _ in app.commands.for_palette()]
+        assert {"ranks", "abort", "stop", "break", "theme", "help", "quit"} <= set(names)
+
+    drive(app, script)
+
+
+def test_a_command_of_the_palette_that_needs_words_opens_the_line() -> None:
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        run = {name: run for name, _, run in app.commands.for_palette()}
+        run["break"]()
+        await settle(pilot)
+        assert (app.line.kind, app.line.value) == (":", "break ")
+
+    drive(app, script)
+
+
+# ----------------------------------------------------------------------------------- changing the job
+
+
+def test_the_clock_of_the_job_is_stopped_and_let_run_by_one_key() -> None:
+    app, feed = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("p")
+        await answered(pilot, lambda: feed.done == [(Action.PAUSE, {})])
+        assert lines(app)[-1].strip() == "pause: done"
+        feed.change(is_paused=True)
+        app.tick()
+        await settle(pilot)
+        assert "p resume" in lines(app)[2]
+        await pilot.press("p")
+        await answered(pilot, lambda: feed.done[1:] == [(Action.RESUME, {})])
+
+    drive(app, script)
+
+
+def test_a_refusal_is_said() -> None:
+    app, feed = made()
+    feed.refuses = "the job is over"
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("p")
+        await answered(pilot, lambda: "the job is over" in text_of(app))
+
+    drive(app, script)
+
+
+def test_a_job_is_ended_only_by_a_yes() -> None:
+    app, feed = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        for typed, key, done in (
+            ("stop", "n", []),
+            ("stop", "escape", []),
+            ("stop", "q", []),
+            ("abort too slow", "enter", []),
+            ("stop", "y", [(Action.STOP, {})]),
+            ("abort too slow", "y", [(Action.ABORT, {"what": "too slow"})]),
+        ):
+            feed.done.clear()
+            await enter(pilot, app, ":", typed)
+            assert lines(app)[-1].rstrip().endswith("y yes  n no")
+            assert feed.done == []
+            await pilot.press(key)
+            await answered(pilot, lambda done=done: feed.done == done)
+            assert app.is_running
+            assert app.focused is app.trail[-1].first_focus()
+            assert "y yes" not in text_of(app)
+
+    drive(app, script)
+
+
+def test_readonly_has_no_key_and_no_command_that_changes_the_job() -> None:
+    app, feed = made(readonly=True)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.press("p")
+        await settle(pilot)
+        assert "pause" not in text_of(app)
+        assert "read only" in lines(app)[2]
+        names = {name for name, _, _ in app.commands.for_palette()}
+        changing = {"pause", "resume", "break", "clear", "continue", "abort", "stop"}
+        assert names & changing == set()
+        for name in sorted(changing):
+            app.do(f"{name} x" if name in ("break", "abort") else name)
+            await settle(pilot)
+            assert lines(app)[-1].strip() == f"{name}: not with --readonly"
+        app.change(Action.STOP)
+        await pilot.press("question_mark")
+        await settle(pilot)
+        assert "deadlines" not in text_of(app)
+        assert feed.done == []
+
+    drive(app, script, (100, 80))
+
+
+def test_a_replay_cannot_be_changed_either() -> None:
+    app, feed = made()
+    feed.can_change = False
+    feed.times = (NOW - 100, NOW)
+    app = TopApp(feed, now=lambda: NOW + 500, environ={})
+
+    async def script(pilot: Pilot[None]) -> None:
+        await settle(pilot)
+        assert "3 min" in lines(app)[0]
+        assert "read only" not in lines(app)[2]
+        app.do("pause")
+        await settle(pilot)
+        assert "pause: a replay is over" in lines(app)[-1]
+
+    drive(app, script)
+
+
+# ----------------------------------------------------------------------------------- sizes, colours
+
+
+SIZES = [(200, 60), (80, 24), (79, 24), (60, 20), (40, 10), (20, 5), (10, 2), (1, 1), (80, 24)]
+
+
+def test_it_is_drawn_on_a_terminal_of_any_size() -> None:
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            assert all(len(line) <= size[0] for line in lines(app))
+            is_small = size[0] < 80 or size[1] < 24
+            if size[0] >= 40:
+                said = f"{size[0]}x{size[1]} is small: 80x24 shows more"
+                assert (said in text_of(app)) == is_small
+                assert shown(app)[:1] == [0] or size[1] < 12
+            if size in ((20, 5), (1, 1)):
+                await pilot.press("question_mark", "colon", "x", "enter", "slash", "escape", "r")
+                await settle(pilot)
+        assert shown(app) == [0, 1, 2]
+
+    drive(app, script)
+
+
+def test_it_begins_on_a_terminal_of_any_size() -> None:
+    for size in ((1, 1), (30, 4)):
+        app, _ = made()
+
+        async def script(pilot: Pilot[None], app: TopApp = app) -> None:
+            await pilot.resize_terminal(90, 30)
+            await settle(pilot)
+            assert shown(app) == [0, 1, 2]
+
+        drive(app, script, size)
+
+
+def test_a_light_terminal_gets_a_light_theme() -> None:
+    feed = MadeUpFeed(job(row(0)))
+    assert TopApp(feed, environ={"COLORFGBG": "0;15"}).theme == "textual-light"
+    assert TopApp(feed, environ={"COLORFGBG": "15;0"}).theme == "textual-dark"
+    assert TopApp(feed, environ={}, theme="nord").theme == "nord"
+
+
+def test_without_colour_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app, _ = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        await settle(pilot)
+        segments = [
+            segment for strip in app.screen._compositor.render_strips() for segment in strip
+        ]
+        styles = [segment.style for segment in segments if segment.style is not None]
+        assert all(style.color is None or style.color.is_default for style in styles)
+        assert all(style.bgcolor is None or style.bgcolor.is_default for style in styles)
+        [cursor] = [s for s in segments if s.text.startswith("    0 ") and s.style is not None]
+        assert cursor.style is not None
+        assert cursor.style.reverse
+        dead = next(s for s in segments if s.text.startswith("dead"))
+        assert dead.style is not None
+        assert dead.style.bold
+
+    drive(app, script)
