@@ -9,6 +9,7 @@ ssh://HOST[/RUN]    the same on another host, over ssh
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from distdbg.cli.chosen_run import find_run
 from distdbg.errors import UsageError
 
 if TYPE_CHECKING:
+    from distdbg.tui.app import TopApp
     from distdbg.tui.feed import Feed
 
 _SIZE: Final = re.compile(r"(\d{2,4})x(\d{2,4})")
@@ -40,18 +42,22 @@ class Choice:
     view: str
     theme: str | None
     size: tuple[int, int] | None
+    svg: Path | None
+    is_forced: bool
+    attempt: int | None
 
 
 def main(argv: Sequence[str]) -> int:
     """Show it until the user leaves."""
     choice = read_choice(argv)
-    if not (choice.is_once or choice.is_web or sys.stdout.isatty()):
+    has_screen = sys.stdout.isatty() or "TEXTUAL_DRIVER" in os.environ  # of a page in a browser
+    if not (choice.is_once or choice.is_web or has_screen):
         raise UsageError(
             "top needs a terminal",
             hint="--once prints one frame; `distdbg ps` prints tables, with --json for programs",
         )
     if choice.is_web:
-        return _serve(argv, choice)
+        return _serve(argv)
     feed = open_feed(choice)
     try:
         return _print_once(feed, choice) if choice.is_once else _show(feed, choice)
@@ -82,6 +88,13 @@ def read_choice(argv: Sequence[str]) -> Choice:
         "--theme", metavar="NAME", help="a theme of textual: textual-light, nord ..."
     )
     parser.add_argument("--size", metavar="COLUMNSxROWS", help="of --once: 80x24, 200x60")
+    parser.add_argument("--svg", metavar="FILE", type=Path, help="of --once: a picture in FILE")
+    parser.add_argument(
+        "--attempt", metavar="N", type=int, help="of a replay: which start of the ranks; the last"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace a FILE of --record or --svg that is there"
+    )
     chosen = parser.parse_args(argv)
     size = None
     if chosen.size is not None:
@@ -89,6 +102,8 @@ def read_choice(argv: Sequence[str]) -> Choice:
         if found is None:
             raise UsageError(f"--size {chosen.size!r} is no size", hint="write 120x40")
         size = (int(found[1]), int(found[2]))
+    if chosen.svg is not None and not chosen.once:
+        raise UsageError("--svg goes with --once")
     if chosen.once and chosen.web:
         raise UsageError("--once and --web do not go together")
     if chosen.replay and chosen.record is not None:
@@ -104,24 +119,42 @@ def read_choice(argv: Sequence[str]) -> Choice:
         view=read_view(chosen.view),
         theme=chosen.theme,
         size=size,
+        svg=chosen.svg,
+        is_forced=chosen.force,
+        attempt=chosen.attempt,
     )
 
 
 def open_feed(choice: Choice) -> Feed:
     """Where what is shown comes from. DistError when there is no such job."""
-    if choice.is_replay:
-        return open_replay(find_run(choice.run))
-    feed = _open_any(choice.run)
-    return feed if choice.record is None else record_feed(feed, choice.record)
+    if choice.is_replay or choice.attempt is not None:
+        return _open_replay(choice)
+    feed = _open_any(choice)
+    if choice.record is None:
+        return feed
+    from distdbg.tui.recording.writer import RecordingFeed
+
+    try:
+        return RecordingFeed(feed, choice.record, is_forced=choice.is_forced)
+    except BaseException:
+        feed.close()
+        raise
 
 
-def _open_any(text: str | None) -> Feed:
+def _open_replay(choice: Choice) -> Feed:
+    from distdbg.cli.replayed_run import open_replay
+
+    return open_replay(find_run(choice.run), attempt=choice.attempt)
+
+
+def _open_any(choice: Choice) -> Feed:
     """A live job where there is one of this name, else what is left of one that is over."""
     from distdbg.agent.feed.doors import RunDoor, WayDoor, newest_run
     from distdbg.agent.live_feed import LiveFeed
     from distdbg.agent.live_runs import agents_of, find_live_runs
     from distdbg.record.host import host_name
 
+    text = choice.run
     if text is not None and _ELSEWHERE.fullmatch(text):
         from distdbg.agent.addresses import find_way
 
@@ -134,7 +167,7 @@ def _open_any(text: str | None) -> Feed:
     if live is not None and (text is None or not Path(text).exists()):
         return LiveFeed(RunDoor(agents_of(runs, live) or [live]))
     try:
-        return open_replay(find_run(text))
+        return _open_replay(choice)
     except UsageError as error:
         if text is not None:
             raise
@@ -148,13 +181,17 @@ def _open_any(text: str | None) -> Feed:
 
 
 def _show(feed: Feed, choice: Choice) -> int:
-    from distdbg.tui.app import TopApp
-
-    app = TopApp(
-        feed, view=choice.view, readonly=choice.is_readonly, theme=read_theme(choice.theme)
-    )
+    app = _make_app(feed, choice)
     app.run()
     return app.return_code or 0
+
+
+def _make_app(feed: Feed, choice: Choice) -> TopApp:
+    from distdbg.tui.app import TopApp
+
+    return TopApp(
+        feed, view=choice.view, readonly=choice.is_readonly, theme=read_theme(choice.theme)
+    )
 
 
 def read_view(name: str) -> str:
@@ -182,19 +219,20 @@ def read_theme(name: str | None) -> str | None:
     return known
 
 
-def open_replay(path: Path) -> Feed:
-    """A run that is over, or was kept with --record."""
-    raise UsageError(f"{path}: a run cannot be replayed yet")
-
-
-def record_feed(feed: Feed, path: Path) -> Feed:
-    """The feed, and all that it shows kept in a file."""
-    raise UsageError(f"{path}: what is shown cannot be kept yet")
-
-
 def _print_once(feed: Feed, choice: Choice) -> int:
-    raise UsageError("a frame cannot be printed yet")
+    from distdbg.cli.one_frame import print_frame
+
+    return print_frame(
+        _make_app(feed, choice), size=choice.size, svg=choice.svg, is_forced=choice.is_forced
+    )
 
 
-def _serve(argv: Sequence[str], choice: Choice) -> int:
-    raise UsageError("it cannot be shown in a browser yet")
+def _serve(argv: Sequence[str]) -> int:
+    from distdbg.tui.web import command_of, serve
+
+    port = read_choice(argv).port
+    return serve(
+        command_of(sys.executable, argv),
+        port=port,
+        say=lambda url: print(f"the dashboard is at {url}; Ctrl-C ends it", flush=True),
+    )
