@@ -54,7 +54,9 @@ class FrameApp(App[None]):
     #line { height: 1; border: none; padding: 0 1; display: none; }
     #question { display: none; }
     #line.is-open, #question.is-open { display: block; }
-    App:nocolor RowTable > .table--cursor { text-style: reverse; }
+    App:nocolor RowTable > .table--cursor, App:nocolor Sheet > .table--cursor {
+        text-style: reverse;
+    }
     Screen.is-low #state, Screen.is-low #place { display: none; }
     """
 

@@ -88,6 +88,10 @@ def test_where_no_output_is_kept_it_says_how_to_keep_it() -> None:
 
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "no output is kept; a job that is started with --tee 3 or --redirects 3")
+        feed.lines = [LogRow(at=None, ranks=(), stream="err", text="no output is kept: look there")]
+        await draw(pilot)
+        await see(pilot, "no output is kept: look there", no=("err",))
+        feed.lines = []
         feed.change(link=Link.OVER)
         await draw(pilot)
         await see(pilot, "no output of this job is kept")

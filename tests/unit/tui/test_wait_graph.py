@@ -65,6 +65,15 @@ def test_enter_opens_one_rank_or_several() -> None:
     assert keys == [RankTarget(0), RanksTarget((1, 2), "barrier")]
 
 
+def test_ranks_that_wait_for_a_partner_each_are_one_box_where_the_partners_are_one() -> None:
+    pairs = [wait(rank, rank - 10, op="all_gather #9") for rank in range(20, 30)]
+    graph = fold_waits([*(wait(rank, 0, op="barrier") for rank in range(10, 20)), *pairs], {})
+    assert [node.ranks for node in graph.nodes] == [
+        (0,), tuple(range(10, 20)), tuple(range(20, 30)),
+    ]  # fmt: skip
+    assert graph.nodes[2].on == tuple(range(10, 20))
+
+
 def test_of_many_waits_those_nearest_to_the_cause_are_kept_and_the_rest_is_counted() -> None:
     graph = fold_waits([wait(rank, rank + 1) for rank in range(4095)], {})
     assert [node.ranks[0] for node in graph.nodes] == list(range(4095, 4095 - MOST_NODES, -1))
