@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from distdbg.tui.app import TopApp
     from distdbg.tui.feed import Feed
 
-_SIZE: Final = re.compile(r"(\d{2,4})x(\d{2,4})")
 _ELSEWHERE: Final = re.compile(r"ssh://.*|[^/]+:\d{1,5}")
 
 
@@ -63,6 +62,15 @@ def main(argv: Sequence[str]) -> int:
         return _print_once(feed, choice) if choice.is_once else _show(feed, choice)
     finally:
         feed.close()
+        if choice.record is not None:
+            _say_what_became_of(feed)
+
+
+def _say_what_became_of(feed: Feed) -> None:
+    from distdbg.tui.recording.writer import RecordingFeed
+
+    if isinstance(feed, RecordingFeed):
+        sys.stderr.write(f"{feed.said}\n")
 
 
 def read_choice(argv: Sequence[str]) -> Choice:
@@ -98,10 +106,9 @@ def read_choice(argv: Sequence[str]) -> Choice:
     chosen = parser.parse_args(argv)
     size = None
     if chosen.size is not None:
-        found = _SIZE.fullmatch(chosen.size)
-        if found is None:
-            raise UsageError(f"--size {chosen.size!r} is no size", hint="write 120x40")
-        size = (int(found[1]), int(found[2]))
+        from distdbg.tui.once import parse_size
+
+        size = parse_size(chosen.size)
     if chosen.svg is not None and not chosen.once:
         raise UsageError("--svg goes with --once")
     if chosen.once and chosen.web:
