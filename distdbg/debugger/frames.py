@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from types import FrameType
+from traceback import walk_tb
+from types import FrameType, TracebackType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -27,3 +28,12 @@ def site_of(frame: FrameType, line: int | None = None) -> str:
     code = frame.f_code
     at = frame.f_lineno if line is None else line
     return f"{os.path.basename(code.co_filename)}:{at} ({code.co_qualname})"
+
+
+def stop_site(frame: FrameType, trace: TracebackType | None) -> str:
+    """Of the frame, or of the innermost line of the user's where an exception came by."""
+    site = "" if trace is not None else site_of(frame)
+    for at, line in walk_tb(trace):
+        if not site or not is_ours(at):
+            site = site_of(at, line)
+    return site
