@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from traceback import walk_tb
@@ -21,6 +22,15 @@ def user_frame(frame: FrameType | None = None) -> FrameType:
     while is_ours(at) and at.f_back is not None:
         at = at.f_back
     return at
+
+
+def keep_locals(frame: FrameType) -> None:
+    """Make what was assigned in f_locals the function's own, as it is by itself after a trace function.
+
+    It works once after each look at f_locals.
+    """
+    if sys.version_info < (3, 13):  # where f_locals is a copy
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(1))
 
 
 def site_of(frame: FrameType, line: int | None = None) -> str:
