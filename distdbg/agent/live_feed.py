@@ -27,7 +27,7 @@ from distdbg.agent.feed.details import op_detail, rank_detail, stacks_of
 from distdbg.agent.feed.doors import Door
 from distdbg.agent.feed.final import final_rows, final_verdict
 from distdbg.agent.feed.links import Links, opened
-from distdbg.errors import DistError, UsageError
+from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.tui.feed import Action, Topic
 from distdbg.tui.snapshot import (
     Bar,
@@ -47,7 +47,7 @@ _LONG_S: Final = 10.0
 _FIRST_PAUSE_S: Final = 0.25
 _MOST_PAUSE_S: Final = 4.0
 #: While records are shown in its place, the agent is looked for so often.
-_BACK_S: Final = 3.0
+_BACK_S: Final = 1.0
 _MOST_ASKED: Final = 64
 _GARBAGE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError)
 
@@ -125,6 +125,7 @@ class LiveFeed:
         self._wake.set()
         if self._thread is not threading.current_thread():
             self._thread.join(2 * _TIMEOUT_S)
+        self._door.close()
 
     # ------------------------------------------------------------------------------- what takes long
 
@@ -247,7 +248,7 @@ class LiveFeed:
             _log.debug("an answer that is none", exc_info=error)
             return self._lose(f"{type(error).__name__}: {error}", is_garbage=True)
         self._pause_s = _FIRST_PAUSE_S
-        self._change({"link": Link.LIVE, "link_why": "", **changes})
+        self._change({"link": Link.LIVE, "link_why": self._asking.why, **changes})
         return self._asking.next_s(self._topics, time.monotonic())
 
     def _begin(self) -> None:
@@ -263,7 +264,10 @@ class LiveFeed:
         self._asking.begin_anew()
 
     def _look_for_agent(self, now_s: float) -> None:
+        """Records do not say that nobody writes them any more; nor that there is an agent again."""
         self._back_s = now_s + _BACK_S
+        if self._door.is_over():
+            raise DistNetworkError("its ranks are gone")
         if self._door.is_served():
             self._links.close()
             self._begin()

@@ -29,6 +29,12 @@ COMMANDS: tuple[Command, ...] = (
         "[RUN] [--json]",
     ),
     Command(
+        "top",
+        "a job while it runs, or one that is over, in a dashboard",
+        "distdbg.cli.top",
+        "[RUN | HOST:PORT | ssh://HOST] [--replay] [--once] [--web] [--readonly]",
+    ),
+    Command(
         "stacks",
         "where each rank of a running job is, by its stacks",
         "distdbg.cli.stacks",

@@ -73,6 +73,8 @@ class Asking:
     def __init__(self, links: Links, clock: Callable[[], float] = time.time) -> None:
         self._links = links
         self._clock = clock
+        self.why = ""
+        """What is not as usual, though somebody answers."""
         self._due: dict[str, float] = {}
         self._slower = 1.0
         self._unknown: set[str] = set()
@@ -215,12 +217,13 @@ class Asking:
         changes["abort"] = abort_text(control)
         if snapshot.began is None and "up_s" in about:
             changes["began"] = self._clock() - float(about["up_s"])
-        why = ""
+        self.why = ""
         if tree and not tree.get("is_root", True):
-            why = "this is not the job's first host: of the others only those below it are shown"
+            self.why = (
+                "this is not the job's first host: of the others only those below it are shown"
+            )
         if self._links.hello.get("distdbg") == "records":
-            why = "no agent answers: shown from the records of this host"
-        changes["link_why"] = why
+            self.why = "no agent answers: shown from the records of this host"
 
     def _ask_wanted(
         self, snapshot: Snapshot, changes: Changes, topics: frozenset[Topic], now_s: float

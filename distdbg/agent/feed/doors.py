@@ -1,4 +1,4 @@
-"""Where a job is reached: by the sockets of its agents here, by a port, or only by its records.
+"""Where a job is reached: by the sockets of its agents here, on another host, or only by its records.
 
 A door opens connections and knows what can be seen from outside when nobody answers: whether the job is
 over. What is behind it answers `ask`; `hello` says which run it is.
@@ -6,6 +6,7 @@ over. What is behind it answers `ask`; `hello` says which run it is.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -61,6 +62,10 @@ class Door(Protocol):
         """Whether an agent answers now, where something else stands in for it."""
         ...
 
+    def close(self) -> None:
+        """Let go of what leads there."""
+        ...
+
 
 class RunDoor:
     """A run of this user that lives on this host, by the sockets of its agents."""
@@ -106,6 +111,9 @@ class RunDoor:
             return False
         return True
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _has_socket(self) -> bool:
         return any(run.socket is not None and sockets.is_served(run.socket) for run in self._runs)
 
@@ -117,8 +125,13 @@ class RunDoor:
         for run in self._runs:
             try:
                 client = run.connect(timeout_s)
+            except DistError as error:
+                last = error
+                continue
+            try:
                 about = client.ask("about")
             except DistError as error:
+                client.close()
                 last = error
                 continue
             found.append((run, client))
@@ -141,24 +154,37 @@ class RunDoor:
         return root
 
 
-class AddressDoor:
-    """An agent that listens on a port, for those who have the run's token."""
+class Way(Protocol):
+    """What leads to an agent elsewhere: `addresses.find_way` gives one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def connect_root(self, timeout_s: float = 5.0) -> AgentClient: ...
+
+    def close(self) -> None: ...
+
+
+class WayDoor:
+    """An agent on another host, or one that listens: nothing of it is seen but what it says."""
 
     folder: Path | None = None
 
-    def __init__(self, host: str, port: int, token: bytes) -> None:
-        self._host, self._port, self._token = host, port, token
+    def __init__(self, way: Way, address: str) -> None:
+        """`address`: as it was given on the command line."""
+        self._way = way
+        self._address = address
 
     @property
     def title(self) -> str:
-        return f"{self._host}:{self._port}"
+        return self._way.name
 
     @property
     def address(self) -> str:
-        return self.title
+        return self._address
 
     def open(self, timeout_s: float) -> Asked:
-        return AgentClient.over_tcp(self._host, self._port, self._token, timeout_s=timeout_s)
+        return self._way.connect_root(timeout_s)
 
     def is_over(self) -> bool | None:
         return None
@@ -166,40 +192,24 @@ class AddressDoor:
     def is_served(self) -> bool:
         return False
 
+    def close(self) -> None:
+        self._way.close()
 
-class RecordsDoor:
-    """A run without an agent: what its records on this host say while its ranks live."""
 
-    address = ""
+def newest_run(runs: Sequence[LiveRun]) -> LiveRun | None:
+    """The one that began last; of its agents any."""
 
-    def __init__(self, run: LiveRun) -> None:
-        """UsageError when nothing is known of its records."""
-        if run.folder is None:
-            raise UsageError(
-                f"no agent answers for run {run.run}, and its records are not where they are looked for",
-                hint="give the folder of its records",
-            )
-        self._run = run
-        self._attempt = run.folder
+    def began(run: LiveRun) -> tuple[int, str]:
+        path = run.socket if run.socket is not None else run.folder
+        try:
+            return (os.stat(path).st_ctime_ns if path is not None else 0), run.run
+        except OSError:
+            return 0, run.run  # it has just left
 
-    @property
-    def title(self) -> str:
-        return self._run.run
-
-    @property
-    def folder(self) -> Path | None:
-        return _run_folder(self._attempt)
-
-    def open(self, timeout_s: float) -> Asked:  # nobody has to answer
-        if self.is_over():
-            raise DistNetworkError(f"run {self._run.run} is over")
-        return RecordsClient(self._attempt, self._run.run, self._run.host)
-
-    def is_over(self) -> bool | None:
-        return is_folder_over(self.folder)
-
-    def is_served(self) -> bool:
-        return False
+    newest = max(runs, key=began, default=None)
+    if newest is None:
+        return None
+    return next((one for one in runs if one.run == newest.run and one.socket is not None), newest)
 
 
 def is_folder_over(run_folder: Path | None) -> bool | None:

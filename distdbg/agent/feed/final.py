@@ -13,6 +13,8 @@ from distdbg.record.folders import attempts
 from distdbg.record.rank_state import RankState
 from distdbg.tui.snapshot import RankRow
 
+#: What the row of a rank says whose program has returned: `agent/roster.py`.
+RETURNED: Final = "its program returned"
 _VERDICT_NAME: Final = "verdict.json"
 _MOST_NBYTES: Final = 16 << 20
 
@@ -28,8 +30,8 @@ def final_rows(rows: Mapping[int, RankRow], folder: Path | None) -> Mapping[int,
         if row.state.is_over:
             continue
         if end is None:
-            if row.state is RankState.LEFT:
-                changed[rank] = replace(row, state=RankState.ENDED, op="", cpu=None)
+            if folder is not None:
+                changed[rank] = _untold(row)
             continue
         state = RankState.ENDED
         if end.is_failure:
@@ -43,6 +45,16 @@ def final_rows(rows: Mapping[int, RankRow], folder: Path | None) -> Mapping[int,
             gpu=None,
         )
     return {**rows, **changed} if changed else rows
+
+
+def _untold(row: RankRow) -> RankRow:
+    """A rank that is gone, of which nobody wrote how: by what its record said last."""
+    if row.state is RankState.LEFT or row.why == RETURNED:
+        return replace(row, state=RankState.ENDED, op="", why="", cpu=None, gpu=None)
+    if row.why.startswith("raised "):
+        return replace(row, state=RankState.FAILED, cpu=None, gpu=None)
+    why = "is gone, and the system does not tell how"
+    return replace(row, state=RankState.DEAD, why=why, cpu=None, gpu=None)
 
 
 def final_verdict(folder: Path | None) -> tuple[tuple[str, ...], Mapping[str, Any] | None]:

@@ -1,0 +1,240 @@
+"""`distdbg top`: a job while it runs, or what is left of one, in a dashboard.
+
+no RUN              the newest live run of this user on this host; none: the latest that is over
+RUN                 a live run by its name or its beginning, else one that is over, or a folder or file
+HOST:PORT           an agent that listens; the token of its run is taken from DISTDBG_TOKEN
+ssh://HOST[/RUN]    a run on another host, through ssh
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from distdbg.cli.chosen_run import find_run
+from distdbg.errors import UsageError
+
+if TYPE_CHECKING:
+    from distdbg.tui.app import TopApp
+    from distdbg.tui.feed import Feed
+
+_ELSEWHERE: Final = re.compile(r"[a-z]+://.*|[^/:]+:\d{1,5}|\[[^/]+\]:\d{1,5}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a command line asks for."""
+
+    run: str | None = None
+    is_replay: bool = False
+    attempt: int | None = None
+    record: Path | None = None
+    svg: Path | None = None
+    is_forced: bool = False
+    is_readonly: bool = False
+    is_once: bool = False
+    is_web: bool = False
+    port: int = 0
+    view: str = "ranks"
+    theme: str | None = None
+    size: tuple[int, int] | None = None
+
+
+def main(argv: Sequence[str]) -> int:
+    """Show it until the user leaves."""
+    choice = read_choice(argv)
+    if choice.is_web:
+        return _serve(argv, choice)
+    if not choice.is_once:
+        from distdbg.tui.terminal import require_terminal
+
+        require_terminal(sys.stdin.isatty() and sys.stdout.isatty(), os.environ)
+    feed = open_feed(choice)
+    try:
+        if choice.is_once:
+            from distdbg.cli.one_frame import print_frame
+
+            return print_frame(
+                make_app(feed, choice),
+                size=choice.size,
+                svg=choice.svg,
+                is_forced=choice.is_forced,
+            )
+        app = make_app(feed, choice)
+        app.run()
+        return app.return_code or 0
+    finally:
+        feed.close()
+        if choice.record is not None:
+            _say_what_became_of(feed)
+
+
+def _say_what_became_of(feed: Feed) -> None:
+    from distdbg.tui.recording.writer import RecordingFeed
+
+    if isinstance(feed, RecordingFeed):
+        sys.stderr.write(f"{feed.said}\n")
+
+
+# ---------------------------------------------------------------------------------------- what is asked for
+
+
+def read_choice(argv: Sequence[str]) -> Choice:
+    """UsageError for flags that do not go together."""
+    parser = argparse.ArgumentParser(
+        prog="distdbg top",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help="which job; see above")
+    parser.add_argument("--view", default="ranks", metavar="NAME", help="the first to be shown")
+    parser.add_argument(
+        "--readonly", action="store_true", help="without the keys that change the job"
+    )
+    parser.add_argument(
+        "--replay", action="store_true", help="from the records alone, also of a job that lives"
+    )
+    parser.add_argument("--attempt", type=int, metavar="N", help="of --replay: start N, from 0")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="keep what is seen in FILE")
+    parser.add_argument("--once", action="store_true", help="print one frame, and that is all")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="of --once: a picture in FILE")
+    parser.add_argument("--size", metavar="COLUMNSxLINES", help="of --once: 80x24, 200x60")
+    parser.add_argument("--web", action="store_true", help="in a browser, at 127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="of --web; a free one when not given")
+    parser.add_argument("--theme", metavar="NAME", help="light, dark, or any theme of textual")
+    parser.add_argument(
+        "--force", action="store_true", help="replace FILE where it is there already"
+    )
+    chosen = parser.parse_args(argv)
+    _refuse_pairs(chosen)
+    size = None
+    if chosen.size is not None:
+        from distdbg.tui.once import parse_size
+
+        size = parse_size(chosen.size)
+    return Choice(
+        run=chosen.run,
+        is_replay=chosen.replay or chosen.attempt is not None,
+        attempt=chosen.attempt,
+        record=chosen.record,
+        svg=chosen.svg,
+        is_forced=chosen.force,
+        is_readonly=chosen.readonly,
+        is_once=chosen.once or chosen.svg is not None,
+        is_web=chosen.web,
+        port=chosen.port,
+        view=read_view(chosen.view),
+        theme=read_theme(chosen.theme),
+        size=size,
+    )
+
+
+def _refuse_pairs(chosen: argparse.Namespace) -> None:
+    is_once = chosen.once or chosen.svg is not None
+    if is_once and chosen.web:
+        raise UsageError("--once prints a frame, --web serves a page: one of them")
+    if chosen.size is not None and not is_once:
+        raise UsageError("--size is for --once: a terminal has a size of its own")
+    if chosen.port and not chosen.web:
+        raise UsageError("--port is for --web")
+    if chosen.record is not None and (chosen.replay or chosen.attempt is not None or is_once):
+        raise UsageError("--record keeps what is seen of a job that lives, while it is looked at")
+
+
+def read_view(name: str) -> str:
+    """A view by its name or the beginning of it; UsageError for none."""
+    from distdbg.tui.views import VIEWS
+
+    titles = [view.title for view in VIEWS]
+    fitting = [title for title in titles if title.startswith(name)]
+    if name in titles:
+        return name
+    if len(fitting) != 1:
+        raise UsageError(f"--view {name}: there is none", hint=f"there are {', '.join(titles)}")
+    return fitting[0]
+
+
+def read_theme(name: str | None) -> str | None:
+    """A theme of textual; UsageError for one that it does not have."""
+    if name is None:
+        return None
+    from textual.theme import BUILTIN_THEMES
+
+    known = {"dark": "textual-dark", "light": "textual-light"}.get(name, name)
+    if known not in BUILTIN_THEMES:
+        there = ", ".join(sorted(BUILTIN_THEMES))
+        raise UsageError(f"--theme {name}: there is none", hint=f"there are {there}")
+    return known
+
+
+# ---------------------------------------------------------------------------------------- what is shown
+
+
+def open_feed(choice: Choice) -> Feed:
+    """Where what is shown comes from. DistError when there is no such job."""
+    if choice.is_replay:
+        return _replay(find_run(choice.run), choice.attempt)
+    feed = _open_any(choice.run)
+    if choice.record is None:
+        return feed
+    from distdbg.tui.recording.writer import RecordingFeed
+
+    try:
+        return RecordingFeed(feed, choice.record, is_forced=choice.is_forced)
+    except BaseException:
+        feed.close()
+        raise
+
+
+def _open_any(text: str | None) -> Feed:
+    """A live job where there is one of this name, else what is left of one that is over."""
+    from distdbg.agent.feed.doors import RunDoor, WayDoor, newest_run
+    from distdbg.agent.live_feed import LiveFeed
+    from distdbg.agent.live_runs import agents_of, choose_run, find_live_runs
+    from distdbg.record.host import host_name
+
+    is_path = text is not None and os.path.exists(text)
+    if text is not None and not is_path and _ELSEWHERE.fullmatch(text):
+        from distdbg.agent.addresses import find_way
+
+        return LiveFeed(WayDoor(find_way(text), text))
+    runs = find_live_runs(host_name())
+    if text is None:
+        live = newest_run(runs)
+    else:
+        fits = not is_path and any(run.run.startswith(text) for run in runs)
+        live = choose_run(runs, text) if fits else None
+    if live is not None:
+        return LiveFeed(RunDoor(agents_of(runs, live) or [live]))
+    try:
+        return _replay(find_run(text), None)
+    except UsageError as error:
+        if text is not None:
+            raise
+        raise UsageError(
+            "no job of this user lives on this host, and there is none that is over",
+            hint="`distdbg run` starts one; HOST:PORT and ssh://HOST show those of other hosts",
+        ) from error
+
+
+def _replay(path: Path, attempt: int | None) -> Feed:
+    from distdbg.cli.replayed_run import open_replay
+
+    return open_replay(path, attempt=attempt)
+
+
+def make_app(feed: Feed, choice: Choice) -> TopApp:
+    """The dashboard of a feed."""
+    from distdbg.tui.app import TopApp
+
+    return TopApp(feed, view=choice.view, readonly=choice.is_readonly, theme=choice.theme)
+
+
+def _serve(argv: Sequence[str], choice: Choice) -> int:
+    raise UsageError("--web: this version has no pages to serve")
