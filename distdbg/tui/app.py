@@ -165,7 +165,8 @@ class TopApp(FrameApp):
         width = self.size.width - 2
         if not self.is_saying:
             self.put("foot", self._foot(width))
-        self.scrubber.draw()
+        for scrubber in self.screen_stack[0].query(Scrubber):  # none at the very end
+            scrubber.draw()
         if self.trail:
             try:
                 self.trail[-1].draw(snapshot, now)

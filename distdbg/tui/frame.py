@@ -103,7 +103,9 @@ class FrameApp(App[None]):
         """Change a line of the frame where it is another one now."""
         if self._texts.get(name) != text:
             self._texts[name] = text
-            self.screen_stack[0].query_one(f"#{name}", Static).update(text, layout=False)
+            # At the very end its timers may come once more, when the lines are gone.
+            for line in self.screen_stack[0].query(f"#{name}").results(Static):
+                line.update(text, layout=False)
 
     def say(self, text: str, severity: str = "information") -> None:
         """Tell the person something, in the last line, for a few seconds."""
