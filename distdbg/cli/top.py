@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from distdbg.cli.chosen_run import find_run
 from distdbg.errors import UsageError
+from distdbg.tui.terminal import require_terminal
 
 if TYPE_CHECKING:
     from distdbg.tui.app import TopApp
@@ -50,14 +51,10 @@ class Choice:
 def main(argv: Sequence[str]) -> int:
     """Show it until the user leaves."""
     choice = read_choice(argv)
-    has_screen = sys.stdout.isatty() or "TEXTUAL_DRIVER" in os.environ  # of a page in a browser
-    if not (choice.is_once or choice.is_web or has_screen):
-        raise UsageError(
-            "top needs a terminal",
-            hint="--once prints one frame; `distdbg ps` prints tables, with --json for programs",
-        )
     if choice.is_web:
         return _serve(argv)
+    if not choice.is_once:
+        require_terminal(sys.stdin.isatty() and sys.stdout.isatty(), os.environ)
     feed = open_feed(choice)
     try:
         return _print_once(feed, choice) if choice.is_once else _show(feed, choice)
@@ -183,6 +180,8 @@ def _open_any(choice: Choice) -> Feed:
 def _show(feed: Feed, choice: Choice) -> int:
     app = _make_app(feed, choice)
     app.run()
+    if app.troubles.path is not None:
+        sys.stderr.write(f"what went wrong in the dashboard is in {app.troubles.path}\n")
     return app.return_code or 0
 
 
