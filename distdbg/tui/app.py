@@ -146,7 +146,8 @@ class TopApp(FrameApp):
 
     def tick(self) -> None:
         """Look at the feed; draw what is new."""
-        self.guard("the feed", self._look_at_feed)
+        if self.is_running:  # who leaves may take the lines away before the clock
+            self.guard("the feed", self._look_at_feed)
 
     def _look_at_feed(self) -> None:
         found = self.feed.latest()

@@ -5,10 +5,12 @@ The thread is one that nobody waits for: who leaves the dashboard leaves at once
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from threading import Thread
 from typing import TypeVar
 
+from textual._context import NoActiveAppError
 from textual.message import Message
 from textual.message_pump import MessagePump
 
@@ -34,16 +36,20 @@ def ask(
 ) -> None:
     """Have one of the three called by `asker`: with the answer, a DistError's words, or our bug."""
 
+    def tell(what: Callable[[], object]) -> None:
+        with contextlib.suppress(NoActiveAppError):  # a page that was closed meanwhile
+            asker.post_message(Answered(what))
+
     def work() -> None:
         try:
             answer = question()
         except DistError as error:
             line = str(error).split("\n")[0]
-            asker.post_message(Answered(lambda: refused(line)))
+            tell(lambda: refused(line))
         except Exception as error:  # noqa: BLE001 - it is told, and written down
             bug = error
-            asker.post_message(Answered(lambda: failed(bug)))
+            tell(lambda: failed(bug))
         else:
-            asker.post_message(Answered(lambda: then(answer)))
+            tell(lambda: then(answer))
 
     Thread(target=work, name="distdbg-top-ask", daemon=True).start()

@@ -53,6 +53,9 @@ class StacksView(SheetPage, View):
         self._native = False
         #: What was folded or unfolded by hand.
         self._folds: dict[_Place, bool] = {}
+        self._made: object = None
+        """What the lines of the stacks were made of."""
+        self._body: list[Line] = []
         self._order: list[StackGroup] = []
         self._open: set[_Place] = set()
         """What is unfolded unless a hand has folded it."""
@@ -173,8 +176,13 @@ class StacksView(SheetPage, View):
             native = ", with native frames" if self._native else ""
             words = f"{one_line(found.how) or 'taken'}{ago}{native}"
             yield replace(line(Cell(words, Tone.MUTED)), is_title=True)
-        for group in self._order:
-            yield from self._block(group)
+        rows = self.snapshot.ranks
+        faulty = frozenset(rank for rank, row in rows.items() if is_fault(row.state))
+        made = (found, dict(self._folds), faulty)
+        if made != self._made:
+            self._made = made
+            self._body = [one for group in self._order for one in self._block(group, faulty)]
+        yield from self._body
         if found.failed:
             yield title("not taken")
             for why, ranks in _alike(found.failed):
@@ -186,13 +194,10 @@ class StacksView(SheetPage, View):
                     is_fault=True,
                 )  # fmt: skip
 
-    def _block(self, group: StackGroup) -> Iterator[Line]:
+    def _block(self, group: StackGroup, faults: frozenset[int]) -> Iterator[Line]:
         is_folded = self._is_folded(group)
         count = len(group.ranks)
-        rows = self.snapshot.ranks
-        faulty = group.is_main and any(
-            rank in rows and is_fault(rows[rank].state) for rank in group.ranks
-        )
+        faulty = group.is_main and not faults.isdisjoint(group.ranks)
         head = [
             Cell("▸ " if is_folded else "▾ ", Tone.MUTED),
             Cell(ranks_text(group.ranks), Tone.TITLE),

@@ -1,0 +1,22 @@
+"""Answers of threads to pages."""
+
+import threading
+
+import pytest
+from textual.containers import Vertical
+
+from distdbg.tui.asking import ask
+
+
+def test_an_answer_for_a_page_that_is_in_no_app_any_more_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    told: list[object] = []
+    ask(Vertical(), lambda: 1, told.append, told.append, told.append)
+    for thread in threading.enumerate():
+        if thread.name == "distdbg-top-ask":
+            thread.join(5)
+    assert failed == []
+    assert told == []
