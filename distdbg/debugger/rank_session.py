@@ -25,7 +25,7 @@ from typing import Any
 
 from distdbg import config
 from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_terminal
-from distdbg.debugger.desk import Desk, Expired
+from distdbg.debugger.desk import Desk, Expired, Interrupted
 from distdbg.debugger.evaluate import evaluate, evaluate_in
 from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
 from distdbg.debugger.frames import stop_site, user_frame
@@ -289,6 +289,8 @@ class Session:
         except Expired:
             self._say("nobody has told it to go on in time; it goes on")
             return Outcome.EXPIRED
+        except Interrupted:
+            raise KeyboardInterrupt from None
         except DebuggerFailed as error:
             self._fall_back(str(error))
             self._prepare(frame)
@@ -387,7 +389,12 @@ class Session:
         console, pdb = self._console, self._pdb
         if console is None or pdb is None:
             return None
-        return console.ask(prompt, self._deadline, pdb.complete_line, self._greet)
+        try:
+            return console.ask(prompt, self._deadline, pdb.complete_line, self._greet)
+        except KeyboardInterrupt:
+            if self.desk.has_own_terminal or pdb.is_executing:
+                raise  # Ctrl-C of who types there
+            raise Interrupted from None
 
     def _write(self, text: str) -> None:
         if self._console is not None:
