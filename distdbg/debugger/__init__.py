@@ -8,7 +8,7 @@ Where a rank stops
 
 A prompt in the thread of a rank, whoever types there, from wherever
 
-    session      stop_here: a rank stops, is debugged, and goes on
+    session      stop_here: a rank stops, is debugged, and goes on; rank_session: how
     rank_pdb     pdb with the user's frames alone and a prompt that anybody may bring
     terminal     any other debugger, on a terminal of its own that a client sees
     desk         what a client says and what the rank answers, between two threads

@@ -137,7 +137,7 @@ class _Interaction:
     def _silence_s(self) -> float | None:
         """After how long without a word a person wants to know why."""
         if self._is_wanted:
-            return _HELD_S * 2**self._silences
+            return _HELD_S * (1 << self._silences)
         return _LONG_S if self._is_stepping else None
 
     def _tell_of_silence(self) -> None:
@@ -148,7 +148,7 @@ class _Interaction:
             return
         # A rank that could, would say itself where it is.
         _tell(
-            f"rank {rank} has said nothing for {_HELD_S * 2**self._silences:.0f} s: "
+            f"rank {rank} has said nothing for {_HELD_S * (1 << self._silences):.0f} s: "
             "it holds the GIL, or is stopped; still trying"
         )
         self._silences += 1

@@ -46,25 +46,32 @@ class MainThreadSignal:
                 f"the program has a handler of its own for signal {int(INTERRUPT_SIGNAL)}"
             )
         self._own = lambda _number, frame: on_signal(frame)
+        #: Nothing is sent after the handler is gone: by default the signal ends the process.
+        self._lock = threading.Lock()
+        self._is_there = True
         signal.signal(INTERRUPT_SIGNAL, self._own)
 
     def send(self) -> None:
         """To the main thread, from any."""
         ident = threading.main_thread().ident
-        if ident is not None:
-            signal.pthread_kill(ident, INTERRUPT_SIGNAL)
+        with self._lock:
+            if ident is not None and self.is_there:
+                signal.pthread_kill(ident, INTERRUPT_SIGNAL)
 
     @property
     def is_there(self) -> bool:
         """Whether nobody has put another handler in its place since."""
-        return signal.getsignal(INTERRUPT_SIGNAL) is self._own
+        return self._is_there and signal.getsignal(INTERRUPT_SIGNAL) is self._own
 
     def remove(self) -> None:
         """Take it away; in the main thread only, elsewhere nothing happens."""
-        if self.is_there and threading.current_thread() is threading.main_thread():
-            # A signal that is on its way must not end the process.
-            signal.signal(INTERRUPT_SIGNAL, signal.SIG_IGN)
-            signal.signal(INTERRUPT_SIGNAL, signal.SIG_DFL)
+        if not self.is_there or threading.current_thread() is not threading.main_thread():
+            return
+        with self._lock:
+            self._is_there = False
+        # What was sent before is dropped by this, and ends nobody.
+        signal.signal(INTERRUPT_SIGNAL, signal.SIG_IGN)
+        signal.signal(INTERRUPT_SIGNAL, signal.SIG_DFL)
 
 
 def is_critical(frame: FrameType | None) -> bool:

@@ -58,6 +58,7 @@ class Stopper:
 
     def close(self) -> None:
         """Take the handler away; in the rank's thread."""
+        self.give_up()
         if self._signal is not None:
             self._signal.remove()
             self._signal = None
@@ -65,10 +66,14 @@ class Stopper:
     def send_signal(self) -> bool:
         """Once, to the main thread; False where there is no handler."""
         if self._signal is None or not self._signal.is_there:
-            self._desk.write(f"*** it cannot be interrupted: {self._no_signal}\n")
+            self._desk.write(f"*** it cannot be interrupted: {self._why_no_signal}\n")
             return False
         self._signal.send()
         return True
+
+    @property
+    def _why_no_signal(self) -> str:
+        return self._no_signal or "the program has put a handler of its own in the place of ours"
 
     def want(self) -> None:
         """Stop the rank, however long it takes; from any thread."""
@@ -81,7 +86,7 @@ class Stopper:
             return
         if self.is_main_thread:
             self._desk.write(
-                f"rank {self._desk.rank} is not stopped at once: {self._no_signal}; "
+                f"rank {self._desk.rank} is not stopped at once: {self._why_no_signal}; "
                 "it stops at its next op\n"
             )
         self._forget_next_op = at_next_op(self._groups(), self._at_op)

@@ -8,6 +8,7 @@ a time. What was shown last is kept for a client that comes later.
 
 from __future__ import annotations
 
+import bdb
 import fcntl
 import os
 import select
@@ -22,7 +23,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from distdbg.debugger import protocol
-from distdbg.debugger.desk import Desk
+from distdbg.debugger.desk import Desk, Expired
 from distdbg.errors import DistError
 
 #: How much of what was shown a client sees that comes later.
@@ -149,6 +150,31 @@ class ClientTerminal:
             return os.read(self._master, 1 << 15)
         except OSError:
             return b""
+
+
+@contextmanager
+def client_terminal(
+    desk: Desk, deadline: float, is_staying: Callable[[], bool]
+) -> Iterator[ClientTerminal | None]:
+    """In this block the process's streams are seen by the client of the desk, who is waited for.
+
+    None: it is time to go on. Expired when nobody came, or it took too long.
+    """
+    terminal = ClientTerminal(desk, deadline, is_staying)
+    try:
+        if not desk.await_client(deadline, is_staying):
+            yield None
+            return
+        try:
+            with over_streams(terminal.fd):
+                yield terminal
+        except bdb.BdbQuit:  # also what the end of its input is to many a debugger
+            if not terminal.is_hung_up:
+                raise
+        if terminal.is_hung_up and is_staying():
+            raise Expired
+    finally:
+        terminal.close()
 
 
 @contextmanager
