@@ -463,6 +463,6 @@ def page_keys(page: Page) -> list[Key]:
         bindings += widget.BINDINGS
     for key in keys_of(bindings):
         name = key.action.partition("(")[0]
-        if not (page.top.is_readonly and name in page.changes):
+        if page.check_action(name, ()) and not (page.top.is_readonly and name in page.changes):
             keys.append(replace(key, action=f"press({key.key!r})"))
     return keys
