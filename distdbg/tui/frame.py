@@ -46,8 +46,6 @@ class FrameApp(App[None]):
     Screen { layout: vertical; }
     #head, #state, #place, #foot, #question {
         height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis;
-        link-style: none; link-color: auto; link-background: transparent;
-        link-color-hover: auto; link-background-hover: transparent; link-style-hover: underline;
     }
     #head { background: $panel; text-style: bold; }
     #place { color: $text-muted; }
@@ -85,12 +83,17 @@ class FrameApp(App[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="head", markup=False)
         yield Static(id="state", markup=False)
-        yield Static(id="place", markup=False)
+        # Not as links: they have colours of their own.
+        place = Static(id="place", markup=False)
+        place.auto_links = False
+        yield place
         yield Container(id="pages")
         yield Scrubber(id="scrub")
         yield Line(id="line")
         yield Question(id="question")
-        yield Static(id="foot", markup=False)
+        foot = Static(id="foot", markup=False)
+        foot.auto_links = False
+        yield foot
 
     # ------------------------------------------------------------------------------- lines
 

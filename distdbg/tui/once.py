@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from distdbg.errors import UsageError
+from distdbg.tui.picture import plain_picture
 from distdbg.tui.replayed import Replayed
 from distdbg.tui.snapshot import Link, Snapshot
 
@@ -136,5 +137,7 @@ def _frame(app: TopApp, *, picture: bool) -> Frame:
         + "\n"
         for strip in strips
     )
-    svg = app.export_screenshot(title=f"distdbg top {app.feed.title}") if picture else ""
+    svg = ""
+    if picture:
+        svg = plain_picture(app.export_screenshot(title=f"distdbg top {app.feed.title}"))
     return Frame(plain, coloured, svg)
