@@ -75,8 +75,23 @@ STATES: tuple[tuple[str, tuple[int, int], str, str, Script], ...] = (
 )
 
 
+def job_with_bars() -> MadeUpFeed:
+    feed = example_job.feed()
+    for rank in range(8):
+        feed.all_bars[rank] = [
+            example_job.bar(
+                n, n, issued=NOW - 35 + n + rank * 0.1, started=NOW - 34 + n, ended=NOW - 33.8 + n
+            )
+            for n in range(4)
+        ]
+        if rank < 6 and rank != 3:
+            waits = example_job.bar(42, 42, issued=NOW - 31, started=None, ended=None)
+            feed.all_bars[rank].append(waits)
+    return feed
+
+
 def draw(size: tuple[int, int], theme: str, view: str, script: Script) -> str:
-    app = TopApp(example_job.feed(), now=lambda: NOW, view=view, theme=theme, environ={})
+    app = TopApp(job_with_bars(), now=lambda: NOW, view=view, theme=theme, environ={})
     pictures: list[str] = []
 
     async def run(pilot: Pilot[None]) -> None:
