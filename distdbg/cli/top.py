@@ -241,8 +241,10 @@ def make_app(feed: Feed, choice: Choice) -> TopApp:
 def _serve(argv: Sequence[str], choice: Choice) -> int:
     from distdbg.tui.web import command_of, serve
 
-    return serve(
-        command_of(sys.executable, argv),
-        port=choice.port,
-        say=lambda url: print(f"the dashboard is at {url}; Ctrl-C ends it", flush=True),
-    )
+    def say(url: str) -> None:
+        sys.stdout.write(f"{url}\n")
+        sys.stdout.flush()
+        sys.stderr.write("each tab is a dashboard; Ctrl-C ends them all\n")
+
+    title = f"distdbg top {choice.run or ''}".strip()
+    return serve(command_of(sys.executable, argv), port=choice.port, title=title, say=say)
