@@ -133,7 +133,10 @@ def _ask_agent(live: LiveRun, rule: str | None, chosen: argparse.Namespace) -> P
         elif chosen.go_on:
             answer = client.ask("continue", ranks=_ranks_of(chosen.go_on))
             done = {"continued": answer["ranks"], "failed": answer["failed"]}
-        return {**done, **client.ask("breakpoints")}
+        found = client.ask("breakpoints")
+        gone = done.get("continued", ())  # the agent looks ten times a second
+        found["stopped"] = [row for row in found["stopped"] if row["rank"] not in gone]
+        return {**done, **found}
 
 
 def _alone(live: LiveRun, rule: str | None, chosen: argparse.Namespace) -> Plain:

@@ -71,9 +71,15 @@ def main(argv: Sequence[str]) -> int:
         return app.return_code or 0
     finally:
         feed.close()
-        said = getattr(feed, "said", "")
-        if said:
-            sys.stderr.write(f"{said}\n")
+        if choice.record is not None:
+            _say_what_became_of(feed)
+
+
+def _say_what_became_of(feed: Feed) -> None:
+    from distdbg.tui.recording.writer import RecordingFeed
+
+    if isinstance(feed, RecordingFeed):
+        sys.stderr.write(f"{feed.said}\n")
 
 
 # ---------------------------------------------------------------------------------------- what is asked for

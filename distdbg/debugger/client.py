@@ -171,6 +171,8 @@ class DebugClient:
         return words
 
 
+#: After so long a person wants to know that a step has not come to its end.
+_LONG_S: Final = 3.0
 #: What the handler of SIGINT says.
 _CTRL_C: Final = "ctrl-c"
 
@@ -200,6 +202,9 @@ class _Interaction:
         """Nothing more can be typed."""
         self._ahead: str | None = None
         """A line of a script that was read before it was wanted."""
+        self._has_relayed = False
+        self._is_stepping = False
+        """The rank is on its way to where it stops again, and nothing was said of that yet."""
         self._interrupted_at = 0.0
         self._lock = threading.Lock()  # protects the next two
         self._is_typing = False
@@ -249,7 +254,12 @@ class _Interaction:
     def _next(self) -> Words:
         """What is said next, in the main thread; Ctrl-C is the rank's."""
         while True:
-            words = self._said.get()
+            try:
+                words = self._said.get(timeout=_LONG_S if self._is_stepping else None)
+            except queue.Empty:
+                self._is_stepping = False
+                _tell(f"rank {self._client.rank} runs on, to where it is to stop; Ctrl-C stops it")
+                continue
             if isinstance(words, DistNetworkError):
                 raise words
             if _CTRL_C in words:
@@ -275,6 +285,7 @@ class _Interaction:
                     self._type(prompt)
                 case {"stopped": dict(where)}:
                     self._interrupted_at = 0.0
+                    self._is_stepping = False
                     why = f"{where.get('why', '')}"
                     if not is_running or why not in ("step", ""):
                         rank = self._client.rank
@@ -290,6 +301,7 @@ class _Interaction:
                     self._on_running(bool(words.get("traced")))
 
     def _on_running(self, is_traced: bool) -> None:
+        self._is_stepping = is_traced
         if is_traced:
             return
         rank = self._client.rank
@@ -383,7 +395,9 @@ class _Interaction:
 
     def _relay(self) -> None:
         """Be the terminal of the rank's debugger until the rank goes on."""
-        _tell("Ctrl-] leaves")
+        if self._is_terminal and not self._has_relayed:
+            _tell("Ctrl-] leaves")
+        self._has_relayed = True
         before: Any = None
         with _resizing(self._send_size), _raw(self._is_terminal):
             while True:

@@ -83,33 +83,28 @@ class OwnTerminal:
 @contextmanager
 def at_own_terminal() -> Iterator[OwnTerminal | None]:
     """The terminal of this process while its threads' turn is this one's; None: it has none."""
-    try:
-        fd = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
+    fd = _open_terminal()
+    if fd is None:
         yield None
         return
     try:
-        if os.tcgetpgrp(fd) != os.getpgrp():
-            yield None
-            return
         with _TURN:
             yield OwnTerminal(fd)
     finally:
         os.close(fd)
 
 
-def has_own_terminal() -> bool:
-    """Whether this process is in the foreground of a terminal."""
+def _open_terminal() -> int | None:
+    """The terminal that this process is in the foreground of."""
     try:
         fd = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(fd) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
+        return None
+    with suppress(OSError):
+        if os.tcgetpgrp(fd) == os.getpgrp():
+            return fd
+    os.close(fd)
+    return None
 
 
 @contextmanager

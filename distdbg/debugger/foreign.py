@@ -11,14 +11,15 @@ from __future__ import annotations
 import bdb
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any, Final
 
 from distdbg import config
 from distdbg.debugger.frames import is_ours
-from distdbg.errors import ConfigError
+from distdbg.errors import ConfigError, format_error
 
 _OURS: Final = frozenset({"pdb", "pdb.set_trace"})
 _FUNCTION: Final = "set_trace"
@@ -35,6 +36,10 @@ def chosen_debugger(environ: Mapping[str, str]) -> str | None:
     return "" if not name or name in _OURS else name
 
 
+class DebuggerFailed(Exception):
+    """It cannot be opened here; says why."""
+
+
 class Foreign:
     """One such debugger, found and not yet called."""
 
@@ -47,7 +52,9 @@ class Foreign:
 
     def enter(self, frame: FrameType) -> bool:
         """Open it; whether it has armed `debugger`, which stops for the first time with `stop`."""
-        _, tracer, _ = eval(_call_at(frame, self._enter), frame.f_globals, frame.f_locals)
+        code = _call_at(frame, self._enter)
+        with self._failing():
+            _, tracer, _ = eval(code, frame.f_globals, frame.f_locals)
         armed = getattr(tracer, "__self__", None)
         if not isinstance(armed, bdb.Bdb):
             return False
@@ -57,10 +64,23 @@ class Foreign:
         return True
 
     def enter_dead(self, trace: TracebackType) -> None:
-        """Open it where an exception was raised; ConfigError when it cannot do that."""
+        """Open it where an exception was raised."""
         if self._post_mortem is None:
-            raise ConfigError(f"{self.name} has no post_mortem")
-        self._post_mortem(trace)
+            raise DebuggerFailed(f"the debugger {self.name!r} has no post_mortem")
+        with self._failing():
+            self._post_mortem(trace)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except bdb.BdbQuit:
+            raise
+        except Exception as error:
+            sys.settrace(None)
+            raise DebuggerFailed(
+                f"the debugger {self.name!r} has failed: {format_error(error)}"
+            ) from error
 
     def wrap(self, around: Callable[[Callable[[], Any]], Any]) -> None:
         """From now on each of its prompts goes through `around`."""

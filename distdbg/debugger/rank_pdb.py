@@ -110,14 +110,16 @@ class RankPdb(pdb.Pdb):
         )
         #: Asked before each event: whether the session is over and the trace function to be removed.
         self.is_over: Callable[[], bool] = lambda: False
-        #: What is to be known before the first prompt.
-        self.first_words = ""
+        #: Called before a prompt shows where it is.
+        self.on_prompt: Callable[[], None] = lambda: None
         self._noted: Noted | None = None
         self._is_noting = False
         self.is_prompting = False
         self.is_executing = False
         #: So that nothing is raised in this thread after a command, but during it.
         self._executing = threading.Lock()
+        #: What ends the rank's program where its debugger is quit.
+        self.quit_error: Callable[[], BaseException] = bdb.BdbQuit
         #: Lets go of the client; whether the rank then goes on.
         self.on_detach: Callable[[], bool | None] = lambda: self.do_continue("")
 
@@ -127,8 +129,7 @@ class RankPdb(pdb.Pdb):
         """The prompt itself; returns after the command that lets the rank go on."""
         self.is_prompting = True
         try:
-            if self.first_words:
-                self.console_file.write(self.first_words)
+            self.on_prompt()
             super().interaction(frame, trace)
         finally:
             self.console_file.settle()
@@ -156,7 +157,7 @@ class RankPdb(pdb.Pdb):
             return local
         self.on_stop(*noted)
         if self.quitting:
-            raise bdb.BdbQuit
+            raise self.quit_error()
         return local if self.is_tracing_needed else None
 
     def stop_here(self, frame: FrameType) -> bool:

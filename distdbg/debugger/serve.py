@@ -266,6 +266,8 @@ class Server:
             self._let_go(caller)
         elif self._attach(caller, words):
             match words:
+                case {"attach": _}:
+                    pass  # done
                 case {"line": str(text)}:
                     if desk.is_stopped:
                         desk.put(Line(text))
@@ -282,11 +284,7 @@ class Server:
                     if desk.take_bytes is not None:
                         desk.take_bytes(taken)
                 case {"size": value}:
-                    desk.size = protocol.read_size(value)
-                    if desk.take_size is not None:
-                        desk.take_size(*desk.size)
-                case {"attach": _}:
-                    pass
+                    self._resize(desk, value)
                 case _:
                     raise BadLine(f"unknown words {shorten(', '.join(map(str, words)), 80)!r}")
 
@@ -306,12 +304,17 @@ class Server:
             caller.name = shorten(name, 100) if isinstance(name, str) and name else "a client"
             place.attached = caller
             if "size" in words:
-                desk.size = protocol.read_size(words["size"])
+                self._resize(desk, words["size"])  # before the debugger looks
             desk.attach(caller.name, lambda said: self._post(caller, said))
             if not desk.is_stopped:
                 desk.interrupt()
             return True
         return False
+
+    def _resize(self, desk: Desk, value: object) -> None:
+        desk.size = protocol.read_size(value)
+        if desk.take_size is not None:
+            desk.take_size(*desk.size)
 
     def _continue(self, caller: Caller) -> None:
         desk = caller.place.desk

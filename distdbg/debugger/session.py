@@ -32,12 +32,12 @@ from distdbg.debugger import interrupt
 from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_terminal
 from distdbg.debugger.desk import Desk, Expired
 from distdbg.debugger.evaluate import evaluate, evaluate_in
-from distdbg.debugger.foreign import Foreign, chosen_debugger
+from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
 from distdbg.debugger.frames import is_ours, site_of, user_frame
 from distdbg.debugger.rank_pdb import RankPdb
 from distdbg.debugger.serve import not_debuggable, server
 from distdbg.debugger.terminal import ONE_AT_A_TIME, ClientTerminal, over_streams
-from distdbg.errors import ConfigError, DistError
+from distdbg.errors import ConfigError, DebuggerQuit, DistError
 from distdbg.record.folders import attempt_number
 from distdbg.record.format import Aside
 from distdbg.record.host import host_name
@@ -120,10 +120,13 @@ class Session:
         self._stops = 0
         self._frame: FrameType | None = None
         """Where it is stopped; None: it runs."""
+        self._last_site = ""
         self._deadline = 0.0
         # What follows is there from the first stop until the rank goes on without a debugger.
         self._pdb: RankPdb | None = None
         self._foreign: Foreign | None = None
+        self._first_words = ""
+        """Of the first prompt: what has gone wrong before it."""
         self._is_breakpoint = True
         """Whether the program has asked for the prompt, and not a client by attaching."""
         self._is_over = False
@@ -200,8 +203,7 @@ class Session:
             if not self._begin(is_breakpoint):
                 self._finish(frame)
                 return Outcome.CONTINUED
-        if self._pdb is not None:
-            self._pdb.prepare(frame)
+        self._prepare(frame)
         self._is_over = False
         trace = None if error is None else error.__traceback__
         outcome = Outcome.EXPIRED
@@ -228,12 +230,15 @@ class Session:
             try:
                 self._foreign = Foreign(name)
             except ConfigError as error:
-                self._say(f"{error.what}; pdb is used")
-                self._use_pdb(f"*** {error.what}; this is pdb\n")
+                self._fall_back(error.what)
         else:
             self._use_pdb("")
         self._install_signal()
         return True
+
+    def _fall_back(self, why: str) -> None:
+        self._say(f"{why}; pdb is used")
+        self._use_pdb(f"*** {why}; this is pdb\n")
 
     def _use_pdb(self, first_words: str) -> None:
         self._foreign = None
@@ -241,7 +246,13 @@ class Session:
         pdb.on_stop = self._on_stop
         pdb.is_over = lambda: self._is_over
         pdb.on_detach = self._detach
-        pdb.first_words = first_words
+        pdb.quit_error = self._quit_error
+        pdb.on_prompt = self._say_first_words
+        self._first_words = first_words
+
+    def _prepare(self, frame: FrameType) -> None:
+        if self._pdb is not None:
+            self._pdb.prepare(frame)
 
     @property
     def _is_needed(self) -> bool:
@@ -288,6 +299,14 @@ class Session:
                 self._finish(frame)
                 pdb.quitting = outcome is Outcome.QUIT and self._is_breakpoint
 
+    def _quit_error(self) -> DebuggerQuit:
+        return DebuggerQuit(
+            f"rank {self.rank} goes no further: its debugger was quit at {self._last_site}",
+            ranks=[self.rank],
+            site=self._last_site,
+            hint="`continue` lets it go on",
+        )
+
     def _around_foreign(self, show: Callable[[], Any]) -> Any:
         """What a debugger that is not ours calls for each of its prompts."""
         foreign = self._foreign
@@ -326,6 +345,10 @@ class Session:
         except Expired:
             self._say("nobody has told it to go on in time; it goes on")
             return Outcome.EXPIRED
+        except DebuggerFailed as error:
+            self._fall_back(str(error))
+            self._prepare(frame)
+            return self._sit_over(why, frame, trace, show)
 
     def _show_foreign(
         self, foreign: Foreign, frame: FrameType, trace: TracebackType | None
@@ -347,7 +370,7 @@ class Session:
         show: Callable[[], Any],
     ) -> Outcome:
         """Record it, hold the clock, see that somebody can come, and show the prompt."""
-        site = _site(frame, trace)
+        site = self._last_site = _site(frame, trace)
         with at_own_terminal() as own:
             if own is None and not self._open():
                 return Outcome.EXPIRED
@@ -441,8 +464,14 @@ class Session:
         """Show somebody new where the rank is."""
         pdb = self._pdb
         if pdb is not None and pdb.stack:
-            self._write(pdb.first_words)
+            self._say_first_words()
             pdb.print_stack_entry(pdb.stack[pdb.curindex])
+
+    def _say_first_words(self) -> None:
+        """Once, to whoever is there first."""
+        if self.desk.client or self.desk.has_own_terminal:
+            words, self._first_words = self._first_words, ""
+            self._write(words)
 
     def _is_staying(self) -> bool:
         """Whether the rank at its prompt has somebody to wait for. Raises what ends the job."""

@@ -62,6 +62,9 @@ class Console:
         self._left: list[StoppedRank] = []
         """What clients have left while it lasted."""
         self._attributes: Attributes = []
+        """How the terminal was before it was lent."""
+        self._of_client: Attributes = []
+        """How a client that was stopped had made it."""
         self._is_stopped = False
         self._is_news = False
         """Whether a client has ended since the last look."""
@@ -71,8 +74,8 @@ class Console:
     def here(cls) -> Self | None:
         """The launcher's own; None when nobody sits there."""
         try:
-            is_ours = os.isatty(0) and os.isatty(2) and os.tcgetpgrp(0) == os.getpgrp()
-        except OSError:
+            is_ours = os.isatty(0) and os.isatty(2) and os.tcgetpgrp(0) > 0
+        except OSError:  # a terminal, but not of this session
             return None
         return cls(0) if is_ours else None
 
@@ -149,7 +152,10 @@ class Console:
 
     def _give(self) -> None:
         self._is_stopped = False
-        with suppress(OSError):  # it has ended already
+        attributes, self._of_client = self._of_client, []
+        with suppress(OSError, termios.error):  # it has ended already
+            if attributes:
+                termios.tcsetattr(self._fd, termios.TCSADRAIN, attributes)
             os.tcsetpgrp(self._fd, self._pid)
             os.killpg(self._pid, signal.SIGCONT)  # it may have tried to read before it was given
 
@@ -189,10 +195,13 @@ class Console:
             pid, status = self._pid, 0
         if pid == 0:
             return False
-        self._take_back()
         if os.WIFSTOPPED(status):
+            with suppress(OSError, termios.error):
+                self._of_client = termios.tcgetattr(self._fd)
+            self._take_back()
             self._stop_as_well()
             return False
+        self._take_back()
         self._pid = 0
         assert self._stop is not None
         self._left.append(self._stop)
@@ -214,7 +223,7 @@ class Console:
 
 
 def _attach(rank: int, run: str) -> Sequence[str]:
-    return (sys.executable, "-m", "distdbg", "attach", "--once", "--rank", str(rank), run)
+    return (sys.executable, "-P", "-m", "distdbg", "attach", "--once", "--rank", str(rank), run)
 
 
 def _environ(environ: Mapping[str, str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from textual import events
@@ -113,6 +114,7 @@ class TopApp(FrameApp):
         self.only_faults = False
         self.commands = Commands(self)
         self._first = view
+        self._usual = {key.action: key for key in keys_of(self.BINDINGS)}
         self._drawn: Snapshot | None = None
         self._drawn_at = 0.0
         theme = theme or theme_of(os.environ if environ is None else environ)
@@ -187,13 +189,15 @@ class TopApp(FrameApp):
         if not self.trail:
             return []
         page = self.trail[-1]
-        usual = {key.action: key for key in keys_of(self.BINDINGS)}
+        usual = self._usual
         keys = [usual["back"]] if len(self.trail) > 1 else []
         if type(page).target is not Page.target or type(page).detail is not Page.detail:
             keys.append(usual["open"])
         if not self.is_readonly and self.feed.address and page.rank_here() is not None:
             keys.append(usual["attach"])
-        keys += page_keys(page)
+        keys += [key for key in page_keys(page) if not key.moves]
+        if self.feed.span() is not None:
+            keys += [usual["scrub('play', 0)"], usual["scrub('step', 1)"]]
         if page.takes_filter:
             keys.append(usual["filter"])
         keys.append(usual["command"])
@@ -201,14 +205,14 @@ class TopApp(FrameApp):
             keys.append(usual["faults"])
         if not self.is_readonly:
             word = "resume" if self.snapshot.is_paused else "pause"
-            keys.append(Key("p", word, word, "pause"))
+            keys.append(replace(usual["pause"], word=word))
         return keys
 
     def _foot(self, width: int) -> Content:
         if self.line.kind == ":":
             return self.commands.fitting_text(self.line.fitting(), width)
-        usual = {key.action: key for key in keys_of(self.BINDINGS)}
-        keys = [usual["help"], Key("q", "quit", "leave", "quit"), usual["command_palette"]]
+        usual = self._usual
+        keys = [usual["help"], usual["quit"], usual["command_palette"]]
         views = [(view.key, view.title) for view in VIEWS]
         return head.foot_text(views, self.trail[0].crumb if self.trail else "", keys, width)
 
@@ -260,9 +264,9 @@ class TopApp(FrameApp):
     def action_look(self, title: str) -> None:
         self.look(title)
 
-    async def action_page_action(self, action: str) -> None:
-        """What a click on a key of the page does: the same as the key."""
-        await self.run_action(action, self.trail[-1])
+    def action_press(self, key: str) -> None:
+        """What a click on a key does: the same as the key."""
+        self.simulate_key(key)
 
     def action_up_to(self, at: int) -> None:
         """Back to one of the breadcrumbs."""
@@ -439,11 +443,14 @@ class TopApp(FrameApp):
 
 
 def page_keys(page: Page) -> list[Key]:
-    """The keys of a page itself, but for those that it may not use now."""
+    """The keys of a page and of what is alone of its kind in it, but for those it may not use now."""
     keys = []
-    for key in keys_of(page.BINDINGS):
+    widget = page.first_focus()
+    bindings = [*page.BINDINGS]
+    if not isinstance(widget, Page | RowTable | Sheet):
+        bindings += widget.BINDINGS
+    for key in keys_of(bindings):
         name = key.action.partition("(")[0]
-        if page.check_action(name, ()):
-            action = key.action if "." in key.action else f"page_action({key.action!r})"
-            keys.append(Key(key.name, key.word, key.about, action))
+        if page.check_action(name, ()) and widget.check_action(name, ()):
+            keys.append(replace(key, action=f"press({key.key!r})"))
     return keys

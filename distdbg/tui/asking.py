@@ -17,10 +17,8 @@ from distdbg.errors import DistError
 Result = TypeVar("Result")
 
 
-class Answered(Message):
+class Answered(Message, bubble=False):
     """From another thread; `then` is to be called in that of the app."""
-
-    bubble = False
 
     def __init__(self, then: Callable[[], object]) -> None:
         super().__init__()

@@ -9,12 +9,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from textual.app import SuspendNotSupported
 
 if TYPE_CHECKING:
     from distdbg.tui.app import TopApp
+
+#: The exit codes of who leaves a debugger by Ctrl-C.
+_LEFT: Final = (-signal.SIGINT, 128 + signal.SIGINT)
 
 
 def attach_command(rank: int, address: str) -> list[str]:
@@ -41,7 +44,7 @@ def attach(app: TopApp, rank: int) -> None:
     except OSError as error:
         app.say(f"attach: {error}", "error")
         return
-    if done.returncode:
+    if done.returncode not in (0, *_LEFT):
         # Its words are behind us: the dashboard has drawn over them.
         app.say(
             f"attach to rank {rank} ended with code {done.returncode}; "

@@ -8,13 +8,15 @@ one line. The traceback is in the file of `troubles`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from textual._context import active_message_pump
+from textual.actions import ActionParseResult
 from textual.app import App, ComposeResult
 from textual.containers import Container
 from textual.content import Content
+from textual.dom import DOMNode
 from textual.filter import NoColor
 from textual.screen import Screen
 from textual.widget import Widget
@@ -54,7 +56,9 @@ class FrameApp(App[None]):
     #line { height: 1; border: none; padding: 0 1; display: none; }
     #question { display: none; }
     #line.is-open, #question.is-open { display: block; }
-    App:nocolor RowTable > .table--cursor { text-style: reverse; }
+    App:nocolor RowTable > .table--cursor, App:nocolor Sheet > .table--cursor {
+        text-style: reverse;
+    }
     Screen.is-low #state, Screen.is-low #place { display: none; }
     """
 
@@ -140,6 +144,20 @@ class FrameApp(App[None]):
             work()
         except Exception as error:  # noqa: BLE001 - a dashboard goes on
             self.trouble(what, error)
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """What a key does; what fails becomes a line."""
+        try:
+            return await super().run_action(action, default_namespace, namespaces)
+        except Exception as error:  # noqa: BLE001 - a dashboard goes on
+            name = action if isinstance(action, str) else action[1]
+            self.trouble(name.rpartition(".")[2].partition("(")[0].replace("_", " "), error)
+            return True
 
     def trouble(self, what: str, error: BaseException) -> None:
         """Say that something of ours has failed, and write it down."""

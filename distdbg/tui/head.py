@@ -104,8 +104,8 @@ def place_text(
     room = width - left.cell_length - 3
     if room <= 0:
         return left
-    shown = list(keys[: fit([(key.name, key.word) for key in keys], room)])
-    right = Content("  ").join(key_text(key.name, key.word, key.action) for key in shown)
+    shown = list(keys[: fit([(key.short, key.word) for key in keys], room)])
+    right = Content("  ").join(key_text(key.short, key.word, key.action) for key in shown)
     return left + Content(" " * (room + 3 - right.cell_length)) + right
 
 
@@ -114,7 +114,7 @@ def foot_text(
 ) -> Content:
     """The views, with their keys marked, and the keys that are good everywhere."""
     long = sum(len(_tab_text(key, title)) + 1 for key, title in views) - 1
-    needed = sum(len(key.name) + 1 + len(key.word) + 1 for key in keys[:1])
+    needed = sum(len(key.short) + 1 + len(key.word) + 1 for key in keys[:1])
     is_short = long + needed > width
     tabs = []
     for key, title in views:
@@ -130,8 +130,8 @@ def foot_text(
             tabs.append(clickable(_tab_text(key, title), action, style))
     text = Content(" ").join(tabs)
     room = width - text.cell_length - 1
-    count = fit([(key.name, key.word) for key in keys], room)
-    right = Content("  ").join(key_text(k.name, k.word, k.action) for k in keys[:count])
+    count = fit([(key.short, key.word) for key in keys], room)
+    right = Content("  ").join(key_text(k.short, k.word, k.action) for k in keys[:count])
     return text + Content(" " * max(room + 1 - right.cell_length, 0)) + right
 
 

@@ -36,7 +36,7 @@ class HelpPage(TablePage):
                 rows.append((f"in {page.crumb}", "", Tone.TITLE))
                 rows += [(key.name, key.about, Tone.ACCENT) for key in keys]
         rows += section("everywhere", [b for b in top.BINDINGS if self._is_there(b)])
-        rows += section("in a table", RowTable.BINDINGS)
+        rows += section("in a table or a text", RowTable.BINDINGS)
         rows += section("while a line is typed", Line.BINDINGS)
         rows.append(("behind :", "", Tone.TITLE))
         return rows + [

@@ -36,6 +36,9 @@ _NAMES: Final = {
     "pageup": "page up",
     "pagedown": "page down",
 }
+_MOVING: Final = frozenset(
+    ("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "tab")
+)
 #: What a footer takes for a word; a longer description is none.
 _MOST_WORD: Final = 16
 
@@ -51,6 +54,18 @@ class Key:
     about: str
     """The same as a sentence."""
     action: str
+    key: str
+    """The first of them, as textual calls it."""
+
+    @property
+    def short(self) -> str:
+        """One name for it."""
+        return self.name.split("  ")[0]
+
+    @property
+    def moves(self) -> bool:
+        """Whether it only goes from one thing to the next, as everybody expects."""
+        return self.key.removeprefix("shift+") in _MOVING
 
 
 def key_name(key: str) -> str:
@@ -76,7 +91,7 @@ def keys_of(bindings: Iterable[BindingType]) -> list[Key]:
             word = about = binding[2] if len(binding) == 3 else ""
         if len(word) > _MOST_WORD or not word:
             word = action.partition("(")[0].replace("_", " ")
-        keys.append(Key(key_name(key), word, about or word, action))
+        keys.append(Key(key_name(key), word, about or word, action, key.split(",")[0].strip()))
     return keys
 
 

@@ -51,7 +51,7 @@ class Line(Input):
             self.before = before
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(compact=True, suggester=_FromLine(self), **more)
+        super().__init__(compact=True, suggester=_FromLine(self), select_on_focus=False, **more)
         self.kind = ""
         """':' or '/'; '' while it is closed."""
         self._before = ""

@@ -237,7 +237,9 @@ class Sheet(ScrollView, can_focus=True):
                     return self._strip(said[y], False)
             return Strip.blank(width, self._style(False, Tone.PLAIN))
         owner, cells = self._rows[at]
-        return self._strip(cells, owner == self._at)
+        # Of a box the first row is enough: a bar of four would hide what is drawn.
+        is_cursor = owner == self._at and (at == self._first[owner] or not self.lines[owner].more)
+        return self._strip(cells, is_cursor)
 
     def _why_nothing(self) -> str:
         if self._all and self.filter is not None:

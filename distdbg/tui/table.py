@@ -23,6 +23,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from distdbg.tui.cells import Cell, Filter, Tone, shorten
+from distdbg.tui.tones import part_style
 
 Key = Hashable
 #: What a column keeps that gives way to others.
@@ -297,9 +298,9 @@ class RowTable(ScrollView, can_focus=True):
         if style is None:
             style = self.rich_style
             if part:
-                style += self.get_component_rich_style(f"table--{part}", partial=True)
+                style += part_style(self, f"table--{part}")
             if part != "head" and tone is not Tone.PLAIN:
-                own = self.get_component_rich_style(f"tone--{tone}", partial=True)
+                own = part_style(self, f"tone--{tone}")
                 is_bar = part == "cursor" and self.has_focus
                 # In the bar of the cursor the theme's colours could not be read.
                 style += Style(bold=own.bold) if is_bar else own

@@ -13,6 +13,7 @@ not there.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -185,13 +186,13 @@ class TablePage(Page):
         yield self._over
         yield self.table
 
+    @abstractmethod
     def keys(self) -> Sequence[Hashable]:
         """The rows of `self.snapshot`, in their usual order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cells(self, key: Any) -> Sequence[Cell]:
         """What is in a row; made for each row in sight."""
-        raise NotImplementedError
 
     def is_fault(self, key: Any) -> bool:
         """Whether the faults-only toggle leaves it."""
@@ -242,9 +243,9 @@ class SheetPage(Page):
     def compose(self) -> ComposeResult:
         yield self.sheet
 
+    @abstractmethod
     def lines(self) -> Sequence[Line]:
         """The lines about `self.snapshot`."""
-        raise NotImplementedError
 
     def nothing(self) -> str:
         """Why there are no lines, in a sentence."""

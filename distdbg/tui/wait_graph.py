@@ -37,6 +37,7 @@ _DEEPEST: Final = 4
 _NARROWEST: Final = 24
 #: So many ranks of one list are compared; more are as good as equal when their number is.
 _ENOUGH: Final = 64
+_MOST_MERGES: Final = 4
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _JOINTS: Final = {
@@ -96,7 +97,8 @@ def fold_waits(
             awaited.update(wait.on)
         else:
             found.append(rank)
-    alike = [*classes.values(), *_others(awaited.difference(first), rows)]
+    others = _others(awaited.difference(first), rows)
+    alike = _merged([*classes.values(), *others], first, core)
     alike.sort(key=lambda ranks: (ranks[0] not in core, ranks[0] in first, -len(ranks), ranks[0]))
     order = _in_layers(alike, first, core)
     kept, lost = order[:most], order[most:]
@@ -117,6 +119,31 @@ def fold_waits(
     )
 
 
+def _merged(
+    alike: list[list[int]], first: Mapping[int, WaitRow], core: set[int]
+) -> list[list[int]]:
+    """Boxes that wait in the same op for the same boxes are one: pairs of two rows of ranks, say."""
+    for _ in range(_MOST_MERGES):
+        owner = {rank: at for at, ranks in enumerate(alike) for rank in ranks}
+        merged: dict[object, list[int]] = {}
+        for at, ranks in enumerate(alike):
+            wait = first.get(ranks[0])
+            kind: object = at
+            if wait is not None and ranks[0] not in core:
+                on = wait.on
+                to: object = (
+                    owner.get(on[0])
+                    if len(on) == 1
+                    else frozenset(owner.get(rank) for rank in on[:_ENOUGH])
+                )
+                kind = (to, wait.is_any, wait.op, wait.site)
+            merged.setdefault(kind, []).extend(ranks)
+        if len(merged) == len(alike):
+            break
+        alike = [sorted(ranks) for ranks in merged.values()]
+    return alike
+
+
 def _short(on: tuple[int, ...]) -> tuple[int, ...]:
     half = _ENOUGH // 2
     return (*on[:half], len(on), *on[-half:])
@@ -126,13 +153,18 @@ def _waiting(alike: Sequence[WaitRow], ranks: tuple[int, ...]) -> Node:
     one = alike[0]
     return Node(
         ranks=ranks,
-        on=one.on,
+        on=_all_of(alike),
         is_any=one.is_any and len(one.on) > 1,
         text=one_line(one.op) or "waits",
         site=one_line(one.site),
         is_core=not one.can_go_on,
         since=min((wait.since for wait in alike if wait.since is not None), default=None),
     )
+
+
+def _all_of(alike: Sequence[WaitRow]) -> tuple[int, ...]:
+    lists = {_short(wait.on) if len(wait.on) > _ENOUGH else wait.on: wait.on for wait in alike}
+    return tuple(sorted({rank for on in lists.values() for rank in on}))
 
 
 def _others(ranks: Iterable[int], rows: Mapping[int, RankRow]) -> list[list[int]]:

@@ -68,6 +68,8 @@ class Browser:
         self._session: str | None = None
         self.requests: list[str] = []
         self.complaints: list[str] = []
+        self.frames: list[str] = []
+        """What came over a websocket."""
         targets = self.send("Target.getTargets")["targetInfos"]
         target = next(t["targetId"] for t in targets if t["type"] == "page")
         attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
@@ -111,6 +113,12 @@ class Browser:
         method, params = message.get("method"), message.get("params", {})
         if method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
+        elif method == "Network.webSocketFrameReceived":
+            data = params["response"]["payloadData"]
+            is_text = params["response"]["opcode"] == 1
+            self.frames.append(
+                data if is_text else base64.b64decode(data).decode("utf-8", "replace")
+            )
         elif method == "Runtime.exceptionThrown":
             self.complaints.append(str(params["exceptionDetails"]))
         elif method == "Log.entryAdded":
@@ -124,6 +132,10 @@ class Browser:
         self, path: Path, *, width: int = 1280, height: int = 900, scheme: str = "light"
     ) -> None:
         """Returns when the page is there and its script has run."""
+        self.go(path.as_uri(), width=width, height=height, scheme=scheme)
+
+    def go(self, url: str, *, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
+        """The same with an address."""
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=height, deviceScaleFactor=1, mobile=False,
@@ -131,7 +143,8 @@ class Browser:
         self.scheme(scheme)
         self.requests.clear()
         self.complaints.clear()
-        self.send("Page.navigate", url=path.as_uri())
+        self.frames.clear()
+        self.send("Page.navigate", url=url)
         self.until("document.readyState === 'complete'")
 
     def scheme(self, scheme: str) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ def agent_of(hosts: Hosts, number: int) -> AgentClient:
     return AgentClient.at(path)
 
 
+def dial(hosts: Hosts, number: int, _: float) -> AgentClient:
+    return agent_of(hosts, number)
+
+
 def await_that(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
@@ -66,7 +71,7 @@ def await_that(condition: Callable[[], Any], what: str, limit_s: float = PATIENC
 
 
 def state_of(agent: AgentClient, rank: int) -> str:
-    return {row["rank"]: row["state"] for row in agent.ask("ranks")["ranks"]}[rank]
+    return str({row["rank"]: row["state"] for row in agent.ask("ranks")["ranks"]}[rank])
 
 
 def is_paused(agent: AgentClient) -> bool:
@@ -109,7 +114,7 @@ def test_stacks_are_those_of_all_hosts_wherever_they_are_asked_for(tmp_path: Pat
     with Hosts(tmp_path) as hosts:
         launchers = start(hosts, tmp_path, 3)
         for number in range(3):
-            way = Way(hosts.address(number), lambda timeout_s, n=number: agent_of(hosts, n))
+            way = Way(hosts.address(number), partial(dial, hosts, number))
             answers = ask_all_hosts(way, "stacks", timeout_s=20.0, native=False)
             assert [one.host for one in answers] == [hosts.address(n) for n in range(3)]
             ranks = [set(one.answer["how"]) for one in answers]

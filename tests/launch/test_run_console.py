@@ -23,19 +23,16 @@ PATIENCE_S = 30.0
 
 #: A client for the tests of the terminal alone: says where it is, and does as it is told.
 CLIENT = """
-import os, signal, sys, termios
+import os, signal, sys, termios, time
+while os.tcgetpgrp(0) != os.getpgrp():
+    time.sleep(0.01)  # it is about to be given
+signal.signal(signal.SIGINT, lambda *_: print("client was interrupted", flush=True))
 print("client", sys.argv[1], os.tcgetpgrp(0) == os.getpgrp(), flush=True)
 attributes = termios.tcgetattr(0)
 attributes[3] &= ~termios.ECHO
 termios.tcsetattr(0, termios.TCSANOW, attributes)
-while True:
-    try:
-        line = input()
-    except KeyboardInterrupt:
-        print("client was interrupted", flush=True)
-        continue
-    if line == "end":
-        break
+while input() != "end":
+    pass
 """
 
 #: A launcher's loop around the console; what holds the clock is in a file.

@@ -66,7 +66,7 @@ class KindPage(SheetPage):
                 break
         if row.late:
             yield line("")
-            yield title("who comes last, as a share of these ops")
+            yield title("late arrivals by rank")
             most = max(part for _, part in row.late) or 1.0
             for rank, part in row.late:
                 bar = "█" * max(round(_BAR * part / most), 1)

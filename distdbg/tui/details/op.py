@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -112,12 +113,16 @@ class OpPage(TablePage):
             came = Cell("first", Tone.MUTED)
         else:
             came = Cell(f"+{span(row.issued - self._first)}")
+        status = Cell(one_line(row.status), Tone.MUTED if row.status in _FINE else Tone.FAULT)
+        form = Cell(one_line(row.form), Tone.WARN if is_other_form else Tone.PLAIN)
+        if row.issued is None:  # what is told of it is why nothing is known
+            status, form = Cell(""), Cell(one_line(row.status), Tone.MUTED)
         return (
             Cell(str(row.rank)),
             came,
-            Cell(one_line(row.status), Tone.MUTED if row.status in _FINE else Tone.FAULT),
+            status,
             Cell(self._took(row)),
-            Cell(one_line(row.form), Tone.WARN if is_other_form else Tone.PLAIN),
+            form,
             Cell("≠" if is_other_form else "", Tone.WARN),
             Cell(one_line(row.site), Tone.WARN if is_other_site else Tone.MUTED),
             Cell("≠" if is_other_site else "", Tone.WARN),
@@ -133,7 +138,7 @@ class OpPage(TablePage):
         row = self._rows[key]
         return (
             not row.has_come
-            or row.status not in _FINE
+            or (row.issued is not None and row.status not in _FINE)
             or _differs(row.form, self._usual_form)
             or _differs(row.site, self._usual_site)
         )
@@ -167,12 +172,11 @@ class OpPage(TablePage):
             late = (last.issued or 0.0) - (first.issued or 0.0)
             text += f"\nthe first was rank {first.rank}; the last, rank {last.rank}, "
             text += f"came {span(late)} after it"
-        for said in detail.says[:_MOST_SAID]:
+        says = [said for said in detail.says if not said.endswith(" not called it")]
+        for said in says[:_MOST_SAID]:
             text += Content.styled(f"\n{one_line(said)}", "$text-warning")
-        if len(detail.says) > _MOST_SAID:
-            text += Content.styled(
-                f"\n... {len(detail.says) - _MOST_SAID} more differences", "$text-muted"
-            )
+        if len(says) > _MOST_SAID:
+            text += Content.styled(f"\n... {len(says) - _MOST_SAID} more", "$text-muted")
         return text
 
     def on_row_table_moved(self, message: RowTable.Moved) -> None:
@@ -184,15 +188,26 @@ class OpPage(TablePage):
         lines: list[Content] = []
         if row is not None:
             if row.error:
-                lines += [
-                    Content.styled(one_line(text), "$text-error")
-                    for text in row.error.split("\n")[:3]
-                ]
+                lines += [Content.styled(text, "$text-error") for text in error_lines(row.error)]
             if row.stack:
                 lines.append(Content.styled(f"rank {row.rank} called it at", "$text-muted"))
                 lines += [Content(f"  {one_line(frame)}") for frame in row.stack]
         self._under.set_class(bool(lines), "has-words")
         self._under.update(Content("\n").join(lines))
+
+
+def error_lines(text: str) -> list[str]:
+    """The words of an error: as a record has them, JSON, or as somebody has said them."""
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        return [one_line(part) for part in text.split("\n")[:_MOST_SAID]]
+    kind, what, details = facts.get("type"), facts.get("what"), facts.get("details")
+    rest = details if isinstance(details, list) else []
+    first = f"{kind}: {what}" if kind else str(what or text)
+    return [one_line(first), *(f"  {one_line(str(one))}" for one in rest[: _MOST_SAID - 1])]
 
 
 def _most(texts: Sequence[str]) -> str:

@@ -32,6 +32,9 @@ class RankPage(SheetPage):
         self._detail: RankDetail | None = None
         self._why = ""
         self._medians: dict[str, int] = {}
+        self._labels: dict[str, str] = {}
+        self._told: dict[str, str] = {}
+        """What the facts say of a group, by its label."""
 
     @property
     def crumb(self) -> str:
@@ -48,6 +51,8 @@ class RankPage(SheetPage):
     def draw(self, snapshot: Snapshot, now: float) -> None:
         if snapshot.ranks is not self.snapshot.ranks:
             self._medians = medians(snapshot)
+        if snapshot.groups is not self.snapshot.groups:
+            self._labels = {group.name: group.label for group in snapshot.groups if group.label}
         super().draw(snapshot, now)
         self.keep_asking(lambda: self.feed.rank(self.rank), self._come, now, _EVERY_S)
 
@@ -93,20 +98,24 @@ class RankPage(SheetPage):
             words = f"{one_line(row.host)}" + (f", pid {row.pid}" if row.pid else "")
             yield _fact("host", words, key=HostTarget(row.host) if row.host else None)
         detail = self._detail
+        self._told = {}
         for name, value in detail.facts if detail is not None else ():
-            yield _fact(one_line(name), one_line(value))
+            if name.startswith("group '"):
+                self._told[name[7:-1]] = value  # beside its progress, below
+            elif name != "GPU" or row.gpu_nbytes is None:
+                yield _fact(one_line(name), one_line(value))
         if self._why:
             yield line(Cell(one_line(self._why), Tone.FAULT))
         yield from self._progress(row)
         if detail is None:
             return
-        yield from _bars("in flight", detail.in_flight, self.rank, self.now)
+        yield from self._bars("in flight", detail.in_flight)
         if detail.stack:
             yield line("")
             yield title("stack of the op, as recorded")
             for frame in detail.stack:
                 yield line(f"  {one_line(frame)}", hang=4)
-        yield from _bars("last ops", detail.history, self.rank, self.now)
+        yield from self._bars("last ops", [bar for bar in detail.history if bar.ended is not None])
 
     def _progress(self, row: RankRow) -> Iterator[Line]:
         if not row.seqs:
@@ -128,7 +137,23 @@ class RankPage(SheetPage):
                 cells.append(Cell(f"  broken: {one_line(group.broken[self.rank])}", Tone.FAULT))
             elif group is not None and self.rank in group.closed:
                 cells.append(Cell("  left", Tone.MUTED))
+            if name in self._told:
+                cells.append(Cell(f"  {one_line(self._told.pop(name))}", Tone.MUTED))
             yield line(*cells, key=GroupTarget(group.name) if group else None, hang=4)
+        for name, value in self._told.items():
+            yield line(f"  {one_line(name):<{wide}}  ", Cell(one_line(value), Tone.MUTED), hang=4)
+
+    def _bars(self, what: str, bars: Sequence[Bar]) -> Iterator[Line]:
+        if not bars:
+            return
+        yield line("")
+        yield title(what)
+        wide = min(max(len(one_line(bar.name)) for bar in bars), 32)
+        for bar in bars:
+            key = OpTarget(OpKey(rank=self.rank, number=bar.number), one_line(bar.name))
+            group = one_line(self._labels.get(bar.group, bar.group))
+            cells = _bar_cells(bar, wide, group, self.now)
+            yield line(*cells, key=key if bar.number else None, hang=4)
 
 
 def _fact(name: str, *parts: str | Cell, key: object = None) -> Line:
@@ -136,20 +161,9 @@ def _fact(name: str, *parts: str | Cell, key: object = None) -> Line:
     return line(head, *parts, key=key, hang=_NAMES + 2)
 
 
-def _bars(what: str, bars: Sequence[Bar], rank: int, now: float) -> Iterator[Line]:
-    if not bars:
-        return
-    yield line("")
-    yield title(what)
-    wide = min(max(len(one_line(bar.name)) for bar in bars), 32)
-    for bar in bars:
-        key = OpTarget(OpKey(rank=rank, number=bar.number), one_line(bar.name))
-        yield line(*_bar_cells(bar, wide, now), key=key, hang=4)
-
-
-def _bar_cells(bar: Bar, wide: int, now: float) -> Iterator[Cell]:
+def _bar_cells(bar: Bar, wide: int, group: str, now: float) -> Iterator[Cell]:
     yield Cell(f"  {one_line(bar.name):<{wide}}")
-    yield Cell(f"  {one_line(bar.group):<10.10}", Tone.MUTED)
+    yield Cell(f"  {group:<10.10}", Tone.MUTED)
     if bar.ended is None:
         yield Cell(f"  for {age(now - bar.issued)}", Tone.WARN)
         if bar.started is None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -69,6 +70,7 @@ class RecordingFeed:
         self._new_bars: dict[int, dict[int, Bar]] = {}
         self._queue: queue.SimpleQueue[Snapshot | None] = queue.SimpleQueue()
         self._waiting = 0
+        self._told: tuple[Snapshot, Snapshot] | None = None
         self.trouble = ""
         """Why nothing more is written; ''. For people."""
         self._thread = threading.Thread(target=self._work, name="distdbg recording", daemon=True)
@@ -103,7 +105,16 @@ class RecordingFeed:
             self._taken, self._taken_at = snapshot, now
             self._waiting += 1
             self._queue.put(snapshot)
-        return snapshot
+        return self._with_trouble(snapshot)
+
+    def _with_trouble(self, snapshot: Snapshot) -> Snapshot:
+        """One that says so where the recording has ended; the same one for the same."""
+        if not self.trouble:
+            return snapshot
+        if self._told is None or self._told[0] is not snapshot:
+            why = "; ".join(text for text in (snapshot.link_why, self.trouble) if text)
+            self._told = snapshot, replace(snapshot, link_why=why)
+        return self._told[1]
 
     def want(self, topics: frozenset[Topic]) -> None:
         self._feed.want(topics if self.trouble else topics | _TOPICS)

@@ -84,7 +84,7 @@ class FindingsView(SheetPage, View):
         for at, text in enumerate(told):
             lead = len(text) - len(text.lstrip())
             yield Line(
-                (Cell(text, Tone.FAULT if at == 0 else Tone.PLAIN),),
+                tuple(_marked(text)) if at else (Cell(text, Tone.FAULT),),
                 target,
                 hang=lead + 2,
                 is_fault=at == 0,
@@ -98,6 +98,14 @@ class FindingsView(SheetPage, View):
         for one in _about(finding, [f for f in facts if f not in said], target, _MOST_OF_ROOT):
             if "".join(cell.text for cell in one.cells).strip() not in said:
                 yield replace(one, cells=(Cell("  "), *one.cells[1:]), hang=4, block=_VERDICT)
+
+
+def _marked(text: str) -> Iterator[Cell]:
+    head, hint, rest = text.partition("hint: ")
+    if head.strip() or not hint:
+        yield Cell(text)
+    else:
+        yield from (Cell(head), Cell(hint, Tone.ACCENT), Cell(rest))
 
 
 def _about(

@@ -15,6 +15,7 @@ from distdbg.tui.targets import TextTarget
 from distdbg.tui.view import TablePage, View
 
 _MOST_RUNS: Final = 3
+_LOOK_S: Final = 0.25
 
 
 class LogView(TablePage, View):
@@ -39,8 +40,19 @@ class LogView(TablePage, View):
         self._shown: list[int] = []
         self._seen: LogRow | None = None
         """The last line that was looked at."""
+        self._told: Sequence[LogRow] = ()
+        """What the feed has given last."""
+        self._why_none = ""
         self._filter: Filter | None = None
         self._only_err = False
+
+    def on_mount(self) -> None:
+        self.set_interval(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """Lines come also while nothing else changes."""
+        if self.top.trail[-1:] == [self] and self.feed.log() is not self._told:
+            self.redraw()
 
     @property
     def is_following(self) -> bool:
@@ -50,7 +62,10 @@ class LogView(TablePage, View):
 
     def draw(self, snapshot: Snapshot, now: float) -> None:
         follows = self.is_following
-        self._read(self.feed.log())
+        lines = self._told = self.feed.log()
+        # A line of no rank is the feed's own: why there are none.
+        self._why_none = one_line(lines[0].text) if len(lines) == 1 and not lines[0].ranks else ""
+        self._read(() if self._why_none else lines)
         super().draw(snapshot, now)
         if follows:
             self.call_after_refresh(self._to_end)
@@ -93,6 +108,8 @@ class LogView(TablePage, View):
         return list(self._shown)
 
     def nothing(self) -> str:
+        if self._why_none:
+            return self._why_none
         if self._lines:
             return f"nothing fits /{self._filter.text}" if self._filter else "no line of stderr"
         if self.snapshot.is_over:

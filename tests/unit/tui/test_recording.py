@@ -202,6 +202,8 @@ def test_a_full_disk_ends_the_recording_and_not_the_dashboard() -> None:
         assert feed.latest().at == NOW + second
     feed.close()
     assert "No space left" in feed.said
+    assert "No space left" in feed.latest().link_why
+    assert feed.latest() is feed.latest()
 
 
 def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:

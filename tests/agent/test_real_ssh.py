@@ -1,0 +1,121 @@
+"""A run on another host by the real ssh: a server of our own on a loopback port, where there is one."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from distdbg.agent.addresses import find_way
+from distdbg.errors import DistNetworkError
+from tests.agent.conftest import ROOT, Job
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+SSH = shutil.which("ssh")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(SSHD is None or SSH is None, reason="no sshd, or no ssh, is here"),
+    pytest.mark.skipif(os.getuid() == 0 and not Path("/run/sshd").is_dir(), reason="no /run/sshd"),
+]
+
+CONFIG = """
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/key.pub
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+AllowStreamLocalForwarding {forwards}
+"""
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[[str], dict[str, str]]]:
+    """Start a server; the environment in which ssh knows it. Its keys are in the folder of the test."""
+    servers: list[subprocess.Popen[bytes]] = []
+    for name in ("host", "key"):
+        keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
+        subprocess.run(keygen, check=True, stdin=subprocess.DEVNULL)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+
+    def start(forwards: str) -> dict[str, str]:
+        assert SSHD is not None
+        (tmp_path / "sshd").write_text(CONFIG.format(port=port, folder=tmp_path, forwards=forwards))
+        servers.append(
+            subprocess.Popen(
+                [SSHD, "-D", "-e", "-f", str(tmp_path / "sshd")],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+        deadline = time.monotonic() + 10
+        while True:
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            if servers[-1].poll() is not None or time.monotonic() > deadline:
+                pytest.skip("sshd does not start here")
+            time.sleep(0.02)  # nothing announces that it listens
+        key = (tmp_path / "host.pub").read_text()
+        (tmp_path / "known").write_text(f"[127.0.0.1]:{port} {key}")
+        (tmp_path / "bin").mkdir()
+        ssh = tmp_path / "bin" / "ssh"
+        own = f"-F none -i {tmp_path}/key -o IdentitiesOnly=yes -o UserKnownHostsFile={tmp_path}/known"
+        ssh.write_text(f'#!/bin/sh\nexec {SSH} {own} "$@"\n')
+        ssh.chmod(0o755)
+        return dict(os.environ) | {
+            "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+            "ADDRESS": f"ssh://{getpass.getuser()}@127.0.0.1:{port}",
+            "DISTDBG_SSH_PYTHON": f"TMPDIR={tmp_path}/job0 PYTHONPATH={ROOT} {sys.executable}",
+        }
+
+    yield start
+    for server in servers:
+        server.terminate()
+        server.wait()
+
+
+def test_a_run_is_reached_through_sshd(
+    start_job: Callable[..., Job],
+    serve: Callable[[str], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = start_job("time.sleep(60)")
+    job.connect().close()
+    environ = serve("yes")
+    monkeypatch.setenv("PATH", environ["PATH"])
+    with find_way(environ["ADDRESS"], environ) as way:
+        with way.connect() as one, way.connect() as other:
+            assert one.ask("about")["run"] == other.ask("about")["run"] == job.run_folder.name
+        with pytest.raises(DistNetworkError, match="ssh is not let in"):
+            find_way("ssh://nobody@127.0.0.1:" + environ["ADDRESS"].rpartition(":")[2], environ)
+
+
+def test_a_server_that_forwards_nothing_is_called_so(
+    start_job: Callable[..., Job],
+    serve: Callable[[str], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = start_job("time.sleep(60)")
+    job.connect().close()
+    environ = serve("no")
+    monkeypatch.setenv("PATH", environ["PATH"])
+    with find_way(environ["ADDRESS"], environ) as way:
+        with pytest.raises(DistNetworkError, match="open failed") as raised:
+            way.connect()
+        assert raised.value.hint is not None
+        assert "AllowStreamLocalForwarding" in raised.value.hint

@@ -1,0 +1,70 @@
+"""Groups, and the detail of one."""
+
+import pytest
+from textual.pilot import Pilot
+
+from distdbg.tui.app import TopApp
+from distdbg.tui.feed import Topic
+from distdbg.tui.snapshot import Link
+from tests.tui import example_job
+from tests.tui.eyes import app_of, draw, narrow, press, see
+from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row
+
+pytestmark = pytest.mark.tui
+
+
+def test_it_shows_members_spread_and_who_is_behind_and_enter_opens_one() -> None:
+    feed = example_job.feed()
+
+    async def script(pilot: Pilot[None]) -> None:
+        screen = await see(pilot, "world", "dp")
+        assert Topic.GROUPS in feed.wanted
+        world = next(line for line in screen.splitlines() if line.strip().startswith("world"))
+        assert world.split() == ["world", "8", "0-7", "#42", "2", "3,6-7", "5", "broken", "shm",
+                                 "1800", "s"]  # fmt: skip
+        await press(pilot, "enter")
+        screen = await see(pilot, "groups > group world", "8 ranks: 0-7", "#40 to #42, median #42")
+        assert "has destroyed it" not in screen
+        dead = next(line for line in screen.splitlines() if line.strip().startswith("7 "))
+        assert "#40      -2" in dead
+        assert "broken: rank 7 died" in dead
+        await press(pilot, "e")
+        await see(pilot, "all_reduce #42 on group 'world'", "5 of 8 came")
+        await press(pilot, "escape", "down", "down", "down", "enter")
+        await see(pilot, "group world > rank 3", "dataloader.py:210")
+
+    drive(TopApp(feed, now=lambda: NOW, view="groups"), script, size=(120, 30))
+
+
+def test_faults_and_the_filter_leave_out_what_does_not_fit() -> None:
+    async def script(pilot: Pilot[None]) -> None:
+        await see(pilot, "world", "dp")
+        await press(pilot, "F")
+        await see(pilot, "world", no=("\ndp ",))
+        await press(pilot, "F")
+        await narrow(pilot, "^dp")
+        await see(pilot, "dp", no=("\nworld ",))
+
+    drive(TopApp(example_job.feed(), now=lambda: NOW, view="groups"), script)
+
+
+def test_without_groups_it_says_so_and_a_group_that_is_gone_is_no_traceback() -> None:
+    feed = MadeUpFeed(job(row(0)))
+
+    async def script(pilot: Pilot[None]) -> None:
+        await see(pilot, "no groups yet")
+        feed.change(link=Link.OVER)
+        await draw(pilot)
+        await see(pilot, "nothing is known of the groups of this job")
+        feed.snapshot = example_job.snapshot()
+        await draw(pilot)
+        await press(pilot, "enter")
+        await see(pilot, "8 ranks: 0-7")
+        feed.change(groups=())
+        await draw(pilot)
+        await see(pilot, "is not known any more")
+        await press(pilot, "e")
+        await see(pilot, "no collective was called on this group yet")
+        assert not app_of(pilot).troubles.path
+
+    drive(TopApp(feed, now=lambda: NOW, view="groups"), script)
