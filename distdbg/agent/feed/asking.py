@@ -97,11 +97,14 @@ class Asking:
 
     # ------------------------------------------------------------------------------- for the app's thread
 
-    def bars(self, ranks: Sequence[int], begin: float, end: float) -> dict[int, list[Bar]]:
-        """What is known of these ranks; they are asked for from now on."""
+    def bars(
+        self, ranks: Sequence[int], begin: float, end: float
+    ) -> tuple[dict[int, list[Bar]], bool]:
+        """What is known of these ranks, and whether there are new ones; they are asked for from now on."""
         with self._lock:
+            is_new = not set(ranks) <= set(self._bar_ranks)
             self._bar_ranks = tuple(ranks)
-            return {rank: self._bars.get(rank, begin, end) for rank in ranks}
+            return {rank: self._bars.get(rank, begin, end) for rank in ranks}, is_new
 
     def log(self) -> Sequence[LogRow]:
         """The newest lines."""
