@@ -6,6 +6,7 @@ python -m benchmarks.small      the small path alone: 8 B all_reduce, barrier, s
 python -m benchmarks.scale      how the cost of an op grows with the number of ranks
 python -m benchmarks.start_jobs how long a launch takes, beside torchrun; needs torch
 python -m benchmarks.agent     what the agent costs; benchmarks.agent_tree: what agents tell each other
+python -m benchmarks.top        how quick the dashboard is, over many ranks and large replays, and its cost
 python -m benchmarks.store      set+get per second of TCPStore beside torch's
 
 cases.py      what is measured: kinds, sizes and what a size means

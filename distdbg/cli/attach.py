@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from distdbg.cli.rank_debuggers import RankDebuggers, find_debuggers
 from distdbg.command import say
-from distdbg.debugger.client import interact
+from distdbg.debugger.interaction import interact
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.record.text import printable
 

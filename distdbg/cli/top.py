@@ -68,6 +68,8 @@ def main(argv: Sequence[str]) -> int:
             )
         app = make_app(feed, choice)
         app.run()
+        if app.troubles.path is not None:
+            sys.stderr.write(f"what went wrong in the dashboard is in {app.troubles.path}\n")
         return app.return_code or 0
     finally:
         feed.close()
@@ -237,4 +239,10 @@ def make_app(feed: Feed, choice: Choice) -> TopApp:
 
 
 def _serve(argv: Sequence[str], choice: Choice) -> int:
-    raise UsageError("--web: this version has no pages to serve")
+    from distdbg.tui.web import command_of, serve
+
+    return serve(
+        command_of(sys.executable, argv),
+        port=choice.port,
+        say=lambda url: print(f"the dashboard is at {url}; Ctrl-C ends it", flush=True),
+    )

@@ -15,7 +15,7 @@ A prompt in the thread of a rank, whoever types there, from wherever
     serve        the sockets of the ranks of this process
     interrupt    stops a rank that runs
     evaluate     values as short texts
-    client       the other end
+    client       the other end; interaction: a person or a script there
 
 Everything here is loaded when a debugger is needed, and not before. Standard library only.
 """

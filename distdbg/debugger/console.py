@@ -9,13 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from distdbg.debugger.desk import Desk, Expired
+from distdbg.debugger.keyboard import Complete, editing
 
-Complete = Callable[[str, str, int, int], list[str]]
-#: What parts words for completion, as pdb has it.
-DELIMITERS: Final = " \t\n`@#$%^&*()=+[{]}\\|;:'\",<>?"
 #: Threads of one process take turns at its terminal.
 _TURN: Final = threading.RLock()
 
@@ -66,7 +64,7 @@ class OwnTerminal:
                 raise Expired
             self.write("\r")
             break
-        with _over_terminal(self.fd), _readline(complete):
+        with _over_terminal(self.fd), editing(complete):
             try:
                 return input(prompt)
             except EOFError:
@@ -138,32 +136,3 @@ def _are_terminals() -> bool:
         return os.isatty(0) and os.isatty(1)
     except OSError:
         return False
-
-
-@contextmanager
-def _readline(complete: Complete) -> Iterator[None]:
-    try:
-        import readline
-    except ImportError:
-        yield
-        return
-    found: list[str] = []
-
-    def completer(text: str, state: int) -> str | None:
-        nonlocal found
-        if state == 0:
-            buffer = readline.get_line_buffer()
-            begin, end = readline.get_begidx(), readline.get_endidx()
-            found = complete(text, buffer, begin, end)
-        return found[state] if state < len(found) else None
-
-    before: Any = readline.get_completer()
-    delimiters = readline.get_completer_delims()
-    readline.set_completer(completer)
-    readline.set_completer_delims(DELIMITERS)
-    readline.parse_and_bind("tab: complete")
-    try:
-        yield
-    finally:
-        readline.set_completer(before)
-        readline.set_completer_delims(delimiters)

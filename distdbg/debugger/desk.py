@@ -27,6 +27,13 @@ class Expired(BaseException):
     """Nobody has said what to do in time. No Exception, so that no code on the way takes it for one."""
 
 
+class Interrupted(BaseException):
+    """SIGINT came while nothing was carried out: whoever sent it wants the rank, not what was typed.
+
+    pdb takes a KeyboardInterrupt for the latter, and asks again.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """Something typed at the prompt."""

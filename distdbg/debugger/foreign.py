@@ -18,7 +18,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 from distdbg import config
-from distdbg.debugger.frames import is_ours
+from distdbg.debugger.frames import is_ours, keep_locals
 from distdbg.errors import ConfigError, format_error
 
 _OURS: Final = frozenset({"pdb", "pdb.set_trace"})
@@ -97,7 +97,10 @@ class Foreign:
         """Its first stop; BdbQuit when it is quit."""
         assert self.debugger is not None  # it has armed one
         self.debugger.set_step()
-        self.debugger.trace_dispatch(frame, "line", None)
+        try:
+            self.debugger.trace_dispatch(frame, "line", None)
+        finally:
+            keep_locals(frame)
 
     @property
     def is_needed(self) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
-from types import FrameType
+from traceback import walk_tb
+from types import FrameType, TracebackType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -22,8 +24,26 @@ def user_frame(frame: FrameType | None = None) -> FrameType:
     return at
 
 
+def keep_locals(frame: FrameType) -> None:
+    """Make what was assigned in f_locals the function's own, as it is by itself after a trace function.
+
+    It works once after each look at f_locals.
+    """
+    if sys.version_info < (3, 13):  # where f_locals is a copy
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(1))
+
+
 def site_of(frame: FrameType, line: int | None = None) -> str:
     """'train.py:88 (step)'."""
     code = frame.f_code
     at = frame.f_lineno if line is None else line
     return f"{os.path.basename(code.co_filename)}:{at} ({code.co_qualname})"
+
+
+def stop_site(frame: FrameType, trace: TracebackType | None) -> str:
+    """Of the frame, or of the innermost line of the user's where an exception came by."""
+    site = "" if trace is not None else site_of(frame)
+    for at, line in walk_tb(trace):
+        if not site or not is_ours(at):
+            site = site_of(at, line)
+    return site

@@ -53,6 +53,8 @@ def hold(error: BaseException, stop: Stop | None = None) -> bool:
         return False  # an exception that takes no attribute would be held again and again
     try:
         open_prompt(f"at {_first_line(error)}", error=error, by=stop)
+    except KeyboardInterrupt:
+        pass  # the job is ended; so does the rank, by what it was held at
     except Exception:  # noqa: BLE001 - the exception that ends the rank must not be lost for another one
         _log.exception("the debugger failed", rank=rank_of(world))
     return True

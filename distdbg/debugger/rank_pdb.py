@@ -14,7 +14,6 @@ import ast
 import bdb
 import code as consoles
 import codeop
-import ctypes
 import pdb
 import sys
 import threading
@@ -22,7 +21,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final
 
-from distdbg.debugger.frames import is_ours
+from distdbg.debugger.frames import is_ours, keep_locals
 from distdbg.debugger.streams import printing_to
 
 Ask = Callable[[str], "str | None"]
@@ -316,9 +315,9 @@ class RankPdb(pdb.Pdb):
             source = f"{source}\n{more}"
 
     def _keep_locals(self) -> None:
-        """What was assigned in a function's frame is in its dict only, until this."""
-        if self.curframe is not None and sys.version_info < (3, 13):
-            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(self.curframe), ctypes.c_int(1))
+        if self.curframe is not None:
+            keep_locals(self.curframe)
+            self.curframe_locals = self.curframe.f_locals
 
     # ------------------------------------------------------------------ commands
 

@@ -21,26 +21,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from traceback import walk_tb
 from types import FrameType, TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from distdbg import config
-from distdbg.control.page import read_page
-from distdbg.debugger import interrupt
 from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_terminal
-from distdbg.debugger.desk import Desk, Expired
+from distdbg.debugger.desk import Desk, Expired, Interrupted
 from distdbg.debugger.evaluate import evaluate, evaluate_in
 from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
-from distdbg.debugger.frames import is_ours, site_of, user_frame
+from distdbg.debugger.frames import stop_site, user_frame
+from distdbg.debugger.identity import rank_of, run_of
+from distdbg.debugger.interrupt import is_critical, raise_in
 from distdbg.debugger.rank_pdb import RankPdb
 from distdbg.debugger.serve import not_debuggable, server
+from distdbg.debugger.stopper import Stopper
 from distdbg.debugger.terminal import ONE_AT_A_TIME, ClientTerminal, over_streams
-from distdbg.errors import ConfigError, DebuggerQuit, DistError
-from distdbg.record.folders import attempt_number
+from distdbg.errors import ConfigError, DebuggerQuit
 from distdbg.record.format import Aside
-from distdbg.record.host import host_name
 from distdbg.runtime import world as worlds
 from distdbg.runtime.aside import aside
 from distdbg.runtime.world import World, current
@@ -108,11 +106,10 @@ class Session:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.rank = _rank_of(world)
-        self.thread = threading.get_ident()
+        self.rank = rank_of(world)
         self.desk = Desk(
             self.rank,
-            _run_of(world),
+            run_of(world),
             is_debuggable=bool(config.read_setting("DISTDBG_DEBUGGABLE")),
         )
         self.desk.on_left = self._on_left
@@ -135,11 +132,13 @@ class Session:
         # What follows is there while it is stopped.
         self._console: Console | None = None
         self._terminal: ClientTerminal | None = None
-        # How a rank that runs is stopped.
-        self._signal: interrupt.MainThreadSignal | None = None
-        self._no_signal = ""
-        self._chase: interrupt.Chase | None = None
-        self._forget_next_op: Callable[[], None] = lambda: None
+        self._stopper = Stopper(
+            self.desk,
+            groups=lambda: list(world.groups.values()),
+            on_signal=self._on_signal,
+            stop=self._stop_now,
+            stop_soon=self._stop_soon,
+        )
 
     @property
     def is_stopped(self) -> bool:
@@ -153,19 +152,17 @@ class Session:
 
     def serve(self) -> None:
         """Let clients come while it runs."""
-        self._install_signal()
+        self._stopper.listen()
         self._open()
 
     def close(self) -> None:
         """It can be reached no longer."""
-        chase = self._chase
-        self._give_up_chase()
+        self._stopper.give_up()
         self._is_over = True
         server().end(self.desk, f"rank {self.rank} has left its groups")
         server().settle(self.desk, _LAST_WORDS_S)
-        if chase is not None:
-            chase.join(_LAST_WORDS_S)
-        self._remove_signal()
+        self._stopper.join(_LAST_WORDS_S)
+        self._stopper.close()
 
     def _open(self) -> bool:
         if server().is_open(self.desk):
@@ -174,7 +171,7 @@ class Session:
         if folder is None:
             self._say("no debugger can come: it has no run folder for a socket, and no terminal")
             return False
-        self.desk.run = _run_of(self._world)
+        self.desk.run = run_of(self._world)
         try:
             server().open(self.desk, folder, self.evaluate)
         except ConfigError as error:
@@ -220,8 +217,8 @@ class Session:
 
     def _begin(self, is_breakpoint: bool) -> bool:
         """The first stop. False: breakpoints are switched off."""
-        self.thread = threading.get_ident()
-        self.rank = self.desk.rank = _rank_of(self._world)
+        self._stopper.thread = threading.get_ident()
+        self.rank = self.desk.rank = rank_of(self._world)
         self._is_breakpoint = is_breakpoint
         name = chosen_debugger(os.environ)
         if name is None and is_breakpoint:
@@ -233,7 +230,7 @@ class Session:
                 self._fall_back(error.what)
         else:
             self._use_pdb("")
-        self._install_signal()
+        self._stopper.listen()
         return True
 
     def _fall_back(self, why: str) -> None:
@@ -280,7 +277,7 @@ class Session:
             self._tracer_before = None
         if not self.desk.is_debuggable:
             server().close(self.desk)
-            self._remove_signal()
+            self._stopper.close()
 
     # ------------------------------------------------------------------ one stop
 
@@ -345,6 +342,8 @@ class Session:
         except Expired:
             self._say("nobody has told it to go on in time; it goes on")
             return Outcome.EXPIRED
+        except Interrupted:
+            raise KeyboardInterrupt from None
         except DebuggerFailed as error:
             self._fall_back(str(error))
             self._prepare(frame)
@@ -370,14 +369,14 @@ class Session:
         show: Callable[[], Any],
     ) -> Outcome:
         """Record it, hold the clock, see that somebody can come, and show the prompt."""
-        site = self._last_site = _site(frame, trace)
+        site = self._last_site = stop_site(frame, trace)
         with at_own_terminal() as own:
             if own is None and not self._open():
                 return Outcome.EXPIRED
             self._console = own or DeskConsole(self.desk, self._is_staying)
             self.desk.has_own_terminal = own is not None
             self.desk.mode = "line" if self._foreign is None else "terminal"
-            self._give_up_chase()
+            self._stopper.give_up()
             self._stops += 1
             self._frame = frame
             group = self._world.default or next(iter(self._world.groups.values()), None)
@@ -454,7 +453,12 @@ class Session:
         console, pdb = self._console, self._pdb
         if console is None or pdb is None:
             return None
-        return console.ask(prompt, self._deadline, pdb.complete_line, self._greet)
+        try:
+            return console.ask(prompt, self._deadline, pdb.complete_line, self._greet)
+        except KeyboardInterrupt:
+            if self.desk.has_own_terminal or pdb.is_executing:
+                raise  # Ctrl-C of who types there
+            raise Interrupted from None
 
     def _write(self, text: str) -> None:
         if self._console is not None:
@@ -488,7 +492,7 @@ class Session:
 
     def _on_left(self) -> None:
         """In the server's thread: a rank that runs is as if nobody had been there."""
-        self._give_up_chase()
+        self._stopper.give_up()
         if not self.is_stopped:
             self._is_over = True
 
@@ -499,7 +503,7 @@ class Session:
             shown = pdb.curframe if pdb is not None and pdb.is_prompting else None
             if pdb is not None and shown is not None:
                 return evaluate_in(expression, shown.f_globals, pdb.curframe_locals)
-            frame = self._frame or sys._current_frames().get(self.thread)
+            frame = self._frame or sys._current_frames().get(self._stopper.thread)
             if frame is None:
                 return {"error": f"the thread of rank {self.rank} is gone"}
             return evaluate(expression, user_frame(frame))
@@ -512,27 +516,23 @@ class Session:
             self._break_off()
         elif not self.desk.is_debuggable and not self._is_begun:
             self.desk.write(f"*** {not_debuggable(self.rank)}\n")
-        elif self._chase is None:
-            chase = interrupt.Chase(rank=self.rank, thread=self.thread, say=self.desk.write)
-            self._chase = chase
-            again, by_signal = self._way_to_stop()
-            chase.begin(again, by_signal=by_signal)
-
-    def _give_up_chase(self) -> None:
-        """The rank has stopped, or nobody wants it to any more."""
-        chase, self._chase = self._chase, None
-        if chase is not None:
-            chase.end()
-        self._forget_next_op()
+        else:
+            self._stopper.want()
 
     def _break_off(self) -> None:
-        if self.thread != threading.main_thread().ident:
-            if self._pdb is not None:
-                self._pdb.break_off(lambda: interrupt.raise_in(self.thread, KeyboardInterrupt))
-        elif self._signal is not None:
-            self._signal.send()
-        else:
-            self.desk.write(f"*** it cannot be interrupted: {self._no_signal}\n")
+        if self._stopper.is_main_thread:
+            self._stopper.send_signal()
+        elif self._pdb is not None:
+            thread = self._stopper.thread
+            self._pdb.break_off(lambda: raise_in(thread, KeyboardInterrupt))
+
+    def _on_signal(self, frame: FrameType | None) -> None:
+        """In the main thread, between any two bytecodes."""
+        if self.is_stopped:
+            if self._is_executing:
+                raise KeyboardInterrupt
+        elif self._stopper.is_wanted and frame is not None and not is_critical(frame):
+            self._stop_now(frame)
 
     @property
     def _is_executing(self) -> bool:
@@ -540,52 +540,16 @@ class Session:
             return self._terminal.takes_interrupts
         return self._pdb is not None and self._pdb.is_executing
 
-    def _way_to_stop(self) -> tuple[Callable[[], None], bool]:
-        """What to do again and again until the rank has stopped, and whether it is a signal."""
-        if self._signal is not None and self._signal.is_there:
-            return self._signal.send, True
-        if self.thread == threading.main_thread().ident:
-            self.desk.write(
-                f"rank {self.rank} is not stopped at once: {self._no_signal}; "
-                "it stops at its next op\n"
-            )
-        groups = list(self._world.groups.values())
-        self._forget_next_op = interrupt.at_next_op(groups, self._stop_now)
-        return self._stop_at_next_line, False
+    def _stop_now(self, frame: FrameType) -> None:
+        """In the rank's thread: a client wants it."""
+        if not self.is_stopped:
+            self._stopper.give_up()
+            at = user_frame(frame)
+            self.stop("interrupted", frame=at, limit_s=math.inf, is_breakpoint=False)
 
-    def _stop_at_next_line(self) -> None:
-        """Of a thread that is traced already."""
-        pdb, frame = self._pdb, sys._current_frames().get(self.thread)
-        if pdb is not None and frame is not None and self._chase is not None:
-            pdb.stop_soon(frame)
-
-    def _stop_now(self) -> None:
-        if self._chase is not None and not self.is_stopped:
-            self._interrupted(sys._getframe(1))
-
-    def _on_signal(self, frame: FrameType | None) -> None:
-        """In the main thread, between any two bytecodes."""
-        if self.is_stopped:
-            if self._is_executing:
-                raise KeyboardInterrupt
-        elif self._chase is not None and frame is not None and not interrupt.is_critical(frame):
-            self._interrupted(frame)
-
-    def _interrupted(self, frame: FrameType) -> None:
-        self._give_up_chase()
-        self.stop("interrupted", frame=user_frame(frame), limit_s=math.inf, is_breakpoint=False)
-
-    def _install_signal(self) -> None:
-        if self._signal is None:
-            try:
-                self._signal = interrupt.MainThreadSignal(self._on_signal)
-            except RuntimeError as why:
-                self._no_signal = str(why)
-
-    def _remove_signal(self) -> None:
-        if self._signal is not None:
-            self._signal.remove()
-            self._signal = None
+    def _stop_soon(self, frame: FrameType) -> None:
+        if self._pdb is not None:
+            self._pdb.stop_soon(frame)
 
     # ------------------------------------------------------------------ words
 
@@ -598,30 +562,3 @@ class Session:
         # Not through sys.stderr: the rank may have been interrupted in the middle of a print.
         with suppress(OSError):
             os.write(2, f"distdbg: rank {self.rank}: {text}\n".encode(errors="backslashreplace"))
-
-
-def _site(frame: FrameType, trace: TracebackType | None) -> str:
-    """Of the frame, or of the innermost line of the user's where an exception came by."""
-    site = "" if trace is not None else site_of(frame)
-    for at, line in walk_tb(trace):
-        if not site or not is_ours(at):
-            site = site_of(at, line)
-    return site
-
-
-def _rank_of(world: World) -> int:
-    if world.membership is not None:
-        return world.membership.rank
-    text = os.environ.get("RANK", "")
-    return int(text) if text.isdecimal() else 0
-
-
-def _run_of(world: World) -> str:
-    folder = world.run_folder
-    if folder is None:
-        return ""
-    with suppress(DistError):
-        name = read_page(folder, host_name()).run
-        if name:
-            return name
-    return folder.parent.name if attempt_number(folder) is not None else folder.name

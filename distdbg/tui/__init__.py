@@ -11,6 +11,10 @@
     view, table     what a view is;  rows of any number, of which only those in sight are drawn
     cells           how ages, sizes, states and ranks are written
     views/          one file per view
+    lanes           bars of a timeline as letters;  time_axis, time_lanes: what is around them
+    replay_feed     a run that is over, at any moment of its time, by replay/;  scrubber: the line to move it
+    recording/      what a dashboard saw, in a file: written by one feed, read by another
+    once            one frame without a terminal
 
 A feed is asked by the clock of the app, a few times a second; it never calls back. Nothing here imports the
 agent: `agent/live_feed.py` is a feed, and `cli/top.py` puts both together.

@@ -165,7 +165,8 @@ class TopApp(FrameApp):
         width = self.size.width - 2
         if not self.is_saying:
             self.put("foot", self._foot(width))
-        self.scrubber.draw()
+        for scrubber in self.screen_stack[0].query(Scrubber):  # none at the very end
+            scrubber.draw()
         if self.trail:
             try:
                 self.trail[-1].draw(snapshot, now)
@@ -206,7 +207,7 @@ class TopApp(FrameApp):
         if not self.is_readonly:
             word = "resume" if self.snapshot.is_paused else "pause"
             keys.append(replace(usual["pause"], word=word))
-        return keys
+        return list({key.short: key for key in reversed(keys)}.values())[::-1]
 
     def _foot(self, width: int) -> Content:
         if self.line.kind == ":":
@@ -415,7 +416,7 @@ class TopApp(FrameApp):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "scrub":  # time can be moved in a replay alone
             return self.feed.span() is not None
-        return not (action in ("pause", "attach") and self.is_readonly)
+        return True
 
     def change(self, action: Action, **words: object) -> None:
         """Do something to the job, in a thread; say what came of it."""
@@ -442,6 +443,16 @@ class TopApp(FrameApp):
         self.change(Action.RESUME if self.snapshot.is_paused else Action.PAUSE)
 
 
+#: Actions of the app that change the job.
+_CHANGES: Final = frozenset(("pause", "attach"))
+
+
+def is_there(app: TopApp, key: Key) -> bool:
+    """Whether the help has this key of the app: what changes the job is not for who only reads."""
+    name = key.action.partition("(")[0]
+    return bool(app.check_action(name, ())) and not (app.is_readonly and name in _CHANGES)
+
+
 def page_keys(page: Page) -> list[Key]:
     """The keys of a page and of what is alone of its kind in it, but for those it may not use now."""
     keys = []
@@ -451,6 +462,6 @@ def page_keys(page: Page) -> list[Key]:
         bindings += widget.BINDINGS
     for key in keys_of(bindings):
         name = key.action.partition("(")[0]
-        if page.check_action(name, ()) and widget.check_action(name, ()):
+        if not (page.top.is_readonly and name in page.changes):
             keys.append(replace(key, action=f"press({key.key!r})"))
     return keys

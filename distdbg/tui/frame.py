@@ -46,8 +46,6 @@ class FrameApp(App[None]):
     Screen { layout: vertical; }
     #head, #state, #place, #foot, #question {
         height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis;
-        link-style: none; link-color: auto; link-background: transparent;
-        link-color-hover: auto; link-background-hover: transparent; link-style-hover: underline;
     }
     #head { background: $panel; text-style: bold; }
     #place { color: $text-muted; }
@@ -85,12 +83,17 @@ class FrameApp(App[None]):
     def compose(self) -> ComposeResult:
         yield Static(id="head", markup=False)
         yield Static(id="state", markup=False)
-        yield Static(id="place", markup=False)
+        # Not as links: they have colours of their own.
+        place = Static(id="place", markup=False)
+        place.auto_links = False
+        yield place
         yield Container(id="pages")
         yield Scrubber(id="scrub")
         yield Line(id="line")
         yield Question(id="question")
-        yield Static(id="foot", markup=False)
+        foot = Static(id="foot", markup=False)
+        foot.auto_links = False
+        yield foot
 
     # ------------------------------------------------------------------------------- lines
 
@@ -103,7 +106,9 @@ class FrameApp(App[None]):
         """Change a line of the frame where it is another one now."""
         if self._texts.get(name) != text:
             self._texts[name] = text
-            self.screen_stack[0].query_one(f"#{name}", Static).update(text, layout=False)
+            # At the very end its timers may come once more, when the lines are gone.
+            for line in self.screen_stack[0].query(f"#{name}").results(Static):
+                line.update(text, layout=False)
 
     def say(self, text: str, severity: str = "information") -> None:
         """Tell the person something, in the last line, for a few seconds."""

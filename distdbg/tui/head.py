@@ -98,7 +98,9 @@ def place_text(
         if at:
             left += Content.styled(" > ", "$text-muted")
         is_last = at == len(crumbs) - 1
-        left += clickable(one_line(crumb), f"app.up_to({at})", "bold" if is_last else "")
+        left += clickable(
+            one_line(crumb), f"app.up_to({at})", "bold $foreground" if is_last else ""
+        )
     for mark in marks:
         left += Content.styled(f"   {one_line(mark)}", "bold $text-accent")
     room = width - left.cell_length - 3

@@ -27,7 +27,7 @@ class HelpPage(TablePage):
         return "help"
 
     def keys(self) -> Sequence[Hashable]:
-        from distdbg.tui.app import page_keys
+        from distdbg.tui.app import is_there, page_keys
 
         top = self.top
         rows: list[tuple[str, str, Tone]] = []
@@ -35,18 +35,14 @@ class HelpPage(TablePage):
             if not isinstance(page, HelpPage) and (keys := page_keys(page)):
                 rows.append((f"in {page.crumb}", "", Tone.TITLE))
                 rows += [(key.name, key.about, Tone.ACCENT) for key in keys]
-        rows += section("everywhere", [b for b in top.BINDINGS if self._is_there(b)])
-        rows += section("in a table or a text", RowTable.BINDINGS)
+        rows += section("everywhere", [b for b in top.BINDINGS if is_there(top, *keys_of([b]))])
+        rows += section("in a table", RowTable.BINDINGS)
         rows += section("while a line is typed", Line.BINDINGS)
         rows.append(("behind :", "", Tone.TITLE))
         return rows + [
             (f"{command.name} {command.argument}".strip(), command.about, Tone.ACCENT)
             for command in top.commands.all()
         ]
-
-    def _is_there(self, binding: BindingType) -> bool:
-        [key] = keys_of([binding])
-        return bool(self.top.check_action(key.action.partition("(")[0], ()))
 
     def cells(self, key: Any) -> Sequence[Cell]:
         name, about, tone = key

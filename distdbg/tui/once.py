@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from distdbg.errors import UsageError
+from distdbg.tui.picture import plain_picture
+from distdbg.tui.replayed import Replayed
 from distdbg.tui.snapshot import Link, Snapshot
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ def draw_once(
             is_replay = app.feed.span() is not None
             await _until(_Settled(app), _VERDICT_S if is_replay else settles_s)
             app.tick()
+            app.say_no_more()
             app.draw()
             await pilot.pause()
             frames.append(_frame(app, picture=picture))
@@ -109,8 +112,8 @@ class _Settled:
         if snapshot is not self._last:
             self._last = snapshot
             self._changes += 1
-        if feed.span() is not None:  # whatever is made for the end of a replay is its verdict last
-            return snapshot.verdict is not None
+        if isinstance(feed, Replayed):
+            return feed.is_settled
         return self._changes >= 2 or not self._topics
 
 
@@ -134,5 +137,7 @@ def _frame(app: TopApp, *, picture: bool) -> Frame:
         + "\n"
         for strip in strips
     )
-    svg = app.export_screenshot(title=f"distdbg top {app.feed.title}") if picture else ""
+    svg = ""
+    if picture:
+        svg = plain_picture(app.export_screenshot(title=f"distdbg top {app.feed.title}"))
     return Frame(plain, coloured, svg)

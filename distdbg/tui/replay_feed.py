@@ -186,6 +186,10 @@ class ReplayFeed:
             found = max((t for t in before if t != NEVER), default=None)
         return None if found is None else found / 1e9
 
+    @property
+    def is_settled(self) -> bool:
+        return not self._missing(self._at_ns, self._topics)
+
     def ask(self) -> None:
         with self._changed:
             self._asked_ns = self._at_ns

@@ -28,6 +28,11 @@ class Replayed(Protocol):
         """When the next thing happens after `at`; `by` -1: the last thing before. None: nothing does."""
         ...
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that is wanted of the moment is there."""
+        ...
+
     def ask(self) -> None:
         """Diagnose the moment that is shown, whatever it takes."""
         ...

@@ -13,7 +13,6 @@ from typing import ClassVar, Final
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -38,23 +37,6 @@ _WIDE: Final = 100
 class TimeLanes(Widget, can_focus=True):
     """The lanes under an axis."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        ("up,k", "rank(-1)", "the rank above"),
-        ("down,j", "rank(1)", "the rank below"),
-        ("pageup", "page(-1)", "page up"),
-        ("pagedown", "page(1)", "page down"),
-        ("left", "scroll(-1)", "earlier"),
-        ("right", "scroll(1)", "later"),
-        ("shift+left", "scroll(-6)", "much earlier"),
-        ("shift+right", "scroll(6)", "much later"),
-        ("tab,full_stop", "op(1)", "the next op of the rank"),
-        ("shift+tab,comma", "op(-1)", "the op before"),
-        ("plus,equals_sign", "zoom(1)", "zoom in, about the cursor"),
-        ("minus", "zoom(-1)", "zoom out"),
-        ("0", "all", "all of it"),
-        ("space", "hold", "hold, or follow what comes"),
-        ("enter", "choose", "open the op under the cursor"),
-    ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "lane--axis", "lane--cursor", "lane--chosen", "lane--line", "lane--now", "lane--name",
         "lane--failed", "lane--open", "lane--row",
@@ -346,13 +328,26 @@ class TimeLanes(Widget, can_focus=True):
         if rank in self.ranks:
             self._go(self.ranks.index(rank))
 
-    def action_rank(self, by: int) -> None:
-        self._go(self._lane + by)
+    def move(self, what: str, by: int) -> None:
+        """What a key does: 'rank', 'page', 'scroll', 'zoom', 'op', 'all', 'choose'."""
+        match what:
+            case "rank":
+                self._go(self._lane + by)
+            case "page":
+                self._go(self._lane + by * max(self.size.height - 2, 1))
+            case "scroll":
+                self._scroll_time(by)
+            case "zoom":
+                self._zoom(by)
+            case "op":
+                self._to_op(by)
+            case "all":
+                self._see_all()
+                self._forget()
+            case "choose":
+                self._choose()
 
-    def action_page(self, by: int) -> None:
-        self._go(self._lane + by * max(self.size.height - 2, 1))
-
-    def action_scroll(self, by: int) -> None:
+    def _scroll_time(self, by: int) -> None:
         off = by * (self.end - self.begin) * _SCROLL
         if not self.is_replay:
             self.follows = False
@@ -360,28 +355,21 @@ class TimeLanes(Widget, can_focus=True):
         self._number = 0
         self._see(self.begin + off, self.end + off)
 
-    def action_zoom(self, by: int) -> None:
+    def _zoom(self, by: int) -> None:
         factor = _ZOOM**-by
         about = self.at if self.begin <= self.at <= self.end else (self.begin + self.end) / 2
         if self.follows and not self.is_replay:
             about = self.end
         self._see(about - (about - self.begin) * factor, about + (self.end - about) * factor)
 
-    def action_all(self) -> None:
-        self._see_all()
-        self._forget()
-
-    def action_hold(self) -> None:
+    def hold(self) -> None:
+        """Stand still, or follow what comes."""
         self.follows = not self.follows
         if self.follows:
             self._follow()
         self._forget()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """In a replay the space bar plays it."""
-        return not (action == "hold" and self.is_replay)
-
-    def action_op(self, by: int) -> None:
+    def _to_op(self, by: int) -> None:
         """To the next or last op of the rank; what is out of sight is brought there."""
         rank = self.rank
         if rank is None:
@@ -407,7 +395,7 @@ class TimeLanes(Widget, can_focus=True):
             self.refresh()
             self.post_message(self.Moved())
 
-    def action_choose(self) -> None:
+    def _choose(self) -> None:
         if self.rank is not None:
             self.post_message(self.Chosen())
 
@@ -427,7 +415,7 @@ class TimeLanes(Widget, can_focus=True):
             self.at = window.time(letter)
         self._go(lane)
         if letter >= 0 and before == (self.rank, self.bar) and before[1] is not None:
-            self.action_choose()
+            self._choose()
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         self._wheel(event, -1)
@@ -442,9 +430,9 @@ class TimeLanes(Widget, can_focus=True):
             letter = event.x - self._label_width
             if letter >= 0:
                 self.at = self.window.time(letter)
-            self.action_zoom(-by)
+            self._zoom(-by)
         elif event.shift:
-            self.action_scroll(by)
+            self._scroll_time(by)
         else:
             self._go(self._lane + 3 * by)
 

@@ -7,8 +7,7 @@
 
 A page never asks the feed for what takes long in its own thread: `Page.ask` does it in another one. The keys
 of a page are its BINDINGS: of each the description is one or two words for the footer, the tooltip a
-sentence for the help. Actions of a page that change the job are named in `changes`; with --readonly they are
-not there.
+sentence for the help. Actions of a page that change the job are named in `changes`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Page(Vertical):
     """What it needs of the feed while it is seen."""
     takes_filter: ClassVar[bool] = False
     changes: ClassVar[frozenset[str]] = frozenset()
-    """Names of its actions that change the job."""
+    """Names of its actions that change the job: with --readonly no help and no footer has them."""
     DEFAULT_CSS = "Page { height: 1fr; }"
     _is_asking = False
     _asked_at: float | None = None
@@ -94,9 +93,6 @@ class Page(Vertical):
     def redraw(self) -> None:
         """Draw what is known once more, now."""
         self.draw(self.top.snapshot, self.top.now())
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return not (action in self.changes and self.top.is_readonly)
 
     def ask(self, question: Callable[[], Result], then: Callable[[Result], object]) -> None:
         """Ask the feed in a thread; one question of a page at a time, the newest counts."""

@@ -178,3 +178,38 @@ def test_a_rank_that_is_a_thread_stops_at_its_next_op(ranks_of: Any) -> None:
     assert "dist.barrier()" in done.stdout
     assert "\n1\n" in done.stdout
     os.kill(ranks_of.processes[0].pid, 0)
+
+
+WAITS_AT_ITS_PROMPT = """
+    import distdbg as dist
+    from distdbg.debugger.session import stop_here
+
+    dist.init_process_group()
+    try:
+        stop_here("a breakpoint")
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    dist.destroy_process_group()
+"""
+
+
+def test_sigint_ends_the_wait_at_a_prompt_of_another_terminal(ranks_of: Any) -> None:
+    ranks_of.start(WAITS_AT_ITS_PROMPT)
+    ranks_of.until_stopped()
+    ranks_of.processes[0].send_signal(signal.SIGINT)
+    assert ranks_of.wait() == [0]
+    assert "interrupted" in ranks_of.out()
+
+
+def test_sigint_lets_go_of_a_rank_that_is_held_at_its_error(ranks_of: Any) -> None:
+    program = """
+        import distdbg as dist
+        dist.init_process_group()
+        raise ValueError("no data")
+    """
+    ranks_of.start(program, DISTDBG_DEBUG_ON_ERROR="1")
+    ranks_of.until_stopped()
+    ranks_of.processes[0].send_signal(signal.SIGINT)
+    assert ranks_of.wait() == [1]
+    assert "ValueError: no data" in ranks_of.out()
+    assert "excepthook" not in ranks_of.out()

@@ -105,8 +105,12 @@ def test_a_debugger_of_the_family_of_bdb_stops_at_once_at_the_users_line(ranks_o
     with ranks_of.attach() as client:
         client.expect(r'-> print\("said"')
         client.expect(PROMPT)
+        client.type("me = 'changed at once'\n")
+        client.expect(PROMPT)
         client.type("n\n")
         client.expect('-> me = "another"')
+        client.type("p me\n")
+        client.expect("\n'changed at once'")
         client.type("n\n")
         client.expect("-> return me")
         client.type("c\n")

@@ -543,10 +543,14 @@ def test_readonly_has_no_key_and_no_command_that_changes_the_job() -> None:
     app, feed = made(readonly=True)
 
     async def script(pilot: Pilot[None]) -> None:
+        assert "p pause" not in text_of(app)
+        assert "read only" in lines(app)[2]
         await pilot.press("p")
         await settle(pilot)
-        assert "pause" not in text_of(app)
-        assert "read only" in lines(app)[2]
+        assert lines(app)[-1].strip() == "pause: not with --readonly"
+        await pilot.press("b")
+        await settle(pilot)
+        assert "new" not in lines(app)[2]
         names = {name for name, _, _ in app.commands.for_palette()}
         changing = {"pause", "resume", "break", "clear", "continue", "abort", "stop"}
         assert names & changing == set()
@@ -558,6 +562,8 @@ def test_readonly_has_no_key_and_no_command_that_changes_the_job() -> None:
         await pilot.press("question_mark")
         await settle(pilot)
         assert "deadlines" not in text_of(app)
+        assert "a new breakpoint" not in text_of(app)
+        assert "debugger" not in text_of(app).replace("ranks in the debugger", "")
         assert feed.done == []
 
     drive(app, script, (100, 80))

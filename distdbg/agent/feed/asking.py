@@ -24,6 +24,7 @@ from distdbg.agent.feed.rows import (
     Usage,
     abort_text,
     breakpoint_rows,
+    core_of,
     group_rows,
     held_by,
     host_rows,
@@ -249,7 +250,9 @@ class Asking:
             changes["ops"] = op_rows(self._counts.values(), labels)
         if Topic.WAITS in topics and self._is_due(Topic.WAITS, now_s):
             told = self._links.ask("waits")["waits"]
-            changes["waits"] = wait_rows(told, changes.get("ranks", snapshot.ranks), groups)
+            core = core_of(changes.get("verdict", snapshot.verdict))
+            ranks = changes.get("ranks", snapshot.ranks)
+            changes["waits"] = wait_rows(told, ranks, groups, core)
         if Topic.BARS in topics and self._is_due(Topic.BARS, now_s):
             self._ask_bars(snapshot)
         if Topic.LOG in topics and self._is_due(Topic.LOG, now_s):

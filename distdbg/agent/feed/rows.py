@@ -192,8 +192,19 @@ def _seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
+def core_of(verdict: Plain | None) -> frozenset[int]:
+    """The ranks that are a deadlock; not those that only wait for one of them."""
+    found = (verdict or {}).get("findings", ())
+    return frozenset(
+        rank for one in found if one.get("kind") == "deadlock" for rank in one["ranks"]
+    )
+
+
 def wait_rows(
-    waits: Sequence[Plain], ranks: Mapping[int, RankRow], groups: Sequence[GroupRow]
+    waits: Sequence[Plain],
+    ranks: Mapping[int, RankRow],
+    groups: Sequence[GroupRow],
+    core: frozenset[int] = frozenset(),
 ) -> tuple[WaitRow, ...]:
     """As the agent judged; of ranks that wait and were not judged, by how far the others have come."""
     found = [
@@ -203,7 +214,7 @@ def wait_rows(
             is_any=one["is_any"] is True,
             op=str(one["op"]),
             site=str(one["site"]),
-            can_go_on=one["can_go_on"] is True,
+            can_go_on=one["can_go_on"] is True or (bool(core) and one["rank"] not in core),
             since=_since(ranks, int(one["rank"])),
         )
         for one in waits

@@ -153,6 +153,10 @@ class RecordedFeed:
             index -= 1
         return self._times[index] if index >= 0 else None
 
+    @property
+    def is_settled(self) -> bool:
+        return not self._thread.is_alive()
+
     def ask(self) -> None:
         raise UsageError("a recorded dashboard has the verdicts that were made then")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef
@@ -12,8 +11,9 @@ from distdbg.tui.replay.moments import Moments
 from distdbg.tui.snapshot import Bar
 
 #: Of one rank in one window: more than any terminal has places for.
-MOST_BARS: Final = 600
+MOST_BARS: Final = 400
 _MOST_KNOWN: Final = 400_000
+_MOST_THIN: Final = 500
 
 
 class Bars:
@@ -23,6 +23,7 @@ class Bars:
         self._moments = moments
         self._session = moments.session
         self._known: dict[tuple[int, int], Bar] = {}
+        self._thin: dict[tuple[int, int, int], list[Bar]] = {}
 
     def of(self, rank: int, begin_ns: int, end_ns: int) -> list[Bar]:
         """Those that touch the time between, oldest first; thinned out where there are very many."""
@@ -35,7 +36,12 @@ class Bars:
         old = [at for at in mine.never_ended(end_ns) if at < among.start]
         bars = [self._one(rank, at) for at in old]
         if len(among) > MOST_BARS:
-            return bars + self._thinned(rank, among)
+            key = rank, among.start, among.stop
+            if key not in self._thin:
+                if len(self._thin) > _MOST_THIN:
+                    self._thin.clear()
+                self._thin[key] = self._thinned(rank, among)
+            return bars + self._thin[key]
         bars += [
             self._one(rank, at)
             for at in among
@@ -71,23 +77,29 @@ class Bars:
         sums = np.add.reduceat(took, cuts), np.add.reduceat(waited, cuts)
         ends = [*cuts[1:].tolist(), len(among)]
         bars = [self._one(rank, int(at) + among.start) for at in odd]
+        offset = self._session.ranks[rank].offset_ns
         rows = zip(cuts.tolist(), ends, sums[0].tolist(), sums[1].tolist(), strict=True)
         for low, high, all_ns, waited_ns in rows:
-            longest = low + int(took[low:high].argmax()) + among.start
-            one = self._one(rank, longest)
             if high - low == 1:
                 if not is_odd[low]:
-                    bars.append(one)
+                    bars.append(self._one(rank, low + among.start))
                 continue
-            issued = self._one(rank, low + among.start).issued
+            longest = among.start + low
+            longest += (
+                int(took[low:high].argmax()) if high - low > 2 else int(took[low] < took[high - 1])
+            )
+            kind, group, name = named(self._session, rank, longest)
+            issued = (ops.issued_ns[among.start + low] + offset) / 1e9
             bars.append(
-                replace(
-                    one,
-                    name=f"{high - low} ops, the longest {one.name}",
+                Bar(
+                    number=ops.number[longest],
+                    kind=kind,
+                    name=f"{high - low} ops, the longest {name}",
+                    group=group,
+                    seq=ops.seq[longest],
                     issued=issued,
                     started=issued + waited_ns / 1e9,
                     ended=issued + all_ns / 1e9,
-                    has_failed=False,
                 )
             )
         bars.sort(key=lambda bar: (bar.issued, bar.number))
@@ -99,6 +111,23 @@ def bar_of(session: Session, rank: int, at: int) -> Bar:
     log = session.ranks[rank]
     ops, offset = log.ops, log.offset_ns
     started, ended, status = ops.started_ns[at], ops.ended_ns[at], ops.status[at]
+    kind, group, name = named(session, rank, at)
+    return Bar(
+        number=ops.number[at],
+        kind=kind,
+        name=name,
+        group=group,
+        seq=ops.seq[at],
+        issued=(ops.issued_ns[at] + offset) / 1e9,
+        started=None if started == NEVER else (started + offset) / 1e9,
+        ended=None if ended == NEVER else (ended + offset) / 1e9,
+        has_failed=status not in (Status.OK, IN_FLIGHT),
+    )
+
+
+def named(session: Session, rank: int, at: int) -> tuple[str, str, str]:
+    """The kind of an op, the name of its group, and what it is called."""
+    ops = session.ranks[rank].ops
     kind = session.kind_of(OpRef(rank, at))
     group = ops.group[at]
     if ops.flags[at] & Flag.MESSAGE:
@@ -106,14 +135,4 @@ def bar_of(session: Session, rank: int, at: int) -> Bar:
         name = f"{kind} {'to' if kind == 'send' else 'from'} {whom}"
     else:
         name = f"{session.forms[ops.form[at]].name or kind} #{ops.seq[at]}"
-    return Bar(
-        number=ops.number[at],
-        kind=kind,
-        name=name,
-        group="" if group == NONE else session.groups[group].name,
-        seq=ops.seq[at],
-        issued=(ops.issued_ns[at] + offset) / 1e9,
-        started=None if started == NEVER else (started + offset) / 1e9,
-        ended=None if ended == NEVER else (ended + offset) / 1e9,
-        has_failed=status not in (Status.OK, IN_FLIGHT),
-    )
+    return kind, "" if group == NONE else session.groups[group].name, name

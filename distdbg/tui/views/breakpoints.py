@@ -23,6 +23,7 @@ class BreakpointsView(SheetPage, View):
     key: ClassVar[str] = "b"
     title: ClassVar[str] = "breakpoints"
     about: ClassVar[str] = "breakpoints that are armed, and ranks in the debugger"
+    changes: ClassVar[frozenset[str]] = frozenset(("new", "take_back", "go_on"))
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "new", "new", tooltip="a new breakpoint"),
         Binding("d", "take_back", "take back", tooltip="take back the breakpoint under the cursor"),

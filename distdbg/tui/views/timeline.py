@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -45,7 +46,24 @@ class TimelineView(View):
     about: ClassVar[str] = "ranks x time: who waited and who moved, zoom with + and -"
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.BARS, Topic.GROUPS})
     takes_filter: ClassVar[bool] = True
-    hints = "+ - zoom  ←→ scroll  tab next op  0 all  space hold"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "plus,equals_sign", "lanes('zoom', 1)", "zoom in", tooltip="zoom in, about the cursor"
+        ),
+        Binding("minus", "lanes('zoom', -1)", "zoom out", tooltip="zoom out"),
+        Binding("0", "lanes('all', 0)", "all", tooltip="all of the time"),
+        Binding("space", "hold", "hold", tooltip="hold, or follow what comes"),
+        Binding("tab,full_stop", "lanes('op', 1)", "next op", tooltip="to the next op of the rank"),
+        Binding("shift+tab,comma", "lanes('op', -1)", "last op", tooltip="to the op before"),
+        Binding("left", "lanes('scroll', -1)", "earlier", tooltip="scroll: earlier"),
+        Binding("right", "lanes('scroll', 1)", "later", tooltip="scroll: later"),
+        Binding("shift+left", "lanes('scroll', -6)", "much earlier"),
+        Binding("shift+right", "lanes('scroll', 6)", "much later"),
+        Binding("up,k", "lanes('rank', -1)", "up", tooltip="the rank above"),
+        Binding("down,j", "lanes('rank', 1)", "down", tooltip="the rank below"),
+        Binding("pageup", "lanes('page', -1)", "page up"),
+        Binding("pagedown", "lanes('page', 1)", "page down"),
+    ]
     DEFAULT_CSS = """
     TimelineView > #op { height: 1; padding: 0 1; }
     TimelineView > #legend { height: 1; padding: 0 1; color: $foreground-muted; }
@@ -64,6 +82,17 @@ class TimelineView(View):
         yield self.lanes
         yield Static(id="op", markup=False)
         yield Static(id="legend", markup=False)
+
+    def action_lanes(self, what: str, by: int) -> None:
+        """A key of the lanes."""
+        self.lanes.move(what, by)
+
+    def action_hold(self) -> None:
+        self.lanes.hold()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In a replay the space bar plays it."""
+        return action != "hold" or self.feed.span() is None
 
     def _bars(self, ranks: Sequence[int], begin: float, end: float) -> Mapping[int, Sequence[Bar]]:
         return self.feed.bars(ranks, begin, end)

@@ -12,6 +12,7 @@ from distdbg.agent.feed.details import op_detail
 from distdbg.agent.feed.rows import (
     Usage,
     breakpoint_rows,
+    core_of,
     group_rows,
     held_by,
     rank_rows,
@@ -150,3 +151,15 @@ def test_clocks_of_two_hosts_meet_at_the_root() -> None:
 
 def test_lines_of_programs_are_shown_without_what_a_terminal_would_obey() -> None:
     assert shown("\x1b[31mred\x1b[0m\tend\x1b[2J") == "red     end\\x1b[2J"
+
+
+def test_who_waits_for_a_deadlock_is_not_its_core() -> None:
+    told = [
+        {"rank": rank, "on": [on], "is_any": False, "op": "", "site": "", "can_go_on": False}
+        for rank, on in ((0, 1), (1, 0), (2, 1))
+    ]
+    verdict = {"findings": [{"kind": "deadlock", "ranks": [0, 1]}, {"kind": "dead", "ranks": [3]}]}
+    rows = wait_rows(told, {}, (), core_of(verdict))
+    assert [(row.rank, row.can_go_on) for row in rows] == [(0, False), (1, False), (2, True)]
+    # Before the verdict is there, what the agent says of the wait.
+    assert not any(row.can_go_on for row in wait_rows(told, {}, (), core_of(None)))

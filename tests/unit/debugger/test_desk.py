@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from distdbg.debugger.desk import Asked, Completing, Desk, Expired, Line
+
+
+def ask(desk: Desk, *, limit_s: float = 5.0, stays: bool = True) -> str | None:
+    return desk.ask(
+        "(Pdb) ",
+        time.monotonic() + limit_s,
+        complete=lambda text, line, begin, end: [text + "!"],
+        greet=lambda: desk.write("here\n"),
+        check=lambda: stays,
+    )
+
+
+def test_a_line_is_the_answer_and_what_came_before_it_is_done_first() -> None:
+    desk, said, done = Desk(3, "run"), list[dict[str, Any]](), list[str]()
+    desk.attach("eva", said.append)
+    desk.put(Asked(lambda: done.append("asked")))
+    desk.put(Completing("pr", "pr", 0, 2))
+    desk.put(Line("p x"))
+    assert ask(desk) == "p x"
+    assert done == ["asked"]
+    assert {"completions": ["pr!"]} in said
+
+
+def test_who_comes_is_shown_where_the_rank_is_and_once() -> None:
+    desk, said = Desk(3, "run"), list[dict[str, Any]]()
+    desk.begin("a breakpoint", "train.py:88 (step)")
+    desk.attach("eva", said.append)
+    desk.put(Line("n"))
+    assert ask(desk) == "n"
+    assert [next(iter(words)) for words in said] == ["stopped", "write", "prompt"]
+    desk.put(Line("n"))
+    assert ask(desk) == "n"
+    assert [next(iter(words)) for words in said[3:]] == ["prompt"]
+
+
+def test_what_is_printed_without_a_client_goes_nowhere() -> None:
+    desk = Desk(3, "run")
+    desk.write("lost\n")
+    desk.put(Line("c"))
+    assert ask(desk) == "c"
+
+
+def test_nobody_in_time_and_nobody_to_wait_for_are_two_things() -> None:
+    desk = Desk(3, "run")
+    with pytest.raises(Expired):
+        ask(desk, limit_s=0.05)
+    assert ask(desk, stays=False) is None
+    with pytest.raises(Expired):
+        desk.await_client(time.monotonic() + 0.05, lambda: True)
+    assert not desk.await_client(time.monotonic() + 5, lambda: False)
+
+
+def test_a_client_from_another_thread_is_waited_for() -> None:
+    desk = Desk(3, "run")
+    thread = threading.Thread(target=lambda: desk.attach("eva", lambda words: None))
+    thread.start()
+    assert desk.await_client(time.monotonic() + 5, lambda: True)
+    thread.join()
