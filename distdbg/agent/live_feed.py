@@ -109,7 +109,11 @@ class LiveFeed:
             self._wake.set()
 
     def bars(self, ranks: Sequence[int], begin: float, end: float) -> Mapping[int, Sequence[Bar]]:
-        return self._asking.bars(ranks, begin, end)
+        found, is_new = self._asking.bars(ranks, begin, end)
+        if is_new:
+            self._asking.hurry({Topic.BARS})
+            self._wake.set()
+        return found
 
     def log(self) -> Sequence[LogRow]:
         return self._asking.log()

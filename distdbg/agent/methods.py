@@ -306,12 +306,12 @@ class Methods:
     def _rows(self) -> dict[int, Plain]:
         seats = self._agent.roster.seats
         rows = {
-            row.rank: asdict(row) | self._board.use_of(seats[row.rank])
+            row.rank: row.plain() | self._board.use_of(seats[row.rank])
             for row in self._agent.rows()
         }
         view = self._agent.steering.view()
         if view is not None:  # what this host knows of itself is newer
-            rows = {row.rank: asdict(row) for row in view.ranks if row.rank not in rows} | rows
+            rows = {row.rank: row.plain() for row in view.ranks if row.rank not in rows} | rows
         return dict(sorted(rows.items()))
 
     def _records(self) -> list[tuple[int, Any]]:

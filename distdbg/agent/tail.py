@@ -140,6 +140,10 @@ class TailedRecord:
         """Those that are there, also closed ones."""
         return tuple(self._record.groups())
 
+    def group(self, number: int) -> Group | None:
+        """One of them, by the number that ops and counters have; costs nothing after the first time."""
+        return self._record.group(number)
+
     def texts(self, after: int) -> list[tuple[int, str]]:
         """The words of the errors and findings that came after number `after` and are still there."""
         return self._record.texts(after, self._record.pulse().text_count)

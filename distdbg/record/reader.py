@@ -137,6 +137,13 @@ class RecordFile:
         groups, progress = self._read_groups([])
         return [(group, progress[group.number]) for group in groups]
 
+    def group(self, number: int) -> Group | None:
+        """What one group is; read once. None: not there any more, or damaged."""
+        try:
+            return self._references.group(number)
+        except Damaged:
+            return None
+
     def event(self, number: int) -> Event | None:
         """One event, also a parked one; None: not there any more, not yet, or damaged."""
         found = find_entry(self._source, self._tables, number)

@@ -137,6 +137,8 @@ def test_bars_tell_what_is_new_and_what_has_ended_since(start_job: Callable[...,
         alone = client.ask("bars", ranks=[1], since_ns=time.time_ns() + 10**9)
         assert list(alone["next"]) == ["1"]
         assert alone["bars"] == {}
+        clock = client.ask("bars", ranks=[])["clock"]
+        assert clock["now_ns"] == pytest.approx(time.time_ns(), abs=5e9)
 
 
 def test_one_rank_is_told_closely(start_job: Callable[..., Any]) -> None:

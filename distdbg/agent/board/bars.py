@@ -100,8 +100,8 @@ def _new_ops(record: TailedRecord, place: Place, most: int) -> tuple[list[Recent
 def _columns(record: TailedRecord, ops: Sequence[RecentOp], clock: HostClock) -> dict[str, Any]:
     """Times as nanoseconds after `at_ns`; -1: not yet."""
     at_ns = min((op.issued_ns for op in ops), default=0)
-    groups = {group.number: group for group, _ in record.groups()} if ops else {}
     used = sorted({op.group for op in ops})
+    groups = {number: group for number in used if (group := record.group(number)) is not None}
     kinds = sorted({op.kind for op in ops})
     return {
         "at_ns": clock.wall_ns(at_ns),

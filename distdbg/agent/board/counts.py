@@ -11,7 +11,6 @@ from typing import Any
 
 from distdbg.agent.tail import TailedRecord
 from distdbg.diagnose.counting import Counted, add_up, from_counter
-from distdbg.record.entries import Group
 from distdbg.record.format import BUCKET_COUNT
 
 
@@ -19,10 +18,9 @@ def count_ops(records: Mapping[int, TailedRecord]) -> list[Counted]:
     """One row per group and kind, what took longest first. RecordError when a record was cut short."""
     parts = []
     for rank, record in records.items():
-        groups: dict[int, Group] = {group.number: group for group, _ in record.groups()}
         for counter in record.counters():
-            group = groups.get(counter.group)
-            if group is not None and counter.ended:
+            group = record.group(counter.group) if counter.ended else None
+            if group is not None:
                 parts.append(from_counter(rank, group.name, group.size, counter))
     return add_up(parts)
 

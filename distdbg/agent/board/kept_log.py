@@ -64,6 +64,7 @@ class KeptLog:
         self._found_ns = -_FIND_NS
         self._asked_ns = 0
         self._passed_nbytes = 0
+        self._is_kept = False
 
     def tell(
         self,
@@ -85,8 +86,8 @@ class KeptLog:
         return {
             "lines": [_plain(one) for one in new],
             "next": self._last,
-            "is_kept": bool(self._known),
-            "why": "" if self._known else NOT_KEPT,
+            "is_kept": self._is_kept,
+            "why": "" if self._is_kept else NOT_KEPT,
             "is_cut": bool(self._passed_nbytes) or bool(after and first > after + 1),
         }
 
@@ -109,8 +110,12 @@ class KeptLog:
             return
         self._found_ns = now_ns
         for file in find_kept(self._folder, known=self._known):
-            # Hosts that share a folder have their files in it side by side.
-            if file.attempt == self._attempt and (file.times is None or file.rank in ranks):
+            if file.attempt != self._attempt:
+                continue
+            self._is_kept = True
+            # Hosts that share a folder have their files in it side by side; whose a file is stands in
+            # its index, which the launcher writes as soon as there is something in the file.
+            if file.times is not None and file.rank in ranks:
                 with suppress(OSError):  # removed since it was found
                     self._open(file)
 

@@ -86,12 +86,15 @@ class Board:
 
     def _counts(self, _: Plain) -> Plain:
         records = self._records()
-        clock = _clock(records)
+        clock = read_clock(records)
         return {"clock": _plain_clock(clock), "counts": [*map(plain_counted, count_ops(records))]}
 
     def _bars(self, arguments: Plain) -> Plain:
-        records = self._records(arguments)
-        clock = _clock(records)
+        records = self._records()
+        clock = read_clock(records)
+        only = _ranks(arguments)
+        if only is not None:
+            records = {rank: record for rank, record in records.items() if rank in only}
         most = _number(arguments, "most", 200, 1, MOST_BARS)
         since_ns = _number(arguments, "since_ns", 0, 0, _MOST_SEQ)
         places = read_places(arguments.get("since"))
@@ -100,7 +103,7 @@ class Board:
 
     def _op(self, arguments: Plain) -> Plain:
         records = self._records()
-        clock = _clock(records)
+        clock = read_clock(records)
         if "rank" not in arguments and "number" not in arguments:
             group = _text(arguments, "group")
             told = tell_op(records, clock, group, _number(arguments, "seq", None, 1, _MOST_SEQ))
@@ -119,13 +122,13 @@ class Board:
         before = _number(arguments, "before", _MOST_SEQ, 1, _MOST_SEQ)
         if seat.record is None:
             return {"clock": _plain_clock(HostClock()), "ops": []}
-        clock = _clock(self._records())
+        clock = read_clock(self._records())
         ops = tell_history(seat.record, rank, clock, most=most, before=before)
         return {"clock": _plain_clock(clock), "ops": ops}
 
     def _rank(self, arguments: Plain) -> Plain:
         _, seat = self._seat(arguments)
-        clock = _clock(self._records())
+        clock = read_clock(self._records())
         return {"clock": _plain_clock(clock), **tell_rank(seat, clock), **self.use_of(seat)}
 
     def _kept(self, arguments: Plain) -> Plain:
@@ -140,7 +143,7 @@ class Board:
             most=_number(arguments, "most", 500, 1, MOST_LINES),
             only=_ranks(arguments),
         )
-        return {"clock": _plain_clock(_clock(self._records())), **told}
+        return {"clock": _plain_clock(read_clock(self._records())), **told}
 
     def _gpus(self, _: Plain) -> Plain:
         uses = {
@@ -152,12 +155,11 @@ class Board:
 
     # ------------------------------------------------------------------------------- parts
 
-    def _records(self, arguments: Plain | None = None) -> dict[int, TailedRecord]:
-        """Those that can be read, by rank; with arguments only of the ranks that are asked for."""
-        only = _ranks(arguments) if arguments is not None else None
+    def _records(self) -> dict[int, TailedRecord]:
+        """Those that can be read, by rank."""
         found = {}
         for rank, seat in sorted(self._agent.roster.seats.items()):
-            if seat.record is None or (only is not None and rank not in only):
+            if seat.record is None:
                 continue
             try:
                 seat.record.pulse()
@@ -175,10 +177,6 @@ class Board:
                 hint="the agent of its own host knows it",
             )
         return rank, seat
-
-
-def _clock(records: dict[int, TailedRecord]) -> HostClock:
-    return read_clock(records)
 
 
 def _plain_clock(clock: HostClock) -> Plain:

@@ -98,11 +98,14 @@ class Asking:
 
     # ------------------------------------------------------------------------------- for the app's thread
 
-    def bars(self, ranks: Sequence[int], begin: float, end: float) -> dict[int, list[Bar]]:
-        """What is known of these ranks; they are asked for from now on."""
+    def bars(
+        self, ranks: Sequence[int], begin: float, end: float
+    ) -> tuple[dict[int, list[Bar]], bool]:
+        """What is known of these ranks, and whether there are new ones; they are asked for from now on."""
         with self._lock:
+            is_new = not set(ranks) <= set(self._bar_ranks)
             self._bar_ranks = tuple(ranks)
-            return {rank: self._bars.get(rank, begin, end) for rank in ranks}
+            return {rank: self._bars.get(rank, begin, end) for rank in ranks}, is_new
 
     def log(self) -> Sequence[LogRow]:
         """The newest lines."""
@@ -290,9 +293,8 @@ class Asking:
     def _ask_bars(self, snapshot: Snapshot) -> None:
         with self._lock:
             ranks = self._bar_ranks
-        if not ranks:
+        if not ranks or not self._ask_clock():
             return
-        self._ask_clock()
         by_host: dict[str, list[int]] = {}
         for rank in ranks:
             row = snapshot.ranks.get(rank)
@@ -323,24 +325,27 @@ class Asking:
                 with self._lock:
                     self._bars.forget(rank)
 
-    def _ask_clock(self) -> None:
-        """Of the job's first host, by which all others go."""
-        if not self._is_due("clock", time.monotonic()):
-            return
-        answer = self._ask_if_known("bars", ranks=[], most=1)
-        if answer is not None:
-            self._heard_clock("", answer["clock"])
+    def _ask_clock(self) -> bool:
+        """Of the job's first host, by which all others go; whether it is known."""
+        if "" not in self._clocks or self._is_due("clock", time.monotonic()):
+            answer = self._ask_if_known("bars", ranks=[], most=1)
+            if answer is not None:
+                self._heard_clock("", answer["clock"])
+        return "" in self._clocks
 
     def _heard_clock(self, host: str, words: Any) -> None:
         clock = HostClock.from_plain(words)
+        if not clock.base_ns:
+            return  # its agent has found no record yet
         self._clocks[host] = clock
-        if host == "" and words["now_ns"]:
+        if host == "":
             skew_ns = int(self._clock() * 1e9) - int(words["now_ns"])
             if abs(skew_ns - self._skew_ns) > _SAME_CLOCK_NS:
                 self._skew_ns = skew_ns if abs(skew_ns) > _SAME_CLOCK_NS else 0
 
     def _ask_log(self, hosts: Sequence[str]) -> None:
-        self._ask_clock()
+        if not self._ask_clock():
+            return
         new: list[LogRow] = []
         why, is_kept = "", False
         for host in hosts:

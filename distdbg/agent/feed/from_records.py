@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,7 @@ class RecordsClient:
         seats = self.roster.seats
         return {
             "ranks": [
-                asdict(row) | self._board.use_of(seats[row.rank])
+                row.plain() | self._board.use_of(seats[row.rank])
                 for row in self.roster.rows(time.monotonic_ns())
             ]
         }
