@@ -63,9 +63,10 @@ def title(text: str) -> Line:
 def wrap(cells: Row, width: int, hang: int) -> Iterator[Row]:
     """The rows of a line in a sheet of this width: broken at blanks, or within a word that is too long."""
     text = "".join(cell.text for cell in cells)
-    if len(text) <= width or width <= hang + 8:
+    if len(text) <= width or width < 1:
         yield cells
         return
+    hang = hang if width > hang + 8 else 0
     begin, room, lead = 0, width, 0
     while begin < len(text):
         end = begin + room
