@@ -10,6 +10,7 @@ import inspect
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distdbg import config, errors
 from distdbg.cli.commands import COMMANDS
@@ -22,10 +23,21 @@ from distdbg.runtime.call import Kind
 from distdbg.runtime.plan import Topology, make_plan
 from distdbg.runtime.plan.draw import draw
 from distdbg.runtime.plan.problem import uniform_problem
+from distdbg.tui.app import TopApp
+from distdbg.tui.commands import COMMANDS as TOP_COMMANDS
+from distdbg.tui.keys import keys_of
+from distdbg.tui.line import Line
+from distdbg.tui.sheet import Sheet
+from distdbg.tui.table import RowTable
+from distdbg.tui.time_lanes import TimeLanes
+from distdbg.tui.views import VIEWS, TimelineView
 
 sys.path.insert(0, str(Path(__file__).parent))
 from control_layout import control_layout_page
 from record_layout import layout_page
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
 
 REFERENCE = Path(__file__).parent / "reference"
 MADE = "<!-- Made by docs/generate.py from {source}; edit that, then run `make docs`. -->\n\n"
@@ -382,6 +394,48 @@ def breakpoints_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def top_keys_page() -> str:
+    """The keys and commands of the dashboard."""
+    lines = [
+        MADE.format(source="distdbg/tui") + "# Keys of distdbg top",
+        "",
+        "[Watch a job](../how-to/watch-a-job.md) says what to do with them. `?` shows those that are good",
+        "where you are. With `--readonly`, and in a replay, there is none that changes the job.",
+        "",
+        *_key_table("Everywhere", TopApp.BINDINGS),
+        *_key_table("In a table", RowTable.BINDINGS),
+        *_key_table("In a text", Sheet.BINDINGS),
+        *_key_table("While a line is typed", Line.BINDINGS),
+    ]
+    for view in VIEWS:
+        bindings = [*view.BINDINGS, *(TimeLanes.BINDINGS if view is TimelineView else [])]
+        if bindings:
+            lines += _key_table(f"In {view.title}", bindings)
+    lines += [
+        "## Commands",
+        "",
+        "Behind `:`, where tab completes and the arrows bring back what was typed; and in the palette,",
+        "ctrl+p.",
+        "",
+        "| command | what it does | changes the job |",
+        "|---|---|---|",
+        *(
+            f"| `{f'{command.name} {command.argument}'.strip()}` | {command.about} "
+            f"| {'yes' if command.changes else 'no'} |"
+            for command in TOP_COMMANDS
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _key_table(title: str, bindings: Iterable[BindingType]) -> list[str]:
+    rows = [
+        f"| {' '.join(f'`{name}`' for name in key.name.split('  '))} | {key.about} |"
+        for key in keys_of(bindings)
+    ]
+    return [f"## {title}", "", "| key | what it does |", "|---|---|", *rows, ""]
+
+
 PAGES = {
     "analysis-json.md": analysis_json_page,
     "breakpoints.md": breakpoints_page,
@@ -390,6 +444,7 @@ PAGES = {
     "errors.md": errors_page,
     "launch-flags.md": launch_flags_page,
     "plans.md": plans_page,
+    "top-keys.md": top_keys_page,
     "record-layout.md": record_layout_page,
     "control-page-layout.md": control_page_layout_page,
 }

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 JOINS_S: Final = 5.0
 #: And then for what only the view wants of it: it has been asked, and the answer is on its way.
 SETTLES_S: Final = 1.2
+#: How long what the page has asked for by itself may take: stacks of all ranks.
+ANSWERS_S: Final = 10.0
 #: How long the verdict of a replay may take; that of a very large run does.
 _VERDICT_S: Final = 20.0
 _POLL_S: Final = 0.02
@@ -79,6 +81,8 @@ def draw_once(
             is_replay = app.feed.span() is not None
             await _until(_Settled(app), _VERDICT_S if is_replay else settles_s)
             app.tick()
+            await pilot.pause()
+            await _until(lambda: not any(page.waits_for_answer for page in app.trail), ANSWERS_S)
             app.say_no_more()
             app.draw()
             await pilot.pause()

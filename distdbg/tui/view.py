@@ -52,6 +52,7 @@ class Page(Vertical):
         self.filter: Filter | None = None
         """What the person has typed behind `/` here."""
         self._asked = 0
+        self._open_questions = 0
 
     @property
     def crumb(self) -> str:
@@ -97,6 +98,7 @@ class Page(Vertical):
     def ask(self, question: Callable[[], Result], then: Callable[[Result], object]) -> None:
         """Ask the feed in a thread; one question of a page at a time, the newest counts."""
         self._asked += 1
+        self._open_questions += 1
         number, top = self._asked, self.top
 
         def if_newest(tell: Callable[[], object]) -> None:
@@ -111,7 +113,13 @@ class Page(Vertical):
             lambda error: if_newest(lambda: top.trouble(self.crumb, error)),
         )
 
+    @property
+    def waits_for_answer(self) -> bool:
+        """Whether more is about to be shown than is now."""
+        return self._open_questions > 0
+
     def on_answered(self, message: Answered) -> None:
+        self._open_questions -= 1
         self.top.guard(self.crumb, message.then)
 
     def keep_asking(
@@ -125,6 +133,7 @@ class Page(Vertical):
         if self._is_asking or (self._asked_at is not None and abs(now - self._asked_at) < every_s):
             return
         self._is_asking, self._asked_at = True, now
+        self._open_questions += 1
 
         def work() -> Result | DistError:
             try:
