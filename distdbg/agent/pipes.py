@@ -158,7 +158,7 @@ def _connect(rank: int, path: Path) -> socket.socket:
         raise UsageError(
             f"rank {rank} is in no debugger, and cannot be brought into one from outside",
             hint="a rank can be debugged while it is at a breakpoint (dist.breakpoint(), distdbg break), "
-            "or at any time in a job that was started with distdbg run --debuggable",
+            "or from init_process_group on in a job that was started with distdbg run --debuggable",
         ) from None
     if not sockets.is_same_user(sock):
         sock.close()

@@ -5,10 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import sysconfig
 from traceback import walk_tb
 from types import FrameType, TracebackType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LIBRARIES = (
+    "<frozen ",
+    *(sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
 
 
 def is_ours(frame: FrameType) -> bool:
@@ -22,6 +27,15 @@ def user_frame(frame: FrameType | None = None) -> FrameType:
     while is_ours(at) and at.f_back is not None:
         at = at.f_back
     return at
+
+
+def program_frame(frame: FrameType) -> FrameType:
+    """The innermost frame of the program; of a library, Python's own included, if there is none."""
+    innermost = user_frame(frame)
+    at: FrameType | None = innermost
+    while at is not None and (is_ours(at) or at.f_code.co_filename.startswith(_LIBRARIES)):
+        at = at.f_back
+    return at or innermost
 
 
 def keep_locals(frame: FrameType) -> None:

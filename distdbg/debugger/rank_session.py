@@ -28,7 +28,7 @@ from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_t
 from distdbg.debugger.desk import Desk, Expired, Interrupted
 from distdbg.debugger.evaluate import evaluate, evaluate_in
 from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
-from distdbg.debugger.frames import stop_site, user_frame
+from distdbg.debugger.frames import program_frame, stop_site, user_frame
 from distdbg.debugger.identity import rank_of, run_of
 from distdbg.debugger.interrupt import is_critical, raise_in
 from distdbg.debugger.outcome import Outcome
@@ -439,10 +439,12 @@ class Session:
             shown = pdb.curframe if pdb is not None and pdb.is_prompting else None
             if pdb is not None and shown is not None:
                 return evaluate_in(expression, shown.f_globals, pdb.curframe_locals)
-            frame = self._frame or sys._current_frames().get(self._stopper.thread)
+            if self._frame is not None:
+                return evaluate(expression, user_frame(self._frame))
+            frame = sys._current_frames().get(self._stopper.thread)
             if frame is None:
                 return {"error": f"the thread of rank {self.rank} is gone"}
-            return evaluate(expression, user_frame(frame))
+            return evaluate(expression, program_frame(frame))
 
     # ------------------------------------------------------------------ interrupting
 
