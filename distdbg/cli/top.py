@@ -12,6 +12,7 @@ import argparse
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from distdbg.tui.app import TopApp
     from distdbg.tui.feed import Feed
 
+#: How long the agent of a job that has just begun may take to answer.
+_BEGINNING_S: Final = 3.0
 _ELSEWHERE: Final = re.compile(r"[a-z]+://.*|[^/:]+:\d{1,5}|\[[^/]+\]:\d{1,5}")
 
 
@@ -206,14 +209,19 @@ def _open_any(text: str | None) -> Feed:
         from distdbg.agent.addresses import find_way
 
         return LiveFeed(WayDoor(find_way(text), text))
-    runs = find_live_runs(host_name())
-    if text is None:
-        live = newest_run(runs)
-    else:
-        fits = not is_path and any(run.run.startswith(text) for run in runs)
-        live = choose_run(runs, text) if fits else None
-    if live is not None:
-        return LiveFeed(RunDoor(agents_of(runs, live) or [live]))
+    by = time.monotonic() + _BEGINNING_S
+    while True:
+        runs = find_live_runs(host_name())
+        if text is None:
+            live = newest_run(runs)
+        else:
+            fits = not is_path and any(run.run.startswith(text) for run in runs)
+            live = choose_run(runs, text) if fits else None
+        if live is not None:
+            return LiveFeed(RunDoor(agents_of(runs, live) or [live]))
+        if time.monotonic() >= by or not _is_beginning(text):
+            break
+        time.sleep(0.05)
     try:
         return _replay(find_run(text), None)
     except UsageError as error:
@@ -223,6 +231,16 @@ def _open_any(text: str | None) -> Feed:
             "no job of this user lives on this host, and there is none that is over",
             hint="`distdbg run` starts one; HOST:PORT and ssh://HOST show those of other hosts",
         ) from error
+
+
+def _is_beginning(text: str | None) -> bool:
+    """Whether the run is held by a launcher whose agent is not there yet."""
+    from distdbg.agent.feed.doors import is_folder_over
+
+    try:
+        return is_folder_over(find_run(text)) is False
+    except UsageError:
+        return False
 
 
 def _replay(path: Path, attempt: int | None) -> Feed:
