@@ -51,18 +51,11 @@ class Completing:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Something to be done in the rank's thread, for whoever waits for it."""
-
-    do: Callable[[], None]
-
-
 class Attached:
     """Somebody has come or left."""
 
 
-Item = Line | Completing | Asked | Attached
+Item = Line | Completing | Attached
 
 
 class Desk:
@@ -159,9 +152,7 @@ class Desk:
             if left_s <= 0:
                 raise Expired
             with suppress(queue.Empty):
-                item = self._inbox.get(timeout=min(left_s, _SLICE_S))
-                if isinstance(item, Asked):
-                    item.do()
+                self._inbox.get(timeout=min(left_s, _SLICE_S))
         return True
 
     def ask(
@@ -197,8 +188,6 @@ class Desk:
                         return text
                     case Completing(text, line, begin, end):
                         self.send({"completions": complete(text, line, begin, end)})
-                    case Asked(do):
-                        do()
                     case Attached():
                         if self._greet(greet):
                             self.send({"prompt": prompt})

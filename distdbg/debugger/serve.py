@@ -23,8 +23,9 @@ from typing import Final
 
 from distdbg.control import sockets
 from distdbg.debugger import protocol
-from distdbg.debugger.desk import Asked, Completing, Desk, Line
+from distdbg.debugger.desk import Completing, Desk, Line
 from distdbg.debugger.evaluate import shorten
+from distdbg.debugger.evaluation import Evaluation
 from distdbg.debugger.protocol import BadLine, Words
 
 MOST_CLIENTS: Final = 32
@@ -33,7 +34,7 @@ MOST_UNREAD_NBYTES: Final = 4 << 20
 PATIENCE_S: Final = 10.0
 #: How long a process that ends waits for its clients to hear of it.
 _LAST_WORDS_S: Final = 1.0
-#: How many expressions may be in work at a time beside a rank that runs.
+#: How many expressions may be in work at a time beside a rank.
 MOST_EVALUATIONS: Final = 8
 _PEER: Final = struct.Struct("3i")
 
@@ -58,6 +59,7 @@ class Caller:
         self.is_leaving = False
         """It is dropped when it has read what there is."""
         self.is_gone = False
+        self.evaluations: set[Evaluation] = set()
 
 
 class Place:
@@ -343,21 +345,18 @@ class Server:
             answer: Words = dict(place.evaluate(expression))
             self._post(caller, {"id": id_, **answer})
 
-        if desk.is_waiting:
-            desk.put(Asked(work))
-            return
         if place.evaluations >= MOST_EVALUATIONS:
             self._send(caller, {"id": id_, "error": "too many expressions are being evaluated"})
             return
 
-        def alone() -> None:
-            try:
-                work()
-            finally:
+        def on_end(evaluation: Evaluation) -> None:
+            with self._lock:
                 place.evaluations -= 1
+                caller.evaluations.discard(evaluation)
 
-        place.evaluations += 1
-        threading.Thread(target=alone, name="distdbg eval", daemon=True).start()
+        with self._lock:
+            place.evaluations += 1
+            caller.evaluations.add(Evaluation(work, on_end))
 
     # ------------------------------------------------------------------------- to clients
 
@@ -421,6 +420,8 @@ class Server:
             with suppress(KeyError, ValueError):
                 self._selector.unregister(caller.socket)
             caller.socket.close()
+            for evaluation in caller.evaluations:
+                evaluation.break_off()
             self._drained.notify_all()
         self._let_go(caller)
 

@@ -236,3 +236,17 @@ def test_what_says_no_line_of_the_protocol_is_dropped(ranks_of: Any) -> None:
                 pass  # dropped while it still spoke
     assert ranks_of.call("attach", str(ranks_of.run), typed="c\n").returncode == 0
     assert ranks_of.wait() == [0]
+
+
+def test_an_expression_without_an_end_is_broken_off_and_the_prompt_lives(ranks_of: Any) -> None:
+    ranks_of.start(STOPS)
+    ranks_of.until_stopped()
+    endless = "sum(0 for _ in iter(int, 1))"
+    for _ in range(2):
+        done = ranks_of.call("exec", "--rank", "0", "--timeout", "0.5", str(ranks_of.run), endless)
+        assert "no answer within 0.5 s" in done.stdout
+    threads = "sorted(one.name for one in threading.enumerate())"
+    typed = f"print({threads}.count('distdbg eval'), 'in work')\nc\n"
+    done = ranks_of.call("attach", "--rank", "0", str(ranks_of.run), typed=typed)
+    assert "0 in work" in done.stdout
+    assert ranks_of.wait() == [0]
