@@ -32,7 +32,7 @@ def test_flags_that_mean_nothing_are_refused(argv: str, what: str) -> None:
 
 
 def test_a_view_may_be_cut_short_and_a_picture_is_a_frame() -> None:
-    choice = read_choice("--view time --svg a.svg --theme light".split())
+    choice = read_choice(["--view", "time", "--svg", "a.svg", "--theme", "light"])
     assert (choice.view, choice.is_once, choice.theme) == ("timeline", True, "textual-light")
 
 
