@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from distdbg import __version__
 from distdbg.agent import protocol
+from distdbg.agent.arguments import ranks_of, text_of
 from distdbg.agent.board.methods import Board
 from distdbg.agent.breakpoints import Breakpoints
 from distdbg.agent.findings import Findings
@@ -196,7 +197,7 @@ class Methods:
         return {"groups": list(groups.values())}
 
     def _ops(self, arguments: Plain) -> Plain:
-        only = _ranks_argument(arguments)
+        only = ranks_of(arguments)
         now_ns = time.monotonic_ns()
         return {
             "ops": [
@@ -226,11 +227,11 @@ class Methods:
 
     def _abort(self, arguments: Plain) -> Plain:
         words = AbortWords(
-            what=_text(arguments, "what"),
-            type=_text(arguments, "type", "stopped"),
-            ranks=sorted(_ranks_argument(arguments) or ()),
-            hint=_text(arguments, "hint", ""),
-            by=_text(arguments, "by", getpass.getuser()),
+            what=text_of(arguments, "what"),
+            type=text_of(arguments, "type", "stopped"),
+            ranks=sorted(ranks_of(arguments) or ()),
+            hint=text_of(arguments, "hint", ""),
+            by=text_of(arguments, "by", getpass.getuser()),
         )
         return self._agent.steering.order("abort", json.loads(words.to_json()))
 
@@ -275,7 +276,7 @@ class Methods:
             self.pipes.via(request, client)
 
     def _stacks(self, request: Request, client: Client) -> None:
-        only = _ranks_argument(request.arguments)
+        only = ranks_of(request.arguments)
         timeout_s = request.arguments.get("limit_s", 5.0)
         native = request.arguments.get("native", True)
         if (
@@ -375,19 +376,3 @@ def _plain_stacks(found: list[RankStacks]) -> Plain:
         "how": {str(one.rank): one.how for one in found if one.threads},
         "failed": [{"rank": one.rank, "why": one.why_not} for one in found if not one.threads],
     }
-
-
-def _text(arguments: Plain, name: str, otherwise: str | None = None) -> str:
-    text = arguments.get(name, otherwise)
-    if not isinstance(text, str):
-        raise UsageError(f"{name!r} is a text")
-    return text
-
-
-def _ranks_argument(arguments: Plain) -> set[int] | None:
-    ranks = arguments.get("ranks")
-    if ranks is None:
-        return None
-    if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
-        raise UsageError("'ranks' is a list of numbers")
-    return set(ranks)

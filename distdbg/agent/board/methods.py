@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from distdbg.agent.arguments import number_of, ranks_of, text_of
 from distdbg.agent.board.bars import MOST_BARS, read_places, tell_bars
 from distdbg.agent.board.clock import HostClock, read_clock
 from distdbg.agent.board.closely import MOST_HISTORY, tell_history, tell_rank
@@ -92,11 +93,11 @@ class Board:
     def _bars(self, arguments: Plain) -> Plain:
         records = self._records()
         clock = read_clock(records)
-        only = _ranks(arguments)
+        only = ranks_of(arguments)
         if only is not None:
             records = {rank: record for rank, record in records.items() if rank in only}
-        most = _number(arguments, "most", 200, 1, MOST_BARS)
-        since_ns = _number(arguments, "since_ns", 0, 0, _MOST_SEQ)
+        most = number_of(arguments, "most", 200, 1, MOST_BARS)
+        since_ns = number_of(arguments, "since_ns", 0, 0, _MOST_SEQ)
         places = read_places(arguments.get("since"))
         told = tell_bars(records, clock, places, since_ns=since_ns, most=most)
         return {"clock": _plain_clock(clock), **told}
@@ -105,11 +106,11 @@ class Board:
         records = self._records()
         clock = read_clock(records)
         if "rank" not in arguments and "number" not in arguments:
-            group = _text(arguments, "group")
-            told = tell_op(records, clock, group, _number(arguments, "seq", None, 1, _MOST_SEQ))
+            group = text_of(arguments, "group")
+            told = tell_op(records, clock, group, number_of(arguments, "seq", None, 1, _MOST_SEQ))
             return {"clock": _plain_clock(clock), **told}
-        rank = _number(arguments, "rank", None, 0, 2**31)
-        number = _number(arguments, "number", None, 1, _MOST_SEQ)
+        rank = number_of(arguments, "rank", None, 0, 2**31)
+        number = number_of(arguments, "number", None, 1, _MOST_SEQ)
         op = find_named(records, rank, number)
         if op is None or op.group is None:
             raise UsageError(f"op: rank {rank} has no op of number {number} here any more")
@@ -118,8 +119,8 @@ class Board:
 
     def _history(self, arguments: Plain) -> Plain:
         rank, seat = self._seat(arguments)
-        most = _number(arguments, "most", 50, 1, MOST_HISTORY)
-        before = _number(arguments, "before", _MOST_SEQ, 1, _MOST_SEQ)
+        most = number_of(arguments, "most", 50, 1, MOST_HISTORY)
+        before = number_of(arguments, "before", _MOST_SEQ, 1, _MOST_SEQ)
         if seat.record is None:
             return {"clock": _plain_clock(HostClock()), "ops": []}
         clock = read_clock(self._records())
@@ -139,9 +140,9 @@ class Board:
             roster.seats,
             now_ns=time.monotonic_ns(),
             wall_ns=time.time_ns(),
-            after=_number(arguments, "after", 0, 0, _MOST_SEQ),
-            most=_number(arguments, "most", 500, 1, MOST_LINES),
-            only=_ranks(arguments),
+            after=number_of(arguments, "after", 0, 0, _MOST_SEQ),
+            most=number_of(arguments, "most", 500, 1, MOST_LINES),
+            only=ranks_of(arguments),
         )
         return {"clock": _plain_clock(read_clock(self._records())), **told}
 
@@ -169,7 +170,7 @@ class Board:
         return found
 
     def _seat(self, arguments: Plain) -> tuple[int, Seat]:
-        rank = _number(arguments, "rank", None, 0, 2**31)
+        rank = number_of(arguments, "rank", None, 0, 2**31)
         seat = self._agent.roster.seats.get(rank)
         if seat is None:
             raise UsageError(
@@ -182,27 +183,3 @@ class Board:
 def _plain_clock(clock: HostClock) -> Plain:
     """With what time it is now: whoever asks may have another clock."""
     return {**clock.plain(), "now_ns": time.monotonic_ns() + clock.base_ns if clock.base_ns else 0}
-
-
-def _number(arguments: Plain, name: str, otherwise: int | None, least: int, most: int) -> int:
-    value = arguments.get(name, otherwise)
-    if type(value) is not int or not least <= value <= most:
-        upper = f" to {most}" if most < 2**31 else ""
-        raise UsageError(f"{name!r} is a number from {least}{upper}")
-    return value
-
-
-def _text(arguments: Plain, name: str) -> str:
-    text = arguments.get(name)
-    if not isinstance(text, str):
-        raise UsageError(f"{name!r} is a text")
-    return text
-
-
-def _ranks(arguments: Plain) -> set[int] | None:
-    ranks = arguments.get("ranks")
-    if ranks is None:
-        return None
-    if not isinstance(ranks, list) or not all(type(rank) is int for rank in ranks):
-        raise UsageError("'ranks' is a list of numbers")
-    return set(ranks)
