@@ -185,6 +185,8 @@ def _let_one_go(folder: Path, rank: int) -> str:
             while time.monotonic() < deadline:
                 line = lines.readline(_MOST_LINE_NBYTES)
                 said = _read(line)
+                if said.get("refused"):
+                    return str(said.get("ended", ""))
                 if not line or said.get("running") or "ended" in said:
                     return ""
                 if "error" in said:

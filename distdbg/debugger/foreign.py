@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from types import FrameType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any, Final
 
 from distdbg import config
@@ -145,14 +145,14 @@ class Foreign:
 
 def _find(name: str) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
     try:
-        module = import_module(name)
+        module = _load(name)
     except ImportError as error:
         at, dot, function = name.rpartition(".")
         # Without a dot, or where the module is there and does not load, that is what to tell.
         if not dot or error.name not in (name, at):
             raise ConfigError(f"the debugger {name!r} cannot be loaded: {error}") from error
         try:
-            module = import_module(at)
+            module = _load(at)
         except ImportError as why:
             raise ConfigError(f"the debugger {name!r} cannot be loaded: {why}") from why
     else:
@@ -164,6 +164,18 @@ def _find(name: str) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
         )
     post_mortem = getattr(module, "post_mortem", None)
     return enter, post_mortem if callable(post_mortem) else None
+
+
+def _load(name: str) -> ModuleType:
+    """ImportError when it is not there, ConfigError for all else that is wrong with it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise
+    except Exception as error:  # of its code; or the name is relative
+        raise ConfigError(
+            f"the debugger {name!r} cannot be loaded: {format_error(error)}"
+        ) from error
 
 
 def _call_at(frame: FrameType, function: Callable[..., Any]) -> Any:

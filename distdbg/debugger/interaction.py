@@ -27,6 +27,8 @@ from distdbg.errors import DistNetworkError, UsageError
 _COMPLETION_S: Final = 2.0
 #: Ctrl-], as telnet has it.
 _LEAVE: Final = b"\x1d"
+#: How long a debugger at a terminal says nothing before a script that has ended leaves it.
+_QUIET_S: Final = 1.0
 #: A second Ctrl-C within so long leaves.
 _TWICE_S: Final = 5.0
 #: After so long a person wants to know that a step has not come to its end.
@@ -284,6 +286,7 @@ class _Interaction:
             _tell("Ctrl-] leaves")
         self._has_relayed = True
         before: Any = None
+        heard_at = time.monotonic()
         self._send_size()
         with handling(signal.SIGWINCH, self._send_size), raw_keys(self._is_terminal):
             while True:
@@ -292,8 +295,11 @@ class _Interaction:
                     ready = select.select(typed, [], [], 0.02)[0]
                     if ready:
                         self._send_typed(os.read(sys.stdin.fileno(), 1 << 12))
+                    elif self._is_at_end and time.monotonic() - heard_at > _QUIET_S:
+                        self._leave("detached: the end of the input")
                     while True:
                         words = self._said.get_nowait()
+                        heard_at = time.monotonic()
                         if isinstance(words, DistNetworkError):
                             raise words
                         match words:

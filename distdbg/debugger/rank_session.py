@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from distdbg import config
@@ -28,7 +28,7 @@ from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_t
 from distdbg.debugger.desk import Desk, Expired, Interrupted
 from distdbg.debugger.evaluate import evaluate, evaluate_in
 from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
-from distdbg.debugger.frames import program_frame, stop_site, user_frame
+from distdbg.debugger.frames import call_at, program_frame, site_at, stop_place, user_frame
 from distdbg.debugger.identity import rank_of, run_of
 from distdbg.debugger.interrupt import is_critical, raise_in
 from distdbg.debugger.outcome import Outcome
@@ -316,7 +316,8 @@ class Session:
         show: Callable[[], Any],
     ) -> Outcome:
         """Record it, hold the clock, see that somebody can come, and show the prompt."""
-        site = self._last_site = stop_site(frame, trace)
+        place = stop_place(frame, trace)
+        site = self._last_site = site_at(*place)
         with at_own_terminal() as own:
             if own is None and not self._open():
                 return Outcome.EXPIRED
@@ -330,7 +331,9 @@ class Session:
             try:
                 if group is None:
                     return self._prompt(why, site, own, show)
-                with aside(group, Aside.DEBUGGER, self._stops, why[:_MOST_WHY]):
+                op = aside(group, Aside.DEBUGGER, self._stops, why[:_MOST_WHY])
+                # The line that raised may run no more: the record finds it all the same.
+                with op if trace is None else _At(place, op):
                     return self._prompt(why, site, own, show)
             finally:
                 self._frame = None
@@ -500,3 +503,22 @@ class Session:
         # Not through sys.stderr: the rank may have been interrupted in the middle of a print.
         with suppress(OSError):
             os.write(2, f"distdbg: rank {self.rank}: {text}\n".encode(errors="backslashreplace"))
+
+
+class _At:
+    """A block that begins as if a line that runs no more had begun it."""
+
+    def __init__(self, place: tuple[CodeType, int], block: aside) -> None:
+        self._place = place
+        self._block = block
+
+    def __enter__(self) -> None:
+        call_at(self._place, self._block.__enter__)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._block.__exit__(kind, error, trace)

@@ -7,6 +7,8 @@ import os
 import signal
 from typing import Any
 
+from distdbg.record.reader import read_record
+
 PROMPT = r"\(Pdb\) "
 
 RUNS = """
@@ -209,6 +211,9 @@ def test_sigint_lets_go_of_a_rank_that_is_held_at_its_error(ranks_of: Any) -> No
     """
     ranks_of.start(program, DISTDBG_DEBUG_ON_ERROR="1")
     ranks_of.until_stopped()
+    stop = read_record(ranks_of.run / "rank00000.ddr").events[-1]
+    assert stop.site is not None
+    assert (stop.site.function, stop.site.line) == ("<module>", 4)  # which runs no more
     ranks_of.processes[0].send_signal(signal.SIGINT)
     assert ranks_of.wait() == [1]
     assert "ValueError: no data" in ranks_of.out()

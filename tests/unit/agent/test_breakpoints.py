@@ -147,12 +147,15 @@ def test_ranks_at_prompts_go_on_and_others_say_why_not(
     prompts.append(Prompt(tmp_path, 0, HELLO, {"write": "x"}, {"running": True}))
     prompts.append(Prompt(tmp_path, 1, {**HELLO, "state": "running"}))
     prompts.append(Prompt(tmp_path, 2, HELLO, {"error": "it is busy"}))
-    found = {one.rank: one.why_not for one in let_go(tmp_path, range(4))}
+    refused = {"ended": "its debugger is shown elsewhere", "refused": True}
+    prompts.append(Prompt(tmp_path, 4, HELLO, refused))
+    found = {one.rank: one.why_not for one in let_go(tmp_path, range(5))}
     assert found == {
         0: "",
         1: "rank 1 is not stopped",
         2: "it is busy",
         3: "rank 3 is not in a debugger",
+        4: "its debugger is shown elsewhere",
     }
     assert json.loads(prompts[0].heard) == {"continue": True}
     assert prompts[1].heard == b""

@@ -36,6 +36,8 @@ def test_the_debugger_is_chosen_by_our_variable_and_then_by_pythons(
         ("no_such.debugger", "No module named 'no_such'"),
         ("json", "json has no set_trace"),
         ("json.nothing", "json has no nothing"),
+        ("..debugger", "the 'package' argument is required"),
+        (".", "the 'package' argument is required"),
     ],
 )
 def test_a_debugger_that_is_not_there_is_said_by_name(name: str, why: str) -> None:

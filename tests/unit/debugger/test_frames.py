@@ -6,7 +6,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-from distdbg.debugger.frames import program_frame, user_frame
+from distdbg.debugger.frames import call_at, program_frame, user_frame
 
 
 def test_the_frame_of_the_program_is_outside_of_libraries() -> None:
@@ -30,3 +30,11 @@ def test_where_all_is_of_libraries_the_frame_is_the_innermost() -> None:
     thread.start()
     thread.join()
     assert program_frame(inside["frame"]).f_code is code
+
+
+def test_a_call_comes_from_the_line_that_is_named() -> None:
+    code = test_a_call_comes_from_the_line_that_is_named.__code__
+    caller = call_at((code, 4711), lambda: sys._getframe(1))
+    assert caller.f_code.co_filename == __file__
+    assert caller.f_code.co_qualname == code.co_qualname
+    assert caller.f_lineno == 4711

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.debugger.frames import stop_site, user_frame
+from distdbg.debugger.frames import site_at, site_of, stop_place, user_frame
 from distdbg.debugger.rank_pdb import RankPdb
 
 
@@ -221,7 +221,7 @@ def test_commands_names_and_attributes_are_completed(line: str, found: set[str])
 def test_the_users_frame_is_the_innermost_that_is_not_ours() -> None:
     frame = user_frame(sys._getframe(0))
     assert frame is sys._getframe(0)
-    assert stop_site(frame, None).startswith("test_rank_pdb.py:")
+    assert site_of(frame).startswith("test_rank_pdb.py:")
 
 
 def test_the_site_of_an_exception_is_where_the_user_called_what_raised() -> None:
@@ -231,5 +231,5 @@ def test_the_site_of_an_exception_is_where_the_user_called_what_raised() -> None
         read_ranks("x")
     except ValueError as error:
         trace = error.__traceback__
-    site = stop_site(sys._getframe(0), trace)
+    site = site_at(*stop_place(sys._getframe(0), trace))
     assert site.endswith("(test_the_site_of_an_exception_is_where_the_user_called_what_raised)")
