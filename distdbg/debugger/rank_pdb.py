@@ -155,6 +155,9 @@ class RankPdb(pdb.Pdb):
         if noted is None:
             return local
         self.on_stop(*noted)
+        if event == "return" and self.stopframe is frame and self.stoplineno != -1:
+            # `next` and `until` in a frame that is done: as pdb, which has looked at that already.
+            self._set_stopinfo(None, None)  # type: ignore[attr-defined]  # bdb's own
         if self.quitting:
             raise self.quit_error()
         return local if self.is_tracing_needed else None

@@ -233,3 +233,20 @@ def test_the_site_of_an_exception_is_where_the_user_called_what_raised() -> None
         trace = error.__traceback__
     site = site_at(*stop_place(sys._getframe(0), trace))
     assert site.endswith("(test_the_site_of_an_exception_is_where_the_user_called_what_raised)")
+
+
+@pytest.mark.parametrize("go", ["n", "unt"])
+def test_at_the_end_of_a_function_the_next_line_is_the_callers(go: str) -> None:
+    def inner(stop: Callable[[], None]) -> int:
+        stop()
+        return 1
+
+    def body(stop: Callable[[], None]) -> int:
+        x = inner(stop)
+        x += 1
+        return x
+
+    typed = Typed("n", "n", go, "x = 5", "c")
+    assert debug(typed, body) == 6
+    assert "->1" in typed.shown
+    assert "-> x += 1" in typed.shown
