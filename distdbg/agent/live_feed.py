@@ -28,6 +28,8 @@ from distdbg.agent.feed.doors import Door
 from distdbg.agent.feed.final import final_rows, final_verdict
 from distdbg.agent.feed.links import Links, opened
 from distdbg.errors import DistError, DistNetworkError, UsageError
+from distdbg.record.folders import user_folder
+from distdbg.record.rank_state import RankState
 from distdbg.tui.feed import Action, Topic
 from distdbg.tui.snapshot import (
     Bar,
@@ -36,6 +38,7 @@ from distdbg.tui.snapshot import (
     OpDetail,
     OpKey,
     RankDetail,
+    RankRow,
     Snapshot,
     Stacks,
 )
@@ -301,14 +304,16 @@ class LiveFeed:
         lines, verdict = final_verdict(folder)
         if verdict is not None:
             changes["verdict"] = verdict
-            if not self._snapshot.lines:
-                changes["lines"] = lines
-        if not why:
-            why = "the job has ended"
-            if folder is not None:
-                why += f"; `distdbg top {folder}` shows it again"
-            elif self._door.folder is not None:
-                why += "; its folder is gone"
+            if lines[:1] != self._snapshot.lines[:1]:
+                changes["lines"] = lines  # else the agent has told more of the same
+        elif folder is not None and all(map(_has_ended_well, changes["ranks"].values())):
+            changes["verdict"], changes["lines"] = None, ()  # what was wrong has passed
+        if not why and folder is not None:
+            # Its name is enough where runs are looked for by their names.
+            word = folder.name if folder.parent == user_folder() else folder
+            why = f"`distdbg top {word}` replays it"
+        elif not why and self._door.folder is not None:
+            why = "its folder is gone"
         self._change({"link": Link.OVER, "link_why": why, "waits": (), "stopped": (), **changes})
 
     def _change(self, changes: Mapping[str, Any]) -> None:
@@ -317,6 +322,10 @@ class LiveFeed:
         new = {name: value for name, value in changes.items() if getattr(old, name) != value}
         if new:
             self._snapshot = replace(old, at=self._clock(), **new)
+
+
+def _has_ended_well(row: RankRow) -> bool:
+    return row.state is RankState.ENDED
 
 
 def _read(make: Callable[[], Answer]) -> Answer:
