@@ -29,7 +29,9 @@ from distdbg.agent.feed.final import final_rows, final_verdict
 from distdbg.agent.feed.links import Links, opened
 from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.record.folders import user_folder
+from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
+from distdbg.render.words import ranks_text
 from distdbg.tui.feed import Action, Topic
 from distdbg.tui.snapshot import (
     Bar,
@@ -52,6 +54,7 @@ _MOST_PAUSE_S: Final = 4.0
 #: While records are shown in its place, the agent is looked for so often.
 _BACK_S: Final = 1.0
 _MOST_ASKED: Final = 64
+_MOST_TOLD: Final = 3
 _GARBAGE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError)
 
 Answer = TypeVar("Answer")
@@ -181,8 +184,9 @@ class LiveFeed:
         return _read(lambda: stacks_of([answer for _, answer in found], self._clock()))
 
     def do(self, action: Action, **words: object) -> str:
-        # In a request 'id' is its own number.
-        asked = {"breakpoint" if name == "id" else name: value for name, value in words.items()}
+        asked = {_ARGUMENTS.get(name, name): value for name, value in words.items()}
+        if "ranks" in words:
+            asked["ranks"] = _ranks_of(str(words["ranks"]))
         with opened(self._door, None, _LONG_S) as client:
             answer = client.ask(action.value, timeout_s=_LONG_S, **asked)
         self._asking.hurry_all()
@@ -336,6 +340,18 @@ def _read(make: Callable[[], Answer]) -> Answer:
         raise UsageError(f"an agent's answer cannot be read: {error!r:.200}") from error
 
 
+#: What a request calls them; its 'id' is its own number.
+_ARGUMENTS: Final = {"id": "breakpoint"}
+
+
+def _ranks_of(text: str) -> list[int] | None:
+    """None: all. UsageError for what is no list of ranks."""
+    try:
+        return None if text == "all" else sorted(read_ranks(text))
+    except ValueError:
+        raise UsageError(f"{text!r} is no list of ranks: 0-2,7 or all") from None
+
+
 _ASIDES: Final = frozenset(("new_group", "monitored_barrier", "breakpoint", "debugger"))
 
 
@@ -360,4 +376,15 @@ def _say_done(action: Action, words: Mapping[str, object], answer: Mapping[str, 
             one = words.get("id")
             return "all breakpoints are cleared" if one is None else f"breakpoint {one} is cleared"
         case Action.CONTINUE:
-            return "they go on"
+            return _say_gone_on(answer)
+
+
+def _say_gone_on(answer: Mapping[str, Any]) -> str:
+    """'ranks 0-2 go on; rank 7 does not: there is no such rank here'."""
+    ranks = [int(rank) for rank in answer.get("ranks", ())]
+    said = [f"{ranks_text(ranks)} {'goes' if len(ranks) == 1 else 'go'} on"] if ranks else []
+    failed = answer.get("failed", ())
+    said += [f"rank {one['rank']} does not: {one['why']}" for one in failed[:_MOST_TOLD]]
+    if len(failed) > _MOST_TOLD:
+        said.append(f"{len(failed) - _MOST_TOLD} more do not")
+    return "; ".join(said) or "no rank is in the debugger"

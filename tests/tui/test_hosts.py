@@ -40,7 +40,7 @@ def test_many_ranks_on_many_hosts_are_a_row_per_host_until_h_is_pressed() -> Non
         await pilot.pause(0.12)
         assert line_of(app, "n002")
 
-    drive(app, script, (144, 24))
+    drive(app, script, (150, 24))
 
 
 def test_enter_opens_the_ranks_of_a_host() -> None:
@@ -57,7 +57,7 @@ def test_enter_opens_the_ranks_of_a_host() -> None:
         await pilot.pause(0.12)
         assert line_of(app, "16 waiting")
 
-    drive(app, script, (144, 24))
+    drive(app, script, (150, 24))
 
 
 def test_hosts_are_sorted_and_filtered_as_ranks_are() -> None:
@@ -73,7 +73,7 @@ def test_hosts_are_sorted_and_filtered_as_ranks_are() -> None:
             "n060", "n061", "n062", "n063"
         ]  # fmt: skip
 
-    drive(app, script, (144, 24))
+    drive(app, script, (150, 24))
 
 
 def test_few_ranks_or_one_host_are_rows_of_ranks() -> None:
