@@ -28,6 +28,10 @@ from distdbg.agent.feed.doors import Door
 from distdbg.agent.feed.final import final_rows, final_verdict
 from distdbg.agent.feed.links import Links, opened
 from distdbg.errors import DistError, DistNetworkError, UsageError
+from distdbg.record.folders import user_folder
+from distdbg.record.rank_list import read_ranks
+from distdbg.record.rank_state import RankState
+from distdbg.render.words import ranks_text
 from distdbg.tui.feed import Action, Topic
 from distdbg.tui.snapshot import (
     Bar,
@@ -36,6 +40,7 @@ from distdbg.tui.snapshot import (
     OpDetail,
     OpKey,
     RankDetail,
+    RankRow,
     Snapshot,
     Stacks,
 )
@@ -49,6 +54,7 @@ _MOST_PAUSE_S: Final = 4.0
 #: While records are shown in its place, the agent is looked for so often.
 _BACK_S: Final = 1.0
 _MOST_ASKED: Final = 64
+_MOST_TOLD: Final = 3
 _GARBAGE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError)
 
 Answer = TypeVar("Answer")
@@ -178,8 +184,9 @@ class LiveFeed:
         return _read(lambda: stacks_of([answer for _, answer in found], self._clock()))
 
     def do(self, action: Action, **words: object) -> str:
-        # In a request 'id' is its own number.
-        asked = {"breakpoint" if name == "id" else name: value for name, value in words.items()}
+        asked = {_ARGUMENTS.get(name, name): value for name, value in words.items()}
+        if "ranks" in words:
+            asked["ranks"] = _ranks_of(str(words["ranks"]))
         with opened(self._door, None, _LONG_S) as client:
             answer = client.ask(action.value, timeout_s=_LONG_S, **asked)
         self._asking.hurry_all()
@@ -301,14 +308,16 @@ class LiveFeed:
         lines, verdict = final_verdict(folder)
         if verdict is not None:
             changes["verdict"] = verdict
-            if not self._snapshot.lines:
-                changes["lines"] = lines
-        if not why:
-            why = "the job has ended"
-            if folder is not None:
-                why += f"; `distdbg top {folder}` shows it again"
-            elif self._door.folder is not None:
-                why += "; its folder is gone"
+            if lines[:1] != self._snapshot.lines[:1]:
+                changes["lines"] = lines  # else the agent has told more of the same
+        elif folder is not None and all(map(_has_ended_well, changes["ranks"].values())):
+            changes["verdict"], changes["lines"] = None, ()  # what was wrong has passed
+        if not why and folder is not None:
+            # Its name is enough where runs are looked for by their names.
+            word = folder.name if folder.parent == user_folder() else folder
+            why = f"`distdbg top {word}` replays it"
+        elif not why and self._door.folder is not None:
+            why = "its folder is gone"
         self._change({"link": Link.OVER, "link_why": why, "waits": (), "stopped": (), **changes})
 
     def _change(self, changes: Mapping[str, Any]) -> None:
@@ -319,12 +328,28 @@ class LiveFeed:
             self._snapshot = replace(old, at=self._clock(), **new)
 
 
+def _has_ended_well(row: RankRow) -> bool:
+    return row.state is RankState.ENDED
+
+
 def _read(make: Callable[[], Answer]) -> Answer:
     """What an answer says. UsageError where that cannot be read."""
     try:
         return make()
     except _GARBAGE as error:
         raise UsageError(f"an agent's answer cannot be read: {error!r:.200}") from error
+
+
+#: What a request calls them; its 'id' is its own number.
+_ARGUMENTS: Final = {"id": "breakpoint"}
+
+
+def _ranks_of(text: str) -> list[int] | None:
+    """None: all. UsageError for what is no list of ranks."""
+    try:
+        return None if text == "all" else sorted(read_ranks(text))
+    except ValueError:
+        raise UsageError(f"{text!r} is no list of ranks: 0-2,7 or all") from None
 
 
 _ASIDES: Final = frozenset(("new_group", "monitored_barrier", "breakpoint", "debugger"))
@@ -351,4 +376,15 @@ def _say_done(action: Action, words: Mapping[str, object], answer: Mapping[str, 
             one = words.get("id")
             return "all breakpoints are cleared" if one is None else f"breakpoint {one} is cleared"
         case Action.CONTINUE:
-            return "they go on"
+            return _say_gone_on(answer)
+
+
+def _say_gone_on(answer: Mapping[str, Any]) -> str:
+    """'ranks 0-2 go on; rank 7 does not: there is no such rank here'."""
+    ranks = [int(rank) for rank in answer.get("ranks", ())]
+    said = [f"{ranks_text(ranks)} {'goes' if len(ranks) == 1 else 'go'} on"] if ranks else []
+    failed = answer.get("failed", ())
+    said += [f"rank {one['rank']} does not: {one['why']}" for one in failed[:_MOST_TOLD]]
+    if len(failed) > _MOST_TOLD:
+        said.append(f"{len(failed) - _MOST_TOLD} more do not")
+    return "; ".join(said) or "no rank is in the debugger"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.errors import format_ranks
 from distdbg.record.text import printable
+
+#: What stands for the frames of a debugger whose prompt is open.
+AT_PROMPT: Final = "at a prompt of the debugger"
+_OURS: Final = f"{os.sep}distdbg{os.sep}debugger{os.sep}"
+_PROMPT: Final = f"{os.sep}pdb.py"
+_DEBUGGERS: Final = frozenset(("pdb.py", "bdb.py", "cmd.py", "code.py"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +64,7 @@ def merge(stacks: Iterable[RankStacks]) -> list[MergedStack]:
     seen: dict[tuple[Any, ...], list[tuple[int, ThreadStack]]] = {}
     for rank in stacks:
         for thread in rank.threads:
-            frames = _comparable(thread.frames)
+            frames = _comparable(_without_debugger(thread.frames))
             key = (thread.is_main, bool(thread.holds_gil), _kind(thread.name), frames)
             seen.setdefault(key, []).append((rank.rank, thread))
     merged = [
@@ -114,6 +121,35 @@ def render(merged: Iterable[MergedStack], failed: Iterable[tuple[int, str]] = ()
 def _ranks(ranks: Iterable[int]) -> str:
     text = format_ranks(ranks)
     return f"rank {text}" if text.isdecimal() else f"ranks {text}"
+
+
+def _without_debugger(frames: Sequence[StackFrame]) -> Iterator[StackFrame]:
+    """With one line for the frames of a debugger: who stops a rank wants to see the program."""
+    inner: list[StackFrame] = []
+    for frame in frames:
+        inner.append(frame)
+        if not (frame.is_native or _is_debuggers(frame)):
+            yield from _folded(inner[:-1])
+            yield frame
+            inner = []
+    yield from _folded(inner)
+
+
+def _folded(frames: Sequence[StackFrame]) -> Iterator[StackFrame]:
+    """One run of native frames and those of debuggers, the innermost first."""
+    ours = [at for at, frame in enumerate(frames) if _OURS in frame.file]
+    if not ours:
+        yield from frames
+        return
+    if any(frame.file.endswith(_PROMPT) for frame in frames):
+        yield StackFrame(AT_PROMPT, "", 0, is_native=True)
+    else:
+        yield frames[ours[-1]]  # 'breakpoint', as the program called it
+    yield from frames[ours[-1] + 1 :]
+
+
+def _is_debuggers(frame: StackFrame) -> bool:
+    return _OURS in frame.file or os.path.basename(frame.file) in _DEBUGGERS
 
 
 def _comparable(frames: Iterable[StackFrame]) -> tuple[StackFrame, ...]:

@@ -50,6 +50,27 @@ def printable(line: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
+def error_words(text: str | None, *, has_details: bool = False) -> str:
+    """The words of an error, which are JSON in a record."""
+    if not text:
+        return "(the words are gone)" if has_details or text is None else ""
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(facts, dict):
+        return text
+    kind, what = facts.get("type"), facts.get("what")
+    first = f"{kind}: {what}" if kind else str(what or text)
+    where = facts.get("where")
+    if where:
+        first += f", at {where}"
+    details = facts.get("details")
+    if not has_details or not isinstance(details, list):
+        return first
+    return "\n".join([first, *(f"  {line}" for line in details)])
+
+
 def format_duration(nanoseconds: int) -> str:
     """'250 ns', '1.02 us', '33.6 ms', '3.1 s'."""
     if nanoseconds < 1_000:
@@ -125,7 +146,7 @@ def _describe_end(record: Record, clock: Clock, *, is_live: bool) -> str:
         return f"ended without a word (killed, or crashed), or runs elsewhere; last seen {seen}"
     when = clock.ago(state.exit_ns)
     if state.exit is Exit.RAISED:
-        return f"raised {_show_words(state.exit_text) or 'an exception'}, {when}"
+        return f"raised {error_words(state.exit_text) or 'an exception'}, {when}"
     if state.exit is Exit.LEFT:
         return f"left its groups {when}" + ("; the process runs" if is_live else "")
     return f"its program returned {when}"
@@ -140,7 +161,7 @@ def _groups(record: Record) -> Iterator[str]:
             if progress.closed_ns is not None:
                 state += ", destroyed"
             if progress.broken is not None:
-                state += f", broken: {_show_words(progress.broken) or 'the words are gone'}"
+                state += f", broken: {error_words(progress.broken) or 'the words are gone'}"
             yield f"  {state}"
         for counter in record.counters:
             if counter.group == group.number:
@@ -218,7 +239,7 @@ def _describe_event(event: Event) -> str:
         case SpanEnd():
             return f"span {event.name or f'of event {event.begin}'} ends"
         case Finding():
-            return f"finding: {_show_words(event.text).splitlines()[0]}"
+            return f"finding: {error_words(event.text).splitlines()[0]}"
         case _:
             return "an event"
 
@@ -252,29 +273,8 @@ def _findings(record: Record) -> Iterator[str]:
         words = event.error if isinstance(event, Op) else None
         words = event.text if isinstance(event, Finding) else words
         if words:
-            texts.setdefault(words, _show_words(words, has_details=True))
+            texts.setdefault(words, error_words(words, has_details=True))
     if texts:
         yield "errors and findings"
     for text in texts.values():
         yield from (f"  {line}" for line in text.splitlines())
-
-
-def _show_words(text: str | None, *, has_details: bool = False) -> str:
-    """The words of an error, which are JSON in a record."""
-    if not text:
-        return "(the words are gone)" if has_details or text is None else ""
-    try:
-        facts = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    if not isinstance(facts, dict):
-        return text
-    kind, what = facts.get("type"), facts.get("what")
-    first = f"{kind}: {what}" if kind else str(what or text)
-    where = facts.get("where")
-    if where:
-        first += f", at {where}"
-    details = facts.get("details")
-    if not has_details or not isinstance(details, list):
-        return first
-    return "\n".join([first, *(f"  {line}" for line in details)])

@@ -195,7 +195,8 @@ class TopApp(FrameApp):
         keys = [usual["back"]] if len(self.trail) > 1 else []
         if type(page).target is not Page.target or type(page).detail is not Page.detail:
             keys.append(usual["open"])
-        if not self.is_readonly and self.feed.address and page.rank_here() is not None:
+        can_change = not self.is_readonly and not self.snapshot.is_over
+        if can_change and self.feed.address and page.rank_here() is not None:
             keys.append(usual["attach"])
         keys += [key for key in page_keys(page) if not key.moves]
         if self.feed.span() is not None:
@@ -205,7 +206,7 @@ class TopApp(FrameApp):
         keys.append(usual["command"])
         if page.takes_filter:
             keys.append(usual["faults"])
-        if not self.is_readonly:
+        if can_change:
             word = "resume" if self.snapshot.is_paused else "pause"
             keys.append(replace(usual["pause"], word=word))
         return list({key.short: key for key in reversed(keys)}.values())[::-1]
@@ -428,6 +429,9 @@ class TopApp(FrameApp):
                 else f"{action}: not with --readonly",
                 "error",
             )
+            return
+        if self.snapshot.is_over:
+            self.say(f"{action}: the job is over", "error")
             return
         ask(
             self,

@@ -6,10 +6,11 @@ again when the text has changed. Lines that are longer than the sheet is wide ar
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -20,15 +21,12 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from distdbg.tui.cells import Cell, Filter, Tone
-from distdbg.tui.table import RowTable
+from distdbg.tui.table import PAD, RowTable
 from distdbg.tui.tones import part_style
+from distdbg.tui.wrapped import Row, wrap
 
 #: Half a screen of a small terminal.
 _SIDEWAYS = 16
-#: What is free at the left, as in the lines of the frame; at the right the scrollbar's column is.
-_PAD = 1
-
-Row = tuple[Cell, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,36 +56,6 @@ def line(*parts: str | Cell, key: Hashable | None = None, hang: int = 0) -> Line
 def title(text: str) -> Line:
     """What heads the lines under it."""
     return Line((Cell(text, Tone.TITLE),), is_title=True)
-
-
-def wrap(cells: Row, width: int, hang: int) -> Iterator[Row]:
-    """The rows of a line in a sheet of this width: broken at blanks, or within a word that is too long."""
-    text = "".join(cell.text for cell in cells)
-    if len(text) <= width or width < 1:
-        yield cells
-        return
-    hang = hang if width > hang + 8 else 0
-    begin, room, lead = 0, width, 0
-    while begin < len(text):
-        end = begin + room
-        if end >= len(text):
-            end = after = len(text)
-        else:
-            blank = text.rfind(" ", begin + 1, end + 1)
-            # A word longer than half a row is cut: else a path would leave the row empty.
-            end = blank if blank > begin + room // 2 else end
-            after = end + (text[end : end + 1] == " ")
-        yield (*((Cell(" " * lead),) if lead else ()), *_slice(cells, begin, end))
-        begin, room, lead = after, width - hang, hang
-
-
-def _slice(cells: Row, begin: int, end: int) -> Iterator[Cell]:
-    at = 0
-    for cell in cells:
-        low, high = max(begin - at, 0), min(end - at, len(cell.text))
-        if low < high:
-            yield Cell(cell.text[low:high], cell.tone)
-        at += len(cell.text)
 
 
 def narrowed(lines: Sequence[Line], only: Filter | None, only_faults: bool) -> list[Line]:
@@ -202,7 +170,7 @@ class Sheet(ScrollView, can_focus=True):
 
     def _lay_out(self) -> None:
         width = self.size.width
-        most = width - _PAD - 1
+        most = width - PAD - 1
         rows: list[tuple[int, Row]] = []
         first: list[int] = []
         for at, one in enumerate(self.lines):
@@ -233,7 +201,7 @@ class Sheet(ScrollView, can_focus=True):
         at = round(self.scroll_y) + y
         if at >= len(self._rows):
             if not self._rows and y < 3:
-                said = list(wrap((Cell(self._why_nothing(), Tone.MUTED),), width - _PAD - 1, 0))
+                said = list(wrap((Cell(self._why_nothing(), Tone.MUTED),), width - PAD - 1, 0))
                 if y < len(said):
                     return self._strip(said[y], False)
             return Strip.blank(width, self._style(False, Tone.PLAIN))
@@ -252,7 +220,7 @@ class Sheet(ScrollView, can_focus=True):
         strip = Strip([Segment(cell.text, self._style(is_cursor, cell.tone)) for cell in cells])
         if self._left:
             strip = strip.crop(self._left, strip.cell_length)
-        pad = Strip([Segment(" " * _PAD, plain)])
+        pad = Strip([Segment(" " * PAD, plain)])
         return Strip.join([pad, strip]).adjust_cell_length(self.size.width, plain)
 
     def _style(self, is_cursor: bool, tone: Tone) -> Style:
@@ -316,8 +284,8 @@ class Sheet(ScrollView, can_focus=True):
     def action_sideways(self, by: int) -> None:
         if self._wraps:
             return
-        wide = max((sum(len(c.text) for c in row) for _, row in self._rows), default=0)
-        most = max(wide + _PAD - self.size.width, 0)
+        wide = max((sum(cell_len(c.text) for c in row) for _, row in self._rows), default=0)
+        most = max(wide + PAD - self.size.width, 0)
         self._left = max(min(self._left + by * _SIDEWAYS, most), 0)
         self.refresh()
 

@@ -24,8 +24,11 @@ from textual.strip import Strip
 
 from distdbg.tui.cells import Cell, Filter, Tone, shorten
 from distdbg.tui.tones import part_style
+from distdbg.tui.wrapped import wrap
 
 Key = Hashable
+#: What is free at the left, as in the lines of the frame.
+PAD: Final = 1
 #: What a column keeps that gives way to others.
 _LEAST_WIDTH: Final = 10
 #: What filters or sorts takes at most one part in so many of the time.
@@ -42,7 +45,7 @@ class Column:
     grows: bool = False
     """Takes what is left of the line; of several, the same for each."""
     from_width: int = 0
-    """Left out in a narrower table."""
+    """Left out on a narrower screen."""
 
 
 def widths(columns: Sequence[Column], width: int) -> list[tuple[int, int]]:
@@ -50,7 +53,8 @@ def widths(columns: Sequence[Column], width: int) -> list[tuple[int, int]]:
 
     Those that grow also give way: down to what a word needs, from the widest on.
     """
-    shown = [at for at, column in enumerate(columns) if column.from_width <= width]
+    screen = width + PAD + 1  # with the scrollbar
+    shown = [at for at, column in enumerate(columns) if column.from_width <= screen]
     wide = {at: columns[at].width for at in shown}
     growing = [at for at in shown if columns[at].grows]
     left = width - sum(wide.values()) - max(len(shown) - 1, 0)
@@ -222,8 +226,8 @@ class RowTable(ScrollView, can_focus=True):
 
     @property
     def line_width(self) -> int:
-        """What a row has room for, beside the scrollbar."""
-        return self.scrollable_content_region.width
+        """What a row has room for, beside the scrollbar and what is free at the left."""
+        return max(self.scrollable_content_region.width - PAD, 0)
 
     @property
     def cursor(self) -> Key | None:
@@ -251,18 +255,21 @@ class RowTable(ScrollView, can_focus=True):
         at = round(self.scroll_y) + y - 1
         if at >= len(self.keys):
             self._drawn.pop(at, None)
-            return self._empty(width) if y == 1 else Strip.blank(width, self._style("", Tone.PLAIN))
+            if not self.keys:
+                return self._empty(y - 1, width)
+            return Strip.blank(PAD + width, self._style("", Tone.PLAIN))
         cells = self._drawn.get(at)
         if cells is None:
             cells = self._drawn[at] = list(self._cells(self.keys[at]))
         return self._line(cells, "cursor" if at == self._at else "", width)
 
-    def _empty(self, width: int) -> Strip:
-        if not self.keys:
-            self._said = self._why_nothing()
-        text = "" if self.keys else self._said
+    def _empty(self, row: int, width: int) -> Strip:
+        """A row of the words that stand where no rows are."""
+        self._said = self._why_nothing()
+        rows = list(wrap((Cell(self._said),), width, 0))
+        text = " " * PAD + ("".join(cell.text for cell in rows[row]) if row < len(rows) else "")
         return Strip([Segment(text, self._style("", Tone.MUTED))]).adjust_cell_length(
-            width, self._style("", Tone.PLAIN)
+            PAD + width, self._style("", Tone.PLAIN)
         )
 
     def _why_nothing(self) -> str:
@@ -281,7 +288,7 @@ class RowTable(ScrollView, can_focus=True):
         """One row; neighbours of one style are one piece, which is less for textual to do."""
         plain = self._style(part, Tone.PLAIN)
         segments: list[Segment] = []
-        text, style = "", plain
+        text, style = " " * PAD, plain
         for at, wide in self._widths(width):
             cell = cells[at]
             own = plain if cell.tone is Tone.PLAIN else self._style(part, cell.tone)
@@ -290,7 +297,7 @@ class RowTable(ScrollView, can_focus=True):
                 text, style = "", own
             text += _fit(cell.text, wide, self.columns[at].is_right) + " "
         segments.append(Segment(text, style))
-        return Strip(segments).adjust_cell_length(width, plain)
+        return Strip(segments).adjust_cell_length(PAD + width, plain)
 
     def _style(self, part: str, tone: Tone) -> Style:
         """Of a piece of text; textual looks through all of the CSS for it, so it is kept."""
@@ -383,7 +390,7 @@ class RowTable(ScrollView, can_focus=True):
                 self.action_choose()
 
     def _sort_by_click(self, x: int) -> None:
-        start = 0
+        start = PAD
         for at, wide in self._widths(self.line_width):
             if start <= x <= start + wide:
                 if self.sorted_by == at:

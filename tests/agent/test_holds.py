@@ -22,6 +22,7 @@ from distdbg.control.page import ControlPage, read_page
 from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.diagnose.verdict import diagnose
+from distdbg.errors import UsageError
 from distdbg.record.host import host_name
 from distdbg.tui.feed import Action
 
@@ -244,6 +245,9 @@ def test_a_dashboard_arms_and_clears_breakpoints_by_their_numbers(
             assert feed.do(Action.CLEAR, id=1) == "breakpoint 1 is cleared"
             assert [one["id"] for one in client.ask("breakpoints")["rules"]] == [2]
             assert feed.do(Action.CLEAR) == "all breakpoints are cleared"
-            assert feed.do(Action.CONTINUE) == "they go on"
+            assert feed.do(Action.CONTINUE, ranks="all") == "no rank is in the debugger"
+            assert feed.do(Action.CONTINUE, ranks="0,7").startswith("rank 7 does not: ")
+            with pytest.raises(UsageError, match="no list of ranks"):
+                feed.do(Action.CONTINUE, ranks="first")
         finally:
             feed.close()

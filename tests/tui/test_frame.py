@@ -1,5 +1,6 @@
 """The frame: keys, the typed line, breadcrumbs, the mouse, sizes, what may be changed."""
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -650,5 +651,21 @@ def test_without_colour_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None
         dead = next(s for s in segments if s.text.startswith("dead"))
         assert dead.style is not None
         assert dead.style.bold
+
+    drive(app, script)
+
+
+def test_a_job_that_is_over_cannot_be_changed_and_no_key_offers_it() -> None:
+    app, feed = made()
+
+    async def script(pilot: Pilot[None]) -> None:
+        feed.change(link=Link.OVER)
+        app.tick()
+        await settle(pilot)
+        assert not {"a attach", "p pause"} & set(re.split("  +", lines(app)[2]))
+        await pilot.press("p")
+        await settle(pilot)
+        assert lines(app)[-1].strip() == "pause: the job is over"
+        assert feed.done == []
 
     drive(app, script)

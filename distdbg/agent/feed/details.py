@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from distdbg.errors import format_ranks
-from distdbg.record.text import format_nbytes
+from distdbg.record.text import error_words, format_nbytes
 from distdbg.tui.snapshot import (
     Arrival,
     Bar,
@@ -145,14 +145,14 @@ def _facts(rank: Plain, ops: Sequence[Plain]) -> list[tuple[str, str]]:
         state = f"#{group['ended_seq']} of #{group['issued_seq']} ended, rank {group['rank']}"
         state += f" of {group['size']}, timeout {group['timeout_s']:g} s"
         state += ", closed" if group["is_closed"] else ""
-        state += f", broken: {group['broken']}" if group["broken"] is not None else ""
+        state += ", broken" if group["broken"] is not None else ""
         facts.append((f"group '{label}'", state))
     facts += [
         ("waits", f"thread {wait['thread']} in {wait['site']} for op {wait['number']}")
         for wait in rank["waits"]
     ]
     facts += [
-        ("failed", f"{op['op']}: {op['error'] or op['status']}")
+        ("failed", f"{op['op']}: {error_words(op['error']) or op['status']}")
         for op in ops
         if op["status"] not in ("ok", "in flight")
     ][:5]

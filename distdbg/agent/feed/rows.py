@@ -16,6 +16,7 @@ from distdbg.diagnose.counting import Counted, add_up
 from distdbg.errors import format_ranks
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
+from distdbg.record.text import error_words
 from distdbg.tui.snapshot import Armed, GroupRow, HostRow, OpRow, RankRow, Stopped, WaitRow
 
 Plain = Mapping[str, Any]
@@ -161,7 +162,7 @@ def _group_row(group: Plain, progress: Sequence[Plain]) -> GroupRow:
         issued={far["rank"]: int(far["issued_seq"]) for far in by_rank},
         ended={far["rank"]: int(far["ended_seq"]) for far in by_rank},
         closed=tuple(far["rank"] for far in by_rank if far["is_closed"]),
-        broken={far["rank"]: far["broken"] for far in by_rank if far["broken"] is not None},
+        broken={far["rank"]: error_words(str(far["broken"])) for far in by_rank if far["broken"] is not None},
     )
 
 

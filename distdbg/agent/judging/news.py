@@ -76,6 +76,11 @@ class News:
         """The one that is true now."""
         return self._case
 
+    @property
+    def since_ns(self) -> int:
+        """Since when it is."""
+        return self._since_ns
+
     def take(self, case: Case | None, now_ns: int) -> None:
         """The job was judged anew; None: there is nothing to say of it."""
         if case is None or self._case is None or case.key != self._case.key:

@@ -3,7 +3,8 @@
     a rank waits unmoved for 250 ms, is stuck, or has died   ->  accounts of all hosts  ->  judged in a thread
     judged  ->  does the proof still hold, here and on other hosts?  ->  stacks  ->  said, written, aborted
 
-It looks again only when the set of such ranks has changed. The root's agent judges for all hosts; the others
+It looks again when the set of such ranks has changed, and now and then while it has not: a verdict says how
+long things last. What is proven is not judged again. The root's agent judges for all hosts; the others
 tell it where their ranks stand, and answer its probes (`tree.accounts`).
 """
 
@@ -44,6 +45,12 @@ _MOST_PAUSE_NS: Final = 2 * _S
 _PAUSE_PER_COST: Final = 50
 #: What is said without hurry is no older.
 _STALE_NS: Final = _S
+#: A verdict that stands is judged again when so much of its age has passed, and not more often than this:
+#: then no time in its words is off by more.
+_AGED_SHARE: Final = 8
+_AGED_NS: Final = _S
+#: Of what that costs, so much time passes until the next.
+_AGED_PER_COST: Final = 500
 #: After which a probe that not all hosts have answered is given up.
 _VOUCH_NS: Final = 2 * _S
 
@@ -100,6 +107,9 @@ class Watch:
         self._has_written = False
         self._judged_ns = 0
         self._next_ns = 0
+        #: When the words of the verdict that stands are too old; None: they have no age.
+        self._aged_ns: int | None = None
+        self._cost_ns = 0
         self._judged: Judged | None = None
         self._doubt: _Doubt | None = None
         self._news: Any = None
@@ -155,7 +165,11 @@ class Watch:
         if not has_reason:
             self._seen = signature
             self._forget(now_ns)
-        elif signature != self._seen and not self._is_busy and now_ns >= self._next_ns:
+        elif (
+            (signature != self._seen or self._is_aged(now_ns))
+            and not self._is_busy
+            and now_ns >= self._next_ns
+        ):
             self._seen = signature
             self._look(now_ns)
         if self._news is not None and not self._is_busy:
@@ -234,8 +248,12 @@ class Watch:
 
     # ------------------------------------------------------------------------------- judging
 
+    def _is_aged(self, now_ns: int) -> bool:
+        return self._aged_ns is not None and self._doubt is None and now_ns >= self._aged_ns
+
     def _look(self, now_ns: int) -> None:
         self._is_busy = True
+        self._aged_ns = None
         self._think(self._prepare(now_ns), self._on_judged)
 
     def _prepare(self, now_ns: int) -> Callable[[], tuple[Judged, int]]:
@@ -275,6 +293,7 @@ class Watch:
             self._is_over = True  # an observer that fails says so once
             return
         judged, cost_ns = done.result()
+        self._cost_ns = cost_ns
         pause_ns = max(_LEAST_PAUSE_NS, _PAUSE_PER_COST * cost_ns)
         self._next_ns = now_ns + min(pause_ns, _MOST_PAUSE_NS)
         self._doubt = None
@@ -345,6 +364,12 @@ class Watch:
         self._judged, self._judged_ns = judged, now_ns
         self.version += 1
         self._news.take(judged.case, now_ns)
+        self._aged_ns = None
+        if judged.case is not None and judged.case.proof is None:
+            lasts_ns = now_ns - self._news.since_ns
+            self._aged_ns = now_ns + max(
+                _AGED_NS, lasts_ns // _AGED_SHARE, self._cost_ns * _AGED_PER_COST
+            )
         if judged.verdict.has_faults:
             self._write(judged)
         else:

@@ -23,7 +23,7 @@ class GroupPage(TablePage):
 
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.GROUPS})
     columns: ClassVar[Sequence[Column]] = (
-        Column(title="rank", width=5, is_right=True),
+        Column(title="rank", width=4, is_right=True),
         Column(title="issued", width=9, is_right=True),
         Column(title="behind", width=7, is_right=True),
         Column(title="ended", width=9, is_right=True),

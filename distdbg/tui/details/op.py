@@ -28,7 +28,7 @@ class OpPage(TablePage):
     """A row per rank that should call it; below, where the one under the cursor called it from."""
 
     columns: ClassVar[Sequence[Column]] = (
-        Column(title="rank", width=5, is_right=True),
+        Column(title="rank", width=4, is_right=True),
         Column(title="came", width=11, is_right=True),
         Column(title="status", width=10),
         Column(title="took", width=8, is_right=True, from_width=90),

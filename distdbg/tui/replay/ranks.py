@@ -9,6 +9,7 @@ from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import say_site
 from distdbg.record.format import Aside, Exit, Flag
 from distdbg.record.rank_state import RankState
+from distdbg.record.text import error_words
 from distdbg.tui.replay.moments import Moments
 from distdbg.tui.snapshot import GroupRow, RankRow
 
@@ -130,7 +131,7 @@ def group_rows(moments: Moments, at_ns: int) -> tuple[GroupRow, ...]:
             if far.closed_ns is not None and far.closed_ns <= own_ns:
                 closed[group].append(rank)
             if far.broken is not None and count == len(log.ops) and not opened:
-                broken[group][rank] = far.broken
+                broken[group][rank] = error_words(far.broken)
     return tuple(
         GroupRow(
             name=group.name,

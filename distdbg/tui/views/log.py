@@ -26,7 +26,7 @@ class LogView(TablePage, View):
     about: ClassVar[str] = "what the ranks printed, merged; stays at the end unless scrolled"
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.LOG})
     columns: ClassVar[Sequence[Column]] = (
-        Column(title="ranks", width=8, is_right=True),
+        Column(title="ranks", width=7, is_right=True),
         Column(title="", width=3),
         Column(title="line", width=30, grows=True),
         Column(title="ago", width=6, is_right=True, from_width=90),

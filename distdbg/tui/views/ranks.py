@@ -32,7 +32,7 @@ class RanksView(TablePage, View):
     title: ClassVar[str] = "ranks"
     about: ClassVar[str] = "what each rank does, and for how long"
     columns: ClassVar[Sequence[Column]] = (
-        Column(title="rank", width=5, is_right=True),
+        Column(title="rank", width=4, is_right=True),
         Column(title="state", width=15),
         Column(title="for", width=6, is_right=True),
         Column(title="in", width=22, grows=True),

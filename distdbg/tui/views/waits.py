@@ -32,7 +32,7 @@ class WaitsView(TablePage, View):
         Binding("v", "other", "graph or list", tooltip="as a list, or as a graph")
     ]
     columns: ClassVar[Sequence[Column]] = (
-        Column(title="rank", width=5, is_right=True),
+        Column(title="rank", width=4, is_right=True),
         Column(title="waits for", width=14, grows=True),
         Column(title="since", width=6, is_right=True),
         Column(title="in", width=20, grows=True),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from distdbg.agent.board.clock import HostClock
 from distdbg.agent.feed.asking import shown
-from distdbg.agent.feed.details import op_detail
+from distdbg.agent.feed.details import _facts, op_detail
 from distdbg.agent.feed.rows import (
     Usage,
+    _group_row,
     breakpoint_rows,
     core_of,
     group_rows,
@@ -163,3 +165,16 @@ def test_who_waits_for_a_deadlock_is_not_its_core() -> None:
     assert [(row.rank, row.can_go_on) for row in rows] == [(0, False), (1, False), (2, True)]
     # Before the verdict is there, what the agent says of the wait.
     assert not any(row.can_go_on for row in wait_rows(told, {}, (), core_of(None)))
+
+
+def test_what_failed_is_told_in_words_not_as_the_record_has_it() -> None:
+    error = json.dumps({"type": "OpTimeout", "what": "waited 3.0 s for rank 2", "seq": 21})
+    told = {"rank": 0, "issued_seq": 2, "ended_seq": 2, "is_closed": False, "broken": error}
+    group = {"name": "0", "desc": "dp", "ranks": "0-3", "backend": "cpu", "timeout_s": 3.0}
+    assert _group_row(group, [told]).broken == {0: "OpTimeout: waited 3.0 s for rank 2"}
+    op = {"op": "all_reduce #21", "status": "timeout", "error": error}
+    rank = {
+        "has_record": True, "argv": ["a.py"], "level": "info", "distdbg_version": "1",
+        "python_version": "3", "groups": [], "waits": [], "lost": {}, "record": "r",
+    }  # fmt: skip
+    assert ("failed", "all_reduce #21: OpTimeout: waited 3.0 s for rank 2") in _facts(rank, [op])

@@ -116,3 +116,25 @@ def test_threads_of_a_pool_are_counted_not_repeated() -> None:
 def test_nothing_of_a_stack_steers_a_terminal() -> None:
     lines = render(merge([rank(0, StackFrame("\x1b[31mred", "/a/\x07b.py", 1))]))
     assert all(line.isprintable() for line in lines)
+
+
+def test_the_frames_of_a_debugger_are_one_line() -> None:
+    def ours(name: str) -> StackFrame:
+        return StackFrame("f", f"/lib/distdbg/debugger/{name}", 1)
+
+    program = StackFrame("step", "/train.py", 8)
+    lock = StackFrame("PyThread_acquire_lock", "libpython3.11.so", 0, is_native=True)
+    loop = StackFrame("cmdloop", "/usr/lib/python3.11/pdb.py", 2)
+    call = StackFrame("breakpoint", "/lib/distdbg/debugger/breakpoint.py", 75)
+    prompt = (lock, ours("desk.py"), loop, ours("rank_pdb.py"), call, program)
+    waits = (lock, ours("breakpoint.py"), call, program)
+    plain = (lock, program, StackFrame("run", "/usr/lib/python3.11/pdb.py", 2))
+    found = merge(
+        RankStacks(rank=rank, pid=rank, threads=(ThreadStack(frames=frames, is_main=True),))
+        for rank, frames in enumerate((prompt, waits, plain))
+    )
+    assert [[str(frame) for frame in one.frames] for one in found] == [
+        ["at a prompt of the debugger", "train.py:8 (step)"],
+        ["breakpoint.py:75 (breakpoint)", "train.py:8 (step)"],
+        ["PyThread_acquire_lock (libpython3.11.so)", "train.py:8 (step)", "pdb.py:2 (run)"],
+    ]

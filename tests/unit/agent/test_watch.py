@@ -135,3 +135,22 @@ def test_stacks_that_come_when_the_ranks_were_started_anew_end_nothing(stage: St
     stage.watch.finish(2 * 10**9)
     then(outcome([]))
     assert stage.aborted == []
+
+
+def test_words_that_say_how_long_something_lasts_are_made_anew_and_what_is_proven_is_not(
+    stage: Stage,
+) -> None:
+    finding = Finding(kind=Kind.STALL, severity=Severity.NOTE, what="for 1.5 s", ranks=(0,))
+    verdict = Verdict(what=finding.what, root=finding, findings=(finding,), roles={})
+    stalled = replace(proven(), verdict=verdict, case=Case(finding))
+    stage.watch.tick(time.monotonic_ns())
+    stage.thoughts[0][1](outcome((stalled, 0)))
+    begin_ns = time.monotonic_ns()
+    stage.watch.tick(begin_ns + 10**8)
+    assert len(stage.thoughts) == 1
+    stage.watch.tick(begin_ns + 2 * 10**9)
+    stage.watch.tick(begin_ns + 2 * 10**9)
+    assert len(stage.thoughts) == 2, "once, until the answer is there"
+    stage.thoughts[1][1](outcome((proven(), 0)))
+    stage.watch.tick(time.monotonic_ns() + 100 * 10**9)
+    assert len(stage.thoughts) == 2

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.tui.cells import Cell, Filter, Tone
-from distdbg.tui.sheet import line, narrowed, title, wrap
+from distdbg.tui.sheet import line, narrowed, title
+from distdbg.tui.wrapped import wrap
 
 
 def words(rows: list[tuple[Cell, ...]]) -> list[str]:
@@ -24,6 +25,12 @@ def test_a_word_that_is_too_long_is_cut() -> None:
     assert words(list(wrap((Cell("at " + "x" * 30),), 20, 2))) == [
         "at " + "x" * 17, "  " + "x" * 13,
     ]  # fmt: skip
+
+
+def test_wide_letters_are_counted_as_wide_as_they_are() -> None:
+    rows = words(list(wrap((Cell("日本語のグループ名 and more"),), 12, 0)))
+    assert rows == ["日本語のグル", "ープ名 and", "more"]
+    assert words(list(wrap((Cell("日" * 20),), 13, 0))) == ["日" * 6] * 3 + ["日" * 2]
 
 
 @given(st.text("ab ", max_size=200), st.integers(12, 60), st.integers(0, 4))
