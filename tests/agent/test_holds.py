@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ from datetime import timedelta
 group = dist.new_group(timeout=timedelta(seconds=2))
 if rank == 1:
     time.sleep(120)
+while not os.path.exists(os.path.join(sys.path[0], "held")):
+    time.sleep(0.02)
 began = time.monotonic()
 try:
     dist.all_reduce(x, group=group)
@@ -215,18 +218,17 @@ def test_an_op_outlives_a_hold_and_times_out_after_it_when_nobody_comes(
     start_job: Callable[..., Any],
 ) -> None:
     job = start_job(NOBODY_COMES)
-    with job.connect() as client:
-        page = ControlPage.open(job.run_folder, host_name())
-        row = job.await_row(client, 0, lambda row: row["state"] == "waiting", 10)
-        assert row["state"] == "waiting"
+    with job.connect() as client, closing(ControlPage.open(job.run_folder, host_name())) as page:
         held = hold_of(1, job.processes[1].pid)
         assert page.hold(held)
+        (job.folder / "held").touch()
+        row = job.await_row(client, 0, lambda row: row["state"] == "waiting", 15)
+        assert row["state"] == "waiting"
         time.sleep(10)  # five times the limit of the op
         assert job.processes[0].poll() is None
         assert "timed out" not in job.output(0)
         page.release(held)
-        page.close()
-        assert await_that(lambda: "timed out after" in job.output(0), 10), job.output(0)
+        assert await_that(lambda: "timed out after" in job.output(0), 15), job.output(0)
     waited_s = float(job.output(0).split("timed out after")[1].split()[0])
     assert 12.0 < waited_s < 20.0
 

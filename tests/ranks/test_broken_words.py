@@ -72,5 +72,7 @@ def call_twice_after_a_rank_left() -> list[str]:
     return said
 
 
-def test_an_op_that_was_not_begun_has_no_number(ranks: Callable[..., list[Any]]) -> None:
-    assert ranks(call_twice_after_a_rank_left, 2)[0] == ["all_reduce #2", "all_reduce"]
+def test_an_op_that_was_not_begun_has_the_number_that_would_have_been_its(
+    ranks: Callable[..., list[Any]],
+) -> None:
+    assert ranks(call_twice_after_a_rank_left, 2)[0] == ["all_reduce #2", "all_reduce #3"]

@@ -116,9 +116,7 @@ def test_threads_that_return_and_raise_leave_too() -> None:
             errors.append(error)
             raise
 
-    # A rank that comes after rank 0 has left is refused before its op gets a number.
-    left = r"^barrier( #1)? on group 'world' cannot complete: rank 0 left \(returned\)"
-    with pytest.raises(RankLeft, match=left):
+    with pytest.raises(RankLeft, match=r"barrier #1 .*: rank 0 left \(returned\)"):
         dist.run_threads(wait_for_zero, 3, "returns")
     errors.clear()
     with pytest.raises(ValueError, match="no data"):

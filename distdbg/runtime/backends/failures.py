@@ -59,10 +59,10 @@ def to_public(
     if error.fault == "usage":  # a closed or inherited group answers no further questions
         return UsageError(f"{call.name or call.kind.label} on group '{name}': {error}")
     is_message = call.kind >= Kind.SEND
-    seq = -1 if is_message else error.seq or group.seq
-    # A group that was broken before has given the op no number.
+    # A group that was broken before has not counted the op: it has the number that would have been its.
     is_refused = error.fault in ("broken", "peer_lost", "aborted") and not error.seq
-    number = "" if is_message or is_refused else f" #{seq}"
+    seq = -1 if is_message else error.seq or group.seq + is_refused
+    number = "" if is_message else f" #{seq}"
     op = f"{call.name or call.kind.label}{number} on group '{name}'"
     fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq, "group": name}
     peer = names[error.peer] if 0 <= error.peer < len(names) else -1
