@@ -294,9 +294,11 @@ class LiveFeed:
         if is_over:
             self._end("")
             return 0.0
-        what = "what answers is no agent" if is_garbage else "no agent answers"
+        what = "what answers is no agent: " if is_garbage else "no agent answers: "
+        if why.startswith("no agent answers"):
+            what = ""
         link = Link.LOST if self._run else Link.JOINING
-        self._change({"link": link, "link_why": f"{what}: {why}"})
+        self._change({"link": link, "link_why": f"{what}{why}"})
         pause_s = self._pause_s
         self._pause_s = min(2 * pause_s, _MOST_PAUSE_S)
         return pause_s

@@ -38,6 +38,7 @@ from distdbg.tui.frame import FrameApp
 from distdbg.tui.head import ranks_text as ranks_text
 from distdbg.tui.help import HelpPage
 from distdbg.tui.keys import Key, keys_of
+from distdbg.tui.leaving import leave_on_signals
 from distdbg.tui.line import Line
 from distdbg.tui.pace import PacedPalette
 from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
@@ -91,6 +92,9 @@ class TopApp(FrameApp):
         Binding("ctrl+p", "command_palette", "palette", tooltip="search all that can be done"),
         Binding("question_mark", "help", "help", tooltip="all keys and commands"),
         Binding("q,ctrl+c", "quit", "quit", tooltip="leave; the job goes on"),
+        Binding(
+            "ctrl+z", "suspend_process", "to the shell", tooltip="to the shell; fg comes back"
+        ),
         *(
             Binding(key, f"scrub('{what}', {by})", word, tooltip=about)
             for key, what, by, word, about in SCRUB_KEYS
@@ -126,6 +130,9 @@ class TopApp(FrameApp):
     def on_mount(self) -> None:
         self.look(self._first)
         self.set_interval(_TICK_S, self.tick)
+        leave_on_signals(self)
+        # textual draws only what has changed, on a screen that the shell has had meanwhile.
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
 
     def on_resize(self, event: events.Resize) -> None:
         width, height = event.size

@@ -156,3 +156,26 @@ def test_a_job_that_hangs_is_seen_mended_and_ends_well(terminal: Terminal, tmp_p
     except BaseException:
         print(terminal.screen(job))
         raise
+
+
+@pytest.mark.slow
+@pytest.mark.ranks
+@pytest.mark.tmux
+@pytest.mark.tui
+@pytest.mark.timeout(240)
+def test_a_dashboard_that_is_told_to_leave_leaves_the_terminal_as_it_was(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    (tmp_path / "job.py").write_text(PROGRAM)
+    distdbg = f"{shlex.quote(sys.executable)} -m distdbg"
+    job = terminal.open(f"{distdbg} run --nproc-per-node 1 job.py")
+    terminal.see(job, "begun")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        top = terminal.open(f"sh -c 'echo $$ > pid; exec {distdbg} top'")
+        terminal.see(top, "1 rank", "1 running")
+        os.kill(int((tmp_path / "pid").read_text()), number)
+        terminal.see(top, f"it ended with {128 + number}")
+        modes = "#{alternate_on} #{mouse_any_flag} #{cursor_flag}"
+        assert terminal.tmux("display-message", "-p", "-t", f"t:{top}", modes).split() == [*"001"]
+    (tmp_path / "enough").touch()
+    terminal.see(job, "it ended with 0")
