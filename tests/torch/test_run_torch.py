@@ -109,7 +109,7 @@ def run(folder: Path, script: str, *flags: str) -> Done:
 def test_a_ddp_script_says_the_same_as_under_torchrun(folder: Path) -> None:
     ours = run(folder, DDP)
     if "terminate called without an active exception" in ours.err:
-        # torch's own threads, seldom, when the interpreter ends on a busy machine: under torchrun too.
+        # Seen once on a busy machine: a thread of torch's is not joined when the interpreter ends.
         ours = run(folder, DDP)
     assert ours.code == 0, ours.err
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
