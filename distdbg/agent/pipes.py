@@ -20,7 +20,7 @@ from distdbg.agent.splices import MOST_SPLICES, Splices
 from distdbg.agent.tree.pipe_ends import Answered, Came, PipeMail
 from distdbg.agent.tree.pipes import Key, NoWay, Target
 from distdbg.control import sockets
-from distdbg.errors import DistNetworkError, UsageError
+from distdbg.errors import DistNetworkError, UsageError, format_ranks
 
 if TYPE_CHECKING:
     from distdbg.agent.api import Client
@@ -78,7 +78,9 @@ class ClientPipes:
         try:
             key = None if self._is_here(target) else self._agent.steering.open_pipe(target)
         except NoWay as error:
-            raise UsageError(str(error)) from None
+            here = format_ranks(self._agent.roster.seats)
+            hint = f"the ranks of this host are {here}" if here else None
+            raise UsageError(str(error), hint=hint) from None
         if key is None:
             client.send(protocol.answer(request.id, {}))
             client.send(protocol.hello(self._agent.run_name, self._agent.host, os.getpid()))

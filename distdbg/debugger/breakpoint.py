@@ -19,7 +19,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any, Final
 
@@ -110,7 +110,7 @@ def open_here(frame: FrameType, stop: Stop | None = None) -> None:
 def _checked(
     group: ProcessGroup, rank: int | Sequence[int], skip: int, timeout_s: float
 ) -> list[int]:
-    ranks = [rank] if isinstance(rank, int) else list(rank)
+    ranks = list(rank) if isinstance(rank, Iterable) else [rank]
     for each in ranks:
         if not isinstance(each, int) or isinstance(each, bool):
             raise UsageError(f"breakpoint: rank takes numbers, not {each!r}")
@@ -122,7 +122,7 @@ def _checked(
         raise UsageError("breakpoint: no rank is to get a debugger")
     if not isinstance(skip, int) or skip < 0:
         raise UsageError(f"breakpoint: skip is a count, not {skip!r}")
-    if not timeout_s > 0:
+    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
         raise UsageError(f"breakpoint: timeout_s is more than 0, not {timeout_s!r}")
     return sorted(set(ranks))
 

@@ -6,11 +6,8 @@ import ctypes
 import os
 import sys
 import sysconfig
-import warnings
-from collections.abc import Callable
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
-from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = (
@@ -68,19 +65,3 @@ def stop_place(frame: FrameType, trace: TracebackType | None) -> tuple[CodeType,
             place = at, line
     at, line = place or (frame, frame.f_lineno)
     return at.f_code, line
-
-
-def call_at(place: tuple[CodeType, int], function: Callable[[], Any]) -> Any:
-    """Call `function`; to who looks for its caller that is this line, though it runs no more."""
-    code, line = place
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # a number that is called
-        calls = compile("1()", code.co_filename, "eval")
-    return eval(
-        calls.replace(
-            co_consts=tuple(function if one == 1 else one for one in calls.co_consts),
-            co_name=code.co_name,
-            co_qualname=code.co_qualname,
-            co_firstlineno=line,
-        )
-    )

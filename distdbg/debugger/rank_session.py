@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from distdbg import config
@@ -28,22 +28,19 @@ from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_t
 from distdbg.debugger.desk import Desk, Expired, Interrupted
 from distdbg.debugger.evaluate import evaluate, evaluate_in
 from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
-from distdbg.debugger.frames import call_at, program_frame, site_at, stop_place, user_frame
+from distdbg.debugger.frames import program_frame, site_at, stop_place, user_frame
 from distdbg.debugger.identity import rank_of, run_of
 from distdbg.debugger.interrupt import is_critical, raise_in
 from distdbg.debugger.outcome import Outcome
 from distdbg.debugger.rank_pdb import RankPdb
 from distdbg.debugger.serve import not_debuggable, server
+from distdbg.debugger.stop_op import StopOp
 from distdbg.debugger.stopper import Stopper
 from distdbg.debugger.terminal import ONE_AT_A_TIME, ClientTerminal, client_terminal, over_streams
 from distdbg.errors import ConfigError, DebuggerQuit
-from distdbg.record.format import Aside
 from distdbg.runtime import world as worlds
-from distdbg.runtime.aside import aside
 from distdbg.runtime.world import World
 
-#: How long the name of a stop may be in the record.
-_MOST_WHY = 120
 #: How long a rank that leaves waits for its clients to hear of it.
 _LAST_WORDS_S = 1.0
 
@@ -285,16 +282,17 @@ class Session:
                 self._pdb.prompt_at(None if trace is not None else frame, trace or passing)
 
         try:
-            return self._sit_over(why, frame, trace, show)
+            try:
+                return self._sit_over(why, frame, trace, show)
+            except DebuggerFailed as error:
+                self._fall_back(str(error))
+                self._prepare(frame)
+                return self._sit_over(why, frame, trace, show)
         except Expired:
             self._say("nobody has told it to go on in time; it goes on")
             return Outcome.EXPIRED
         except Interrupted:
             raise KeyboardInterrupt from None
-        except DebuggerFailed as error:
-            self._fall_back(str(error))
-            self._prepare(frame)
-            return self._sit_over(why, frame, trace, show)
 
     def _show_foreign(
         self, foreign: Foreign, frame: FrameType, trace: TracebackType | None
@@ -327,13 +325,8 @@ class Session:
             self._stopper.give_up()
             self._stops += 1
             self._frame = frame
-            group = self._world.default or next(iter(self._world.groups.values()), None)
             try:
-                if group is None:
-                    return self._prompt(why, site, own, show)
-                op = aside(group, Aside.DEBUGGER, self._stops, why[:_MOST_WHY])
-                # The line that raised may run no more: the record finds it all the same.
-                with op if trace is None else _At(place, op):
+                with StopOp(self._world, self._stops, why, None if trace is None else place):
                     return self._prompt(why, site, own, show)
             finally:
                 self._frame = None
@@ -503,22 +496,3 @@ class Session:
         # Not through sys.stderr: the rank may have been interrupted in the middle of a print.
         with suppress(OSError):
             os.write(2, f"distdbg: rank {self.rank}: {text}\n".encode(errors="backslashreplace"))
-
-
-class _At:
-    """A block that begins as if a line that runs no more had begun it."""
-
-    def __init__(self, place: tuple[CodeType, int], block: aside) -> None:
-        self._place = place
-        self._block = block
-
-    def __enter__(self) -> None:
-        call_at(self._place, self._block.__enter__)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._block.__exit__(kind, error, trace)

@@ -10,7 +10,7 @@ PROMPT = r"\(Pdb\) "
 
 STOPS = """
     import sys
-    import threading
+    import threading, time
     import numpy as np
     import distdbg as dist
     from distdbg.debugger.session import stop_here
@@ -24,8 +24,12 @@ STOPS = """
 
     dist.init_process_group()
     print("result", *step(1), flush=True)
-    names = sorted(one.name for one in threading.enumerate() if one.name.startswith("distdbg"))
-    print("left", sys.gettrace(), names, flush=True)
+    def left():
+        return sorted(one.name for one in threading.enumerate() if one.name.startswith("distdbg"))
+    until = time.monotonic() + 5
+    while left() and time.monotonic() < until:
+        time.sleep(0.01)  # a thread that has nothing more to do ends by itself
+    print("left", sys.gettrace(), left(), flush=True)
     dist.destroy_process_group()
 """
 

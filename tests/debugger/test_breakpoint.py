@@ -298,8 +298,11 @@ def test_threads_that_wait_are_released_when_one_raises(monkeypatch: pytest.Monk
         ({"rank": []}, "no rank is to get a debugger"),
         ({"rank": ["0"]}, "rank takes numbers, not '0'"),
         ({"rank": True}, "rank takes numbers, not True"),
+        ({"rank": None}, "rank takes numbers, not None"),
+        ({"rank": 0.0}, "rank takes numbers, not 0.0"),
         ({"skip": -1}, "skip is a count, not -1"),
         ({"timeout_s": 0}, "timeout_s is more than 0"),
+        ({"timeout_s": None}, "timeout_s is more than 0, not None"),
     ],
 )
 def test_what_is_wrong_with_the_arguments_is_said(arguments: dict[str, Any], what: str) -> None:

@@ -204,7 +204,9 @@ def all_ways_notice(way: str) -> list[Any]:
     dist.init_process_group()
     whys = answer()
     rank, data = dist.get_rank(), np.zeros(2, np.float32)
-    arm("on=op,hits=1")
+    if rank == 0:
+        arm("on=op,hits=1")
+    _meet()  # while a page is being written a rank keeps to what it knows
     match way:
         case "run":
             dist.all_reduce(data)

@@ -138,6 +138,17 @@ def test_nobody_came_to_a_terminal_in_time(ranks_of: Any) -> None:
     assert "said expired\ntracer None" in ranks_of.out()
 
 
+def test_nobody_stayed_when_a_debugger_failed(ranks_of: Any) -> None:
+    write(ranks_of, "own_debugger.py", "def set_trace():\n    raise OSError('no terminal')\n")
+    program = PROGRAM.replace('"a breakpoint"', '"a breakpoint", limit_s=2.0')
+    ranks_of.start(program, DISTDBG_DEBUGGER="own_debugger")
+    ranks_of.until_stopped()
+    assert ranks_of.call("attach", str(ranks_of.run)).returncode == 0
+    assert ranks_of.wait() == [0]
+    assert "no terminal; pdb is used" in ranks_of.out()
+    assert "said expired\ntracer None" in ranks_of.out()
+
+
 def test_breakpoints_that_are_switched_off_stop_nobody(ranks_of: Any) -> None:
     ranks_of.start(PROGRAM, PYTHONBREAKPOINT="0")
     assert ranks_of.wait() == [0]

@@ -58,6 +58,17 @@ def test_more_ranks_than_cores_are_refused_cores_of_their_own(
     assert "--numa-binding" in done.err
 
 
+def test_rules_of_breakpoints_that_are_none_start_no_rank(
+    start_job: StartJob, write_script: WriteScript
+) -> None:
+    job = start_job(
+        "--nproc-per-node=2", write_script("print('ran')"), environ={"DISTDBG_BREAK": "on=banana"}
+    )
+    done = job.wait()
+    assert (done.code, done.out) == (2, "")
+    assert "the variable DISTDBG_BREAK" in done.err
+
+
 def test_a_virtual_local_rank_is_0_with_one_gpu(
     start_job: StartJob, write_script: WriteScript
 ) -> None:

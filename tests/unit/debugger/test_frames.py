@@ -6,7 +6,8 @@ import threading
 from types import FrameType
 from typing import Any
 
-from distdbg.debugger.frames import call_at, program_frame, user_frame
+from distdbg.debugger.frames import program_frame, user_frame
+from distdbg.debugger.stop_op import call_at
 
 
 def test_the_frame_of_the_program_is_outside_of_libraries() -> None:
