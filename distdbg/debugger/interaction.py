@@ -29,6 +29,8 @@ _COMPLETION_S: Final = 2.0
 _LEAVE: Final = b"\x1d"
 #: How long a debugger at a terminal says nothing before a script that has ended leaves it.
 _QUIET_S: Final = 1.0
+#: What pdb's quit is called: whether the rank goes on is then not for the client to say.
+_QUIT: Final = frozenset({"q", "quit", "exit"})
 #: A second Ctrl-C within so long leaves.
 _TWICE_S: Final = 5.0
 #: After so long a person wants to know that a step has not come to its end.
@@ -69,6 +71,7 @@ class _Interaction:
         """The rank is to stop because this client wants it."""
         self._silences = 0
         self._is_stepping = False
+        self._has_quit = False
         """The rank is on its way to where it stops again, and nothing was said of that yet."""
         self._interrupted_at = 0.0
         self._lock = threading.Lock()  # protects the next two
@@ -191,13 +194,14 @@ class _Interaction:
         if is_traced:
             return
         rank = self._client.rank
+        what = "has left its debugger" if self._has_quit else "goes on"
         if self._is_at_end or not self._stays or not self._has_more():
-            self._leave(f"rank {rank} goes on")
+            self._leave(f"rank {rank} {what}")
         if self._is_terminal:
             stop = (
                 "Ctrl-C stops it, twice leaves" if self._client.is_debuggable else "Ctrl-C leaves"
             )
-            _tell(f"rank {rank} goes on; {stop}")
+            _tell(f"rank {rank} {what}; {stop}")
 
     def _on_ctrl_c(self) -> None:
         """In the main thread, between any two bytecodes."""
@@ -225,6 +229,7 @@ class _Interaction:
         while True:
             line = self._line(prompt)
             if line is not None:
+                self._has_quit = line.strip() in _QUIT
                 self._client.send({"line": line})
                 return
             with self._lock:

@@ -12,3 +12,5 @@ class Outcome(StrEnum):
     QUIT = "quit"
     EXPIRED = "expired"
     """Nobody came, or it took longer than allowed."""
+    UNREACHABLE = "unreachable"
+    """Nobody can come, and the rank has said why."""

@@ -318,7 +318,7 @@ class Session:
         site = self._last_site = site_at(*place)
         with at_own_terminal() as own:
             if own is None and not self._open():
-                return Outcome.EXPIRED
+                return Outcome.UNREACHABLE
             self._console = own or DeskConsole(self.desk, self._is_staying)
             self.desk.has_own_terminal = own is not None
             self.desk.mode = "line" if self._foreign is None else "terminal"

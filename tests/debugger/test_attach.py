@@ -77,6 +77,7 @@ def test_quitting_is_told_to_whoever_stopped_the_rank(ranks_of: Any) -> None:
     ranks_of.until_stopped()
     done = ranks_of.call("attach", "--rank", "0", str(ranks_of.run), typed="q\n")
     assert done.returncode == 0
+    assert "rank 0 has left its debugger" in done.stderr
     assert ranks_of.wait() == [0]
     assert "result quit" in ranks_of.out()
 
@@ -222,6 +223,18 @@ def test_nobody_came_in_time(ranks_of: Any) -> None:
     assert ranks_of.wait() == [0]
     assert "result expired" in ranks_of.out()
     assert "left None []" in ranks_of.out()
+
+
+def test_a_rank_to_which_nobody_can_come_says_why_and_goes_on(ranks_of: Any) -> None:
+    from distdbg.control import sockets
+
+    ranks_of.run.mkdir()
+    with sockets.listen(ranks_of.socket()):
+        ranks_of.start(STOPS)
+        assert ranks_of.wait() == [0]
+    assert "no debugger can come" in ranks_of.out()
+    assert "is served by another process" in ranks_of.out()
+    assert "result unreachable" in ranks_of.out()
 
 
 def test_what_says_no_line_of_the_protocol_is_dropped(ranks_of: Any) -> None:
