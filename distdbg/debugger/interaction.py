@@ -281,6 +281,7 @@ class _Interaction:
         with suppress(queue.Empty, DistNetworkError):  # of a rank that is gone the reader says so
             self._client.send({"complete": [text, line, begin, end]})
             return self._completions.get(timeout=_COMPLETION_S)
+        self._client.send({"interrupt": True})
         return []
 
     # ---------------------------------------------------------------- bytes

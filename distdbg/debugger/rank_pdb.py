@@ -115,6 +115,7 @@ class RankPdb(pdb.Pdb):
         self._is_noting = False
         self.is_prompting = False
         self.is_executing = False
+        self.is_completing = False
         #: So that nothing is raised in this thread after a command, but during it.
         self._executing = threading.Lock()
         #: What ends the rank's program where its debugger is quit.
@@ -270,17 +271,27 @@ class RankPdb(pdb.Pdb):
     def complete_line(self, text: str, line: str, begin: int, end: int) -> list[str]:
         """All that fits there: commands, their arguments, names, attributes."""
         stripped = len(line) - len(line.lstrip())
-        line, begin, end = line[stripped:], begin - stripped, end - stripped
+        # Attributes are the user's code, which may take its time, and is then broken off.
+        was_executing, self.is_executing = self.is_executing, True
+        self.is_completing = True
         try:
-            if begin > 0:
-                word = self.parseline(line)[0]
-                of_word = getattr(self, f"complete_{word}", None) if word else None
-                found = (of_word or self.completedefault)(text, line, begin, end)
-            else:
-                found = self.completenames(text, line, begin, end)
-                found += self._complete_expression(text, line, begin, end)
-        except Exception:  # noqa: BLE001 - of the user's attributes; completion is a courtesy
+            try:
+                return self._find(text, line[stripped:], begin - stripped, end - stripped)
+            finally:
+                with self._executing:
+                    self.is_executing = was_executing
+                    self.is_completing = False
+        except (Exception, KeyboardInterrupt):  # noqa: BLE001 - completion is a courtesy
             return []
+
+    def _find(self, text: str, line: str, begin: int, end: int) -> list[str]:
+        if begin > 0:
+            word = self.parseline(line)[0]
+            of_word = getattr(self, f"complete_{word}", None) if word else None
+            found = (of_word or self.completedefault)(text, line, begin, end)
+        else:
+            found = self.completenames(text, line, begin, end)
+            found += self._complete_expression(text, line, begin, end)
         return sorted({str(one) for one in found or ()})
 
     def default(self, line: str) -> None:

@@ -427,6 +427,8 @@ class Session:
         self._stopper.give_up()
         if not self.is_stopped:
             self._is_over = True
+        elif self._pdb is not None and self._pdb.is_completing:
+            self._break_off()
 
     def evaluate(self, expression: str) -> dict[str, str]:
         """In the frame that is shown, or where the rank runs."""

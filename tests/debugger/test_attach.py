@@ -267,3 +267,37 @@ def test_an_expression_without_an_end_is_broken_off_and_the_prompt_lives(ranks_o
     done = ranks_of.call("attach", "--rank", "0", str(ranks_of.run), typed=typed)
     assert "0 in work" in done.stdout
     assert ranks_of.wait() == [0]
+
+
+def test_a_completion_without_an_end_is_broken_off(ranks_of: Any) -> None:
+    ranks_of.start(
+        STOPS.replace(
+            "    def step",
+            """    class Endless:
+        @property
+        def more(self):
+            while True:
+                pass
+
+    endless = Endless()
+
+    def step""",
+            1,
+        )
+    )
+    ranks_of.until_stopped()
+    for is_killed in (False, True):
+        with ranks_of.attach() as client:
+            client.expect(PROMPT)
+            client.type("p endless.more.\t")
+            if is_killed:
+                client.expect("endless.more.")
+                client.process.kill()
+                client.wait()
+                continue
+            client.type("\x15p scale + 41\n")
+            client.expect("42")
+            client.type("detach\n")
+            client.expect("detached")
+    assert ranks_of.call("attach", str(ranks_of.run), typed="c\n").returncode == 0
+    assert ranks_of.wait() == [0]
