@@ -59,3 +59,29 @@ def test_a_job_that_has_just_begun_is_live_and_no_replay(tmp_path: Path) -> None
             check=True,
         )
         assert done.stdout.splitlines()[0].endswith("live")
+
+
+@pytest.mark.ranks
+@pytest.mark.slow
+def test_the_folder_of_a_job_that_lives_shows_the_job(tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import time\nimport distdbg as dist\ndist.init_process_group()\ntime.sleep(30)\n"
+    )
+    folder = tmp_path / "mine"
+    flags = ["--nproc-per-node=1", "--run-dir", str(folder), str(script)]
+    with running(flags, tmp_path, has_agent=True) as job:
+        job.until(lambda: any(folder.glob("attempt_0/rank*.ddr")), "a record")
+        heads = []
+        for shown in (folder, folder / "attempt_0"):
+            done = subprocess.run(
+                [sys.executable, "-m", "distdbg", "top", shown, "--once", "--size", "80x24"],
+                env={**os.environ, "TMPDIR": str(tmp_path)},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=True,
+            )
+            heads.append(done.stdout.splitlines()[0])
+        assert heads[0].endswith("live")
+        assert heads[1].endswith("replay")
