@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from distdbg.cli.chosen_run import find_run
-from distdbg.errors import UsageError
+from distdbg.errors import DistNetworkError, UsageError
 from distdbg.record.folders import attempt_number
 
 if TYPE_CHECKING:
@@ -64,12 +64,13 @@ def main(argv: Sequence[str]) -> int:
         if choice.is_once:
             from distdbg.cli.one_frame import print_frame
 
-            return print_frame(
+            code = print_frame(
                 make_app(feed, choice),
                 size=choice.size,
                 svg=choice.svg,
                 is_forced=choice.is_forced,
             )
+            return code or _reached(feed)
         app = make_app(feed, choice)
         app.run()
         if app.troubles.path is not None:
@@ -79,6 +80,16 @@ def main(argv: Sequence[str]) -> int:
         feed.close()
         if choice.record is not None:
             _say_what_became_of(feed)
+
+
+def _reached(feed: Feed) -> int:
+    """The exit code of a frame: 0 where anything was heard of the job."""
+    from distdbg.tui.snapshot import Link
+
+    snapshot = feed.latest()
+    if snapshot.link is not Link.JOINING:
+        return 0
+    raise DistNetworkError(snapshot.link_why or f"nothing is heard of {feed.title}")
 
 
 def _say_what_became_of(feed: Feed) -> None:
