@@ -295,7 +295,7 @@ class LiveFeed:
             self._end("")
             return 0.0
         what = "what answers is no agent: " if is_garbage else "no agent answers: "
-        if why.startswith("no agent answers"):
+        if "agent" in why:  # it says so itself, or that one did answer
             what = ""
         link = Link.LOST if self._run else Link.JOINING
         self._change({"link": link, "link_why": f"{what}{why}"})

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from distdbg.cli.chosen_run import find_run
-from distdbg.errors import UsageError
+from distdbg.errors import DistNetworkError, UsageError
+from distdbg.record.folders import attempt_number
 
 if TYPE_CHECKING:
     from distdbg.tui.app import TopApp
@@ -63,12 +64,13 @@ def main(argv: Sequence[str]) -> int:
         if choice.is_once:
             from distdbg.cli.one_frame import print_frame
 
-            return print_frame(
+            code = print_frame(
                 make_app(feed, choice),
                 size=choice.size,
                 svg=choice.svg,
                 is_forced=choice.is_forced,
             )
+            return code or _reached(feed)
         app = make_app(feed, choice)
         app.run()
         if app.troubles.path is not None:
@@ -78,6 +80,16 @@ def main(argv: Sequence[str]) -> int:
         feed.close()
         if choice.record is not None:
             _say_what_became_of(feed)
+
+
+def _reached(feed: Feed) -> int:
+    """The exit code of a frame: 0 where anything was heard of the job."""
+    from distdbg.tui.snapshot import Link
+
+    snapshot = feed.latest()
+    if snapshot.link is not Link.JOINING:
+        return 0
+    raise DistNetworkError(snapshot.link_why or f"nothing is heard of {feed.title}")
 
 
 def _say_what_became_of(feed: Feed) -> None:
@@ -215,8 +227,9 @@ def _open_any(text: str | None) -> Feed:
         if text is None:
             live = newest_run(runs)
         else:
-            fits = not is_path and any(run.run.startswith(text) for run in runs)
-            live = choose_run(runs, text) if fits else None
+            name = _run_in(Path(text)) if is_path else text
+            fits = bool(name) and any(run.run.startswith(name) for run in runs)
+            live = choose_run(runs, name) if fits else None
         if live is not None:
             return LiveFeed(RunDoor(agents_of(runs, live) or [live]))
         if time.monotonic() >= by or not _is_beginning(text):
@@ -233,12 +246,24 @@ def _open_any(text: str | None) -> Feed:
         ) from error
 
 
-def _is_beginning(text: str | None) -> bool:
-    """Whether the run is held by a launcher whose agent is not there yet."""
+def _run_in(path: Path) -> str:
+    """The run that writes into this folder now; '' when none does, or not seen so far."""
+    from distdbg.diagnose.load.run_folder import run_name
+
+    return run_name(path) if _is_held(path) else ""
+
+
+def _is_held(path: Path) -> bool:
+    """Whether it is the folder of a run, not of one start of it, that is not over."""
     from distdbg.agent.feed.doors import is_folder_over
 
+    return path.is_dir() and attempt_number(path) is None and is_folder_over(path) is False
+
+
+def _is_beginning(text: str | None) -> bool:
+    """Whether the run is held by a launcher whose agent is not there yet."""
     try:
-        return is_folder_over(find_run(text)) is False
+        return _is_held(find_run(text))
     except UsageError:
         return False
 

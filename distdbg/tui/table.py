@@ -226,8 +226,11 @@ class RowTable(ScrollView, can_focus=True):
 
     @property
     def line_width(self) -> int:
-        """What a row has room for, beside the scrollbar and what is free at the left."""
-        return max(self.scrollable_content_region.width - PAD, 0)
+        """What a row has room for: beside what is free at the left, and the scrollbar at the right.
+
+        Where there is no scrollbar its column is free, as in the lines of the frame.
+        """
+        return max(self.size.width - PAD - 1, 0)
 
     @property
     def cursor(self) -> Key | None:

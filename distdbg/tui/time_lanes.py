@@ -101,6 +101,8 @@ class TimeLanes(Widget, can_focus=True):
         self.follows = True
         self.at = 0.0
         """The time under the cursor."""
+        self._is_placed = False
+        """Whether a person has put it there; else it goes with the time of a living job."""
         self._lane = 0
         self._top = 0
         self._number = 0
@@ -152,7 +154,7 @@ class TimeLanes(Widget, can_focus=True):
             half = self.window.per_half
             self.end = (self.now // half + 1) * half + long * 0.02
             self.begin = self.end - long
-            self.at = max(self.at, self.begin)
+            self.at = max(self.at, self.begin) if self._is_placed else self.now
         elif not self.begin <= self.now <= self.end:
             self.begin = self.now - long / 2
             self.end = self.begin + long
@@ -352,6 +354,7 @@ class TimeLanes(Widget, can_focus=True):
         if not self.is_replay:
             self.follows = False
         self.at += off
+        self._is_placed = True
         self._number = 0
         self._see(self.begin + off, self.end + off)
 
@@ -366,6 +369,7 @@ class TimeLanes(Widget, can_focus=True):
         """Stand still, or follow what comes."""
         self.follows = not self.follows
         if self.follows:
+            self._is_placed = False
             self._follow()
         self._forget()
 
@@ -387,6 +391,7 @@ class TimeLanes(Widget, can_focus=True):
         if found is None:
             return
         self.at, self._number = found.issued, found.number
+        self._is_placed = True
         if not self.is_replay:
             self.follows = False
         if not self.begin <= self.at <= self.end:
@@ -413,6 +418,7 @@ class TimeLanes(Widget, can_focus=True):
         before = self.rank, self.bar
         if letter >= 0:
             self.at = window.time(letter)
+            self._is_placed = True
         self._go(lane)
         if letter >= 0 and before == (self.rank, self.bar) and before[1] is not None:
             self._choose()
@@ -430,6 +436,7 @@ class TimeLanes(Widget, can_focus=True):
             letter = event.x - self._label_width
             if letter >= 0:
                 self.at = self.window.time(letter)
+                self._is_placed = True
             self._zoom(-by)
         elif event.shift:
             self._scroll_time(by)

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.cli.top import main, read_choice
-from distdbg.errors import UsageError
+from distdbg.cli.top import _reached, main, read_choice
+from distdbg.errors import DistNetworkError, UsageError
 from distdbg.testing.jobs import running
+from distdbg.tui.snapshot import Link
+from tests.tui.made_up import MadeUpFeed, job
 
 
 @pytest.mark.parametrize(
@@ -48,8 +50,8 @@ def test_where_there_is_no_job_it_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_job_that_has_just_begun_is_live_and_no_replay(tmp_path: Path) -> None:
     script = tmp_path / "sleeps.py"
     script.write_text("import time; time.sleep(30)\n")
-    with running(["--nproc-per-node=1", str(script)], tmp_path, has_agent=True) as job:
-        job.until(lambda: (job.run_folder / ".run").exists(), "the folder of the run")
+    with running(["--nproc-per-node=1", str(script)], tmp_path, has_agent=True) as lives:
+        lives.until(lambda: (lives.run_folder / ".run").exists(), "the folder of the run")
         done = subprocess.run(
             [sys.executable, "-m", "distdbg", "top", "--once", "--size", "80x24"],
             env={**os.environ, "TMPDIR": str(tmp_path)},
@@ -59,3 +61,36 @@ def test_a_job_that_has_just_begun_is_live_and_no_replay(tmp_path: Path) -> None
             check=True,
         )
         assert done.stdout.splitlines()[0].endswith("live")
+
+
+@pytest.mark.ranks
+@pytest.mark.slow
+def test_the_folder_of_a_job_that_lives_shows_the_job(tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import time\nimport distdbg as dist\ndist.init_process_group()\ntime.sleep(30)\n"
+    )
+    folder = tmp_path / "mine"
+    flags = ["--nproc-per-node=1", "--run-dir", str(folder), str(script)]
+    with running(flags, tmp_path, has_agent=True) as lives:
+        lives.until(lambda: any(folder.glob("attempt_0/rank*.ddr")), "a record")
+        heads = []
+        for shown in (folder, folder / "attempt_0"):
+            done = subprocess.run(
+                [sys.executable, "-m", "distdbg", "top", shown, "--once", "--size", "80x24"],
+                env={**os.environ, "TMPDIR": str(tmp_path)},
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=True,
+            )
+            heads.append(done.stdout.splitlines()[0])
+        assert heads[0].endswith("live")
+        assert heads[1].endswith("replay")
+
+
+def test_a_frame_of_a_job_that_nobody_tells_of_is_a_failure() -> None:
+    why = "no agent answers at n14:1: connection refused"
+    with pytest.raises(DistNetworkError, match=f"^{why}$"):
+        _reached(MadeUpFeed(job(link=Link.JOINING, link_why=why)))
+    assert _reached(MadeUpFeed(job(link=Link.LOST))) == 0

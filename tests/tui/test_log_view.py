@@ -94,6 +94,6 @@ def test_where_no_output_is_kept_it_says_how_to_keep_it() -> None:
         feed.lines = []
         feed.change(link=Link.OVER)
         await draw(pilot)
-        await see(pilot, "no output of this job is kept")
+        await see(pilot, "the job is over; its replay shows")
 
     drive(TopApp(feed, now=lambda: NOW, view="log"), script, size=(100, 24))

@@ -153,3 +153,26 @@ def test_a_terminal_of_80_columns_shows_as_many_ranks_as_it_has_lines_and_pages(
         assert "   32 " in text_of(app)
 
     drive(app, script, (80, 24))
+
+
+def test_the_cursor_goes_with_time_until_somebody_puts_it_elsewhere() -> None:
+    feed, moments = made_up(), [NOW]
+    app = TopApp(feed, now=lambda: moments[0], view="timeline")
+
+    async def later(pilot: Pilot[None], seconds: float) -> None:
+        moments[0] += seconds
+        app.tick()
+        await pilot.pause(0.15)  # redraws are paced
+
+    async def script(pilot: Pilot[None]) -> None:
+        await later(pilot, 40)
+        assert "rank 0  all_reduce #2 on group 'world'  in flight  waited 43 s" in text_of(app)
+        await pilot.press("comma")
+        assert "rank 0  all_reduce #1 on" in text_of(app)
+        await later(pilot, 5)
+        assert "rank 0  all_reduce #1 on" in text_of(app)
+        await pilot.press("space")
+        await later(pilot, 5)
+        assert "rank 0  all_reduce #2 on" in text_of(app)
+
+    drive(app, script, (100, 24))

@@ -105,11 +105,11 @@ def group_runs(paths: Sequence[AnyPath]) -> list[list[Path]]:
     for given in paths:
         path = Path(given)
         number = attempt_number(path if path.is_dir() else path.absolute().parent)
-        groups.setdefault((_run_name(path) or path, number), []).append(path)
+        groups.setdefault((run_name(path) or path, number), []).append(path)
     return list(groups.values())
 
 
-def _run_name(path: Path) -> str:
+def run_name(path: Path) -> str:
     """By the first record that can be read; ''."""
     try:
         records = [record for place in _find_places(path) for record in place.records]

@@ -113,7 +113,7 @@ class LogView(TablePage, View):
         if self._lines:
             return f"nothing fits /{self._filter.text}" if self._filter else "no line of stderr"
         if self.snapshot.is_over:
-            return "no output of this job is kept"
+            return "the job is over; its replay shows what it printed, where that was kept"
         return "no output is kept; a job that is started with --tee 3 or --redirects 3 has it here"
 
     def cells(self, key: Any) -> Sequence[Cell]:
