@@ -92,9 +92,7 @@ class TopApp(FrameApp):
         Binding("ctrl+p", "command_palette", "palette", tooltip="search all that can be done"),
         Binding("question_mark", "help", "help", tooltip="all keys and commands"),
         Binding("q,ctrl+c", "quit", "quit", tooltip="leave; the job goes on"),
-        Binding(
-            "ctrl+z", "suspend_process", "to the shell", tooltip="to the shell; fg comes back"
-        ),
+        Binding("ctrl+z", "suspend_process", "to the shell", tooltip="to the shell; fg comes back"),
         *(
             Binding(key, f"scrub('{what}', {by})", word, tooltip=about)
             for key, what, by, word, about in SCRUB_KEYS

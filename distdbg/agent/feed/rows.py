@@ -162,7 +162,11 @@ def _group_row(group: Plain, progress: Sequence[Plain]) -> GroupRow:
         issued={far["rank"]: int(far["issued_seq"]) for far in by_rank},
         ended={far["rank"]: int(far["ended_seq"]) for far in by_rank},
         closed=tuple(far["rank"] for far in by_rank if far["is_closed"]),
-        broken={far["rank"]: error_words(str(far["broken"])) for far in by_rank if far["broken"] is not None},
+        broken={
+            far["rank"]: error_words(str(far["broken"]))
+            for far in by_rank
+            if far["broken"] is not None
+        },
     )
 
 
