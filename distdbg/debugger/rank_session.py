@@ -36,7 +36,7 @@ from distdbg.debugger.rank_pdb import RankPdb
 from distdbg.debugger.serve import not_debuggable, server
 from distdbg.debugger.stopper import Stopper
 from distdbg.debugger.terminal import ONE_AT_A_TIME, ClientTerminal, client_terminal, over_streams
-from distdbg.errors import ConfigError, DebuggerQuit
+from distdbg.errors import ConfigError, DebuggerQuit, format_error
 from distdbg.record.format import Aside
 from distdbg.runtime import world as worlds
 from distdbg.runtime.aside import aside
@@ -134,6 +134,7 @@ class Session:
         *,
         frame: FrameType,
         error: BaseException | None = None,
+        told: BaseException | None = None,
         limit_s: float,
         is_breakpoint: bool = True,
     ) -> Outcome:
@@ -149,6 +150,8 @@ class Session:
                 return Outcome.CONTINUED
         self._prepare(frame)
         self._is_over = False
+        if told is not None:
+            self._first_words += f"{format_error(told)}\n"
         trace = None if error is None else error.__traceback__
         outcome = Outcome.EXPIRED
         is_traced = False
