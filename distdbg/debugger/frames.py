@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -84,3 +85,22 @@ def call_at(place: tuple[CodeType, int], function: Callable[[], Any]) -> Any:
             co_firstlineno=line,
         )
     )
+
+
+class BegunAt:
+    """A block that begins as if a line that runs no more had begun it."""
+
+    def __init__(self, place: tuple[CodeType, int], block: AbstractContextManager[object]) -> None:
+        self._place = place
+        self._block = block
+
+    def __enter__(self) -> None:
+        call_at(self._place, self._block.__enter__)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._block.__exit__(kind, error, trace)

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from distdbg import config
@@ -28,15 +28,15 @@ from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_t
 from distdbg.debugger.desk import Desk, Expired, Interrupted
 from distdbg.debugger.evaluate import evaluate, evaluate_in
 from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
-from distdbg.debugger.frames import call_at, program_frame, site_at, stop_place, user_frame
+from distdbg.debugger.frames import BegunAt, program_frame, site_at, stop_place, user_frame
 from distdbg.debugger.identity import rank_of, run_of
 from distdbg.debugger.interrupt import is_critical, raise_in
-from distdbg.debugger.outcome import Outcome
+from distdbg.debugger.outcome import Outcome, quit_error
 from distdbg.debugger.rank_pdb import RankPdb
 from distdbg.debugger.serve import not_debuggable, server
 from distdbg.debugger.stopper import Stopper
 from distdbg.debugger.terminal import ONE_AT_A_TIME, ClientTerminal, client_terminal, over_streams
-from distdbg.errors import ConfigError, DebuggerQuit, format_error
+from distdbg.errors import ConfigError, format_error
 from distdbg.record.format import Aside
 from distdbg.runtime import world as worlds
 from distdbg.runtime.aside import aside
@@ -193,7 +193,7 @@ class Session:
         pdb.on_stop = self._on_stop
         pdb.is_over = lambda: self._is_over
         pdb.on_detach = self._detach
-        pdb.quit_error = self._quit_error
+        pdb.quit_error = lambda: quit_error(self.rank, self._last_site)
         pdb.on_prompt = self._say_first_words
         self._first_words = first_words
 
@@ -245,14 +245,6 @@ class Session:
             if outcome is not Outcome.CONTINUED or not pdb.is_tracing_needed:
                 self._finish(frame)
                 pdb.quitting = outcome is Outcome.QUIT and self._is_breakpoint
-
-    def _quit_error(self) -> DebuggerQuit:
-        return DebuggerQuit(
-            f"rank {self.rank} goes no further: its debugger was quit at {self._last_site}",
-            ranks=[self.rank],
-            site=self._last_site,
-            hint="`continue` lets it go on",
-        )
 
     def _around_foreign(self, show: Callable[[], Any]) -> Any:
         """What a debugger that is not ours calls for each of its prompts."""
@@ -336,7 +328,7 @@ class Session:
                     return self._prompt(why, site, own, show)
                 op = aside(group, Aside.DEBUGGER, self._stops, why[:_MOST_WHY])
                 # The line that raised may run no more: the record finds it all the same.
-                with op if trace is None else _At(place, op):
+                with op if trace is None else BegunAt(place, op):
                     return self._prompt(why, site, own, show)
             finally:
                 self._frame = None
@@ -506,22 +498,3 @@ class Session:
         # Not through sys.stderr: the rank may have been interrupted in the middle of a print.
         with suppress(OSError):
             os.write(2, f"distdbg: rank {self.rank}: {text}\n".encode(errors="backslashreplace"))
-
-
-class _At:
-    """A block that begins as if a line that runs no more had begun it."""
-
-    def __init__(self, place: tuple[CodeType, int], block: aside) -> None:
-        self._place = place
-        self._block = block
-
-    def __enter__(self) -> None:
-        call_at(self._place, self._block.__enter__)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._block.__exit__(kind, error, trace)
