@@ -10,6 +10,7 @@ it. An op stops once, however many rules fit it. Nothing stops at the prompt of 
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from distdbg.check.tracing import TracingEngine, untraced
 from distdbg.control.breakpoints import On, Rule, parse_rules, rules_from_page
 from distdbg.debugger.breaking import BreakingEngine
 from distdbg.debugger.facts import OpFacts
+from distdbg.debugger.frames import user_frame
 from distdbg.debugger.nan import describe_nonfinite
 from distdbg.debugger.on_signal import SignalStop
 from distdbg.debugger.stopping import Stop, is_at_prompt, stop_or_quit
@@ -179,7 +181,9 @@ class Breaker:
                 failed = f"which failed with {type(error).__name__}"
                 why = f"at {facts.words}, {failed} ({each.label})"
         if why:
-            stop_or_quit(self._world, why, error=error, stop=self._stop)
+            # The line that called the op runs still: it can be looked into, and stepped from.
+            frame = user_frame(sys._getframe(1))
+            stop_or_quit(self._world, why, frame=frame, error=error, stop=self._stop)
 
     def _stop_at_signal(self) -> None:
         if is_at_prompt():

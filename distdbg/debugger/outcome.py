@@ -1,8 +1,10 @@
-"""How a stop in the debugger ended."""
+"""How a stop in the debugger ended, and the error of a rank whose debugger was quit."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+
+from distdbg.errors import DebuggerQuit
 
 
 class Outcome(StrEnum):
@@ -14,3 +16,14 @@ class Outcome(StrEnum):
     """Nobody came, or it took longer than allowed."""
     UNREACHABLE = "unreachable"
     """Nobody can come, and the rank has said why."""
+
+
+def quit_error(rank: int, site: str, why: str = "") -> DebuggerQuit:
+    """What a rank raises that is to go no further. `why`: what it had stopped for."""
+    return DebuggerQuit(
+        f"rank {rank} goes no further: its debugger was quit at {site}",
+        ranks=[rank],
+        site=site,
+        details=[f"it had stopped {why}"] if why else [],
+        hint="`continue` lets it go on",
+    )

@@ -31,13 +31,13 @@ from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
 from distdbg.debugger.frames import program_frame, site_at, stop_place, user_frame
 from distdbg.debugger.identity import rank_of, run_of
 from distdbg.debugger.interrupt import is_critical, raise_in
-from distdbg.debugger.outcome import Outcome
+from distdbg.debugger.outcome import Outcome, quit_error
 from distdbg.debugger.rank_pdb import RankPdb
 from distdbg.debugger.serve import not_debuggable, server
 from distdbg.debugger.stop_op import StopOp
 from distdbg.debugger.stopper import Stopper
 from distdbg.debugger.terminal import ONE_AT_A_TIME, ClientTerminal, client_terminal, over_streams
-from distdbg.errors import ConfigError, DebuggerQuit
+from distdbg.errors import ConfigError, DebuggerQuit, format_error
 from distdbg.runtime import world as worlds
 from distdbg.runtime.world import World
 
@@ -131,6 +131,7 @@ class Session:
         *,
         frame: FrameType,
         error: BaseException | None = None,
+        told: BaseException | None = None,
         limit_s: float,
         is_breakpoint: bool = True,
     ) -> Outcome:
@@ -146,6 +147,8 @@ class Session:
                 return Outcome.CONTINUED
         self._prepare(frame)
         self._is_over = False
+        if told is not None:
+            self._first_words += f"{format_error(told)}\n"
         trace = None if error is None else error.__traceback__
         outcome = Outcome.EXPIRED
         is_traced = False
@@ -187,7 +190,7 @@ class Session:
         pdb.on_stop = self._on_stop
         pdb.is_over = lambda: self._is_over
         pdb.on_detach = self._detach
-        pdb.quit_error = self._quit_error
+        pdb.quit_error = lambda: quit_error(self.rank, self._last_site)
         pdb.on_prompt = self._say_first_words
         self._first_words = first_words
 
@@ -239,14 +242,6 @@ class Session:
             if outcome is not Outcome.CONTINUED or not pdb.is_tracing_needed:
                 self._finish(frame)
                 pdb.quitting = outcome is Outcome.QUIT and self._is_breakpoint
-
-    def _quit_error(self) -> DebuggerQuit:
-        return DebuggerQuit(
-            f"rank {self.rank} goes no further: its debugger was quit at {self._last_site}",
-            ranks=[self.rank],
-            site=self._last_site,
-            hint="`continue` lets it go on",
-        )
 
     def _around_foreign(self, show: Callable[[], Any]) -> Any:
         """What a debugger that is not ours calls for each of its prompts."""

@@ -22,14 +22,18 @@ def stop_here(
     error: BaseException | None = None,
     limit_s: float = 3600.0,
 ) -> Outcome:
-    """Open the debugger in this thread, at the user's frame or where `error` was raised.
+    """Open the debugger in this thread, at `frame`; else where `error` was raised, or at the user's frame.
+
+    With both, `error` is only told: it has not come to the frame, which runs still.
 
     Returns after the first command that lets the rank go on; the debugger may stop it again later.
     JobAborted when somebody ends the job meanwhile.
     """
+    told = error if frame is not None else None
     if frame is None:
         frame = user_frame(sys._getframe(1))
-    return session_of(current()).stop(why, frame=frame, error=error, limit_s=limit_s)
+    raised = error if told is None else None
+    return session_of(current()).stop(why, frame=frame, error=raised, told=told, limit_s=limit_s)
 
 
 def session_of(world: World) -> Session:

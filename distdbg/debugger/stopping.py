@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site, shorten
 from distdbg.debugger import session
+from distdbg.debugger.outcome import quit_error
 from distdbg.debugger.session import Outcome
-from distdbg.errors import DebuggerQuit
 
 if TYPE_CHECKING:
     from distdbg.runtime.world import World
@@ -81,21 +81,9 @@ def stop_or_quit(
     """
     outcome = open_prompt(why, frame=frame, error=error, by=stop)
     if outcome is Outcome.QUIT and error is None:
-        raise quit_error(world, why, short_site(call_site()))
+        raise quit_error(rank_of(world), short_site(call_site()), why)
     if outcome is Outcome.EXPIRED:
         _log.warning("nobody came to the debugger in time: this rank goes on", rank=rank_of(world))
-
-
-def quit_error(world: World, why: str, site: str) -> DebuggerQuit:
-    """The error of the rank whose debugger was quit."""
-    rank = rank_of(world)
-    return DebuggerQuit(
-        f"rank {rank} goes no further: its debugger was quit at {site}",
-        ranks=[rank],
-        site=site,
-        details=[f"it had stopped {why}"],
-        hint="`continue` lets it go on",
-    )
 
 
 def rank_of(world: World) -> int:

@@ -249,8 +249,8 @@ class Job:
             )
 
     def _keeps(self, running: Running, decision: Decision) -> bool:
-        """Whether ranks that are to be ended are not, because somebody debugs the failure of one."""
-        if not self._options.debug_on_error or decision.action not in _ENDING:
+        """Whether ranks that are to be ended for a failure are not, because one of them is debugged."""
+        if decision.action not in _ENDING:
             return False
         host = self._here.name
         if running.was_stopped(host) or not running.is_debugged(host):

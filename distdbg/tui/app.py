@@ -425,18 +425,22 @@ class TopApp(FrameApp):
             return self.feed.span() is not None
         return True
 
+    def may_change(self, action: Action) -> bool:
+        """Whether that can be done to the job; why not is said."""
+        why = ""
+        if self.is_readonly:
+            why = f"{action}: not with --readonly"
+            if not self.feed.can_change:
+                why = "a replay cannot be changed"
+        elif self.snapshot.is_over:
+            why = f"{action}: the job is over"
+        if why:
+            self.say(why, "error")
+        return not why
+
     def change(self, action: Action, **words: object) -> None:
         """Do something to the job, in a thread; say what came of it."""
-        if self.is_readonly:
-            self.say(
-                "a replay cannot be changed"
-                if not self.feed.can_change
-                else f"{action}: not with --readonly",
-                "error",
-            )
-            return
-        if self.snapshot.is_over:
-            self.say(f"{action}: the job is over", "error")
+        if not self.may_change(action):
             return
         ask(
             self,

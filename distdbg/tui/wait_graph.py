@@ -23,9 +23,10 @@ from typing import Final
 
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, age, one_line, shorten, tone_of
-from distdbg.tui.sheet import Line, Row
+from distdbg.tui.sheet import Line
 from distdbg.tui.snapshot import RankRow, WaitRow
 from distdbg.tui.targets import of_ranks
+from distdbg.tui.wrapped import Row
 
 MOST_NODES: Final = 24
 #: Ranks of a deadlock are boxes of their own while they are so few.

@@ -301,3 +301,42 @@ def test_a_completion_without_an_end_is_broken_off(ranks_of: Any) -> None:
             client.expect("detached")
     assert ranks_of.call("attach", str(ranks_of.run), typed="c\n").returncode == 0
     assert ranks_of.wait() == [0]
+
+def test_at_the_error_of_an_op_the_line_that_called_it_is_looked_into(ranks_of: Any) -> None:
+    ranks_of.start(
+        """
+        import numpy as np
+        import distdbg as dist
+
+        def step(n):
+            size = 2 + n * dist.get_rank()
+            dist.all_reduce(np.zeros(size))
+
+        dist.init_process_group()
+        step(0)
+        try:
+            step(1)
+        except dist.DistError as error:
+            print("raised", type(error).__name__, flush=True)
+        """,
+        2,
+        DISTDBG_BREAK="rank=1,on=mismatch",
+    )
+    ranks_of.until_stopped(1)
+    assert "stopped at program.py:7 (step)" in ranks_of.out(1)
+    done = ranks_of.call("exec", "--rank", "1", str(ranks_of.run), "size")
+    assert "3" in done.stdout.split("value")[1]
+    with ranks_of.attach(1) as client:
+        shown = client.expect(PROMPT)
+        assert "differs between ranks: float64[2] on rank 0, float64[3] on rank 1" in shown
+        client.type("w\n")
+        assert "distdbg/" not in client.expect(PROMPT).replace(str(ranks_of.folder), "")
+        client.type("p size + 40\n")
+        client.expect("43")
+        client.expect(PROMPT)
+        client.type("n\n")  # it comes to the line now
+        client.expect(PROMPT)
+        client.type("c\n")
+        client.expect("goes on")
+    assert ranks_of.wait() == [0, 0]
+    assert all("raised MismatchError" in ranks_of.out(rank) for rank in range(2))

@@ -1,4 +1,4 @@
-"""A rank that is held at its failure: its launcher ends no other rank meanwhile."""
+"""A rank that somebody debugs is not ended because another one failed, whatever it has stopped for."""
 
 from __future__ import annotations
 
@@ -34,8 +34,23 @@ os._exit(3)
 """
 
 
+#: Rank 1 stops at its timeout; rank 0 comes too late, and fails of it.
+LATE = """
+import time
+import numpy as np
+import distdbg as dist
+dist.init_process_group(timeout=1.0)
+x = np.ones(2)
+dist.all_reduce(x)
+value = 41
+if dist.get_rank() == 0:
+    time.sleep(2)
+dist.all_reduce(x)
+"""
+
+
 def held(job: RunningJob) -> DebugClient:
-    """The debugger of rank 1 as soon as it is at its failure."""
+    """The debugger of rank 1 as soon as it has stopped."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         path = job.run_folder / "attempt_0" / "debug-rank1.sock"
@@ -43,7 +58,7 @@ def held(job: RunningJob) -> DebugClient:
             return DebugClient(sockets.connect(path, 5.0))
         time.sleep(0.02)  # nothing announces that a rank is held
     job.send(signal.SIGTERM)
-    raise AssertionError(f"rank 1 is not held: {job.wait()}")
+    raise AssertionError(f"rank 1 has not stopped: {job.wait()}")
 
 
 @pytest.mark.parametrize("has_agent", [False, True])
@@ -68,3 +83,22 @@ def test_no_rank_is_ended_for_anothers_failure_while_one_is_held(
     assert done.code in (1, 3)
     assert "no rank is ended while one is in a debugger" in done.err
     assert "ValueError: no data" in done.err
+
+
+def test_a_rank_at_the_prompt_of_a_rule_outlives_the_failure_of_another(
+    tmp_path: Path,
+    start_job: Callable[..., RunningJob],
+    write_script: Callable[[str], str],
+) -> None:
+    words = ["--nproc-per-node", "2", write_script(LATE)]
+    job = start_job(*words, environ={"DISTDBG_BREAK": "rank=1,on=timeout"})
+    with held(job) as client:
+        folder = job.run_folder / "attempt_0"
+        job.until(lambda: any(end.rank == 0 for end in read_ends(folder)), "the end of rank 0")
+        time.sleep(1.0)  # long enough for the launcher to end rank 1 as well
+        assert client.evaluate("value + 1", 5.0)["value"] == "42"
+        client.go_on()
+    done = job.wait()
+    assert done.code in (1, 3, 4)
+    assert "no rank is ended while one is in a debugger" in done.err
+    assert "OpTimeout" in done.err

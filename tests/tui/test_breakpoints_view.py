@@ -55,6 +55,7 @@ def test_it_says_so_when_there_are_none_and_a_reader_changes_nothing() -> None:
         await draw(pilot)
         await see(pilot, "on=nan")
         await press(pilot, "c", "end", "d", "n")
+        await see(pilot, "break: not with --readonly")
         assert feed.done == []
         feed.change(armed=(), stopped=(), link=Link.OVER)
         await draw(pilot)

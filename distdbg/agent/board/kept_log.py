@@ -35,10 +35,8 @@ _FIND_NS: Final = 1_000_000_000
 #: After which the files are closed when nobody asks any more.
 _IDLE_NS: Final = 60 * 10**9
 
-NOT_KEPT: Final = (
-    "no output is kept: the ranks write to the launcher's own terminal or files; "
-    "`distdbg run --redirects 3` keeps it, `--tee 3` shows it as well"
-)
+#: As short as the smallest terminal is wide.
+NOT_KEPT: Final = "no output is kept; with --tee 3 or --redirects 3 `distdbg run` does"
 
 
 class Numbered(NamedTuple):

@@ -26,6 +26,7 @@ from distdbg.agent.judging.blamed import (
     withdraw_verdict,
     write_verdict,
 )
+from distdbg.agent.judging.looks import fresh_ns, pause_ns
 from distdbg.agent.judging.patience import patient_state
 from distdbg.agent.seat import Seat
 from distdbg.errors import RecordError
@@ -38,19 +39,8 @@ if TYPE_CHECKING:
     from distdbg.agent.steering import Steering
 
 _S: Final = 1_000_000_000
-#: Between two looks, however much changes: a look costs some milliseconds.
-_LEAST_PAUSE_NS: Final = 100_000_000
-_MOST_PAUSE_NS: Final = 2 * _S
-#: Of what a look has cost, so much time passes until the next.
-_PAUSE_PER_COST: Final = 50
 #: What is said without hurry is no older.
 _STALE_NS: Final = _S
-#: A verdict that stands is judged again when so much of its age has passed, and not more often than this:
-#: then no time in its words is off by more.
-_AGED_SHARE: Final = 8
-_AGED_NS: Final = _S
-#: Of what that costs, so much time passes until the next.
-_AGED_PER_COST: Final = 500
 #: After which a probe that not all hosts have answered is given up.
 _VOUCH_NS: Final = 2 * _S
 
@@ -294,8 +284,7 @@ class Watch:
             return
         judged, cost_ns = done.result()
         self._cost_ns = cost_ns
-        pause_ns = max(_LEAST_PAUSE_NS, _PAUSE_PER_COST * cost_ns)
-        self._next_ns = now_ns + min(pause_ns, _MOST_PAUSE_NS)
+        self._next_ns = now_ns + pause_ns(cost_ns)
         self._doubt = None
         if judged.case is not None and judged.case.proof is not None:
             if not self._still_waits(judged.hopeless):
@@ -366,10 +355,7 @@ class Watch:
         self._news.take(judged.case, now_ns)
         self._aged_ns = None
         if judged.case is not None and judged.case.proof is None:
-            lasts_ns = now_ns - self._news.since_ns
-            self._aged_ns = now_ns + max(
-                _AGED_NS, lasts_ns // _AGED_SHARE, self._cost_ns * _AGED_PER_COST
-            )
+            self._aged_ns = now_ns + fresh_ns(now_ns - self._news.since_ns, self._cost_ns)
         if judged.verdict.has_faults:
             self._write(judged)
         else:

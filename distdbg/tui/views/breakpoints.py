@@ -77,10 +77,8 @@ class BreakpointsView(SheetPage, View):
                 )
 
     def action_new(self) -> None:
-        if self.top.is_readonly or self.snapshot.is_over:
-            self.top.change(Action.BREAK)  # says why not
-            return
-        self.top.action_command("break ")
+        if self.top.may_change(Action.BREAK):
+            self.top.action_command("break ")
 
     def action_take_back(self) -> None:
         cursor = self.sheet.cursor

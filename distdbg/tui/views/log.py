@@ -114,7 +114,7 @@ class LogView(TablePage, View):
             return f"nothing fits /{self._filter.text}" if self._filter else "no line of stderr"
         if self.snapshot.is_over:
             return "the job is over; its replay shows what it printed, where that was kept"
-        return "no output is kept; a job that is started with --tee 3 or --redirects 3 has it here"
+        return "no output is kept; with --tee 3 or --redirects 3 `distdbg run` does"
 
     def cells(self, key: Any) -> Sequence[Cell]:
         return _cells(self._lines[key - self._base], self.now)
