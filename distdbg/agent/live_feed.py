@@ -306,7 +306,7 @@ class LiveFeed:
     def _end(self, why: str) -> None:
         """The job is over."""
         folder = self.folder
-        changes: dict[str, Any] = {"ranks": final_rows(self._snapshot.ranks, folder)}
+        changes: dict[str, Any] = {"ranks": final_rows(self._snapshot.ranks, folder, self._clock())}
         lines, verdict = final_verdict(folder)
         if verdict is not None:
             changes["verdict"] = verdict

@@ -233,6 +233,10 @@ class RowTable(ScrollView, can_focus=True):
         return max(self.size.width - PAD - 1, 0)
 
     @property
+    def _whole_width(self) -> int:
+        return self.scrollable_content_region.width
+
+    @property
     def cursor(self) -> Key | None:
         """The key of the row under the cursor; None in an empty table."""
         return self.keys[self._at] if self._at < len(self.keys) else None
@@ -260,7 +264,7 @@ class RowTable(ScrollView, can_focus=True):
             self._drawn.pop(at, None)
             if not self.keys:
                 return self._empty(y - 1, width)
-            return Strip.blank(PAD + width, self._style("", Tone.PLAIN))
+            return Strip.blank(self._whole_width, self._style("", Tone.PLAIN))
         cells = self._drawn.get(at)
         if cells is None:
             cells = self._drawn[at] = list(self._cells(self.keys[at]))
@@ -272,7 +276,7 @@ class RowTable(ScrollView, can_focus=True):
         rows = list(wrap((Cell(self._said),), width, 0))
         text = " " * PAD + ("".join(cell.text for cell in rows[row]) if row < len(rows) else "")
         return Strip([Segment(text, self._style("", Tone.MUTED))]).adjust_cell_length(
-            PAD + width, self._style("", Tone.PLAIN)
+            self._whole_width, self._style("", Tone.PLAIN)
         )
 
     def _why_nothing(self) -> str:
@@ -300,7 +304,7 @@ class RowTable(ScrollView, can_focus=True):
                 text, style = "", own
             text += _fit(cell.text, wide, self.columns[at].is_right) + " "
         segments.append(Segment(text, style))
-        return Strip(segments).adjust_cell_length(PAD + width, plain)
+        return Strip(segments).adjust_cell_length(self._whole_width, plain)
 
     def _style(self, part: str, tone: Tone) -> Style:
         """Of a piece of text; textual looks through all of the CSS for it, so it is kept."""

@@ -19,8 +19,13 @@ _VERDICT_NAME: Final = "verdict.json"
 _MOST_NBYTES: Final = 16 << 20
 
 
-def final_rows(rows: Mapping[int, RankRow], folder: Path | None) -> Mapping[int, RankRow]:
-    """The rows with how each rank ended; one of which nobody tells stays as it was seen last."""
+def final_rows(
+    rows: Mapping[int, RankRow], folder: Path | None, at: float
+) -> Mapping[int, RankRow]:
+    """The rows with how each rank ended; of which nobody tells when, that was seen at `at`.
+
+    Without a folder it stays as it was seen last.
+    """
     ends: dict[int, RankEnd] = {}
     for attempt in attempts(folder)[-1:] if folder is not None else ():
         ends |= {end.rank: end for end in read_ends(attempt)}
@@ -31,7 +36,7 @@ def final_rows(rows: Mapping[int, RankRow], folder: Path | None) -> Mapping[int,
             continue
         if end is None:
             if folder is not None:
-                changed[rank] = _untold(row)
+                changed[rank] = replace(_untold(row), state_at=at)
             continue
         state = RankState.ENDED
         if end.is_failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from distdbg.agent.board.clock import HostClock
 from distdbg.agent.feed.asking import shown
 from distdbg.agent.feed.details import _facts, op_detail
+from distdbg.agent.feed.final import final_rows
 from distdbg.agent.feed.rows import (
     Usage,
     _group_row,
@@ -22,6 +24,7 @@ from distdbg.agent.feed.rows import (
     with_gpus,
 )
 from distdbg.record.rank_state import RankState
+from distdbg.tui.snapshot import RankRow
 
 
 def row(rank: int, **more: Any) -> dict[str, Any]:
@@ -178,3 +181,13 @@ def test_what_failed_is_told_in_words_not_as_the_record_has_it() -> None:
         "python_version": "3", "groups": [], "waits": [], "lost": {}, "record": "r",
     }  # fmt: skip
     assert ("failed", "all_reduce #21: OpTimeout: waited 3.0 s for rank 2") in _facts(rank, [op])
+
+
+def test_a_rank_of_whose_end_nobody_tells_is_gone_since_that_was_seen(tmp_path: Path) -> None:
+    (tmp_path / "attempt_0").mkdir()
+    rows = {0: RankRow(rank=0, state_at=5.0), 1: RankRow(rank=1, state=RankState.LEFT)}
+    ended = final_rows(rows, tmp_path, 70.0)
+    assert [(row.state, row.state_at) for row in ended.values()] == [
+        (RankState.DEAD, 70.0), (RankState.ENDED, 70.0),
+    ]  # fmt: skip
+    assert final_rows(rows, None, 70.0) is rows
