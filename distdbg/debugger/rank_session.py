@@ -37,7 +37,7 @@ from distdbg.debugger.serve import not_debuggable, server
 from distdbg.debugger.stop_op import StopOp
 from distdbg.debugger.stopper import Stopper
 from distdbg.debugger.terminal import ONE_AT_A_TIME, ClientTerminal, client_terminal, over_streams
-from distdbg.errors import ConfigError, DebuggerQuit, format_error
+from distdbg.errors import ConfigError, format_error
 from distdbg.runtime import world as worlds
 from distdbg.runtime.world import World
 

@@ -302,6 +302,7 @@ def test_a_completion_without_an_end_is_broken_off(ranks_of: Any) -> None:
     assert ranks_of.call("attach", str(ranks_of.run), typed="c\n").returncode == 0
     assert ranks_of.wait() == [0]
 
+
 def test_at_the_error_of_an_op_the_line_that_called_it_is_looked_into(ranks_of: Any) -> None:
     ranks_of.start(
         """
