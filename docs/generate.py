@@ -271,7 +271,8 @@ def commands_page() -> str:
         "| code | when |",
         "|---|---|",
         "| 0 | all went well; `distdbg analyze`: nothing was found |",
-        "| 1 | `distdbg analyze`: something was found; `distdbg stacks`: not all could be taken |",
+        "| 1 | `distdbg analyze`: something was found; `distdbg stacks`: not all could be taken; "
+        "`distdbg exec`: a rank had no value to tell; `distdbg break`: a rank did not go on |",
         *(f"| {code} | {', '.join(names)} |" for code, names in sorted(codes.items())),
         "| 130 | interrupted by Ctrl-C |",
     ]

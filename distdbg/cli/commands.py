@@ -32,7 +32,7 @@ COMMANDS: tuple[Command, ...] = (
         "top",
         "a job while it runs, or one that is over, in a dashboard",
         "distdbg.cli.top",
-        "[RUN | HOST:PORT | ssh://HOST] [--replay] [--once] [--web] [--readonly]",
+        "[RUN | HOST:PORT | ssh://HOST] [--replay] [--record FILE] [--once] [--web] [--readonly]",
     ),
     Command(
         "stacks",

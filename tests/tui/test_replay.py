@@ -140,6 +140,9 @@ def test_the_scrubber_steps_jumps_to_errors_and_shows_where_it_is() -> None:
         assert "rank 2 was killed by SIGKILL" in text_of(app).splitlines()[-2]
         await pilot.press("ctrl+end")
         assert app.snapshot.at == near(16)
+        await pilot.press("left_parenthesis")
+        assert 5 < app.snapshot.at < 16
+        await pilot.press("end", "home")  # the table has them; elsewhere they are the replay's
         await pilot.press("colon", *"at 3.3", "enter")
         assert app.snapshot.at == near(3.4)
         assert "replay" in text_of(app).splitlines()[0]
