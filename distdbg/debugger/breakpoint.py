@@ -26,7 +26,7 @@ from typing import Any, Final
 from distdbg.check.gone import find_gone
 from distdbg.check.logs import get_logger
 from distdbg.debugger.frames import site_of, user_frame
-from distdbg.debugger.session import Outcome
+from distdbg.debugger.session import Outcome, served
 from distdbg.debugger.stopping import Stop, open_prompt
 from distdbg.errors import (
     DebuggerQuit,
@@ -156,7 +156,8 @@ class _Meeting:
             self._stop(stop)
         with aside(self._group, Aside.BREAKPOINT, self._seq, members=self._ranks):
             try:
-                end = self._await_end()
+                with served(self._group.world):  # all of them sit at the breakpoint
+                    end = self._await_end()
                 self._leave()
             except (DistStoreError, DistNetworkError) as error:
                 # The store may be gone because the rank that served it is.

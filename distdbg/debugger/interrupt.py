@@ -28,6 +28,8 @@ INTERRUPT_SIGNAL: Final = signal.SIGRTMIN + 8
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _CRITICAL: Final = tuple(str(_ROOT / room) + os.sep for room in ("debugger", "control"))
+#: But a rank only waits there, for others that are at their prompts.
+_WAITS: Final = str(_ROOT / "debugger" / "breakpoint.py")
 #: How long until the first word about a rank that does not stop, and how often after it.
 _PATIENCE_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.02
@@ -77,7 +79,8 @@ class MainThreadSignal:
 def is_critical(frame: FrameType | None) -> bool:
     """Whether a prompt cannot be opened there."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith(_CRITICAL):
+        file = frame.f_code.co_filename
+        if file.startswith(_CRITICAL) and file != _WAITS:
             return True
         frame = frame.f_back
     return False

@@ -99,6 +99,12 @@ class Session:
         self._stopper.listen()
         self._open()
 
+    def unserve(self) -> None:
+        """Clients come no more to a rank that runs, unless its job is debuggable."""
+        if not self.desk.is_debuggable and not self._is_begun:
+            server().close(self.desk)
+            self._stopper.close()
+
     def close(self) -> None:
         """It can be reached no longer."""
         self._stopper.give_up()
@@ -222,9 +228,7 @@ class Session:
         if self._tracer_before is not None:
             sys.settrace(self._tracer_before)
             self._tracer_before = None
-        if not self.desk.is_debuggable:
-            server().close(self.desk)
-            self._stopper.close()
+        self.unserve()
 
     # ------------------------------------------------------------------ one stop
 

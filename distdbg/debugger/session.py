@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from weakref import WeakKeyDictionary
 
@@ -12,7 +14,7 @@ from distdbg.debugger.outcome import Outcome
 from distdbg.debugger.rank_session import Session
 from distdbg.runtime.world import World, current
 
-__all__ = ["Outcome", "leave_rank", "serve_rank", "session_of", "stop_here"]
+__all__ = ["Outcome", "leave_rank", "serve_rank", "served", "session_of", "stop_here"]
 
 
 def stop_here(
@@ -48,6 +50,20 @@ def session_of(world: World) -> Session:
 def serve_rank(world: World) -> None:
     """From now on clients may attach to this rank while it runs."""
     session_of(world).serve()
+
+
+@contextmanager
+def served(world: World) -> Iterator[None]:
+    """While the block runs, clients may come to this rank as to any of a job that is debuggable."""
+    session = session_of(world)
+    was, session.desk.is_debuggable = session.desk.is_debuggable, True
+    if world.run_folder is not None:
+        session.serve()
+    try:
+        yield
+    finally:
+        session.desk.is_debuggable = was
+        session.unserve()
 
 
 def leave_rank(world: World) -> None:

@@ -341,3 +341,34 @@ def test_at_the_error_of_an_op_the_line_that_called_it_is_looked_into(ranks_of: 
         client.expect("goes on")
     assert ranks_of.wait() == [0, 0]
     assert all("raised MismatchError" in ranks_of.out(rank) for rank in range(2))
+
+
+def test_ranks_that_wait_at_a_breakpoint_of_others_can_be_asked_and_attached_to(
+    ranks_of: Any,
+) -> None:
+    ranks_of.start(
+        """
+        import distdbg as dist
+
+        def step(scale):
+            dist.breakpoint(rank=0)
+            return scale
+
+        dist.init_process_group()
+        print("result", step(dist.get_rank() + 1), flush=True)
+        dist.destroy_process_group()
+        """,
+        2,
+    )
+    ranks_of.until_stopped()
+    done = ranks_of.call("exec", "--all", str(ranks_of.run), "scale * 10")
+    assert [line.split()[:2] for line in done.stdout.splitlines()[2:]] == [["0", "10"], ["1", "20"]]
+    with ranks_of.attach(1) as client:
+        client.expect(PROMPT)
+        client.type("scale = 7\n")
+        client.expect(PROMPT)
+        client.type("c\n")
+        client.expect("goes on")
+    assert ranks_of.call("attach", str(ranks_of.run), typed="c\n").returncode == 0
+    assert ranks_of.wait() == [0, 0]
+    assert "result 7" in ranks_of.out(1)
