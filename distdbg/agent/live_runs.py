@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.agent.client import AgentClient
-from distdbg.agent.roster import Roster
 from distdbg.control import sockets
 from distdbg.errors import UsageError
 from distdbg.record.folders import agents_folder, attempts, is_live, list_runs
@@ -98,6 +97,8 @@ def rows_without_agent(live: LiveRun) -> list[dict[str, Any]]:
     """What the records say of a run for which no agent answers."""
     if live.folder is None:
         return []
+    from distdbg.agent.roster import Roster  # slow to load, for who needs it not
+
     roster = Roster(live.folder, live.host, is_told=True)
     try:
         roster.tick(time.monotonic_ns())

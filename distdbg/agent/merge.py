@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.errors import format_ranks
-from distdbg.record.text import printable
+from distdbg.record.printable import printable
 
 #: What stands for the frames of a debugger whose prompt is open.
 AT_PROMPT: Final = "at a prompt of the debugger"

@@ -14,7 +14,7 @@ from distdbg.cli.rank_debuggers import RankDebuggers, find_debuggers
 from distdbg.command import say
 from distdbg.debugger.interaction import interact
 from distdbg.errors import DistNetworkError, UsageError
-from distdbg.record.text import printable
+from distdbg.record.printable import printable
 
 
 def main(argv: Sequence[str]) -> int:

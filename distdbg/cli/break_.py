@@ -22,9 +22,9 @@ from distdbg.control.breakpoints import FIELDS, Rule, rules_from_page, rules_to_
 from distdbg.control.page import ControlPage, read_page
 from distdbg.errors import UsageError, format_ranks
 from distdbg.record.host import host_name
+from distdbg.record.printable import printable
 from distdbg.record.rank_list import read_ranks
 from distdbg.record.rank_state import RankState
-from distdbg.record.text import printable
 
 _ALL = "all"
 Plain = dict[str, Any]

@@ -13,7 +13,8 @@ from distdbg.cli.chosen_run import find_run, load_chosen
 from distdbg.diagnose.diff import Change, Difference, Times, compare
 from distdbg.diagnose.op_fields import View
 from distdbg.diagnose.wording import say_ranks
-from distdbg.record.text import format_duration, format_nbytes, printable
+from distdbg.record.printable import printable
+from distdbg.record.text import format_duration, format_nbytes
 
 _TITLES: Final = {
     "slower": "slower",

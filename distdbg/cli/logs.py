@@ -20,8 +20,8 @@ from distdbg.launch.outputs.merged import Folded, Merger
 from distdbg.launch.outputs.timed import TimedFile
 from distdbg.launch.std import Std
 from distdbg.record.folders import is_held
+from distdbg.record.printable import printable
 from distdbg.record.rank_list import read_ranks
-from distdbg.record.text import printable
 
 _WINDOW_NS: Final = 1_000_000_000
 #: How many lines of one rank are looked at ahead, within the window.

@@ -16,7 +16,7 @@ from distdbg.cli.table import print_table
 from distdbg.control.sockets import is_served
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.record.host import host_name
-from distdbg.record.text import printable
+from distdbg.record.printable import printable
 
 
 def main(argv: Sequence[str]) -> int:

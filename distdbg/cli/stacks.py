@@ -11,8 +11,8 @@ from typing import Any
 from distdbg.agent.addresses import ask_all_hosts, find_way
 from distdbg.agent.merge import MergedStack, join, render
 from distdbg.errors import UsageError
+from distdbg.record.printable import printable
 from distdbg.record.rank_list import read_ranks
-from distdbg.record.text import printable
 
 
 def main(argv: Sequence[str]) -> int:

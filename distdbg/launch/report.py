@@ -21,7 +21,7 @@ from distdbg.launch.last_frames import last_frames
 from distdbg.launch.root_cause import Part, RootCause, find_root_cause
 from distdbg.record.ends import signal_name
 from distdbg.record.format import Exit
-from distdbg.record.text import printable
+from distdbg.record.printable import printable
 
 #: A first line that is longer says less: what does not fit goes below.
 _FIRST_LINE: Final = 120

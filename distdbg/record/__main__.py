@@ -17,8 +17,9 @@ from pathlib import Path
 from distdbg.errors import RecordError
 from distdbg.record.folders import LATEST, SUFFIX, is_live, user_folder
 from distdbg.record.plain import to_plain
+from distdbg.record.printable import printable
 from distdbg.record.reader import read_record
-from distdbg.record.text import printable, render
+from distdbg.record.text import render
 from distdbg.record.whereabouts import Clock, read_boot_id
 
 

@@ -25,12 +25,13 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from distdbg import config
 from distdbg.errors import ConfigError, RecordError
-from distdbg.record.entries import Header
-from distdbg.record.reader import RecordFile
+
+if TYPE_CHECKING:
+    from distdbg.record.entries import Header
 
 LATEST: Final = "latest"
 SUFFIX: Final = ".ddr"
@@ -300,6 +301,8 @@ def _take_over(folder: Path, run: str) -> str:
 
 
 def _read_header(path: Path) -> Header | None:
+    from distdbg.record.reader import RecordFile  # slow to load, for who only looks for a run
+
     try:
         with RecordFile(path, salvage=True) as record:
             return record.header

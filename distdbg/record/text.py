@@ -23,6 +23,7 @@ from distdbg.record.entries import (
     label_of_kind,
 )
 from distdbg.record.format import Exit
+from distdbg.record.printable import printable
 from distdbg.record.whereabouts import Clock
 
 _LEVELS = ("off", "info", "detail")
@@ -41,13 +42,6 @@ def render(record: Record, clock: Clock, *, is_live: bool, most_events: int) -> 
         *(f"  not readable: {gap.why} (events {gap.first}-{gap.last})" for gap in record.gaps),
     ]
     return [printable(line) for line in lines]
-
-
-def printable(line: str) -> str:
-    """Escape what a terminal might obey."""
-    if line.isprintable():
-        return line
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 def error_words(text: str | None, *, has_details: bool = False) -> str:

@@ -11,7 +11,8 @@ from typing import Final
 from distdbg.diagnose.finding import Edge, Evidence, Finding
 from distdbg.errors import format_ranks
 from distdbg.record.entries import Frame
-from distdbg.record.text import format_duration, printable
+from distdbg.record.printable import printable
+from distdbg.record.text import format_duration
 
 #: A line of a program's making may be a megabyte.
 MOST_LETTERS: Final = 300

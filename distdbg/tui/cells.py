@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from distdbg.record.printable import printable
 from distdbg.record.rank_state import RankState
-from distdbg.record.text import printable
 
 
 class Tone(StrEnum):

@@ -34,7 +34,7 @@ from distdbg.agent.feed.rows import (
     with_gpus,
 )
 from distdbg.errors import DistError
-from distdbg.record.text import printable
+from distdbg.record.printable import printable
 from distdbg.tui.feed import Topic
 from distdbg.tui.snapshot import Bar, LogRow, Snapshot
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from distdbg.agent.client import AgentClient
-from distdbg.agent.feed.from_records import RecordsClient
 from distdbg.agent.live_runs import LiveRun
 from distdbg.control import sockets
 from distdbg.errors import DistError, DistNetworkError, UsageError
@@ -97,6 +96,8 @@ class RunDoor:
             attempt = _newest(self._run_folder)
             if attempt is None or is_folder_over(self._run_folder) is not False:
                 raise
+            from distdbg.agent.feed.from_records import RecordsClient  # slow to load, seldom needed
+
             return RecordsClient(attempt, self.title, self._runs[0].host)
 
     def is_over(self) -> bool | None:
