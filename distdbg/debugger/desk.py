@@ -202,3 +202,11 @@ class Desk:
         self.say_stopped()
         greet()
         return True
+
+
+def not_debuggable(rank: int) -> str:
+    """Why nobody may attach now, and when they may."""
+    return (
+        f"rank {rank} runs and the job was not started with --debuggable; it can be attached when it "
+        f"sits at a breakpoint: distdbg break rank={rank}"
+    )

@@ -37,6 +37,8 @@ _TWICE_S: Final = 5.0
 _LONG_S: Final = 3.0
 #: A rank whose process can do nothing says nothing either.
 _HELD_S: Final = 6.0
+#: How long a line that is given up may take to end, before it is told again.
+_AGAIN_S: Final = 0.3
 #: What the handler of SIGINT says.
 _CTRL_C: Final = "ctrl-c"
 
@@ -117,7 +119,16 @@ class _Interaction:
             if ends:
                 self._breaks += 1
                 if self._is_typing:
-                    os.kill(os.getpid(), signal.SIGINT)  # nothing else ends a readline
+                    threading.Thread(target=self._give_up_line, daemon=True).start()
+
+    def _give_up_line(self) -> None:
+        """Nothing but a signal ends a readline; one that comes just before it begins to wait is lost."""
+        while True:
+            with self._lock:
+                if not (self._is_typing and self._breaks):
+                    return
+                os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(_AGAIN_S)
 
     def _next(self) -> Words:
         """What is said next, in the main thread; Ctrl-C is the rank's."""

@@ -25,7 +25,7 @@ from typing import Any
 
 from distdbg import config
 from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_terminal
-from distdbg.debugger.desk import Desk, Expired, Interrupted
+from distdbg.debugger.desk import Desk, Expired, Interrupted, not_debuggable
 from distdbg.debugger.evaluate import evaluate, evaluate_in
 from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
 from distdbg.debugger.frames import program_frame, site_at, stop_place, user_frame
@@ -33,7 +33,7 @@ from distdbg.debugger.identity import rank_of, run_of
 from distdbg.debugger.interrupt import is_critical, raise_in
 from distdbg.debugger.outcome import Outcome, quit_error
 from distdbg.debugger.rank_pdb import RankPdb
-from distdbg.debugger.serve import not_debuggable, server
+from distdbg.debugger.serve import server
 from distdbg.debugger.stop_op import StopOp
 from distdbg.debugger.stopper import Stopper
 from distdbg.debugger.terminal import ONE_AT_A_TIME, ClientTerminal, client_terminal, over_streams

@@ -23,7 +23,7 @@ from typing import Final
 
 from distdbg.control import sockets
 from distdbg.debugger import protocol
-from distdbg.debugger.desk import Completing, Desk, Line
+from distdbg.debugger.desk import Completing, Desk, Line, not_debuggable
 from distdbg.debugger.evaluate import shorten
 from distdbg.debugger.evaluation import Evaluation
 from distdbg.debugger.protocol import BadLine, Words
@@ -87,13 +87,12 @@ class Server:
         self._drained = threading.Condition(self._lock)
         self._places: dict[int, Place] = {}
         self._callers: set[Caller] = set()
-        self._thread: threading.Thread | None = None
         self._closing: list[Place] = []
-        self._woken, self._wake = socket.socketpair()
-        self._woken.setblocking(False)
-        self._wake.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread: threading.Thread | None = None
+        # What follows is there as long as the thread is.
+        self._woken: socket.socket
+        self._wake: socket.socket
+        self._selector: selectors.BaseSelector
 
     # ------------------------------------------------------------------------- from ranks' threads
 
@@ -109,6 +108,11 @@ class Server:
                         place.attached = caller
                     caller.place = place
             if self._thread is None:
+                self._woken, self._wake = socket.socketpair()
+                self._woken.setblocking(False)
+                self._wake.setblocking(False)
+                self._selector = selectors.DefaultSelector()
+                self._selector.register(self._woken, selectors.EVENT_READ)
                 self._thread = threading.Thread(
                     target=self._run, name="distdbg debugger", daemon=True
                 )
@@ -173,7 +177,7 @@ class Server:
                 with self._lock:
                     self._settle_places()
                     if not self._places and not self._callers:
-                        self._thread = None
+                        self._end_thread()
                         return
                 for key, events in self._selector.select(timeout=1.0):
                     if key.fileobj is self._woken:
@@ -191,8 +195,15 @@ class Server:
                     for caller in list(self._callers):
                         if caller.outbox or caller.is_leaving:
                             self._flush(caller)
-        finally:
-            self._thread = None
+        except BaseException:
+            with self._lock:
+                self._end_thread()
+            raise
+
+    def _end_thread(self) -> None:
+        self._thread = None
+        for one in (self._selector, self._woken, self._wake):
+            one.close()
 
     def _settle_places(self) -> None:
         known = {key.fileobj for key in self._selector.get_map().values()}
@@ -426,8 +437,9 @@ class Server:
         self._let_go(caller)
 
     def _wake_up(self) -> None:
-        with suppress(BlockingIOError, OSError):
-            self._wake.send(b"\0")
+        with self._lock, suppress(BlockingIOError, OSError):
+            if self._thread is not None:
+                self._wake.send(b"\0")
 
     def forget(self) -> None:
         """In a fork: the sockets are the parent's."""
@@ -447,14 +459,6 @@ class Server:
             self.end(desk, f"rank {desk.rank} ends")
         for desk in desks:
             self.settle(desk, _LAST_WORDS_S)
-
-
-def not_debuggable(rank: int) -> str:
-    """Why nobody may attach now, and when they may."""
-    return (
-        f"rank {rank} runs and the job was not started with --debuggable; it can be attached when it "
-        f"sits at a breakpoint: distdbg break rank={rank}"
-    )
 
 
 def server() -> Server:

@@ -23,7 +23,7 @@ from distdbg.tui.view import View
 #: What a living job is first shown of.
 _FIRST_S: Final = 30.0
 #: Lines of a living job move with time; this often is enough.
-_LEAST_BETWEEN_S: Final = 0.4
+_LEAST_BETWEEN_S: Final = 0.9
 #: Of a core, while nobody types.
 _MOST_SHARE: Final = 0.04
 _SHORT: Final = {

@@ -1,0 +1,57 @@
+"""The client at a terminal, with a rank that is a queue of words."""
+
+import builtins
+import queue
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from distdbg.debugger.interaction import interact
+from distdbg.errors import DistNetworkError
+
+
+class Rank:
+    """Stands for a DebugClient."""
+
+    rank = 3
+    is_stopped = True
+    is_debuggable = False
+
+    def __init__(self) -> None:
+        self.says: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def send(self, words: Any) -> None:
+        pass
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        words = self.says.get()
+        if isinstance(words, Exception):
+            raise words
+        return words
+
+    def close(self) -> None:
+        self.says.put(DistNetworkError("closed"))
+
+
+def test_a_line_ends_with_the_rank_also_where_the_first_signal_comes_too_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rank = Rank()
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+
+    def type_nothing(prompt: str) -> str:
+        rank.says.put(DistNetworkError("rank 3 is gone"))
+        with suppress(KeyboardInterrupt):  # a readline that is about to wait does not see it
+            time.sleep(20)
+        time.sleep(20)
+        return "nothing"
+
+    monkeypatch.setattr(builtins, "input", type_nothing)
+    rank.says.put({"prompt": "(Pdb) "})
+    began = time.monotonic()
+    with pytest.raises(DistNetworkError, match="rank 3 is gone"):
+        interact(rank)  # type: ignore[arg-type]
+    assert time.monotonic() - began < 10
