@@ -14,7 +14,8 @@ from distdbg.agent.client import AgentError
 from distdbg.agent.live_runs import choose_run, find_live_runs
 from distdbg.control import sockets
 from distdbg.debugger.client import DebugClient
-from distdbg.debugger.serve import not_debuggable, socket_name
+from distdbg.debugger.desk import not_debuggable
+from distdbg.debugger.serve import socket_name
 from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.record.ends import read_ends
 from distdbg.record.folders import attempts, is_live, record_name
