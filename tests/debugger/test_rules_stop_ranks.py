@@ -446,7 +446,7 @@ def is_sent_a_signal(has_handler: bool) -> list[Any]:
     dist.init_process_group()
     whys = answer()
     os.kill(os.getpid(), signal.SIGUSR1)
-    time.sleep(0)
+    time.sleep(0)  # the handler runs between two bytecodes of the main thread
     dist.destroy_process_group()
     is_ours_gone = signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
     return [whys, len(mine), is_ours_gone]

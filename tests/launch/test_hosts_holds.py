@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,10 +13,10 @@ from distdbg.agent.client import AgentClient
 from distdbg.control.page import read_page
 from distdbg.record import folders
 from distdbg.testing.hosts import Hosts, Launcher
+from tests.launch.agents_of_hosts import agent_of, await_that
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 20.0
 #: The last rank sits in a debugger before an op in which the others wait for it.
 STOPS = """
 from datetime import timedelta
@@ -48,21 +46,6 @@ def start(hosts: Hosts, count: int = 2, timeout_s: float = 30) -> list[Launcher]
     for launcher in launchers:
         launcher.wait_for("ready", 1)
     return launchers
-
-
-def agent_of(hosts: Hosts, number: int) -> AgentClient:
-    [run_folder] = hosts.run_folders
-    tempdir = str(hosts.runs.parent)
-    path = folders.agent_socket(run_folder.name, hosts.address(number), tempdir)
-    await_that(path.exists, f"{path} is not there")
-    return AgentClient.at(path)
-
-
-def await_that(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)  # an agent is asked, it does not call
 
 
 def holders(hosts: Hosts, number: int) -> list[int]:

@@ -9,10 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,10 +20,10 @@ from distdbg.control import sockets
 from distdbg.errors import DistNetworkError
 from distdbg.record import folders
 from distdbg.testing.hosts import Hosts, Launcher
+from tests.launch.agents_of_hosts import agent_of, await_that
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 20.0
 WAIT = """
 import pathlib, time
 import numpy as np
@@ -51,23 +49,8 @@ def start(hosts: Hosts, folder: Path, count: int) -> list[Launcher]:
     return launchers
 
 
-def agent_of(hosts: Hosts, number: int) -> AgentClient:
-    [run_folder] = hosts.run_folders
-    tempdir = str(hosts.runs.parent)
-    path = folders.agent_socket(run_folder.name, hosts.address(number), tempdir)
-    await_that(path.exists, f"{path} is not there")
-    return AgentClient.at(path)
-
-
 def dial(hosts: Hosts, number: int, _: float) -> AgentClient:
     return agent_of(hosts, number)
-
-
-def await_that(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)  # an agent is asked, it does not call
 
 
 def state_of(agent: AgentClient, rank: int) -> str:
