@@ -55,7 +55,7 @@ test: $(TESTS) ## Run the tests (ARGS= goes to pytest)
 	$(PY) -m pytest $(ARGS)
 
 check: format-check lint types native-check $(TESTS) $(PEERS) ## All that CI checks; a missing peer is a failure
-	@sh scripts/lanes.sh $(PY) --run-slow --require=$(REQUIRE)$$(sh scripts/chromium.sh)$$(sh scripts/tmux.sh) $(ARGS)
+	@sh scripts/lanes.sh $(PY) --run-slow --require=$(REQUIRE)$$(sh scripts/chromium.sh)$$(sh scripts/tmux.sh)$$(sh scripts/prometheus.sh)$$(sh scripts/node.sh) $(ARGS)
 
 format: $(LINT) ## Format Python and C++ in place
 	$(VENV)/bin/ruff format $(PYTHON_DIRS)

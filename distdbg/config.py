@@ -128,6 +128,42 @@ VARIABLES: tuple[Variable, ...] = (
         aliases=("TORCH_CPP_LOG_LEVEL",),
     ),
     Variable(
+        "DISTDBG_METRICS",
+        "str",
+        None,
+        "Where each host's agent serves metrics: a port of 127.0.0.1, or HOST:PORT; as `--metrics-port`.",
+    ),
+    Variable(
+        "DISTDBG_METRICS_FILE",
+        "str",
+        None,
+        "A folder for the agent's metrics as a text file, as node_exporter's textfile collector reads them.",
+    ),
+    Variable(
+        "DISTDBG_METRICS_PUSH",
+        "str",
+        None,
+        "The URL of a Pushgateway that gets the metrics while the job runs, and once more at its end.",
+    ),
+    Variable(
+        "DISTDBG_METRICS_TOKEN_FILE",
+        "str",
+        None,
+        "A file, private to the user, with the bearer token that a scraper from another host must show.",
+    ),
+    Variable(
+        "DISTDBG_METRICS_USERS",
+        "str",
+        "root,prometheus",
+        "The users of this host, beside your own, that may read metrics over 127.0.0.1 without a token.",
+    ),
+    Variable(
+        "DISTDBG_OTLP",
+        "str",
+        None,
+        "What agents send to an OpenTelemetry collector: traces, metrics, logs, separated by commas, or all.",
+    ),
+    Variable(
         "DISTDBG_RECORD_OPS",
         "int",
         4096,

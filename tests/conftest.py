@@ -1,7 +1,7 @@
 """Options, marks and the checks that follow every test: a test leaves nothing behind.
 
-`--run-slow` runs what is marked slow. `--require=torch,mpi,gpu,chromium,tmux` turns the skip of a test
-for a missing torch, MPI, GPU, browser or tmux into a failure, for the places that are supposed to have them.
+`--run-slow` runs what is marked slow. `--require=torch,mpi,gpu,chromium,tmux,prometheus,node` turns the skip
+of a test for a missing one of these into a failure, for the places that are supposed to have them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pytest
 from distdbg.testing import run_ranks
 from distdbg.testing.leaks import find_leaks, take_holdings
 
-REQUIRABLE = ("torch", "mpi", "gpu", "chromium", "tmux")
+REQUIRABLE = ("torch", "mpi", "gpu", "chromium", "tmux", "prometheus", "node")
 _TEMP = pytest.StashKey[str]()
 #: How a skip for something missing reads, as opposed to a test that does not fit its parameters.
 MISSING = re.compile(r"not installed|could not import|No module named|not available|is missing")

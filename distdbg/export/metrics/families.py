@@ -1,0 +1,109 @@
+"""Every metric: its name, type, unit, labels and meaning, and who serves it. The reference is made from here.
+
+Names follow Prometheus' rules: base units, `_total` on counters. Each sample also has the labels `run` and
+`host`. No label grows with steps: groups beyond `MOST_GROUPS` are counted together as `OTHER_GROUP`.
+
+Scopes, and with them how many series there are:
+
+    rank   one per rank, served by the agent of its host
+    host   the sum over the ranks of a host, served by its agent
+    job    the sum over all ranks of the job, served by the agent of the job's first host alone
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+#: The names of groups that are labels; the others of a run share `OTHER_GROUP`.
+MOST_GROUPS: Final = 16
+OTHER_GROUP: Final = "(other)"
+#: Data types per kind and group; more share this word. It is also what is said of an op without one.
+MOST_DTYPES: Final = 8
+OTHER_DTYPE: Final = "(other)"
+NO_DTYPE: Final = "none"
+
+
+class MetricType(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    INFO = "info"
+
+
+class Scope(StrEnum):
+    RANK = "rank"
+    HOST = "host"
+    JOB = "job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One metric. `name` is as queries see it, `_total` and `_info` included; without `_bucket`."""
+
+    name: str
+    type: MetricType
+    scope: Scope
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    """seconds, bytes or nothing."""
+    about: str
+
+
+def _rank(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> Family:
+    labels = ("rank", *labels)
+    return Family(name=name, type=kind, scope=Scope.RANK, labels=labels, unit=unit, about=about)
+
+
+def _host(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> Family:
+    return Family(name=name, type=kind, scope=Scope.HOST, labels=labels, unit=unit, about=about)
+
+
+def _job(name: str, kind: MetricType, about: str, *labels: str, unit: str = "") -> Family:
+    return Family(name=name, type=kind, scope=Scope.JOB, labels=labels, unit=unit, about=about)
+
+
+_C, _G, _H, _I = MetricType.COUNTER, MetricType.GAUGE, MetricType.HISTOGRAM, MetricType.INFO
+
+FAMILIES: Final = (
+    # What the ranks do, by kind and group.
+    _host("distdbg_ops_total", _C, "Ops that ended, as each rank counts its own calls.", "kind", "group", "dtype"),
+    _host("distdbg_op_bytes_total", _C, "Bytes that ops which ended well moved in or out of ranks.", "kind", "group", "dtype", unit="bytes"),
+    _host("distdbg_op_failures_total", _C, "Ops that ended with an error.", "kind", "group"),
+    _host("distdbg_bus_bytes_total", _C, "Bytes over the bus, as nccl-tests counts them.", "kind", "group", unit="bytes"),
+    _host("distdbg_transfer_seconds_total", _C, "Time from when all ranks of an op had come until it ended; bus bytes per second of it are the bus bandwidth.", "kind", "group", unit="seconds"),
+    _job("distdbg_op_duration_seconds", _H, "How long ops took, from the call to the end.", "kind", "group", unit="seconds"),
+    _job("distdbg_op_late_arrival_seconds", _H, "How long ranks waited in an op until the last rank had come.", "kind", "group", unit="seconds"),
+    # One rank each.
+    _rank("distdbg_rank_up", _G, "1 while the process of the rank lives, 0 after it."),
+    _rank("distdbg_rank_ops_in_flight", _G, "Ops that the rank has begun and not ended."),
+    _rank("distdbg_rank_since_progress_seconds", _G, "Time since the rank began or ended an op; 0 once it is over.", unit="seconds"),
+    _rank("distdbg_rank_seq", _G, "The number of the collective that the rank called last on the group.", "group"),
+    _rank("distdbg_rank_wait_seconds_total", _C, "Time in ops, by cause: late_peer until the last rank had come, transfer from then on.", "cause", unit="seconds"),
+    _rank("distdbg_rank_cpu_seconds_total", _C, "CPU time of the rank's process.", unit="seconds"),
+    _rank("distdbg_rank_resident_memory_bytes", _G, "Memory of the rank's process that is in RAM.", unit="bytes"),
+    # The health of the job.
+    _host("distdbg_ranks", _G, "Ranks of this host by what they do.", "state"),
+    _host("distdbg_dead_ranks", _G, "Ranks of this host that were killed or failed in this start of the job."),
+    _host("distdbg_check_failures_total", _C, "Errors that the check raised, and what it suspected, by what was wrong.", "check"),
+    _host("distdbg_recording_lost_total", _C, "What the records had no room for, by what it was.", "what"),
+    _job("distdbg_findings", _G, "Findings of the diagnosis that hold now.", "kind"),
+    _job("distdbg_findings_total", _C, "Findings that the diagnosis has made since the job began.", "kind"),
+    _job("distdbg_restarts_total", _C, "How often the launcher has started the ranks again."),
+    _job("distdbg_world_size", _G, "Ranks of the job."),
+    _job("distdbg_clock_held", _G, "1 while the deadlines of the job stand, by a debugger or a pause."),
+    # The agent itself.
+    _host("distdbg_build_info", _I, "The version that serves this; always 1.", "version", "python"),
+    _host("distdbg_agent_start_time_seconds", _G, "When the agent began, in seconds since 1970.", unit="seconds"),
+    _host("distdbg_agent_cpu_seconds_total", _C, "CPU time of the agent.", unit="seconds"),
+    _host("distdbg_agent_resident_memory_bytes", _G, "Memory of the agent that is in RAM.", unit="bytes"),
+    _host("distdbg_agent_collect_seconds", _G, "How long it took to put these numbers together.", unit="seconds"),
+    _host("distdbg_agent_series", _G, "Series that this agent serves."),
+    _host("distdbg_agent_hosts_missing", _G, "Hosts of the job whose numbers are not in the sums for the job."),
+    _host("distdbg_agent_spans_total", _C, "Spans by what became of them: sent, unsampled, dropped (the queue was full), missed (overwritten in the record before they were read), failed.", "outcome"),
+    _host("distdbg_agent_export_failures_total", _C, "Exports that did not arrive, by signal: traces, metrics, logs, push, textfile.", "signal"),
+    _host("distdbg_agent_queue_length", _G, "What waits to be exported, by signal.", "signal"),
+)  # fmt: skip
+
+BY_NAME: Final = {family.name: family for family in FAMILIES}
