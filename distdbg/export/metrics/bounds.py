@@ -11,6 +11,7 @@ Names beyond the first `MOST_GROUPS` that an agent meets are counted together, a
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Hashable
 from typing import Final
@@ -22,6 +23,8 @@ from distdbg.record.format import Aside
 #: Kinds of ops that a record can name.
 KINDS: Final = frozenset((*KIND_LABELS, *(aside.label for aside in Aside)))
 OTHER_KIND: Final = "(other)"
+#: Longer values of labels are cut.
+MOST_LABEL_CHARACTERS: Final = 128
 
 #: Names that the runtime makes up: a number, or a digest of the ranks and a number.
 _MADE_UP: Final = re.compile(r"\d+|local-[0-9a-f]+-\d+|merged-\d+")
@@ -54,3 +57,18 @@ class FirstFew:
             return self._other
         self._known.add(value)
         return value
+
+
+def known_kind(kind: str) -> str:
+    """A kind that a record can name, or the word for all others."""
+    return kind if kind in KINDS else OTHER_KIND
+
+
+def clean(words: str) -> str:
+    """As a label may have it: UTF-8 and not too long. Two long names stay two."""
+    if not words.isascii():
+        words = words.encode("utf-8", "replace").decode("utf-8")
+    if len(words) <= MOST_LABEL_CHARACTERS:
+        return words
+    digest = hashlib.blake2b(words.encode(), digest_size=4).hexdigest()
+    return f"{words[: MOST_LABEL_CHARACTERS - 9]}~{digest}"

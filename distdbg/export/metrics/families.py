@@ -23,6 +23,10 @@ OTHER_GROUP: Final = "(other)"
 MOST_DTYPES: Final = 8
 OTHER_DTYPE: Final = "(other)"
 NO_DTYPE: Final = "none"
+#: Values of any other label that a program may have a say in, as `check`.
+MOST_WORDS: Final = 32
+OUTCOMES: Final = ("sent", "unsampled", "dropped", "missed", "failed")
+SIGNALS: Final = ("traces", "metrics", "logs", "push", "textfile")
 
 
 class MetricType(StrEnum):
