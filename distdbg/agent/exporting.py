@@ -80,9 +80,7 @@ class Exporting:
             "hosts": self._serving.hosts() if self._serving is not None else {},
         }
 
-    def _add(
-        self, make: Callable[[HostAgent, Exports], Outlet | None], exports: Exports
-    ) -> None:
+    def _add(self, make: Callable[[HostAgent, Exports], Outlet | None], exports: Exports) -> None:
         try:
             outlet = make(self._agent, exports)
         except (DistError, OSError) as error:

@@ -150,9 +150,7 @@ def _check_address(host: str, port: int) -> None:
         ) from error
 
 
-def _read_listen(
-    port: int | None, address: str | None, variable: object
-) -> tuple[str, int] | None:
+def _read_listen(port: int | None, address: str | None, variable: object) -> tuple[str, int] | None:
     if port is not None and address is not None:
         raise UsageError(
             "--metrics-port and --metrics-address exclude each other: the address has a port",

@@ -1,10 +1,10 @@
 """What a rank wrote of an error or a finding, as one of a few words: the label `check`. Pure.
 
-    mismatch        ranks called different things        rank_left    one left while others waited for it
-    nonfinite       NaN or Inf in an input               peer_lost    one is gone
-    buffer_changed  an array changed while an op had it  timeout      an op did not end in time
-    diverged        what must be equal is not            aborted      somebody ended the job
-    suspicion       noticed, and not forbidden           other        any other error of an op
+mismatch        ranks called different things        rank_left    one left while others waited for it
+nonfinite       NaN or Inf in an input               peer_lost    one is gone
+buffer_changed  an array changed while an op had it  timeout      an op did not end in time
+diverged        what must be equal is not            aborted      somebody ended the job
+suspicion       noticed, and not forbidden           other        any other error of an op
 """
 
 from __future__ import annotations

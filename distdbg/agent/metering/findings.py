@@ -41,4 +41,3 @@ class FindingCounts:
         while len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
         self.now = now
-

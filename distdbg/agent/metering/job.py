@@ -52,7 +52,9 @@ class JobSums:
         """These are the others now; the thread begins with the first of them."""
         self._wanted = tuple(hosts)
         if self._wanted and self._thread is None and not self._end.is_set():
-            self._thread = threading.Thread(target=self._run_thread, name="distdbg-hosts", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run_thread, name="distdbg-hosts", daemon=True
+            )
             self._thread.start()
 
     def missing(self, now: float) -> int:
@@ -137,7 +139,11 @@ def read_histograms(plain: Any) -> dict[tuple[str, str], HistogramFacts]:
         raise ValueError("no histograms")
     return {
         (str(kind), str(group)): HistogramFacts(
-            tuple(map(int, durations)), int(duration_ns), tuple(map(int, waits)), int(wait_ns), int(count)
+            tuple(map(int, durations)),
+            int(duration_ns),
+            tuple(map(int, waits)),
+            int(wait_ns),
+            int(count),
         )
         for kind, group, durations, duration_ns, waits, wait_ns, count in plain
     }

@@ -90,7 +90,9 @@ class Sending:
         except (DistError, OSError) as error:
             if self._metering.counts.fail(signal):
                 what = error.what if isinstance(error, DistError) else str(error)
-                self._agent.say([what, "  it is tried again; how often it failed is in the metrics"])
+                self._agent.say(
+                    [what, "  it is tried again; how often it failed is in the metrics"]
+                )
 
 
 def remove_old(folder: Path, wall_s: float) -> None:
