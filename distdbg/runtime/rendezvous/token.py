@@ -68,7 +68,9 @@ def read_token(path: Path, *, variable: str = "DISTDBG_TOKEN_FILE") -> bytes:
     finally:
         os.close(fd)
     if not token:
-        raise ConfigError(f"token file {path} is empty", hint=f"remove it, or name another with {variable}")
+        raise ConfigError(
+            f"token file {path} is empty", hint=f"remove it, or name another with {variable}"
+        )
     return token
 
 
