@@ -131,7 +131,7 @@ def _counters(record: TailedRecord, known: _Known) -> list[OpCount]:
                 group=label,
                 group_size=group.size,
                 kind=label_of_kind(counter.kind) or f"kind {counter.kind}",
-                dtype=getattr(counter, "dtype", ""),
+                dtype=counter.dtype,
                 ended=counter.ended,
                 failed=counter.failed,
                 nbytes=counter.nbytes,
@@ -153,5 +153,5 @@ def _lost(record: TailedRecord) -> dict[str, int]:
         "sites": state.lost_sites,
         "parked_ops": state.lost_parked,
         "waits": state.lost_waits,
-        "counters": getattr(state, "lost_counters", 0),
+        "counters": state.lost_counters,
     }
