@@ -5,8 +5,8 @@
     pushed   to a Pushgateway, every 15 s         metering/sending.py
     sent     traces, metrics and logs by OTLP     `_make_otlp`
 
-Each is an outlet with threads of its own. Nothing here makes the loop wait, and an outlet that fails is logged
-once and dropped: the others, the ranks and the rest of the agent are none the worse.
+Each is an outlet with threads of its own. Nothing here makes the loop wait, and an outlet that fails is
+logged once and dropped: the others, the ranks and the rest of the agent are none the worse.
 """
 
 from __future__ import annotations

@@ -139,11 +139,11 @@ def read_histograms(plain: Any) -> dict[tuple[str, str], HistogramFacts]:
         raise ValueError("no histograms")
     return {
         (str(kind), str(group)): HistogramFacts(
-            tuple(map(int, durations)),
-            int(duration_ns),
-            tuple(map(int, waits)),
-            int(wait_ns),
-            int(count),
+            duration_buckets=tuple(map(int, durations)),
+            duration_ns=int(duration_ns),
+            wait_buckets=tuple(map(int, waits)),
+            wait_ns=int(wait_ns),
+            count=int(count),
         )
         for kind, group, durations, duration_ns, waits, wait_ns, count in plain
     }

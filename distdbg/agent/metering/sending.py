@@ -1,8 +1,9 @@
-"""Metrics that are brought out: a text file for node_exporter, a Pushgateway. Every 15 seconds, and at the end.
+"""Metrics that are brought out: a text file, a Pushgateway. Every 15 seconds, and at the end.
 
 A thread does both, one after the other. What does not arrive is counted, said once, and tried again the next
-time. The last numbers of a job stay where they are: of a short one they are all there is. Text files that nobody
-has written for a while are of jobs that are over; the next job that writes into the folder removes them.
+time. The last numbers of a job stay where they are: of a short one they are all there is. Text files that
+nobody has written for a while are of jobs that are over; the next job that writes into the folder removes
+them.
 """
 
 from __future__ import annotations

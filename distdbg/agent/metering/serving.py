@@ -1,8 +1,9 @@
 """The agent's HTTP server: /metrics of this host, /sd of all jobs of this user that are known here.
 
 A port that somebody else has is no reason to be silent: then it is another, free one, and the port that was
-asked for is taken as soon as it is free. Whoever has it, an agent of another job mostly, lists this one in its
-/sd; so one entry of a scraper finds all jobs of a host. Who scrapes the other port meanwhile goes on with it.
+asked for is taken as soon as it is free. Whoever has it, an agent of another job mostly, lists this one in
+its /sd; so one entry of a scraper finds all jobs of a host. Who scrapes the other port meanwhile goes on
+with it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from distdbg.launch.exports import Exports, is_loopback
 if TYPE_CHECKING:
     from distdbg.agent.host_agent import HostAgent
 
-_ANY: Final = ("0.0.0.0", "::", "")  # noqa: S104  # not bound, but told apart
+ANY: Final = ("0.0.0.0", "::", "")  # not bound, but told apart
 _TAKE_OVER_NS: Final = 2_000_000_000
 LINKS: Final = {
     "/metrics": "the numbers, for Prometheus",
@@ -75,7 +76,7 @@ class Serving:
     def address(self) -> str:
         """Where a scraper reaches this server."""
         host = self._host
-        if host in _ANY:
+        if host in ANY:
             host = self._agent.addr or self._agent.host
         return join_address(host, self._port)
 

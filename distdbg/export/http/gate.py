@@ -1,11 +1,11 @@
 """Who may read: processes of this host whose user is known, and whoever has the token. Pure.
 
-    loopback address    the user who made the connection is the job's own, root, or one that is named; or the token
-    any other           the token alone
+    loopback address   whose connection it is: the job's own user, root, one that is named; or the token
+    any other          the token alone
 
-The token comes as `Authorization: Bearer TOKEN`, as Prometheus sends it. Who is let in by the user must also ask
-for a name that is ours: a page of a foreign name that is made to point to 127.0.0.1 (DNS rebinding) has the
-browser of that user ask, but under that name.
+The token comes as `Authorization: Bearer TOKEN`, as Prometheus sends it. Who is let in by the user must
+also ask for a name that is ours: a page of a foreign name that is made to point to 127.0.0.1 (DNS
+rebinding) has the browser of that user ask, but under that name.
 """
 
 from __future__ import annotations

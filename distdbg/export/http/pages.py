@@ -22,7 +22,8 @@ class Answer(NamedTuple):
     status: int = 200
 
 
-#: Makes a page for who accepts what its argument, the header Accept, says. Called in the thread of a connection.
+#: Makes a page for who accepts what its argument, the header Accept, says; in the thread of a
+#: connection.
 Page = Callable[[str], Answer]
 
 

@@ -2,7 +2,8 @@
 
     [{"targets": ["127.0.0.1:9400"], "labels": {"__meta_distdbg_run": "...", "__meta_distdbg_host": "n14"}}]
 
-Labels that begin with __meta_ are for relabelling and are then dropped: each sample has `run` and `host` already.
+Labels that begin with __meta_ are for relabelling and are then dropped: each sample has `run` and `host`
+already.
 """
 
 from __future__ import annotations

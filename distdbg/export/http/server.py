@@ -1,7 +1,7 @@
 """The server: one thread that accepts, and one for each connection, of which there are few.
 
-Nobody can make it wait or grow: who takes too long is ended, and of too many connections the one that has been
-idle the longest, or the new one. It ends with `close`, and then its ports are free at once.
+Nobody can make it wait or grow: who takes too long is ended, and of too many connections the one that has
+been idle the longest, or the new one. It ends with `close`, and then its ports are free at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _LOOK_S: Final = 1.0
 #: How long threads may take to end.
 _END_S: Final = 1.0
 _BACKLOG: Final = 16
-_BUSY: Final = b"HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nContent-Length: 5\r\nConnection: close\r\n\r\nbusy\n"
+_BUSY: Final = (
+    b"HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"
+    b"Connection: close\r\n\r\nbusy\n"
+)
 
 _log = logging.getLogger("distdbg.export")
 
