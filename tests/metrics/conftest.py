@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,7 +45,11 @@ def free_port() -> int:
 
 @pytest.fixture
 def start_job(job_folder: Path) -> Iterator[Callable[..., RunningJob]]:
-    """Starts `distdbg run` of a program, with flags and variables; all in one temporary folder."""
+    """Starts `distdbg run` of a program, with flags and variables; all in one temporary folder.
+
+    Ranks that `wait_for('go')` go on at the end of the test.
+    """
+    jobs: list[RunningJob] = []
     with ExitStack() as stack:
         count = 0
 
@@ -55,9 +59,14 @@ def start_job(job_folder: Path) -> Iterator[Callable[..., RunningJob]]:
             script.write_text(BEGIN + program)
             count += 1
             argv = ["--nproc-per-node", str(ranks), *flags, str(script)]
-            return stack.enter_context(running(argv, job_folder, environ, has_agent=True))
+            jobs.append(stack.enter_context(running(argv, job_folder, environ, has_agent=True)))
+            return jobs[-1]
 
         yield start
+        (job_folder / "go").touch()
+        for job in jobs:
+            with suppress(subprocess.TimeoutExpired, ValueError):
+                job.process.wait(5.0)
 
 
 @pytest.fixture

@@ -23,9 +23,13 @@ class Answer:
 
 def get(url: str, **headers: str) -> Answer:
     """Ask once; also an error has an answer."""
-    request = urllib.request.Request(url, headers={k.replace("_", "-"): v for k, v in headers.items()})
+    request = urllib.request.Request(
+        url, headers={k.replace("_", "-"): v for k, v in headers.items()}
+    )
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as it:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            request, timeout=10
+        ) as it:
             return Answer(it.status, it.read().decode(), dict(it.headers))
     except urllib.error.HTTPError as error:
         with error:
@@ -63,5 +67,3 @@ def await_that(is_so: Callable[[], Any], what: str, limit_s: float = 20.0) -> An
             return found
         assert time.monotonic() < deadline, what
         time.sleep(0.05)  # a server is asked, it does not call
-
-

@@ -25,7 +25,9 @@ WAITS = "wait_for('go')\ndist.destroy_process_group()\n"
 NOBODY = 65534
 
 
-def await_metrics(port: int, is_it: Callable[[str], object] = lambda text: "ops_total" in text) -> str:
+def await_metrics(
+    port: int, is_it: Callable[[str], object] = lambda text: "ops_total" in text
+) -> str:
     def read() -> str | None:
         text = get(f"http://127.0.0.1:{port}/metrics").text
         return text if is_it(text) else None
@@ -71,13 +73,14 @@ def test_a_scraper_gets_the_format_that_it_asks_for(
     with urllib.request.urlopen(zipped, timeout=10) as answer:
         assert answer.headers["Content-Encoding"] == "gzip"
         assert b"distdbg_rank_up" in gzip.decompress(answer.read())
-    protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+    protobuf = (
+        "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+    )
     with urllib.request.urlopen(
         urllib.request.Request(url, headers={"Accept": protobuf}), timeout=10
     ) as answer:
         assert answer.headers["Content-Type"].startswith("application/vnd.google.protobuf")
         assert b"distdbg_rank_up" in answer.read()
-    go("go")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
@@ -91,7 +94,16 @@ def test_another_user_of_the_host_is_told_what_to_do(
     await_metrics(free_port)
 
     def ask(*more: str) -> tuple[str, str]:
-        command = ["setpriv", "--reuid", str(NOBODY), "--clear-groups", curl, "-s", "-w", "%{http_code}"]
+        command = [
+            "setpriv",
+            "--reuid",
+            str(NOBODY),
+            "--clear-groups",
+            curl,
+            "-s",
+            "-w",
+            "%{http_code}",
+        ]
         url = f"http://127.0.0.1:{free_port}/metrics"
         out = subprocess.run(
             [*command, *more, url], capture_output=True, text=True, timeout=10, check=False
@@ -102,7 +114,6 @@ def test_another_user_of_the_host_is_told_what_to_do(
     assert status == "401"
     assert "DISTDBG_METRICS_USERS" in text
     assert text.count("\n") == 1
-    go("go")
 
 
 def test_a_token_lets_in_whoever_has_it(
@@ -123,12 +134,9 @@ def test_a_token_lets_in_whoever_has_it(
     assert await_that(right, "the token does not let in").status == 200
     wrong = get(url, Authorization="Bearer another secret")
     assert (wrong.status, wrong.headers["WWW-Authenticate"]) == (401, 'Bearer realm="distdbg"')
-    go("go")
 
 
-def test_a_killed_rank_is_dead_in_the_numbers(
-    start_job: StartJob, free_port: int, go: Go
-) -> None:
+def test_a_killed_rank_is_dead_in_the_numbers(start_job: StartJob, free_port: int, go: Go) -> None:
     program = "if rank == 1:\n    os.kill(os.getpid(), 9)\nwait_for('go')\n"
     # Rank 1 fails; the launcher ends the other one, which does not hear of SIGTERM.
     program = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + program
@@ -143,7 +151,6 @@ def test_a_killed_rank_is_dead_in_the_numbers(
     )
     assert value_of(text, "distdbg_rank_up", rank="1") == 0
     assert value_of(text, "distdbg_ranks", state="dead") == 1
-    go("go")
 
 
 def test_restarts_do_not_take_anything_back(start_job: StartJob, free_port: int, go: Go) -> None:
@@ -176,9 +183,7 @@ def test_an_agent_that_is_killed_serves_again_at_the_same_port(
     os.kill(agent, signal.SIGKILL)
     await_that(
         lambda: [
-            pid
-            for pid, line in job.processes().items()
-            if "distdbg.agent" in line and pid != agent
+            pid for pid, line in job.processes().items() if "distdbg.agent" in line and pid != agent
         ],
         "no agent comes",
     )
@@ -203,4 +208,3 @@ def test_a_finding_of_the_check_is_counted(start_job: StartJob, free_port: int, 
         lambda text: value_of(text, "distdbg_check_failures_total", check="mismatch") == 2,
     )
     assert value_of(text, "distdbg_op_failures_total", kind="all_reduce") == 2
-    go("go")
