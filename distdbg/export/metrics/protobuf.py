@@ -101,6 +101,6 @@ def _histogram(it: Histogram) -> bytes:
 
 
 def _exemplar(it: Exemplar) -> bytes:
-    nanos = round(it.wall_s * 1e9)
-    time = uint(1, nanos // 10**9) + uint(2, nanos % 10**9)
+    us = round(it.wall_s * 1e6)
+    time = uint(1, us // 10**6) + uint(2, us % 10**6 * 1000)
     return _pair("trace_id", it.trace_id) + double(2, it.value_ns / 1e9) + chunk(3, time)

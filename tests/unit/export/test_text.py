@@ -4,11 +4,11 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -21,6 +21,9 @@ from distdbg.export.metrics.text import newest_by_le, to_openmetrics, to_text
 from distdbg.export.metrics.totals import Accumulator
 from distdbg.record.rank_state import RankState
 from tests.unit.export.made_up import buckets, count, host, job_of, large_host, rank
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -265,7 +268,7 @@ def test_several_runs_are_written_as_one() -> None:
     some = [whole("a"), whole("b", "n02")]
     for is_open, write in ((False, to_text), (True, to_openmetrics)):
         words = write(*some).decode()
-        assert len(re.findall("^# TYPE", words, re.M)) == len(FAMILIES)
+        assert len(re.findall("^# TYPE", words, re.MULTILINE)) == len(FAMILIES)
         parse = openmetrics.text_string_to_metric_families
         found = list((parse if is_open else text_string_to_metric_families)(words))
         runs = {sample.labels["run"] for one in found for sample in one.samples}
