@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from distdbg.errors import RecordError, format_ranks
 from distdbg.export.reading import Counted, Opened, Start
@@ -44,21 +44,13 @@ def write(run: Opened, folder: Path) -> None:
     for log in start.read():
         entries = Entries(start.session, sides, log)
         with (folder / f"{FILE_PREFIX}{log.rank}").open("wb") as output:
-            # What groups the entries name is known when they have been made, and torch's reader wants
-            # no order of keys; ours neither.
-            head: dict[str, Any] = {
+            head = {
                 "version": _VERSION,
                 "comm_lib_version": "",
                 "host": log.host,
                 "pid": log.pid,
             }
-            write_pickle(
-                output,
-                head,
-                "entries",
-                entries,
-                lambda made=entries: {"pg_config": made.config(), "pg_status": made.status()},
-            )
+            write_pickle(output, head, "entries", entries, entries.groups)
         left_out.update(entries.left_out)
         written.add(log.rank)
     lacks += [f"{count:,} {why}: left out" for why, count in left_out.items()]

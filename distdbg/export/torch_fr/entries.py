@@ -2,7 +2,7 @@
 
     entries = Entries(session, sides, log)
     for entry in entries: ...
-    entries.config(), entries.status()      when all entries have been made
+    entries.groups()             when all entries have been made
 
 One op is one entry. `collective_seq_id` is the number by which torch's analyzer finds the other sides, and
 it looks for those on all members of the entry's group. That does not fit a message, which has two sides: so
@@ -111,8 +111,9 @@ class Entries:
             return self._leave_out("ops that another rank's record or this one's has lost")
         return place, seq
 
-    def _leave_out(self, why: str) -> None:
+    def _leave_out(self, why: str) -> tuple[_Place, int] | None:
         self.left_out[why] += 1
+        return None
 
     # ------------------------------------------------------------------------------- one entry
 
@@ -188,8 +189,11 @@ class Entries:
 
     # ------------------------------------------------------------------------------- its groups
 
-    def config(self) -> dict[str, Entry]:
-        """`pg_config`: the groups of the rank."""
+    def groups(self) -> dict[str, Entry]:
+        """What a dump says of the groups that its entries are of."""
+        return {"pg_config": self._config(), "pg_status": self._status()}
+
+    def _config(self) -> dict[str, Entry]:
         found = {}
         for place in self._used:
             name, desc = self._name(place)
@@ -203,8 +207,8 @@ class Entries:
             found[name] = entry
         return found
 
-    def status(self) -> dict[str, dict[str, int]]:
-        """`pg_status`: how far each group has come."""
+    def _status(self) -> dict[str, dict[str, int]]:
+        """How far each group has come."""
         found = {}
         for place, pg_id in self._used.items():
             progress = self._log.progress.get(place[0])
