@@ -23,6 +23,10 @@ OTHER_GROUP: Final = "(other)"
 MOST_DTYPES: Final = 8
 OTHER_DTYPE: Final = "(other)"
 NO_DTYPE: Final = "none"
+#: Values of any other label that a program may have a say in, as `check`.
+MOST_WORDS: Final = 32
+OUTCOMES: Final = ("sent", "unsampled", "dropped", "missed", "failed")
+SIGNALS: Final = ("traces", "metrics", "logs", "push", "textfile")
 
 
 class MetricType(StrEnum):
@@ -89,7 +93,7 @@ FAMILIES: Final = (
     _host("distdbg_check_failures_total", _C, "Errors that the check raised, and what it suspected, by what was wrong.", "check"),
     _host("distdbg_recording_lost_total", _C, "What the records had no room for, by what it was.", "what"),
     _job("distdbg_findings", _G, "Findings of the diagnosis that hold now.", "kind"),
-    _job("distdbg_findings_total", _C, "Findings that the diagnosis has made since the job began.", "kind"),
+    _job("distdbg_findings_made_total", _C, "Findings that the diagnosis has made since the job began.", "kind"),
     _job("distdbg_restarts_total", _C, "How often the launcher has started the ranks again."),
     _job("distdbg_world_size", _G, "Ranks of the job."),
     _job("distdbg_clock_held", _G, "1 while the deadlines of the job stand, by a debugger or a pause."),

@@ -1,0 +1,68 @@
+"""A collected set of metrics, before it is written: for a scraper, a file, a gateway or a collector. Plain values.
+
+`labels` are the values in the order of `Family.labels`; `run` and `host` come to each sample when it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from distdbg.export.metrics.families import Family
+
+
+class Sample(NamedTuple):
+    """One series of a counter, gauge or info; an info has the value 1."""
+
+    labels: tuple[str, ...]
+    value: float
+
+
+class Exemplar(NamedTuple):
+    """An op of a bucket that has a trace."""
+
+    value_ns: int
+    trace_id: str
+    wall_s: float
+
+
+class Histogram(NamedTuple):
+    """One set of labels of a histogram, as records count: bucket i is from 2**i below 2**(i+1) nanoseconds."""
+
+    labels: tuple[str, ...]
+    buckets: tuple[int, ...]
+    sum_ns: int
+    exemplars: tuple[Exemplar, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """That of the buckets, so that they agree in whatever moment the record was read."""
+        return sum(self.buckets)
+
+
+class Samples(NamedTuple):
+    """One family with what is known of it: histograms for a histogram, else samples."""
+
+    family: Family
+    samples: tuple[Sample, ...] = ()
+    histograms: tuple[Histogram, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """All that one agent serves of one run. Families without a sample are not in it."""
+
+    run: str
+    host: str
+    families: tuple[Samples, ...]
+
+    def __iter__(self) -> Iterator[Samples]:
+        return iter(self.families)
+
+    def value(self, name: str, *labels: str) -> float | None:
+        """Of one series by its name, as tests and pages ask it."""
+        for family, samples, _ in self.families:
+            if family.name == name:
+                return next((value for known, value in samples if known == labels), None)
+        return None

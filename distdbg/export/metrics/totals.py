@@ -1,0 +1,317 @@
+"""Totals that only rise, from counters that come and go.
+
+A record's counter ends with its group, and a rank that is started again begins at 0. So what is added to a
+total is never a counter but how much it has risen since it was last seen, in the same life of the rank and the
+same group:
+
+    seen now         added
+    more             the difference
+    less             all of it: it has begun anew
+    nothing          nothing; should it be there again, it goes on from where it was seen last
+
+The times of a row are written one after the other while it is read, so a difference of two of them may look
+smaller than a moment ago; what is told never falls. What a group counted between the last look and its end is
+lost with it; the more often somebody looks, the less that is.
+
+One thread at a time; nothing here is locked.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import add
+from typing import Final, NamedTuple
+
+from distdbg.diagnose.bandwidth import bus_factor
+from distdbg.export.metrics.bounds import FirstFew, clean, known_kind
+from distdbg.export.metrics.facts import HistogramFacts, HostFacts, OpCount, RankFacts
+from distdbg.export.metrics.families import (
+    MOST_DTYPES,
+    MOST_GROUPS,
+    MOST_WORDS,
+    NO_DTYPE,
+    OTHER_DTYPE,
+)
+from distdbg.record.format import BUCKET_COUNT
+
+#: Rows of a rank that were not there at the last look and are remembered, should they come again.
+_MOST_GONE: Final = 64
+#: Only one rank of these has the side with all parts, so their bytes are no bus bytes.
+_ROOTED: Final = frozenset(("gather", "scatter"))
+_NO_BUCKETS: Final = (0,) * BUCKET_COUNT
+
+#: What a row of a record is told apart by: the group's number, the kind, the data type, the group's label.
+_RowKey = tuple[int, str, str, str]
+
+
+@dataclass(slots=True)
+class OpTotal:
+    """Ops of one kind on the groups of one label, over the ranks of a host."""
+
+    failed: int = 0
+    duration_ns: int = 0
+    wait_ns: int = 0
+    bus_nbytes: float | None = None
+    """None: this kind has no bus bandwidth."""
+    by_dtype: dict[str, list[int]] = field(default_factory=dict)
+    """Ops that ended, and their bytes."""
+    transfer_ns: int = 0
+    """The most that duration without wait has been."""
+
+
+class RankTotal(NamedTuple):
+    """One rank, over all its lives."""
+
+    late_peer_ns: int
+    transfer_ns: int
+    cpu_s: float | None
+
+
+class Accumulator:
+    """What the ranks of one host have done since the agent began to look, group after group and life after life.
+
+    The first look counts whole what it finds, as all of it was done by this job.
+    """
+
+    def __init__(self, *, most_groups: int = MOST_GROUPS, most_dtypes: int = MOST_DTYPES) -> None:
+        self.ops: dict[tuple[str, str], OpTotal] = {}
+        """By kind and label of the group."""
+        self.found: dict[str, int] = {}
+        """By check."""
+        self.lost: dict[str, int] = {}
+        """By what it was."""
+        self._most_dtypes = most_dtypes
+        self._groups = FirstFew(most_groups)
+        self._dtypes: dict[tuple[str, str], FirstFew] = {}
+        self._words = {"found": FirstFew(MOST_WORDS), "lost": FirstFew(MOST_WORDS)}
+        self._ranks: dict[int, _Rank] = {}
+        self._ended: dict[tuple[str, str], _Times] = {}
+
+    def take(self, facts: HostFacts) -> None:
+        """Add what has come since the last time."""
+        for rank in facts.ranks:
+            self._take_rank(rank)
+        for total in self.ops.values():
+            total.transfer_ns = max(total.transfer_ns, total.duration_ns - total.wait_ns)
+
+    def group(self, label: str) -> str:
+        """The label as it is served: itself, or that of all others beyond the most."""
+        return self._groups.of(clean(label))
+
+    def rank(self, rank: int) -> RankTotal | None:
+        """What one rank has come to; None where it was never seen."""
+        known = self._ranks.get(rank)
+        return None if known is None else known.total()
+
+    def histograms(self) -> dict[tuple[str, str], HistogramFacts]:
+        """The times of all ops by kind and label of the group. Adds up many buckets: not for each scrape."""
+        parts: dict[tuple[str, str], list[OpCount]] = {}
+        for rank in self._ranks.values():
+            for row in rank.rows.values():
+                parts.setdefault(self._key(row), []).append(row)
+        found = {}
+        for key in {**self._ended, **parts}:
+            times = self._ended.get(key, _NO_TIMES)
+            rows = parts.get(key, ())
+            found[key] = HistogramFacts(
+                duration_buckets=_sum(times.durations, [row.duration_buckets for row in rows]),
+                duration_ns=times.duration_ns + sum(row.duration_ns for row in rows),
+                wait_buckets=_sum(times.waits, [row.wait_buckets for row in rows]),
+                wait_ns=times.wait_ns + sum(_wait_ns(row) for row in rows),
+                count=times.count + sum(row.ended for row in rows),
+            )
+        return found
+
+    # ----------------------------------------------------------------------------- one rank
+
+    def _take_rank(self, facts: RankFacts) -> None:
+        rank = self._ranks.get(facts.rank)
+        if rank is None:
+            rank = self._ranks[facts.rank] = _Rank(life=facts.life)
+        if rank.life != facts.life:
+            for row in rank.rows.values():
+                self._end(row)
+            rank.begin_anew(facts.life)
+        if facts.cpu_s is not None:
+            rank.on_cpu(facts.cpu_s)
+        for name, now in (("found", facts.found), ("lost", facts.lost)):
+            self._take_words(name, rank, now)
+        if facts.counters is None:
+            return
+        rows = rank.rows
+        for row in facts.counters:
+            key = (row.instance, row.kind, row.dtype, row.group)
+            old = rows.get(key)
+            rows[key] = row
+            if old is not None:
+                rows.move_to_end(key)
+                if row.ended < old.ended or row.duration_ns < old.duration_ns:
+                    self._end(old)
+                    old = None
+                elif _figures(row) == _figures(old):
+                    continue
+            self._add(rank, row, old)
+        # Those of this look are at the end.
+        while len(rows) > len(facts.counters) + _MOST_GONE:
+            self._end(rows.popitem(last=False)[1])
+
+    def _add(self, rank: _Rank, row: OpCount, old: OpCount | None) -> None:
+        key = self._key(row)
+        total = self.ops.get(key)
+        factor = None if key[0] in _ROOTED else bus_factor(key[0], row.group_size)
+        if total is None:
+            total = self.ops[key] = OpTotal(bus_nbytes=None if factor is None else 0.0)
+            self._dtypes[key] = FirstFew(self._most_dtypes, OTHER_DTYPE)
+        dtype = self._dtypes[key].of(clean(row.dtype)) if row.dtype else NO_DTYPE
+        counted = total.by_dtype.get(dtype)
+        if counted is None:
+            counted = total.by_dtype[dtype] = [0, 0]
+        ended, nbytes, failed = row.ended, row.nbytes, row.failed
+        duration_ns, wait_ns = row.duration_ns, _wait_ns(row)
+        if old is not None:
+            ended -= old.ended
+            nbytes = max(nbytes - old.nbytes, 0)
+            failed = max(failed - old.failed, 0)
+            duration_ns -= old.duration_ns
+            wait_ns -= _wait_ns(old)
+        counted[0] += ended
+        counted[1] += nbytes
+        total.failed += failed
+        total.duration_ns += duration_ns
+        total.wait_ns += wait_ns
+        if factor is not None and total.bus_nbytes is not None:
+            total.bus_nbytes += nbytes * factor
+        rank.duration_ns += duration_ns
+        rank.wait_ns += wait_ns
+
+    def _take_words(self, name: str, rank: _Rank, now: Mapping[str, int]) -> None:
+        totals = self.found if name == "found" else self.lost
+        last = rank.words.setdefault(name, {})
+        told: dict[str, int] = {}
+        for word, count in now.items():
+            label = self._words[name].of(clean(word))
+            told[label] = told.get(label, 0) + count
+        for word, count in told.items():
+            before = last.get(word, 0)
+            totals[word] = totals.get(word, 0) + (count - before if count >= before else count)
+            last[word] = count
+
+    def _end(self, row: OpCount) -> None:
+        """Keep the times of a row that is not looked at any more."""
+        key = self._key(row)
+        times = self._ended.get(key)
+        if times is None:
+            times = self._ended[key] = _Times()
+        times.durations = _sum(times.durations, [row.duration_buckets])
+        times.waits = _sum(times.waits, [row.wait_buckets])
+        times.duration_ns += row.duration_ns
+        times.wait_ns += _wait_ns(row)
+        times.count += row.ended
+
+    def _key(self, row: OpCount) -> tuple[str, str]:
+        return known_kind(row.kind), self.group(row.group)
+
+
+class JobHistograms:
+    """The histograms of all hosts together; those of a host that does not answer stay as they were."""
+
+    def __init__(self, *, most_groups: int = MOST_GROUPS) -> None:
+        self._groups = FirstFew(most_groups)
+        self._hosts: dict[str, Mapping[tuple[str, str], HistogramFacts]] = {}
+        self._ended: dict[tuple[str, str], list[HistogramFacts]] = {}
+
+    def take(self, host: str, histograms: Mapping[tuple[str, str], HistogramFacts]) -> None:
+        """What a host's `Accumulator.histograms` says now."""
+        for key, old in self._hosts.get(host, {}).items():
+            now = histograms.get(key)
+            # Another agent of that host, which has counted from 0.
+            if now is None or now.count < old.count:
+                ended = self._ended.setdefault(key, [])
+                ended[:] = [_add_facts([*ended, old])]
+        self._hosts[host] = dict(histograms)
+
+    def sum(self) -> dict[tuple[str, str], HistogramFacts]:
+        """By kind and label of the group; labels beyond the most are together."""
+        parts: dict[tuple[str, str], list[HistogramFacts]] = {}
+        for (kind, group), facts in self._all():
+            parts.setdefault((known_kind(kind), self._groups.of(clean(group))), []).append(facts)
+        return {key: _add_facts(some) for key, some in parts.items()}
+
+    def _all(self) -> Iterator[tuple[tuple[str, str], HistogramFacts]]:
+        for histograms in self._hosts.values():
+            yield from histograms.items()
+        for key, ended in self._ended.items():
+            yield from ((key, one) for one in ended)
+
+
+@dataclass(slots=True)
+class _Times:
+    durations: tuple[int, ...] = _NO_BUCKETS
+    duration_ns: int = 0
+    waits: tuple[int, ...] = _NO_BUCKETS
+    wait_ns: int = 0
+    count: int = 0
+
+
+_NO_TIMES: Final = _Times()
+
+
+@dataclass(slots=True)
+class _Rank:
+    life: tuple[int, int]
+    rows: OrderedDict[_RowKey, OpCount] = field(default_factory=OrderedDict)
+    duration_ns: int = 0
+    wait_ns: int = 0
+    words: dict[str, dict[str, int]] = field(default_factory=dict)
+    cpu_before_s: float = 0.0
+    """Of its lives that are over."""
+    cpu_s: float | None = None
+    told_ns: tuple[int, int] = (0, 0)
+
+    def begin_anew(self, life: tuple[int, int]) -> None:
+        self.life = life
+        self.rows.clear()
+        self.words.clear()
+        self.cpu_before_s += self.cpu_s or 0.0
+        self.cpu_s = None if self.cpu_s is None else 0.0
+
+    def on_cpu(self, cpu_s: float) -> None:
+        if self.cpu_s is not None and cpu_s < self.cpu_s:
+            # A process that is gone has none to tell; one that began anew has a life of its own.
+            return
+        self.cpu_s = cpu_s
+
+    def total(self) -> RankTotal:
+        late_ns = max(self.told_ns[0], self.wait_ns)
+        transfer_ns = max(self.told_ns[1], self.duration_ns - self.wait_ns)
+        self.told_ns = (late_ns, transfer_ns)
+        cpu_s = None if self.cpu_s is None else self.cpu_before_s + self.cpu_s
+        return RankTotal(late_ns, transfer_ns, cpu_s)
+
+
+def _figures(row: OpCount) -> tuple[int, int, int, int, int]:
+    return row.ended, row.duration_ns, row.wait_ns, row.nbytes, row.failed
+
+
+def _wait_ns(row: OpCount) -> int:
+    # Read while it is written, the wait may be an op ahead.
+    return min(row.wait_ns, row.duration_ns)
+
+
+def _sum(first: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    for one in others:
+        if one:
+            first = (*map(add, first, one), *first[len(one) :])
+    return first
+
+
+def _add_facts(some: Sequence[HistogramFacts]) -> HistogramFacts:
+    return HistogramFacts(
+        duration_buckets=_sum(_NO_BUCKETS, [one.duration_buckets for one in some]),
+        duration_ns=sum(one.duration_ns for one in some),
+        wait_buckets=_sum(_NO_BUCKETS, [one.wait_buckets for one in some]),
+        wait_ns=sum(one.wait_ns for one in some),
+        count=sum(one.count for one in some),
+    )
