@@ -85,6 +85,7 @@ def complaints(record: Record) -> list[str]:
         "strings": state.lost_strings,
         "sites": state.lost_sites,
         "parked ops": state.lost_parked,
+        "counted ops": state.lost_counters,
     }
     found += [f"{count} lost {what}" for what, count in lost.items() if count]
     return found

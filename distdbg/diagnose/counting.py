@@ -90,7 +90,7 @@ class Counted:
 
 
 def from_counter(rank: int, group: str, size: int, counter: Counter) -> Counted:
-    """What one rank has counted."""
+    """What one rank has counted, of one dtype."""
     return Counted(
         group=group,
         kind=label_of_kind(counter.kind) or f"kind {counter.kind}",
@@ -122,13 +122,15 @@ def _sum(parts: Sequence[Counted]) -> Counted:
     if len(parts) == 1:
         return first
     is_message = first.kind in ("send", "recv")
+    waits = _add_waits(parts)
     counts = [part.count for part in parts]
     return Counted(
         group=first.group,
         kind=first.kind,
         size=max(part.size for part in parts),
         ended=sum(part.ended for part in parts),
-        count=sum(counts) if is_message else max(counts),
+        # A rank with ops of several dtypes has a part for each.
+        count=sum(counts) if is_message else max(*counts, *(ended for ended, _ in waits.values())),
         failed=sum(part.failed for part in parts),
         nbytes=sum(part.nbytes for part in parts),
         duration_ns=sum(part.duration_ns for part in parts),
@@ -136,8 +138,17 @@ def _sum(parts: Sequence[Counted]) -> Counted:
         longest_ns=max(part.longest_ns for part in parts),
         duration_buckets=tuple(map(sum, zip(*(p.duration_buckets for p in parts), strict=True))),
         wait_buckets=tuple(map(sum, zip(*(p.wait_buckets for p in parts), strict=True))),
-        waits={rank: wait for part in parts for rank, wait in part.waits.items()},
+        waits=waits,
     )
+
+
+def _add_waits(parts: Sequence[Counted]) -> dict[int, tuple[int, int]]:
+    waits: dict[int, tuple[int, int]] = {}
+    for part in parts:
+        for rank, (ended, wait_ns) in part.waits.items():
+            before, before_ns = waits.get(rank, (0, 0))
+            waits[rank] = (before + ended, before_ns + wait_ns)
+    return waits
 
 
 def late_shares(waits: Mapping[int, tuple[int, int]]) -> tuple[tuple[int, float], ...]:

@@ -114,6 +114,8 @@ class State:
     work_waits: tuple[WorkWait, ...] = ()
     #: How often more threads waited than are kept.
     lost_waits: int = 0
+    #: Ops that are in no counter: more groups, kinds and dtypes than there are places.
+    lost_counters: int = 0
 
 
 class Pulse(NamedTuple):
@@ -159,10 +161,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counter:
-    """Ops of one kind on one group since the group was made."""
+    """Ops of one kind and dtype on one group since the group was made."""
 
     group: int
     kind: int
+    #: "" for ops that have none, and in files of writers that did not tell dtypes apart.
+    dtype: str = ""
     ended: int
     failed: int
     nbytes: int

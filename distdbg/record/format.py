@@ -125,6 +125,7 @@ STATE: Final = {
     "lost_waits": Field(136, "Q"),  # how often there was no room for one
     "wait_changes": Field(144, "Q"),  # how often one began or ended
     "waits": Field(152, "1024s"),  # 32 entries WAIT
+    "lost_counters": Field(1176, "Q"),  # ops that are in no counter: there was no room for another
 }
 
 #: A thread that waits for an op that it began earlier; in the state. CHECKED by its last word, which
@@ -167,11 +168,12 @@ GROUP: Final = {
     "broken": Field(96, "Q"),  # PACKED text number
 }
 
-#: Per group and kind, since the group was made. Bucket i: values from 2**i below 2**(i+1), the last
+#: Per group, kind and dtype, since the group was made. Bucket i: values from 2**i below 2**(i+1), the last
 #: one open, the first with 0.
 COUNTER: Final = {
     "group": Field(0, "Q"),
-    "kind": Field(8, "Q"),
+    "kind": Field(8, "I"),
+    "dtype": Field(12, "I"),  # string; none: the ops have none, or the writer did not know it
     "ended": Field(16, "Q"),
     "failed": Field(24, "Q"),
     "nbytes": Field(32, "Q"),  # of ops that ended well

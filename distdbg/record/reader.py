@@ -111,6 +111,7 @@ class RecordFile:
             clock_error_ns=values["clock_error_ns"],
             work_waits=read_waits(values["waits"], references),
             lost_waits=values["lost_waits"],
+            lost_counters=values["lost_counters"],
         )
 
     def _read_state(self) -> dict[str, Any]:
@@ -210,7 +211,10 @@ class RecordFile:
         )
 
     def counters(self) -> list[Counter]:
-        """What was counted since each group was made, by group and kind; no more is read than is used."""
+        """What was counted since each group was made, by group, kind and dtype.
+
+        No more is read than is used.
+        """
         return self._references.counters(self._read_state()["counter_count"])
 
     def read(self) -> Record:

@@ -185,8 +185,15 @@ class References:
             values = read_fields(COUNTER, data[start : start + table.entry_nbytes])
             for name in ("duration_buckets", "wait_buckets", "size_buckets"):
                 values[name] = buckets.unpack(values[name])
+            values["dtype"] = self._dtype(values["dtype"])
             counters.append(Counter(**values))
         return counters
+
+    def _dtype(self, reference: int) -> str:
+        try:
+            return self.string(reference)
+        except Damaged:
+            return ""
 
     # ------------------------------------------------------------------------------- the bytes
 

@@ -160,6 +160,8 @@ def _groups(record: Record) -> Iterator[str]:
         for counter in record.counters:
             if counter.group == group.number:
                 yield f"  {_describe_counter(counter)}"
+    if record.state.lost_counters:
+        yield f"  {record.state.lost_counters} ops are in no counter: too many to keep at one time"
 
 
 def _label(group: Group) -> str:
@@ -167,8 +169,10 @@ def _label(group: Group) -> str:
 
 
 def _describe_counter(counter: Counter) -> str:
-    kind = label_of_kind(counter.kind) or f"kind {counter.kind}"
-    parts = [f"{kind}: {counter.ended} ended"]
+    what = label_of_kind(counter.kind) or f"kind {counter.kind}"
+    if counter.dtype:
+        what += f" {counter.dtype}"
+    parts = [f"{what}: {counter.ended} ended"]
     if counter.failed:
         parts.append(f"{counter.failed} failed")
     parts.append(format_nbytes(counter.nbytes))

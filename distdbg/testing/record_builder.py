@@ -232,10 +232,11 @@ class RecordBuilder:
         """Write an event of any type, also of one that no version knows."""
         return self._write_op(type_code, **fields)
 
-    def count(self, index: int, group: int, kind: str, **fields: Any) -> None:
+    def count(self, index: int, group: int, kind: str, dtype: str = "", **fields: Any) -> None:
         """Fill one counter; buckets are lists of 40."""
         place = self.offset_of(Section.COUNTERS, index)
-        values = {"kind": KIND_LABELS.index(kind), **fields, "group": group}
+        what = KIND_LABELS.index(kind) | self.add_string(dtype) << 32
+        values = {"kind": what, **fields, "group": group}
         for name, value in values.items():
             words = value if isinstance(value, list) else [value]
             self._store(place + COUNTER[name].offset, struct.pack(f"<{len(words)}Q", *words))

@@ -163,10 +163,11 @@ std::uint32_t CallSites::intern(PyObject* top, std::uint64_t key) {
 namespace {
 
 Form make_form(const nb::bytes& text, const nb::str& name, int kind, std::uint64_t nbytes,
-               std::uint64_t fingerprint) {
+               std::uint64_t fingerprint, const nb::str& dtype) {
   Form form;
   form.text.assign(text.c_str(), text.size());
   form.name = to_utf8(name);
+  form.dtype = to_utf8(dtype);
   form.kind = static_cast<std::uint8_t>(kind);
   form.nbytes = nbytes;
   form.fingerprint = fingerprint;
@@ -184,10 +185,14 @@ struct ForeignOp {
 
 void bind_record(nb::module_& module) {
   nb::class_<Form>(module, "Form", "What calls of one shape have in common, in a record.")
-      .def("__init__", [](Form* self, const nb::bytes& text, const nb::str& name, int kind,
-                          std::uint64_t nbytes, std::uint64_t fingerprint) {
-        new (self) Form(make_form(text, name, kind, nbytes, fingerprint));
-      });
+      .def(
+          "__init__",
+          [](Form* self, const nb::bytes& text, const nb::str& name, int kind, std::uint64_t nbytes,
+             std::uint64_t fingerprint, const nb::str& dtype) {
+            new (self) Form(make_form(text, name, kind, nbytes, fingerprint, dtype));
+          },
+          nb::arg("text"), nb::arg("name"), nb::arg("kind"), nb::arg("nbytes"),
+          nb::arg("fingerprint"), nb::arg("dtype") = "");
 
   nb::class_<ForeignOp>(module, "RecordedOp", "An op in flight in a backend that is not ours.")
       .def_prop_ro("number", [](const ForeignOp& self) { return self.number; })

@@ -180,6 +180,7 @@ std::uint64_t Recorder::add_group(const GroupFacts& facts) {
   group = Group{};
   group.number = number;
   group.is_closed = false;
+  is_counting_full_ = false;  // it may have the place of a living one
   publish(state().last_group, number);
   return number;
 }
@@ -189,6 +190,7 @@ void Recorder::close_group(std::uint64_t number) {
   Group* group = find_group(number);
   if (group == nullptr || group->is_closed) return;
   group->is_closed = true;
+  is_counting_full_ = false;
   publish(group_entry(number).closed_ns, static_cast<std::uint64_t>(now_ns()));
 }
 
@@ -207,28 +209,57 @@ void Recorder::set_exit(std::uint64_t how, std::uint64_t text) {
 
 void Recorder::set_level(std::uint8_t level) { publish(state().level, level); }
 
-CounterEntry* Recorder::counter_of(Group& group, std::uint8_t kind) {
-  CounterEntry*& counter = group.counters[kind % group.counters.size()];
-  if (counter != nullptr && counter->group == group.number) return counter;
-  return counter = take_counter(group.number, kind);
+namespace {
+
+bool counts(const CounterEntry& counter, std::uint64_t group, std::uint8_t kind,
+            std::uint32_t dtype) {
+  return counter.group == group && counter.kind == kind && counter.dtype == dtype;
 }
 
-// A free place, else that of a closed group; none when 256 pairs of living groups and kinds count.
-CounterEntry* Recorder::take_counter(std::uint64_t group, std::uint8_t kind) {
-  auto* const counters = section<CounterEntry>(SectionId::counters);
-  const std::uint32_t total = count(SectionId::counters);
+}  // namespace
+
+// A place is known from the op that ends second on: the first one takes it.
+void Recorder::find_counter(const Group& group, Form& form) {
+  if (form.dtype_reference == 0 && !form.dtype.empty())
+    form.dtype_reference = intern_locked(form.dtype);
+  form.counted_group = 0;
+  for (const std::uint32_t place : group.counters)
+    if (counts(counters_[place], group.number, form.kind, form.dtype_reference)) {
+      form.counter = place;
+      form.counted_group = group.number;
+      return;
+    }
+}
+
+CounterEntry* Recorder::counter_of(Group& group, const RecordedOp& op) {
+  if (CounterEntry& counter = counters_[op.counter];
+      counts(counter, group.number, op.kind, op.dtype)) [[likely]]
+    return &counter;
+  for (const std::uint32_t place : group.counters)
+    if (counts(counters_[place], group.number, op.kind, op.dtype)) return &counters_[place];
+  return take_counter(group, op.kind, op.dtype);
+}
+
+// A free place, else that of a closed group; none when all 256 count for living groups.
+CounterEntry* Recorder::take_counter(Group& group, std::uint8_t kind, std::uint32_t dtype) {
+  const std::uint32_t total = is_counting_full_ ? 0 : count(SectionId::counters);
   for (std::uint32_t tries = 0; tries < total; ++tries) {
-    CounterEntry& counter = counters[next_counter_];
+    const std::uint32_t place = next_counter_;
+    CounterEntry& counter = counters_[place];
     next_counter_ = (next_counter_ + 1) % total;
     const Group* owner = find_group(counter.group);
     if (owner != nullptr && !owner->is_closed) continue;
     invalidate(counter.group);
     std::memset(&counter, 0, sizeof counter);
     counter.kind = kind;
-    publish(counter.group, group);
+    counter.dtype = dtype;
+    publish(counter.group, group.number);
+    group.counters.push_back(place);
     state().counter_count = std::min<std::uint64_t>(state().counter_count + 1, total);
     return &counter;
   }
+  is_counting_full_ = true;
+  ++state().lost_counters;
   return nullptr;
 }
 
@@ -329,6 +360,9 @@ RecordedOp Recorder::begin(const OpFacts& facts, Form& form, PreviousOp* previou
   if (Group* group = find_group(facts.group)) {
     GroupEntry& entry = group_entry(facts.group);
     entry.current = op.number;
+    if (form.counted_group != facts.group) find_counter(*group, form);
+    op.counter = form.counter;
+    op.dtype = form.dtype_reference;
     if (op.is_counted) {
       entry.issued_seq = facts.seq;
       if (previous != nullptr) *previous = group->last;
@@ -361,7 +395,7 @@ void Recorder::ended(RecordedOp& op, std::uint32_t status, int source) {
   Group* group = find_group(op.group);
   if (group == nullptr) return;
   if (op.is_counted) ++group_entry(op.group).ended_seq;
-  CounterEntry* counter = counter_of(*group, op.kind);
+  CounterEntry* counter = counter_of(*group, op);
   if (counter == nullptr) return;
   ++counter->ended;
   if (status == 0) {

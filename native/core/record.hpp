@@ -51,12 +51,17 @@ struct GroupFacts {
 struct Form {
   std::string text;  // JSON, see distdbg/record/forms.py
   std::string name;  // the function that was called, for words about it
+  std::string dtype;  // empty: has none
   std::uint8_t kind = 0;
   std::uint64_t nbytes = 0;  // that one op of this form moves in or out of this rank
   std::uint64_t fingerprint = 0;
   // Protected by the recorder's lock.
   std::uint64_t number = 0;  // 0: not written
   std::uint32_t name_reference = 0;
+  std::uint32_t dtype_reference = 0;
+  // Where ops of this form on `counted_group` count: a place that `ended` looks at first.
+  std::uint32_t counter = 0;
+  std::uint64_t counted_group = 0;  // 0: not known yet
 };
 
 // What one call brings.
@@ -78,6 +83,8 @@ struct RecordedOp {
   std::uint64_t nbytes = 0;
   std::int64_t issued_ns = 0;
   std::int64_t started_ns = 0;
+  std::uint32_t dtype = 0;    // a string of the record
+  std::uint32_t counter = 0;  // see Form
   std::uint8_t kind = 0;
   bool is_counted = false;  // among the collectives of its group
 };
@@ -148,7 +155,7 @@ class Recorder {
   struct Group {  // what the writer keeps of a group beside its entry
     std::uint64_t number = 0;
     bool is_closed = true;
-    std::array<CounterEntry*, 16> counters{};
+    std::vector<std::uint32_t> counters;  // their places
     PreviousOp last;
   };
   struct SiteKey {
@@ -182,8 +189,9 @@ class Recorder {
   }
   Group* find_group(std::uint64_t number);
   GroupEntry& group_entry(std::uint64_t number) const;
-  CounterEntry* counter_of(Group& group, std::uint8_t kind);
-  CounterEntry* take_counter(std::uint64_t group, std::uint8_t kind);
+  CounterEntry* counter_of(Group& group, const RecordedOp& op);
+  CounterEntry* take_counter(Group& group, std::uint8_t kind, std::uint32_t dtype);
+  void find_counter(const Group& group, Form& form);
   void keep_form(Form& form);
   OpEntry& place_of(std::uint64_t number) const;
   OpEntry* find(std::uint64_t number);
@@ -203,8 +211,10 @@ class Recorder {
   std::map<SiteKey, std::uint32_t> sites_;
   std::uint32_t next_parked_ = 0;
   std::uint32_t next_counter_ = 0;
+  bool is_counting_full_ = false;  // no place was left, and no group was closed since
   std::uint32_t ring_mask_;  // the ring's count is a power of two
   OpEntry* ring_;
+  CounterEntry* counters_;
   std::uint32_t form_slack_;
   std::uint32_t comm_ = 0;
 };

@@ -77,6 +77,7 @@ Recorder::Recorder(std::byte* base, std::size_t nbytes, int fd, std::string path
       groups_(group_count),
       ring_mask_(0),
       ring_(nullptr),
+      counters_(nullptr),
       form_slack_(spare_forms) {}
 
 Recorder::~Recorder() {
@@ -153,6 +154,7 @@ std::shared_ptr<Recorder> Recorder::finish(
   std::memcpy(words, &h, sizeof h);
   h.check = checksum(words, sizeof h / 8 - 1);
   recorder->ring_ = recorder->section<OpEntry>(SectionId::ring);
+  recorder->counters_ = recorder->section<CounterEntry>(SectionId::counters);
   recorder->ring_mask_ = recorder->count(SectionId::ring) - 1;
   recorder->state().strings_nbytes = 8;  // reference 0 means none
   recorder->state().site_count = 1;

@@ -90,7 +90,8 @@ struct RecordState {
   std::uint64_t lost_waits;
   std::uint64_t wait_changes;
   WaitEntry waits[wait_count];
-  std::uint64_t padding[365];
+  std::uint64_t lost_counters;
+  std::uint64_t padding[364];
 };
 
 struct GroupEntry {
@@ -116,7 +117,8 @@ struct GroupEntry {
 
 struct CounterEntry {
   std::uint64_t group;
-  std::uint64_t kind;
+  std::uint32_t kind;
+  std::uint32_t dtype;
   std::uint64_t ended;
   std::uint64_t failed;
   std::uint64_t nbytes;
@@ -194,8 +196,9 @@ static_assert(sizeof(RecordState) == 4096 && offsetof(RecordState, level) == 112
 static_assert(offsetof(RecordState, clock_offset_ns) == 120);
 static_assert(offsetof(RecordState, clock_error_ns) == 128);
 static_assert(sizeof(WaitEntry) == 32 && offsetof(RecordState, waits) == 152);
+static_assert(offsetof(RecordState, lost_counters) == 1176);
 static_assert(sizeof(GroupEntry) == 256 && offsetof(GroupEntry, check) == 56);
-static_assert(sizeof(CounterEntry) == 1024);
+static_assert(sizeof(CounterEntry) == 1024 && offsetof(CounterEntry, dtype) == 12);
 static_assert(sizeof(FormEntry) == 512 && sizeof(TextEntry) == 2048 && sizeof(SiteEntry) == 32);
 static_assert(sizeof(OpEntry) == 128 && offsetof(OpEntry, check) == 88);
 static_assert(sizeof(ParkedEntry) == sizeof(OpEntry) + sizeof(FormEntry));

@@ -82,6 +82,7 @@ def tell_rank(seat: Seat, clock: HostClock) -> dict[str, Any]:
             "sites": state.lost_sites,
             "parked": state.lost_parked,
             "waits": state.lost_waits,
+            "counters": state.lost_counters,
         },
     }
 

@@ -25,6 +25,10 @@ _WORDS: Final = {
     "strings": ("names and messages that found no room", "raise the size of the record"),
     "sites": ("call sites that found no room", "raise the size of the record"),
     "parked": ("ops in flight that the ring has overwritten", "raise the size of the ring"),
+    "counters": (
+        "ops that are in no counter: too many groups, kinds and dtypes at one time",
+        "destroy the groups that are done with",
+    ),
     "gaps": ("events that could not be read", "look for a full disk or a damaged file"),
 }
 _MOST_LACKS: Final = 8

@@ -168,6 +168,7 @@ def _lost(columns: Columns) -> dict[str, int]:
         "sites": state.lost_sites,
         "parked": state.lost_parked,
         "waits": state.lost_waits,
+        "counters": state.lost_counters,
         "gaps": len(columns.gaps),
     }
     return {what: count for what, count in lost.items() if count}

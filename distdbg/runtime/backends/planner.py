@@ -99,10 +99,11 @@ class Planner:
         """What the record says of all calls like this one."""
         name = call.name or call.kind.label
         nbytes = max(sum(view.nbytes for view in inputs), sum(view.nbytes for view in outputs))
+        dtype = facts.get("dtype", "")
         text = write_form(
             name=name,
             kind=call.kind.label,
-            dtype=facts.get("dtype", ""),
+            dtype=dtype,
             device="cpu",
             op=facts.get("op", ""),
             root=self.names[call.root] if call.root >= 0 else None,
@@ -113,19 +114,20 @@ class Planner:
             nbytes=nbytes,
             part=None if call.part is None else (call.part.place, len(call.part.contents)),
         )
-        return Form(text, name, int(call.kind), nbytes, fingerprint(facts))
+        return Form(text, name, int(call.kind), nbytes, fingerprint(facts), dtype)
 
 
 def message_form(is_send: bool, view: View) -> Form:
     """The form of a send or recv of such an array. A function, so that no cycle is made."""
     kind = Kind.SEND if is_send else Kind.RECV
+    dtype = Dtype(view.dtype).label if view.dtype >= 0 else "bytes"
     text = write_form(
         name=kind.label,
         kind=kind.label,
-        dtype=Dtype(view.dtype).label if view.dtype >= 0 else "bytes",
+        dtype=dtype,
         device="cpu",
         inputs=[view.shape] if is_send else (),
         outputs=() if is_send else [view.shape],
         nbytes=view.nbytes,
     )
-    return Form(text, kind.label, int(kind), view.nbytes, 0)
+    return Form(text, kind.label, int(kind), view.nbytes, 0, dtype)

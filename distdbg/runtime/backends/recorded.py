@@ -158,7 +158,7 @@ class RecordedEngine:
                 nbytes=nbytes,
                 part=part,
             )
-            form = self._forms[key] = Form(text, name, int(call.kind), nbytes, 0)
+            form = self._forms[key] = Form(text, name, int(call.kind), nbytes, 0, dtype)
         return form
 
 

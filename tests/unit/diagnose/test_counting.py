@@ -92,6 +92,16 @@ def test_what_ranks_have_counted_is_added_up_by_group_and_kind() -> None:
     assert add_up([*parts, from_counter(2, "1", 2, two)])[1].group == "1"
 
 
+def test_the_dtypes_of_one_kind_are_added_up_and_a_rank_has_waited_for_all_of_them() -> None:
+    small = count("all_reduce", [3_000_000], [2_000_000], nbytes=8)
+    large = count("all_reduce", [1_000_000, 1_000_000], [500_000, 0], nbytes=4096)
+    parts = [from_counter(rank, "0", 2, each) for rank in (0, 1) for each in (small, large)]
+    (row,) = add_up(parts)
+    assert (row.ended, row.count) == (6, 3)
+    assert row.waits == {0: (3, 2_500_000), 1: (3, 2_500_000)}
+    assert add_up([add_up(parts[:2])[0], add_up(parts[2:])[0]]) == [row]
+
+
 def test_messages_are_counted_by_call_and_have_no_late_rank() -> None:
     send = count("send", [10_000_000], [9_000_000], nbytes=8)
     (row,) = add_up([from_counter(rank, "0", 4, send) for rank in range(3)])

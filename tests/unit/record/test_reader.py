@@ -17,6 +17,8 @@ from distdbg.errors import RecordError
 from distdbg.record.entries import Finding, Frame, Mark, Op, SpanBegin, SpanEnd
 from distdbg.record.format import HEADER, HEADER_NBYTES, OP, Exit, Flag, Section, Status, checksum
 from distdbg.record.reader import RecordFile, read_record
+from distdbg.record.text import render
+from distdbg.record.whereabouts import Clock
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.record_examples import build_short, build_wrapped
 
@@ -27,6 +29,34 @@ STACK = (Frame("train.py", 80, "step"), Frame("train.py", 120, "main"))
 
 def test_the_golden_bytes_are_what_the_layout_says() -> None:
     assert build_short().to_bytes() == GOLDEN.read_bytes(), "a changed layout needs a new VERSION"
+
+
+def test_counters_tell_dtypes_apart_and_files_without_are_of_none() -> None:
+    build = RecordBuilder(counter_count=3)
+    group = build.add_group("dp")
+    build.count(0, group, "all_reduce", ended=1)
+    build.count(1, group, "all_reduce", "bfloat16", ended=2)
+    build.set_state(counter_count=2, lost_counters=5)
+    with RecordFile(build.to_bytes()) as file:
+        assert [(one.kind, one.dtype, one.ended) for one in file.counters()] == [
+            (1, "", 1),
+            (1, "bfloat16", 2),
+        ]
+        assert file.state().lost_counters == 5
+    record = read_record(build.to_bytes())
+    words = render(record, Clock(record.header, 0, ""), is_live=False, most_events=0)
+    assert any("all_reduce bfloat16: 2 ended" in line for line in words)
+    assert any("5 ops are in no counter" in line for line in words)
+
+
+def test_a_counter_whose_dtype_is_damaged_counts_all_the_same() -> None:
+    build = RecordBuilder()
+    group = build.add_group("dp")
+    build.count(0, group, "barrier", "float32", ended=7)
+    data = bytearray(build.to_bytes())
+    data[data.index(b"float32")] ^= 1
+    (counter,) = read_record(bytes(data), salvage=True).counters
+    assert (counter.ended, counter.dtype) == (7, "")
 
 
 def test_a_golden_record_is_read_in_full() -> None:

@@ -14,7 +14,15 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.record.entries import Finding, Mark, Op, Record, SpanBegin, SpanEnd
+from distdbg.record.entries import (
+    Finding,
+    Mark,
+    Op,
+    Record,
+    SpanBegin,
+    SpanEnd,
+    label_of_kind,
+)
 from distdbg.record.format import Exit
 from distdbg.record.reader import read_record
 from distdbg.record.whereabouts import where_is
@@ -134,6 +142,28 @@ def test_counters_and_histograms_are_those_of_the_program(recorded: Recorded) ->
         [group] = record.groups
         assert record.progress[group.number].issued_seq == 9
         assert record.progress[group.number].ended_seq == 9
+
+
+def test_ops_of_one_kind_are_counted_by_dtype_and_a_barrier_has_none(recorded: Recorded) -> None:
+    def program() -> None:
+        for dtype in (np.float32, np.int64, np.float32):
+            dist.all_reduce(np.ones(4, dtype))
+        other = 1 - dist.get_rank()
+        works = [dist.isend(np.ones(2, np.uint8), other), dist.irecv(np.ones(2, np.uint8), other)]
+        for work in works:
+            assert work is not None
+            work.wait()
+        dist.barrier()
+
+    for record in recorded(program, 2):
+        found = [(label_of_kind(c.kind), c.dtype, c.ended, c.nbytes) for c in record.counters]
+        assert sorted(found) == [
+            ("all_reduce", "float32", 2, 32),
+            ("all_reduce", "int64", 1, 32),
+            ("barrier", "", 1, 0),
+            ("recv", "uint8", 1, 2),
+            ("send", "uint8", 1, 2),
+        ]
 
 
 def test_marks_and_spans_stand_between_the_ops_with_the_lines_of_the_program(
