@@ -73,7 +73,7 @@ def test_a_program_that_makes_a_group_each_step_grows_nothing() -> None:
         totals.take(host(rank(0, [row], seqs={f"step {step}": 1})))
     assert len(totals.ops) == 17
     assert ended(totals, group=OTHER_GROUP) == 2000 - 16
-    assert len(totals._ranks[0].rows) < 100
+    assert len(totals._ranks[0].places) < 100
     assert sum(one.count for one in totals.histograms().values()) == 2000
 
 
