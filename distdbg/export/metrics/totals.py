@@ -27,11 +27,14 @@ from distdbg.diagnose.bandwidth import bus_factor
 from distdbg.export.metrics.bounds import FirstFew, clean, known_kind
 from distdbg.export.metrics.facts import HistogramFacts, HostFacts, OpCount, RankFacts
 from distdbg.export.metrics.families import (
+    CHECKS,
+    LOST,
     MOST_DTYPES,
     MOST_GROUPS,
     MOST_WORDS,
     NO_DTYPE,
     OTHER_DTYPE,
+    OTHER_GROUP,
 )
 from distdbg.record.format import BUCKET_COUNT
 
@@ -78,14 +81,17 @@ class Accumulator:
     def __init__(self, *, most_groups: int = MOST_GROUPS, most_dtypes: int = MOST_DTYPES) -> None:
         self.ops: dict[tuple[str, str], OpTotal] = {}
         """By kind and label of the group."""
-        self.found: dict[str, int] = {}
+        self.found = dict.fromkeys(CHECKS, 0)
         """By check."""
-        self.lost: dict[str, int] = {}
+        self.lost = dict.fromkeys(LOST, 0)
         """By what it was."""
         self._most_dtypes = most_dtypes
-        self._groups = FirstFew(most_groups)
+        self._groups = FirstFew(most_groups, OTHER_GROUP)
         self._dtypes: dict[tuple[str, str], FirstFew] = {}
-        self._words = {"found": FirstFew(MOST_WORDS), "lost": FirstFew(MOST_WORDS)}
+        self._words = {
+            "found": FirstFew(MOST_WORDS, known=CHECKS),
+            "lost": FirstFew(MOST_WORDS, known=LOST),
+        }
         self._ranks: dict[int, _Rank] = {}
         self._ended: dict[tuple[str, str], HistogramFacts] = {}
 
@@ -222,7 +228,7 @@ class JobHistograms:
     """The histograms of all hosts together; those of a host that does not answer stay as they were."""
 
     def __init__(self, *, most_groups: int = MOST_GROUPS) -> None:
-        self._groups = FirstFew(most_groups)
+        self._groups = FirstFew(most_groups, OTHER_GROUP)
         self._hosts: dict[str, Mapping[tuple[str, str], HistogramFacts]] = {}
         self._ended: dict[tuple[str, str], list[HistogramFacts]] = {}
 
