@@ -97,4 +97,10 @@ COMMANDS: tuple[Command, ...] = (
         "distdbg.cli.diff",
         "RUN_A RUN_B [--threshold SHARE] [--json]",
     ),
+    Command(
+        "export",
+        "a run in other tools' formats: Perfetto, Chrome, torch, OTLP, tables",
+        "distdbg.cli.export",
+        "[RUN] --to FORMAT [--output PATH] [--ranks LIST] [--since WHEN] [--force]",
+    ),
 )

@@ -42,7 +42,7 @@ AnyPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """What is to be read of one path."""
 
     folder: Path
@@ -78,7 +78,7 @@ def load_run(path: AnyPath, *, attempt: int | None = None) -> Session:
 
 def load_runs(paths: Sequence[AnyPath], *, attempt: int | None = None) -> Session:
     """Read one start of a run of which each host has left a folder of its own."""
-    found = [_find_places(Path(path)) for path in paths]
+    found = [find_places(Path(path)) for path in paths]
     number = _choose_attempt([place for places in found for place in places], attempt)
     chosen = [place for places in found for place in places if place.attempt == number]
     session = Session(
@@ -112,7 +112,7 @@ def group_runs(paths: Sequence[AnyPath]) -> list[list[Path]]:
 def run_name(path: Path) -> str:
     """By the first record that can be read; ''."""
     try:
-        records = [record for place in _find_places(path) for record in place.records]
+        records = [record for place in find_places(path) for record in place.records]
     except RecordError:
         return ""
     for record in records:
@@ -127,15 +127,16 @@ def run_name(path: Path) -> str:
 # ------------------------------------------------------------------------------------- what to read
 
 
-def _find_places(path: Path) -> list[_Place]:
+def find_places(path: Path) -> list[Place]:
+    """What is to be read of this path, a place for each start; RecordError for what cannot be read."""
     if not path.is_dir():
-        return [_Place(path.parent, (path,), *_place_among(path.parent))]
+        return [Place(path.parent, (path,), *_place_among(path.parent))]
     number = attempt_number(path)
     if number is not None:
-        return [_Place(path, _records(path), *_place_among(path))]
+        return [Place(path, _records(path), *_place_among(path))]
     folders = attempts(path)
     count = len(folders)
-    return [_Place(at, _records(at), attempt_number(at) or 0, count) for at in folders]
+    return [Place(at, _records(at), attempt_number(at) or 0, count) for at in folders]
 
 
 def _place_among(folder: Path) -> tuple[int, int]:
@@ -167,7 +168,7 @@ def _has_any(folder: Path) -> bool:
         return False
 
 
-def _choose_attempt(places: Sequence[_Place], wanted: int | None) -> int:
+def _choose_attempt(places: Sequence[Place], wanted: int | None) -> int:
     there = sorted({place.attempt for place in places})
     if wanted is not None:
         if wanted not in there:

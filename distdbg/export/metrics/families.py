@@ -25,6 +25,12 @@ OTHER_DTYPE: Final = "(other)"
 NO_DTYPE: Final = "none"
 #: Values of any other label that a program may have a say in, as `check`.
 MOST_WORDS: Final = 32
+#: Words of labels, told as 0 before they have happened: of `check`, `what`, `outcome` and `signal`.
+CHECKS: Final = (
+    "mismatch", "nonfinite", "buffer_changed", "diverged", "suspicion",
+    "rank_left", "peer_lost", "timeout", "aborted", "other",
+)  # fmt: skip
+LOST: Final = ("strings", "sites", "parked_ops", "waits", "counters")
 OUTCOMES: Final = ("sent", "unsampled", "dropped", "missed", "failed")
 SIGNALS: Final = ("traces", "metrics", "logs", "push", "textfile")
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +28,7 @@ from tests.unit.export.made_up import buckets, count, host, job_of, large_host, 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+PAGE = Path(__file__).parents[3] / "docs" / "metrics_page.py"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
@@ -232,13 +236,24 @@ def served(hosts: int, ranks: int, dtypes: tuple[str, ...]) -> tuple[int, list[i
     return sum(found), found
 
 
-@pytest.mark.parametrize("dtypes", [("float32",), ("float32", "bfloat16")])
-@pytest.mark.parametrize(("hosts", "ranks"), [(128, 8), (16, 64)])
-def test_a_thousand_ranks_have_fewer_than_sixty_thousand_series(
-    hosts: int, ranks: int, dtypes: tuple[str, ...]
+def load_page() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("metrics_page", PAGE)
+    assert spec is not None
+    assert spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    return page
+
+
+@pytest.mark.parametrize(("hosts", "ranks", "one", "two"), load_page().MEASURED)
+def test_a_job_has_as_many_series_as_the_reference_says(
+    hosts: int, ranks: int, one: int, two: int
 ) -> None:
-    every, _ = served(hosts, ranks, dtypes)
-    assert every < 60_000
+    for dtypes, expected in ((("float32",), one), (("float32", "bfloat16"), two)):
+        every, of_hosts = served(hosts, ranks, dtypes)
+        assert every == expected < 60_000
+        assert of_hosts[0] <= most_series(ranks, is_first=True)
+        assert max(of_hosts[1:], default=0) <= most_series(ranks, is_first=False)
 
 
 def test_whatever_ranks_do_an_agent_serves_no_more_than_it_says() -> None:

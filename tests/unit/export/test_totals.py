@@ -54,7 +54,7 @@ def test_a_rank_that_is_started_again_goes_on_from_its_total() -> None:
     totals.take(host(rank(0, [count(ended=100)], life=(0, 71), cpu_s=60.0, found={"NaN": 2})))
     totals.take(host(rank(0, [count(ended=120)], life=(1, 72), cpu_s=1.0, found={"NaN": 1})))
     assert ended(totals) == 220
-    assert totals.found == {"NaN": 3}
+    assert totals.found["NaN"] == 3
     assert (one := totals.rank(0)) is not None
     assert one.cpu_s == 61.0
 
@@ -73,7 +73,7 @@ def test_a_program_that_makes_a_group_each_step_grows_nothing() -> None:
         totals.take(host(rank(0, [row], seqs={f"step {step}": 1})))
     assert len(totals.ops) == 17
     assert ended(totals, group=OTHER_GROUP) == 2000 - 16
-    assert len(totals._ranks[0].rows) < 100
+    assert len(totals._ranks[0].places) < 100
     assert sum(one.count for one in totals.histograms().values()) == 2000
 
 

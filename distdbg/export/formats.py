@@ -1,0 +1,73 @@
+"""The table of formats that a finished or living run can be written in. A format's module is imported when
+it is used, and has one function:
+
+    write(run: Opened, output: BinaryIO) -> None        a file; `output` need not be seekable
+    write(run: Opened, folder: Path) -> None            `is_folder`: a folder that is there, and empty
+
+It reads `run` by `Start.read()` and writes as it goes: what it keeps in memory must not grow with the number
+of ops, nor by more than names with that of ranks. Where the bytes go, and that they are there whole or not
+at all, is not its business. A library that is missing is a UsageError that names the extra.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One word after `--to`."""
+
+    name: str
+    about: str
+    """What opens it, in one sentence."""
+    module: str
+    extension: str
+    """Of a file, with its dot; of a folder, what its name ends in."""
+    is_folder: bool = False
+    is_text: bool = False
+    """Whether a terminal can show it."""
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        name="perfetto",
+        about="a trace for ui.perfetto.dev and trace_processor",
+        module="distdbg.export.trace.perfetto",
+        extension=".perfetto-trace",
+    ),
+    Format(
+        name="chrome",
+        about="a JSON trace for chrome://tracing, ui.perfetto.dev and speedscope",
+        module="distdbg.export.trace.chrome",
+        extension=".trace.json",
+        is_text=True,
+    ),
+    Format(
+        name="torch-fr",
+        about="a folder of dumps for torch's flight recorder analyzer",
+        module="distdbg.export.torch_fr.dumps",
+        extension=".torch-fr",
+        is_folder=True,
+    ),
+    Format(
+        name="otlp",
+        about="spans as JSON lines, as the OpenTelemetry collector's file exporter writes them",
+        module="distdbg.export.otel.file",
+        extension=".otlp.jsonl",
+        is_text=True,
+    ),
+    Format(
+        name="parquet",
+        about="a table of all ops for pandas, polars, DuckDB and Spark",
+        module="distdbg.export.tables.parquet",
+        extension=".parquet",
+    ),
+    Format(
+        name="csv",
+        about="a table of all ops for anything that reads tables",
+        module="distdbg.export.tables.csv",
+        extension=".csv",
+        is_text=True,
+    ),
+)

@@ -1,0 +1,120 @@
+"""Files and folders that are there whole or not at all: written under another name, and renamed.
+
+A full disk, Ctrl-C, SIGTERM or an error of whoever writes leaves what was there before, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from distdbg.errors import UsageError
+
+
+def write_file(path: Path, write: Callable[[BinaryIO], None], *, force: bool = False) -> int:
+    """Write one file; returns its size. UsageError when it is there already or cannot be written."""
+    _refuse(path, force=force)
+    if path.exists() and not path.is_file():  # a pipe, /dev/stdout
+        with _named(path), path.open("wb") as output:
+            write(output)
+            return 0
+    draft = ""
+    try:
+        with _named(path), _ended_by_sigterm():
+            fd, draft = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+            with os.fdopen(fd, "wb") as output:
+                write(output)
+                nbytes = output.tell()
+            if not force and path.exists():  # somebody else was faster
+                _refuse(path, force=force)
+            os.replace(draft, path)
+    except BaseException:
+        if draft:
+            with suppress(OSError):
+                os.unlink(draft)
+        raise
+    return nbytes
+
+
+def write_folder(path: Path, write: Callable[[Path], None], *, force: bool = False) -> int:
+    """Write a folder of files; returns their size together.
+
+    With `force` its files replace those of the same name in a folder that is there; all others stay.
+    """
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"--output {path}: is no folder", hint="give the name of a new one")
+    if path.is_dir() and any(path.iterdir()) and not force:
+        raise UsageError(
+            f"--output {path}: is there already", hint="--force replaces files of the same name"
+        )
+    _refuse_parent(path)
+    draft = ""
+    try:
+        with _named(path), _ended_by_sigterm():
+            draft = tempfile.mkdtemp(prefix=f".{path.name[:100]}.", dir=path.absolute().parent)
+            write(Path(draft))
+            files = [file for file in sorted(Path(draft).rglob("*")) if file.is_file()]
+            nbytes = sum(file.stat().st_size for file in files)
+            if path.is_dir():
+                for file in files:
+                    place = path / file.relative_to(draft)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(file, place)
+            else:
+                os.rename(draft, path)
+                draft = ""
+    finally:
+        if draft:
+            shutil.rmtree(draft, ignore_errors=True)
+    return nbytes
+
+
+def _refuse(path: Path, *, force: bool) -> None:
+    if path.is_dir():
+        raise UsageError(f"--output {path}: is a folder", hint="give the name of a file")
+    if path.is_file() and not force:
+        raise UsageError(f"--output {path}: is there already", hint="--force replaces it")
+    _refuse_parent(path)
+
+
+def _refuse_parent(path: Path) -> None:
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        raise UsageError(f"--output {path}: there is no folder {parent}")
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """What the system says of a file that is written, as an error that says which file."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(
+            f"--output {path}: cannot be written: {error.strerror or error}"
+        ) from error
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM raises here, so that what was begun is removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
