@@ -150,7 +150,10 @@ def _of_job(job: JobFacts, exemplars: Exemplars) -> Iterator[_One]:
         newest = _newest(exemplars, kind, group)
         durations = Histogram(labels, times.duration_buckets, times.duration_ns, newest)
         yield "distdbg_op_duration_seconds", durations
-        yield "distdbg_op_late_arrival_seconds", Histogram(labels, times.wait_buckets, times.wait_ns)
+        yield (
+            "distdbg_op_late_arrival_seconds",
+            Histogram(labels, times.wait_buckets, times.wait_ns),
+        )
     for kind, count in _few(FindingKind, job.findings_now):
         yield "distdbg_findings", Sample((kind,), count)
     for kind, count in _few(FindingKind, job.findings_total):
