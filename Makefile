@@ -10,13 +10,13 @@ STAMPS := $(VENV)/stamps$(subst /,.,$(CURDIR))
 NATIVE := CMakeLists.txt $(shell find native -type d -o -name '*.[ch]pp')
 REQUIRE := torch,mpi
 CPP_FILES := $(shell find native -name '*.[ch]pp')
-PYTHON_DIRS := $(wildcard distdbg tests examples benchmarks scripts docs)
+PYTHON_DIRS := $(wildcard distdbg tests examples benchmarks scripts docs dashboards)
 export PIP_NO_INPUT := 1
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check format format-check lint types docs native-check sanitize stress fuzz bench dist clean
+.PHONY: help build demo test check format format-check lint types docs dashboards native-check sanitize stress fuzz bench dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -79,6 +79,9 @@ docs: $(STAMPS)/group-docs $(BUILT) ## Build the site into docs/_build/html
 	@$(PY) docs/generate.py
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "wrote docs/_build/html/index.html"
+
+dashboards: $(TESTS) ## Make the JSON of Grafana's dashboards from dashboards/generate/
+	$(PY) -m dashboards.generate
 
 native-check: $(STAMPS)/group-build
 	@sh scripts/sanitize.sh $(VENV) address,undefined

@@ -164,6 +164,12 @@ VARIABLES: tuple[Variable, ...] = (
         "What agents send to an OpenTelemetry collector: traces, metrics, logs, separated by commas, or all.",
     ),
     Variable(
+        "DISTDBG_OTLP_SLOW_S",
+        "float",
+        1.0,
+        "Seconds from which on the spans of an op are sent whatever the sampler says; 0: never for its time.",
+    ),
+    Variable(
         "DISTDBG_RECORD_OPS",
         "int",
         4096,

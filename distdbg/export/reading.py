@@ -18,13 +18,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from distdbg.diagnose.load.clocks import ClockOffset, find_offsets
 from distdbg.diagnose.load.rank_file import read_rank
-from distdbg.diagnose.load.run_folder import Place, find_places, is_run
+from distdbg.diagnose.load.run_folder import Place, find_places, is_run, load_runs
 from distdbg.diagnose.load.tables import Tables
 from distdbg.diagnose.load.witnesses import choose_end, read_all_ends
 from distdbg.diagnose.ops import NEVER
@@ -84,6 +84,7 @@ class _File:
     path: Path
     header: Header
     state: State
+    ring_count: int
     is_live: bool
 
 
@@ -98,11 +99,14 @@ class Start:
         *,
         files: Mapping[int, _File] | None = None,
         ends: Mapping[int, list[RankEnd]] | None = None,
+        folders: Sequence[Path] = (),
     ) -> None:
         self._chosen = chosen
         self._run = run
         self._files = files
         self._ends = ends or {}
+        self.folders = tuple(folders)
+        """Of a run of ours: where its records are."""
         self.session = session
         """Its tables; `ranks` is empty, unless it is of another tool."""
         self._held: dict[int, RankLog] = {}
@@ -126,14 +130,12 @@ class Start:
 
     def read(self) -> Iterator[RankLog]:
         """Each rank, in their order; one that cannot be read any more is said in `session.lacks`."""
+        counted = self._run.counted
         for rank in self.ranks:
-            log = self._read_one(rank)
+            log = self._read_one(rank, self.session.lacks)
+            log = None if log is None else self.choose(log)
             if log is None:
                 continue
-            since_ns, until_ns = self.window()
-            if since_ns is not None or until_ns is not None:
-                cut_to_window(log, since_ns, until_ns)
-            counted = self._run.counted
             counted.ranks += 1
             counted.ops += len(log.ops)
             counted.notes += len(log.notes)
@@ -141,6 +143,40 @@ class Start:
             yield log
             del log
             self._run.on_progress(counted.ranks, self._run.rank_count)
+
+    def read_all(self) -> Iterator[RankLog]:
+        """Also ranks and ops that are not wanted, and nothing is counted: for who has to compare ranks."""
+        for rank in sorted({*self._held, *(self._files or {})}):
+            log = self._read_one(rank, [])
+            if log is not None:
+                yield log
+            del log
+
+    def choose(self, log: RankLog) -> RankLog | None:
+        """What is wanted of a rank of `read_all`, which it changes; None: nothing."""
+        if self._chosen.ranks is not None and log.rank not in self._chosen.ranks:
+            return None
+        window = self.window()
+        if window != (None, None):
+            cut_to_window(log, *window)
+        return log
+
+    def load(self) -> Session | None:
+        """All of it at once, for the diagnosis; None where it cannot be read any more."""
+        if self._files is None:
+            return replace(self.session, ranks=self._held)
+        try:
+            return load_runs(self._run.paths, attempt=self.number)
+        except (RecordError, UsageError) as error:
+            self.session.lacks.append(error.what)
+            return None
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Of those that have a record, by rank."""
+        if self._files is None:
+            return {rank: log.pid for rank, log in self._held.items()}
+        return {rank: file.header.pid for rank, file in self._files.items()}
 
     def offset_ns(self, rank: int) -> int:
         """Added to a time of this rank it gives the run's clock."""
@@ -189,11 +225,11 @@ class Start:
         """How many events there can be, by the first words of the records."""
         if self._files is None:
             return sum(len(log.ops) for log in self._held.values())
-        return sum(file.state.last_number for file in self._files.values())
+        return sum(min(f.state.last_number, f.ring_count) for f in self._files.values())
 
-    def _read_one(self, rank: int) -> RankLog | None:
+    def _read_one(self, rank: int, lacks: list[str]) -> RankLog | None:
         if rank in self._held:
-            return self._held[rank]
+            return replace(self._held[rank])
         file = (self._files or {}).get(rank)
         if file is None:
             end = self._ends[rank][-1]
@@ -203,7 +239,7 @@ class Start:
         try:
             log = read_rank(file.path, self._tables).log
         except RecordError as error:
-            self.session.lacks.append(error.what)
+            lacks.append(error.what)
             return None
         log.offset_ns = self._clocks[rank].offset_ns
         log.clock_error_ns = self._clocks[rank].error_ns
@@ -214,18 +250,24 @@ class Start:
 class Opened:
     """A run that is read rank by rank."""
 
-    def __init__(self, source: str, chosen: Chosen, on_progress: OnProgress | None = None) -> None:
-        self.source = source
+    def __init__(
+        self, paths: Sequence[Path], chosen: Chosen, on_progress: OnProgress | None = None
+    ) -> None:
+        self.paths = tuple(paths)
         self.chosen = chosen
         self.starts: tuple[Start, ...] = ()
         self.counted = Counted()
-        self.on_progress: OnProgress = on_progress or (lambda done, there_are: None)
+        self.on_progress: OnProgress = on_progress or _ignore
+
+    @property
+    def source(self) -> str:
+        return ", ".join(str(path) for path in self.paths)
 
     @property
     def name(self) -> str:
         """Of the run, or of what was read."""
         names = [start.session.run for start in self.starts if start.session.run]
-        return names[-1] if names else Path(self.source.split(", ")[0]).name
+        return names[-1] if names else self.paths[0].resolve().name
 
     @property
     def rank_count(self) -> int:
@@ -250,7 +292,7 @@ def open_run(
     RecordError when nothing can be read, UsageError for a path, a start or ranks that are not there.
     """
     chosen = chosen or Chosen()
-    run = Opened(", ".join(str(path) for path in paths), chosen, on_progress)
+    run = Opened(paths, chosen, on_progress)
     if all(is_run(path) for path in paths):
         run.starts = tuple(_open_starts(run, paths, chosen))
     else:
@@ -284,7 +326,8 @@ def _open_starts(run: Opened, paths: Sequence[Path], chosen: Chosen) -> Iterator
             attempts=max(place.attempts for place in places[number]),
         )
         files = _open_files([path for place in places[number] for path in place.records], session)
-        ends = read_all_ends(dict.fromkeys(place.folder for place in places[number]))
+        folders = list(dict.fromkeys(place.folder for place in places[number]))
+        ends = read_all_ends(folders)
         if not files and not ends:
             lacks += session.lacks
             continue
@@ -293,7 +336,7 @@ def _open_starts(run: Opened, paths: Sequence[Path], chosen: Chosen) -> Iterator
             session.world_size = max(file.header.world_size for file in files.values())
             session.is_live = any(file.is_live for file in files.values())
         is_any = True
-        yield Start(session, chosen, run, files=files, ends=ends)
+        yield Start(session, chosen, run, files=files, ends=ends, folders=folders)
     if not is_any and chosen.attempt is None:
         raise _holds_nothing(run.source, lacks)
 
@@ -304,7 +347,8 @@ def _open_files(paths: Sequence[Path], session: Session) -> dict[int, _File]:
     for path in dict.fromkeys(path.resolve() for path in paths):
         try:
             with RecordFile(path, salvage=True) as record:
-                found.append(_File(path, record.header, record.state(), is_live(path)))
+                live = is_live(path)
+                found.append(_File(path, record.header, record.state(), record.ring_count, live))
         except RecordError as error:
             session.lacks.append(error.what)
     if not found:
@@ -316,6 +360,10 @@ def _open_files(paths: Sequence[Path], session: Session) -> dict[int, _File]:
         names = ", ".join(str(file.path) for file in left[:4])
         session.lacks.append(f"{names}: left out, of another run or older than what was read")
     return files
+
+
+def _ignore(done: int, there_are: int) -> None:
+    pass
 
 
 def _holds_nothing(source: str, lacks: list[str]) -> RecordError:

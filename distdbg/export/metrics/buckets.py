@@ -1,12 +1,12 @@
 """The buckets of records as Prometheus has them. Pure.
 
-A record has `BUCKET_COUNT` buckets of powers of two of nanoseconds: bucket i counts 2**i <= ns < 2**(i+1),
-the first one 0 as well, the last one all that is longer.
+A record has `BUCKET_COUNT` buckets of powers of two of nanoseconds: bucket i counts 2**i <= ns <
+2**(i+1), the first one 0 as well, the last one all that is longer.
 
-**Classic.** Every second power is told, from 2**10 ns (about 1 us) to 2**38 ns (275 s): 16 buckets with +Inf
-are a third of all series where each power would be told, and a percentile is still within a factor of 4. A `le` is
-exactly a power of two of nanoseconds, said in seconds, so the counts are exact too, but for an op that took
-just as long as a boundary: it counts above it.
+**Classic.** Every second power is told, from 2**10 ns (about 1 us) to 2**38 ns (275 s), and +Inf: 16
+series instead of 41, and a percentile is interpolated within a factor of 4. A `le` is exactly a power of
+two of nanoseconds, said in seconds, so the counts are exact too, but for an op that took just as long as
+a boundary: it counts above it.
 
 **Native** (schema 0: boundaries are powers of two of a second). All 40 buckets are told, one to one:
 
@@ -14,9 +14,9 @@ just as long as a boundary: it counts above it.
     native             2**(i-30) s          2**(i-29) s
                         0.93 of it             |
 
-A bucket of a record ends 7.4 % after the native one that holds most of it, and begins as much after it. It is
-told as that one, so a percentile is up to 7 % too low; counts and sums are exact. Ops of 0 or 1 ns are in the
-zero bucket.
+A bucket of a record begins and ends 7.4 % after the native one that holds most of it. It is told as
+that one, so a percentile is up to 7 % too low; counts and sums are exact. Ops of 0 or 1
+ns are in the zero bucket.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
 """What metrics are made from: plain values, which whoever reads the records fills in.
 
-All counts are as the record has them now. A counter of a record begins at 0 with its group and goes when the
-group is closed; `totals.py` makes of it what only rises. Groups are named by `group_label` of `bounds.py`.
+All counts are as the record has them now. A counter of a record begins at 0 with its group and goes
+when the group is closed; `totals.py` makes of it what only rises. Groups are named by `group_label` of
+`bounds.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from distdbg.record.rank_state import RankState
 
-#: By kind and label of the group: its newest ops that have a trace, as (duration_ns, trace_id, wall_s). The trace
-#: id is 32 digits of base 16, the time is when the op ended, in seconds since 1970. In any order.
+#: By kind and label of the group: its newest ops that have a trace, as (duration_ns, trace_id, wall_s).
+#: The trace id is 32 digits of base 16, the time is when the op ended, in seconds since 1970. In any
+#: order.
 Exemplars = Mapping[tuple[str, str], Sequence[tuple[int, str, float]]]
 
 
@@ -96,8 +97,9 @@ class HostFacts:
     agent: AgentFacts
 
 
-class HistogramFacts(NamedTuple):
-    """The times of ops of one kind on one group, of all ranks; as ends of groups and ranks are counted on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramFacts:
+    """The times of ops of one kind on one group, of ranks and groups that are gone as well."""
 
     duration_buckets: tuple[int, ...]
     duration_ns: int
@@ -117,4 +119,4 @@ class JobFacts:
     findings_total: Mapping[str, int] = field(default_factory=dict)
     is_clock_held: bool = False
     histograms: Mapping[tuple[str, str], HistogramFacts] = field(default_factory=dict)
-    """By kind and label of the group."""
+    """By kind and label of the group: `JobHistograms.sum()`."""

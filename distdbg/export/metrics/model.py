@@ -1,15 +1,16 @@
-"""A collected set of metrics, before it is written: for a scraper, a file, a gateway or a collector. Plain values.
+"""A collected set of metrics, before it is written for a scraper, a file or a collector. Plain values.
 
-`labels` are the values in the order of `Family.labels`; `run` and `host` come to each sample when it is written.
+`labels` are the values in the order of `Family.labels`; `run` and `host` come to each sample when it is
+written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from distdbg.export.metrics.families import Family
+from distdbg.export.metrics.families import FAMILIES, Family
 
 
 class Sample(NamedTuple):
@@ -28,7 +29,7 @@ class Exemplar(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """One set of labels of a histogram, as records count: bucket i is from 2**i below 2**(i+1) nanoseconds."""
+    """One set of labels of a histogram, with the buckets of records."""
 
     labels: tuple[str, ...]
     buckets: tuple[int, ...]
@@ -36,8 +37,8 @@ class Histogram(NamedTuple):
     exemplars: tuple[Exemplar, ...] = ()
 
     @property
-    def count(self) -> int:
-        """That of the buckets, so that they agree in whatever moment the record was read."""
+    def total(self) -> int:
+        """How many; that of the buckets, so that they agree whenever the record was read."""
         return sum(self.buckets)
 
 
@@ -66,3 +67,14 @@ class Metrics:
             if family.name == name:
                 return next((value for known, value in samples if known == labels), None)
         return None
+
+
+def by_family(some: Sequence[Metrics]) -> Iterator[tuple[Family, list[tuple[Metrics, Samples]]]]:
+    """Each family once, in the order of the table, with what each of several runs has of it."""
+    found: dict[str, list[tuple[Metrics, Samples]]] = {}
+    for metrics in some:
+        for samples in metrics:
+            found.setdefault(samples.family.name, []).append((metrics, samples))
+    for family in FAMILIES:
+        if family.name in found:
+            yield family, found[family.name]

@@ -1,17 +1,17 @@
 """Totals that only rise, from counters that come and go.
 
-A record's counter ends with its group, and a rank that is started again begins at 0. So what is added to a
-total is never a counter but how much it has risen since it was last seen, in the same life of the rank and the
-same group:
+A record's counter ends with its group, and a rank that is started again begins at 0. So what is added
+to a total is never a counter but how much it has risen since it was last seen, in the same life of the
+rank and the same group:
 
     seen now         added
     more             the difference
     less             all of it: it has begun anew
     nothing          nothing; should it be there again, it goes on from where it was seen last
 
-The times of a row are written one after the other while it is read, so a difference of two of them may look
-smaller than a moment ago; what is told never falls. What a group counted between the last look and its end is
-lost with it; the more often somebody looks, the less that is.
+The times of a row are written one after the other while it is read, so a difference of two of them may
+look smaller than a moment ago; what is told never falls. What a group counted between the last look and
+its end is lost with it; the more often somebody looks, the less that is.
 
 One thread at a time; nothing here is locked.
 """
@@ -42,7 +42,8 @@ _MOST_GONE: Final = 64
 _ROOTED: Final = frozenset(("gather", "scatter"))
 _NO_BUCKETS: Final = (0,) * BUCKET_COUNT
 
-#: What a row of a record is told apart by: the group's number, the kind, the data type, the group's label.
+#: What a row of a record is told apart by: the group's number, the kind, the data type, the group's
+#: label.
 _RowKey = tuple[int, str, str, str]
 
 
@@ -70,7 +71,7 @@ class RankTotal(NamedTuple):
 
 
 class Accumulator:
-    """What the ranks of one host have done since the agent began to look, group after group and life after life.
+    """What the ranks of one host have done, group after group and life after life.
 
     The first look counts whole what it finds, as all of it was done by this job.
     """

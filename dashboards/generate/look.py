@@ -1,0 +1,59 @@
+"""Colours, thresholds and the words for numbers that stand for something.
+
+Colours are names of Grafana's palette, which has a shade of each for the dark and the light theme.
+Red is what ended or stands still, orange what is slow or waits too long, blue what waits as usual,
+green what moves. A word or a number says the same beside each.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig
+from grafana_foundation_sdk.models.dashboard import (
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+    ValueMappingResult,
+)
+
+GREEN: Final = "green"
+BLUE: Final = "blue"
+ORANGE: Final = "orange"
+RED: Final = "red"
+GREY: Final = "text"
+PURPLE: Final = "purple"
+
+#: Of `distdbg.record.rank_state`.
+STATES: Final = {
+    "starting": "super-light-blue",
+    "running": GREEN,
+    "waiting": BLUE,
+    "stopped": PURPLE,
+    "traced": "light-purple",
+    "in the debugger": "super-light-purple",
+    "holds the GIL": ORANGE,
+    "loops": "dark-orange",
+    "blocked in I/O": "dark-yellow",
+    "sleeps": "yellow",
+    "left": "light-green",
+    "ended": GREY,
+    "failed": "dark-red",
+    "dead": RED,
+}
+
+
+def steps(*pairs: tuple[float, str], base: str = GREEN) -> ThresholdsConfig:
+    """`base`, and from each number on another colour."""
+    found = [Threshold(color=base), *(Threshold(value=at, color=color) for at, color in pairs)]
+    return ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(found)
+
+
+def words(pairs: dict[float, tuple[str, str]]) -> ValueMap:
+    """A word and a colour in the place of a number."""
+    return ValueMap(
+        options={
+            f"{value:g}": ValueMappingResult(text=text, color=color, index=index)
+            for index, (value, (text, color)) in enumerate(pairs.items())
+        }
+    )

@@ -1,0 +1,285 @@
+"""Is the job well? The first row answers: does it move, who is gone, and who is to blame."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
+
+from dashboards.generate.board import Row, board
+from dashboards.generate.links import OVERVIEW_UID, TO_RANK, link, traces
+from dashboards.generate.look import BLUE, GREEN, GREY, ORANGE, RED, STATES, steps, words
+from dashboards.generate.panels import Column, lines, number, rows, words_of
+from dashboards.generate.queries import (
+    FINDINGS_MADE,
+    LATE,
+    STILL_S,
+    STUCK_S,
+    behind,
+    column,
+    lives,
+    of,
+    or_zero,
+    range_query,
+    with_host,
+)
+
+#: What the numbers say that no number can.
+OVER: Final = -1
+TRACES_OF_FAILED: Final = (
+    "Traces of this job's ops that failed",
+    traces('{ resource.distdbg.run = "$run" && status = error }'),
+)
+TRACES_OF_SLOW: Final = (
+    "Traces of this job's slow ops",
+    traces('{ resource.distdbg.run = "$run" && duration > 100ms }'),
+)
+
+ANALYZE: Final = """\
+```sh
+distdbg analyze $run
+```
+
+says from the records what went wrong, which rank is to blame and at which line of the program, also
+when the job is over; `--html report.html` writes it down. While the job lives, `distdbg ps $run` says
+what each rank does, `distdbg stacks $run` where it does it, and `distdbg top $run` shows it live. Run
+them on a host that sees the folder of the run. More is on the page *Find out why it hung* of the
+documentation.
+"""
+
+
+def overview() -> Dashboard:
+    return board(
+        OVERVIEW_UID,
+        "distdbg / Job overview",
+        "Whether a job moves, who is to blame if it does not, and how much it does.",
+        [
+            Row(5, [*_numbers(), (10, _suspects())]),
+            Row(7, [(12, _ranks_by_state()), (12, _since_progress())]),
+            Row(7, [(8, _ops()), (8, _bytes()), (8, _where_time_goes())]),
+            Row(8, [(12, _slowest()), (6, _findings()), (6, _check_failures())]),
+            Row(6, [(12, _kinds_of_findings()), (12, _analyze())]),
+        ],
+    )
+
+
+def _numbers() -> list[tuple[int, Panel]]:
+    since = of("distdbg_rank_since_progress_seconds")
+    over = f"{OVER} + 0 * max({of('distdbg_rank_up')})"
+    moves = number(
+        "Last progress",
+        "How long ago any living rank began or ended an op: in a job that moves this is near zero.",
+        "s",
+        range_query(f"min({lives(since)}) or {over}", "ago"),
+        thresholds=steps((0, GREEN), (STILL_S, ORANGE), (STUCK_S, RED), base=GREY),
+        words=words({OVER: ("over", GREY)}),
+        decimals=1,
+    )
+    alive = number(
+        "Ranks that live",
+        "Ranks whose process lives, and all ranks of the job.",
+        "none",
+        range_query(f"sum({of('distdbg_rank_up')})", "live"),
+        range_query(f"max({of('distdbg_world_size')})", "of"),
+        thresholds=steps(base=BLUE),
+        is_background=False,
+    )
+    dead = number(
+        "Dead ranks",
+        "Ranks that were killed or failed in this start of the job.",
+        "none",
+        range_query(f"sum({of('distdbg_dead_ranks')})", "dead"),
+        thresholds=steps((1, RED)),
+    )
+    found = number(
+        "Findings now",
+        "How many findings of the diagnosis hold now.",
+        "none",
+        range_query(or_zero(f"sum({of('distdbg_findings')})"), "findings"),
+        thresholds=steps((1, ORANGE)),
+        links=[link(TRACES_OF_FAILED)],
+    )
+    restarts = number(
+        "Restarts",
+        "How often the launcher has started the ranks again.",
+        "none",
+        range_query(or_zero(f"max({of('distdbg_restarts_total')})"), "restarts"),
+        thresholds=steps((1, ORANGE)),
+    )
+    clock = number(
+        "Clock",
+        "Whether the deadlines of the job are held, by a debugger or a pause: then nobody is late.",
+        "none",
+        range_query(f"max({of('distdbg_clock_held')})", "clock"),
+        thresholds=steps((1, ORANGE)),
+        words=words({0: ("runs", GREEN), 1: ("held", ORANGE)}),
+    )
+    return [(3, moves), (3, alive), (2, dead), (2, found), (2, restarts), (2, clock)]
+
+
+def _suspects() -> Panel:
+    up = of("distdbg_rank_up")
+    still = f"{of('distdbg_rank_since_progress_seconds')} > {STILL_S}"
+    idle = f"{of('distdbg_rank_ops_in_flight')} == 0"
+    late = of("distdbg:rank_late_share:ratio")
+    gone = f"{up} == 0 and on (run, host) {of('distdbg_dead_ranks')} > 0"
+    absent = f"({behind()}) > 0 and on (run, rank) {still} and on (run, rank) {idle}"
+    reasons = (
+        ("its process is gone", f"3 + 0 * max by (rank, host) ({gone})"),
+        (
+            "has not called what others wait in",
+            f"2 + 0 * max by (rank, host) ({lives(absent)})",
+        ),
+        ("comes late, and others wait for it", with_host(f"{late} > {LATE}")),
+    )
+    said = "\nor\n".join(f'label_replace({bad}, "why", "{why}", "", "")' for why, bad in reasons)
+    return rows(
+        "Who is to blame",
+        "Ranks that are gone, that others wait for in vain, and that come late, the worst first.",
+        [column(f"sort_desc(\n{said}\n)")],
+        {
+            "rank": Column(name="Rank", width=70, link=TO_RANK),
+            "host": Column(name="Host", width=140),
+            "why": Column(name="Why"),
+            "A": Column(name="How bad", is_shown=False),
+        },
+        no_value="nobody",
+    )
+
+
+def _ranks_by_state() -> Panel:
+    return lines(
+        "Ranks by what they do",
+        "How many ranks run, wait for others, are stuck or are over, as it is seen from outside.",
+        "none",
+        range_query(f"sum by (state) ({of('distdbg_ranks')}) > 0", "{{state}}"),
+        colors=STATES,
+        is_stacked=True,
+        decimals=0,
+    )
+
+
+def _since_progress() -> Panel:
+    since = of("distdbg_rank_since_progress_seconds")
+    return lines(
+        "Time since progress",
+        "How long the living rank that stands longest, and the one that moved last, have stood.",
+        "s",
+        range_query(f"max({lives(since)})", "stands longest"),
+        range_query(f"min({lives(since)})", "moved last"),
+        thresholds=steps((STILL_S, ORANGE), (STUCK_S, RED)),
+        colors={"stands longest": ORANGE, "moved last": BLUE},
+    )
+
+
+def _ops() -> Panel:
+    return lines(
+        "Ops",
+        "Ops that ended per second, as each rank counts its own calls.",
+        "ops",
+        range_query(f"sum by (kind) ({of('distdbg:ops:rate')})", "{{kind}}"),
+        links=[link(TRACES_OF_SLOW)],
+    )
+
+
+def _bytes() -> Panel:
+    return lines(
+        "Bytes",
+        "Bytes per second that ops moved in or out of ranks.",
+        "Bps",
+        range_query(f"sum by (kind) ({of('distdbg:bytes:rate')})", "{{kind}}"),
+        links=[link(TRACES_OF_SLOW)],
+    )
+
+
+def _where_time_goes() -> Panel:
+    return lines(
+        "Time in ops",
+        "The share of its time that a rank waits for late ones, and that transfers take, in the mean.",
+        "percentunit",
+        range_query(f"avg({of('distdbg:rank_late_peer:ratio')})", "waits for late ranks"),
+        range_query(f"avg({of('distdbg:rank_transfer:ratio')})", "transfers"),
+        colors={"waits for late ranks": ORANGE, "transfers": BLUE},
+        is_stacked=True,
+    )
+
+
+def _slowest() -> Panel:
+    return rows(
+        "Slowest ranks",
+        "All ranks, those with the greatest share of the late arrivals first.",
+        [
+            column(with_host(of("distdbg:rank_late_share:ratio"))),
+            column(with_host(of("distdbg:rank_late_peer:ratio"))),
+            column(f"max by (rank, host) ({of('distdbg_rank_since_progress_seconds')})"),
+            column(f"max by (rank, host) ({behind()})"),
+            column(f"max by (rank, host) ({of('distdbg_rank_up')})"),
+        ],
+        {
+            "rank": Column(name="Rank", width=70, link=TO_RANK),
+            "host": Column(name="Host"),
+            "A": Column(
+                name="Late",
+                unit="percentunit",
+                decimals=0,
+                width=80,
+                thresholds=steps((LATE, ORANGE), (0.8, RED)),
+            ),
+            "B": Column(name="Waits", unit="percentunit", decimals=0, width=80),
+            "C": Column(
+                name="Since progress",
+                unit="s",
+                decimals=1,
+                width=130,
+                thresholds=steps((STILL_S, ORANGE), (STUCK_S, RED)),
+            ),
+            "D": Column(name="Ops behind", unit="none", width=100, thresholds=steps((1, ORANGE))),
+            "E": Column(name="Lives", width=70, words=words({0: ("no", RED), 1: ("yes", GREEN)})),
+        },
+        sort_by="Late",
+    )
+
+
+def _findings() -> Panel:
+    return lines(
+        "Findings that hold",
+        "Findings of the diagnosis by kind, for as long as they hold.",
+        "none",
+        range_query(f"max by (kind) ({of('distdbg_findings')}) > 0", "{{kind}}"),
+        is_stacked=True,
+        decimals=0,
+        links=[link(TRACES_OF_FAILED)],
+    )
+
+
+def _check_failures() -> Panel:
+    return lines(
+        "Check failures",
+        "Errors that the check raised, and what it suspected, since the agents began.",
+        "none",
+        range_query(f"sum by (check) ({of('distdbg_check_failures_total')}) > 0", "{{check}}"),
+        is_stacked=True,
+        decimals=0,
+        links=[link(TRACES_OF_FAILED)],
+    )
+
+
+def _kinds_of_findings() -> Panel:
+    return rows(
+        "Findings by kind",
+        "Findings that hold now, and all there were; a kind leads to the traces of ops that failed.",
+        [
+            column(f"max by (kind) ({of('distdbg_findings')})"),
+            column(f"max by (kind) ({of(FINDINGS_MADE)}) > 0"),
+        ],
+        {
+            "kind": Column(name="Finding", link=TRACES_OF_FAILED),
+            "A": Column(name="Now", unit="none", width=100, thresholds=steps((1, ORANGE))),
+            "B": Column(name="In all", unit="none", width=100),
+        },
+        sort_by="Now",
+    )
+
+
+def _analyze() -> Panel:
+    return words_of("What went wrong", "The commands that explain this job.", ANALYZE)

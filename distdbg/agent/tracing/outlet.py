@@ -1,0 +1,92 @@
+"""What the loop of an agent knows and no record says: findings, ends of ranks, starts; told to `Tracing`.
+
+Only the agent that judges the job has a verdict, so only one speaks of a finding.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from distdbg.agent.tracing.settings import Signal
+from distdbg.agent.tracing.tracing import Tracing
+from distdbg.export.metrics.model import Metrics
+from distdbg.export.otel.found import key_of_finding
+
+if TYPE_CHECKING:
+    from distdbg.agent.host_agent import HostAgent
+
+_MOST_TOLD: Final = 4096
+#: What follows from a finding is told with it, so deep.
+_MOST_DEPTH: Final = 4
+
+
+class TracingOutlet:
+    """Implements Outlet."""
+
+    def __init__(
+        self,
+        agent: HostAgent,
+        signals: frozenset[Signal],
+        collect: Callable[[], Metrics] | None = None,
+    ) -> None:
+        """UsageError when what sends is not installed. `collect`: the metrics of now."""
+        self._agent = agent
+        self._collect = collect
+        self.tracing = Tracing(agent.run_name, agent.host, signals, os.environ)
+        self._ends: set[tuple[int, int]] = set()
+        self._told: dict[tuple[Any, ...], None] = {}
+        self._version = -1
+        self._begin()
+
+    def tick(self, now_ns: int) -> None:
+        """Tell what is new. Never waits."""
+        for end in self._agent.roster.ends:
+            if (end.rank, end.pid) not in self._ends:
+                self._ends.add((end.rank, end.pid))
+                self.tracing.hear_end(end)
+        watch = self._agent.watch
+        if watch.version != self._version:
+            self._version = watch.version
+            self._tell(watch.plain_verdict())
+        if self._collect is not None and self.tracing.wants_metrics(now_ns):
+            self.tracing.hear_metrics(self._collect())
+
+    def begin_anew(self) -> None:
+        """The ranks were started again."""
+        self._ends.clear()
+        self._told.clear()
+        self._version = -1
+        self._begin()
+
+    def close(self, deadline_ns: int) -> None:
+        """Send what there is until then."""
+        self.tick(deadline_ns)
+        if self._collect is not None:
+            self.tracing.hear_metrics(self._collect())
+        self.tracing.close(deadline_ns)
+
+    def _begin(self) -> None:
+        roster = self._agent.roster
+        self.tracing.begin(roster.folder, roster.attempt)
+
+    def _tell(self, verdict: dict[str, Any] | None) -> None:
+        if verdict is None:
+            return
+        names: dict[str, str] = {}
+        for group in verdict["groups"]:
+            # Several groups may have one label: then nobody knows which is meant.
+            names[group["label"]] = "" if group["label"] in names else group["name"]
+        for finding in verdict["findings"]:
+            self._tell_one(finding, names, _MOST_DEPTH)
+
+    def _tell_one(self, finding: dict[str, Any], names: dict[str, str], depth: int) -> None:
+        key = key_of_finding(finding)
+        if key not in self._told:
+            if len(self._told) >= _MOST_TOLD:
+                del self._told[next(iter(self._told))]
+            self._told[key] = None
+            self.tracing.hear_finding(finding, names.get(finding.get("group", ""), ""))
+        for one in finding.get("follows", ()) if depth else ():
+            self._tell_one(one, names, depth - 1)

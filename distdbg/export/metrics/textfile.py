@@ -1,0 +1,75 @@
+"""Metrics as a file in a folder that node_exporter's textfile collector reads.
+
+The file is `distdbg_<run>.prom`. It is written beside that name and moved over it, so whoever reads
+finds it whole or not at all; until then its name does not end in `.prom`, which is all that the
+collector looks for. Everybody may read it (0644): node_exporter is another user. So is whoever else has
+an account on this host; where that is not wanted, give the folder to node_exporter's group and close it
+to others.
+
+A file that nobody writes any more is still read. So the last one is removed when the job ends, unless
+it is asked for: then its numbers stay until somebody removes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from distdbg.errors import ConfigError
+from distdbg.export.metrics.model import Metrics
+from distdbg.export.metrics.text import to_text
+
+_MODE: Final = 0o644
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
+_MOST_CHARACTERS: Final = 100
+
+
+def file_name(run: str) -> str:
+    """The name for a run; two runs have two, whatever they are called."""
+    words = _NOT_IN_A_NAME.sub("_", run)[:_MOST_CHARACTERS]
+    if words != run or not run:
+        digest = hashlib.blake2b(run.encode("utf-8", "replace"), digest_size=4).hexdigest()
+        words = f"{words}_{digest}"
+    return f"distdbg_{words}.prom"
+
+
+def write_textfile(folder: Path, metrics: Metrics) -> Path:
+    """Write the file of this run anew; ConfigError where that cannot be done, and the old one stays."""
+    path = folder / file_name(metrics.run)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "wb") as file:
+            # The umask may have taken it from others.
+            os.fchmod(file.fileno(), _MODE)
+            file.write(to_text(metrics))
+        draft.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
+        raise _refused(folder, path, error) from error
+    return path
+
+
+def remove_textfile(folder: Path, run: str) -> None:
+    """Remove the file of a run, if it is there."""
+    path = folder / file_name(run)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _refused(folder, path, error, "removed") from error
+
+
+def _refused(folder: Path, path: Path, error: OSError, done: str = "written") -> ConfigError:
+    why = error.strerror or str(error)
+    if not folder.is_dir():
+        return ConfigError(
+            f"the folder for metrics {str(folder)!r} is not there: {why}",
+            hint="make it, and name it to node_exporter by --collector.textfile.directory",
+        )
+    return ConfigError(f"the metrics file {str(path)!r} cannot be {done}: {why}")

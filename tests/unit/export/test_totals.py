@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distdbg.export.metrics.bounds import clean, group_label
+from distdbg.export.metrics.facts import OpCount
+from distdbg.export.metrics.families import OTHER_DTYPE, OTHER_GROUP
+from distdbg.export.metrics.totals import Accumulator, JobHistograms
+from distdbg.record.format import BUCKET_COUNT
+from tests.unit.export.made_up import buckets, count, host, rank
+
+
+def ended(totals: Accumulator, kind: str = "all_reduce", group: str = "dp") -> int:
+    return sum(count for count, _ in totals.ops[kind, group].by_dtype.values())
+
+
+def test_the_first_look_counts_what_is_there() -> None:
+    totals = Accumulator()
+    totals.take(host(rank(0, [count(ended=4)]), rank(1, [count(ended=6)])))
+    assert ended(totals) == 10
+
+
+def test_a_later_look_adds_what_has_come() -> None:
+    totals = Accumulator()
+    totals.take(host(rank(0, [count(ended=4, nbytes=100)])))
+    totals.take(host(rank(0, [count(ended=7, nbytes=150)])))
+    assert totals.ops["all_reduce", "dp"].by_dtype == {"float32": [7, 150]}
+
+
+def test_a_group_that_closes_takes_nothing_with_it() -> None:
+    totals = Accumulator()
+    rows = [count(instance=1, ended=100), count(instance=2, ended=50)]
+    totals.take(host(rank(0, rows)))
+    totals.take(host(rank(0, rows[:1])))
+    assert ended(totals) == 150
+    totals.take(host(rank(0, [rows[0], count(instance=3, ended=5)])))
+    assert ended(totals) == 155
+
+
+def test_a_row_that_is_missed_once_is_not_counted_twice() -> None:
+    totals = Accumulator()
+    row = count(ended=100)
+    for rows in ([row], [], [row], None, [replace(row, ended=101)]):
+        totals.take(host(rank(0, rows)))
+    assert ended(totals) == 101
+
+
+def test_a_rank_that_is_started_again_goes_on_from_its_total() -> None:
+    totals = Accumulator()
+    totals.take(host(rank(0, [count(ended=100)], life=(0, 71), cpu_s=60.0, found={"NaN": 2})))
+    totals.take(host(rank(0, [count(ended=120)], life=(1, 72), cpu_s=1.0, found={"NaN": 1})))
+    assert ended(totals) == 220
+    assert totals.found == {"NaN": 3}
+    assert (one := totals.rank(0)) is not None
+    assert one.cpu_s == 61.0
+
+
+def test_a_counter_that_fell_has_begun_anew() -> None:
+    totals = Accumulator()
+    for calls in (100, 3, 5):
+        totals.take(host(rank(0, [count(ended=calls)])))
+    assert ended(totals) == 105
+
+
+def test_a_program_that_makes_a_group_each_step_grows_nothing() -> None:
+    totals = Accumulator()
+    for step in range(2000):
+        row = count(group=f"step {step}", instance=step, ended=1)
+        totals.take(host(rank(0, [row], seqs={f"step {step}": 1})))
+    assert len(totals.ops) == 17
+    assert ended(totals, group=OTHER_GROUP) == 2000 - 16
+    assert len(totals._ranks[0].rows) < 100
+    assert sum(one.count for one in totals.histograms().values()) == 2000
+
+
+def test_data_types_beyond_the_most_are_counted_together() -> None:
+    totals = Accumulator()
+    totals.take(host(rank(0, [count(dtype=f"type {i}", ended=1) for i in range(20)])))
+    found = totals.ops["all_reduce", "dp"].by_dtype
+    assert len(found) == 9
+    assert found[OTHER_DTYPE][0] == 12
+
+
+def test_what_a_record_has_no_kind_for_is_counted_together() -> None:
+    totals = Accumulator()
+    totals.take(host(rank(0, [count(f"kind {i}", ended=1) for i in range(100, 200)])))
+    assert list(totals.ops) == [("(other)", "dp")]
+
+
+def test_each_group_of_a_label_has_its_own_bus_factor() -> None:
+    totals = Accumulator()
+    rows = [
+        count(instance=1, group_size=2, nbytes=100),
+        count(instance=2, group_size=4, nbytes=100),
+    ]
+    totals.take(host(rank(0, rows)))
+    assert totals.ops["all_reduce", "dp"].bus_nbytes == 100 * 1.0 + 100 * 1.5
+
+
+@pytest.mark.parametrize("kind", ["barrier", "gather", "scatter", "new_group"])
+def test_what_has_no_bus_bandwidth_has_no_bus_bytes(kind: str) -> None:
+    totals = Accumulator()
+    totals.take(host(rank(0, [count(kind)])))
+    assert totals.ops[kind, "dp"].bus_nbytes is None
+
+
+def test_histograms_keep_what_has_ended() -> None:
+    totals = Accumulator()
+    totals.take(host(rank(0, [count(ended=4)], life=(0, 1))))
+    totals.take(host(rank(0, [count(ended=4)], life=(1, 2))))
+    found = totals.histograms()["all_reduce", "dp"]
+    assert (found.count, found.duration_ns, found.wait_ns) == (8, 16000, 6000)
+    assert found.duration_buckets == buckets(b10=8)
+
+
+def test_a_host_that_does_not_answer_stays_in_the_sum_of_the_job() -> None:
+    one, other = Accumulator(), Accumulator()
+    one.take(host(rank(0, [count(ended=4)])))
+    other.take(host(rank(1, [count(ended=6)])))
+    job = JobHistograms()
+    job.take("a", one.histograms())
+    job.take("b", other.histograms())
+    assert job.sum()["all_reduce", "dp"].count == 10
+    one.take(host(rank(0, [count(ended=9)])))
+    job.take("a", one.histograms())
+    assert job.sum()["all_reduce", "dp"].count == 15
+    # Its agent was started again.
+    job.take("b", {})
+    job.take("b", other.histograms())
+    assert job.sum()["all_reduce", "dp"].count == 21
+
+
+_ROWS = st.lists(
+    st.builds(
+        lambda instance, kind, group, dtype, ended, duration, wait: OpCount(
+            group=group, group_size=4, kind=kind, dtype=dtype, ended=ended, failed=ended // 7,
+            nbytes=ended * 8, duration_ns=duration, wait_ns=wait, instance=instance,
+            duration_buckets=(ended, *[0] * (BUCKET_COUNT - 1)),
+            wait_buckets=(ended, *[0] * (BUCKET_COUNT - 1)),
+        ),
+        st.integers(0, 3), st.sampled_from(("all_reduce", "barrier")),
+        st.sampled_from(("dp", "tp", "a", "b")), st.sampled_from(("", "f", "g", "h")),
+        st.integers(0, 50), st.integers(0, 1000), st.integers(0, 1500),
+    ),
+    max_size=6,
+    unique_by=lambda row: (row.instance, row.kind, row.dtype, row.group),
+)  # fmt: skip
+_LOOKS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.integers(0, 2),
+        st.one_of(st.none(), _ROWS),
+        st.dictionaries(st.sampled_from("xyz"), st.integers(0, 9)),
+    ),
+    max_size=25,
+)
+
+
+@given(_LOOKS)
+def test_totals_never_fall_and_rise_by_no_more_than_was_seen(looks: list) -> None:
+    totals = Accumulator(most_groups=2, most_dtypes=2)
+    before: dict[tuple[str, ...], float] = {}
+    sums = 0
+    for number, life, rows, found in looks:
+        totals.take(host(rank(number, rows, life=(0, life), found=found)))
+        now: dict[tuple[str, ...], float] = {}
+        for key, op in totals.ops.items():
+            now[*key, "failed"] = op.failed
+            now[*key, "transfer"] = op.transfer_ns
+            now[*key, "bus"] = op.bus_nbytes or 0
+            for dtype, (calls, nbytes) in op.by_dtype.items():
+                now[*key, dtype, "calls"] = calls
+                now[*key, dtype, "nbytes"] = nbytes
+        for key, times in totals.histograms().items():
+            now[*key, "count"] = times.count
+            now[*key, "sum"] = times.duration_ns
+            now[*key, "waits"] = times.wait_ns
+            assert sum(times.duration_buckets) == times.count
+        for word, times_found in totals.found.items():
+            now["found", word] = times_found
+        for one in range(3):
+            if (told := totals.rank(one)) is not None:
+                now[str(one), "late"], now[str(one), "transfer"] = told[:2]
+        assert all(now[key] >= value for key, value in before.items())
+        calls_before, calls = (
+            sum(value for key, value in values.items() if key[-1] == "calls")
+            for values in (before, now)
+        )
+        assert calls - calls_before <= sum(row.ended for row in rows or ())
+        sums = sum(times.count for times in totals.histograms().values())
+        assert calls == sums
+        before = now
+    assert len({group for _, group in totals.ops}) <= 3
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from((1, 2, 3))), max_size=30))
+def test_totals_are_exact_where_every_group_is_seen_before_it_closes(steps: list) -> None:
+    totals = Accumulator()
+    calls = dict.fromkeys((1, 2, 3), 0)
+    every = 0
+    is_closed: set[int] = set()
+    for more, instance in steps:
+        if more == 3:
+            is_closed.add(instance)
+        elif instance not in is_closed:
+            calls[instance] += more
+            every += more
+        rows = [
+            count(instance=one, ended=calls[one], duration_ns=calls[one] * 10, wait_ns=0)
+            for one in calls
+            if one not in is_closed
+        ]
+        totals.take(host(rank(0, rows)))
+    assert sum(n for op in totals.ops.values() for n, _ in op.by_dtype.values()) == every
+
+
+@pytest.mark.parametrize(
+    ("desc", "name", "size", "label"),
+    [
+        ("world", "0", 8, "world"),
+        ("default_pg", "0", 8, "world"),
+        ("default_pg:split", "local-0123456789abcdef-0", 4, "world:split"),
+        ("dp", "17", 128, "dp"),
+        ("mesh_dp", "17", 128, "mesh_dp"),
+        ("17", "17", 8, "(8 ranks)"),
+        ("", "17", 1, "(1 rank)"),
+        ("local-0123456789abcdef-3", "local-0123456789abcdef-3", 2, "(2 ranks)"),
+        ("17", "my group", 8, "17"),
+        ("experts", "experts", 4, "experts"),
+        ("", "", 4, "(4 ranks)"),
+    ],
+)
+def test_a_group_is_called_what_a_person_calls_it(
+    desc: str, name: str, size: int, label: str
+) -> None:
+    assert group_label(desc, name, size) == label
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=300))
+def test_a_cleaned_label_is_short_utf8_and_stays_as_it_is(words: str) -> None:
+    found = clean(words)
+    assert len(found) <= 128
+    found.encode()
+    assert clean(found) == found
+
+
+def test_two_long_names_stay_two() -> None:
+    assert clean("a" * 10_000) != clean("a" * 9_999)
