@@ -112,9 +112,9 @@ def choice(name: str, label: str, metric: str) -> QueryVariable:
 
 
 def marks() -> list[AnnotationQuery]:
-    """What came about since 30 s before, which also sees a counter that began above 0."""
+    """What came about since the step before; this sees a counter that began above 0, too."""
     made = f"max by (kind) ({of(FINDINGS_MADE)})"
-    made_before = f"max by (kind) ({of(FINDINGS_MADE)} offset 30s)"
+    made_before = f"max by (kind) ({of(FINDINGS_MADE)} offset $__rate_interval)"
     restarts = of("distdbg_restarts_total")
     return [
         PrometheusAnnotation(
@@ -125,7 +125,7 @@ def marks() -> list[AnnotationQuery]:
         ),
         PrometheusAnnotation(
             name="Restarts",
-            expr=f"max({restarts}) > (max({restarts} offset 30s) or 0 * max({restarts}))",
+            expr=f"max({restarts}) > (max({restarts} offset $__rate_interval) or 0 * max({restarts}))",
             color="red",
             title="the ranks were started again",
         ),

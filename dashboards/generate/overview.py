@@ -273,12 +273,13 @@ def _check_failures() -> Panel:
 
 
 def _kinds_of_findings() -> Panel:
+    made = f"max by (kind) ({of(FINDINGS_MADE)}) > 0"
     return rows(
         "Findings by kind",
         "Findings that hold now, and all there were; a kind leads to the traces of the ops that it is about.",
         [
-            column(f"max by (kind) ({of('distdbg_findings')})"),
-            column(f"max by (kind) ({of(FINDINGS_MADE)}) > 0"),
+            column(f"max by (kind) ({of('distdbg_findings')}) and on (kind) {made}"),
+            column(made),
         ],
         {
             "kind": Column(name="Finding", link=TRACES_OF_FINDING),

@@ -218,7 +218,7 @@ def states(title: str, about: str, query: Dataquery, words: ValueMap) -> Panel:
     """A band for each series, whose colour and word say what it did."""
     panel = _begin(statetimeline.Panel(), title, about, "none", [query])
     panel.mappings([words]).merge_values(True).show_value(VisibilityMode.AUTO)
-    panel.row_height(0.85).fill_opacity(80).line_width(0)
+    panel.per_page(24).row_height(0.85).fill_opacity(80).line_width(0)
     panel.color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS)).thresholds(steps())
     panel.legend(
         common.VizLegendOptions()
