@@ -154,7 +154,7 @@ def _series() -> Panel:
 
 def _lost() -> Panel:
     return lines(
-        "Recording lost",
+        "Recording lost, by what",
         "What the records had no room for since the agents began, by what it was.",
         "none",
         range_query(f"sum by (what) ({of('distdbg_recording_lost_total', HOST)})", "{{what}}"),

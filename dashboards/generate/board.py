@@ -82,6 +82,9 @@ def board(
     dashboard = builder.build()
     dashboard.annotations = AnnotationContainer(list_val=marks())
     dashboard.panels = place(rows)
+    if dashboard.templating is not None:
+        for one in dashboard.templating.list_val or ():
+            one.auto = one.auto_min = one.auto_count = None  # of another type of variable
     return dashboard
 
 

@@ -49,8 +49,8 @@ def _late_arrivals() -> Panel:
 
 def _p50() -> Panel:
     return lines(
-        "Duration, median",
-        "Half of the ops take no longer than this.",
+        "Duration, p50",
+        "Half of the ops take longer than this.",
         "s",
         range_query(of("distdbg:op_duration_seconds:p50", GROUP, KIND), LEGEND),
     )
@@ -58,8 +58,8 @@ def _p50() -> Panel:
 
 def _p99() -> Panel:
     return lines(
-        "Duration, 99 of 100",
-        "99 of 100 ops take no longer than this.",
+        "Duration, p99",
+        "Only one op in 100 takes longer than this.",
         "s",
         range_query(of("distdbg:op_duration_seconds:p99", GROUP, KIND), LEGEND),
     )
@@ -67,8 +67,8 @@ def _p99() -> Panel:
 
 def _late_p99() -> Panel:
     return lines(
-        "Late arrival, 99 of 100",
-        "In 99 of 100 calls the last rank comes no later than this after the one that waits.",
+        "Late arrival, p99",
+        "Only in one call of 100 the last rank comes later than this after the one that waits.",
         "s",
         range_query(of("distdbg:late_arrival_seconds:p99", GROUP, KIND), LEGEND),
     )
@@ -122,9 +122,9 @@ def _table() -> Panel:
             "kind": Column(name="Kind"),
             "A": Column(name="Ops", unit="ops"),
             "B": Column(name="Bytes", unit="Bps"),
-            "C": Column(name="Median", unit="s"),
-            "D": Column(name="99 of 100", unit="s"),
-            "E": Column(name="Late arrival", unit="s"),
+            "C": Column(name="p50", unit="s"),
+            "D": Column(name="p99", unit="s"),
+            "E": Column(name="Late arrival p99", unit="s"),
             "F": Column(name="Bus bandwidth", unit="Bps"),
         },
         sort_by="Bytes",

@@ -24,7 +24,7 @@ STILL_S: Final = 10
 #: And this long needs a reason.
 STUCK_S: Final = 60
 #: A gauge has the name without `_made`.
-FINDINGS_MADE: Final = "distdbg_findings_total"
+FINDINGS_MADE: Final = "distdbg_findings_made_total"
 #: From this share of late arrivals on a rank is called late: with two that take turns each has half.
 LATE: Final = 0.3
 

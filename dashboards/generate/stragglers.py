@@ -109,8 +109,8 @@ def _heat() -> Panel:
 
 def _late_p99() -> Panel:
     return lines(
-        "Late arrival, 99 of 100",
-        "In 99 of 100 calls the last rank comes no later than this after the one that waits.",
+        "Late arrival, p99",
+        "Only in one call of 100 the last rank comes later than this after the one that waits.",
         "s",
         range_query(of("distdbg:late_arrival_seconds:p99", GROUP), "{{kind}} on {{group}}"),
     )
