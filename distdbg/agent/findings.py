@@ -36,7 +36,7 @@ class Findings:
                 texts = seat.record.texts(seen)
             except RecordError:
                 continue
-            new += [{"rank": rank, "number": n, **_read_words(words)} for n, words in texts]
+            new += [{"rank": rank, "number": n, **read_words(words)} for n, words in texts]
         self._found += new[: max(0, _MOST - len(self._found))]
         return new
 
@@ -45,7 +45,8 @@ class Findings:
         return self._found[count:]
 
 
-def _read_words(text: str) -> dict[str, Any]:
+def read_words(text: str) -> dict[str, Any]:
+    """The facts in one of them; text that is none is its own words."""
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):

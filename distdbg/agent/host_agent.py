@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.api import ApiServer
 from distdbg.agent.closer_look import CloserLook
@@ -32,6 +32,11 @@ from distdbg.agent.status import RankStatus
 from distdbg.agent.steering import Steering
 from distdbg.record.ends import RankEnd
 from distdbg.record.rank_state import RankState
+
+if TYPE_CHECKING:
+    from distdbg.agent.exporting import Exporting
+    from distdbg.agent.metering.metering import Metering
+    from distdbg.launch.exports import Exports
 
 _TICK_S: Final = 0.1
 _MOST_TICK_S: Final = 1.0
@@ -97,6 +102,11 @@ class HostAgent:
         #: The newest start of the ranks, last; without a launcher the only one.
         self.roster = Roster(folder, host, watch=self._watch, unwatch=self._unwatch)
         self.watch = self._make_watch()
+        #: Where the job's other hosts reach this one, as the launcher says; '' without one.
+        self.addr = ""
+        #: None: nothing is exported.
+        self.exporting: Exporting | None = None
+        self._metering: Metering | None = None
 
     # ------------------------------------------------------------------------------- the loop
 
@@ -137,6 +147,8 @@ class HostAgent:
         except Exception:  # noqa: BLE001  # the ranks are watched all the same
             _log.exception("the job is judged no more")
             self.watch.drop()
+        if self.exporting is not None:
+            self.exporting.tick(now_ns)
         if self._orders_fd is None and self._should_leave(now_ns):
             self._is_leaving = True
 
@@ -156,6 +168,10 @@ class HostAgent:
 
     def close(self) -> None:
         self.watch.finish(time.monotonic_ns())
+        if self.exporting is not None:
+            self.exporting.close()
+        if self._metering is not None:
+            self._metering.close()
         self.server.close()
         self.methods.pipes.close()
         self.methods.close()
@@ -181,6 +197,27 @@ class HostAgent:
     @property
     def has_launcher(self) -> bool:
         return self._orders_fd is not None
+
+    def export(self, exports: Exports) -> None:
+        """Serve and send what is asked for; what cannot be is said."""
+        from distdbg.agent.exporting import Exporting  # with all that it needs, for who asks
+
+        self.exporting = Exporting(self, exports)
+
+    @property
+    def metering(self) -> Metering:
+        """What is counted for metrics, from the first time on that somebody wants it."""
+        if self._metering is None:
+            from distdbg.agent.metering.metering import Metering
+
+            self._metering = Metering(self)
+        return self._metering
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Have it called in the loop; from any thread."""
+        self._done.append(call)
+        with suppress(OSError):  # full: it is being read anyway
+            os.write(self._done_w, b"x")
 
     def work(self, do: Callable[[], Any], then: Callable[[Future[Any]], None]) -> None:
         """Do what takes long in a thread; `then` is called here with its outcome."""
@@ -208,19 +245,17 @@ class HostAgent:
     ) -> None:
         future = pool.submit(do)
 
-        def on_done(done: Future[Any]) -> None:
-            self._done.append(lambda: then(done))
-            with suppress(OSError):  # full: it is being read anyway
-                os.write(self._done_w, b"x")
-
-        future.add_done_callback(on_done)
+        future.add_done_callback(lambda done: self.post(lambda: then(done)))
 
     def obey(self, order: Order) -> None:
         """Do what the launcher says."""
         match order:
             case Attempt():
                 self.watch.finish(time.monotonic_ns())
+                if self._metering is not None:
+                    self._metering.finish(time.monotonic_ns())
                 self.roster.close()
+                self.addr = order.addr
                 self.roster = Roster(
                     order.folder,
                     self.host,
@@ -234,6 +269,8 @@ class HostAgent:
                 self.steering.join(order)
                 self.methods.begin_anew()
                 self.watch = self._make_watch()
+                if self.exporting is not None:
+                    self.exporting.begin_anew()
             case Ended(end):
                 self.roster.on_told(end)
 

@@ -21,6 +21,7 @@ from distdbg import config
 from distdbg.agent.host_agent import HostAgent
 from distdbg.agent.policy import read_abort_on
 from distdbg.errors import ConfigError, DistError
+from distdbg.launch.exports import Exports, read_exports
 from distdbg.record.folders import agent_socket, agents_folder
 from distdbg.record.rank_list import read_ranks
 
@@ -38,6 +39,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--orders", action="store_true", help="a launcher speaks on stdin")
     parser.add_argument("--listen", metavar="HOST:PORT", help="also serve the API over TCP")
     chosen = parser.parse_args(argv)
+    exports = _read_exports(has_launcher=chosen.orders)
     _be_quiet()
     agent = HostAgent(
         chosen.folder,
@@ -62,6 +64,8 @@ def main(argv: Sequence[str]) -> int:
             return error.exit_code if isinstance(error, DistError) else 1
         sys.stdout.write(f"distdbg run: {error}\n")  # the launcher's stderr
         sys.stdout.flush()
+    if exports.is_asked:
+        agent.export(exports)
     gc.collect()
     gc.freeze()
     agent.run()
@@ -72,12 +76,24 @@ def _read_abort_on(*, has_launcher: bool) -> frozenset[str]:
     try:
         return read_abort_on(config.read_str("DISTDBG_ABORT_ON"))
     except ConfigError as error:
-        text = f"{error}\n  no verdict ends the job\n"
-        sys.stderr.write(text)
-        if has_launcher:
-            sys.stdout.write(f"distdbg run: {text}")  # the launcher's stderr
-            sys.stdout.flush()
+        _complain(f"{error}\n  no verdict ends the job\n", has_launcher=has_launcher)
         return frozenset()
+
+
+def _read_exports(*, has_launcher: bool) -> Exports:
+    """While paths are still those of whoever started this."""
+    try:
+        return read_exports()
+    except DistError as error:
+        _complain(f"{error}\n  nothing is exported\n", has_launcher=has_launcher)
+        return Exports()
+
+
+def _complain(text: str, *, has_launcher: bool) -> None:
+    sys.stderr.write(text)
+    if has_launcher:
+        sys.stdout.write(f"distdbg run: {text}")  # the launcher's stderr
+        sys.stdout.flush()
 
 
 def _listen(agent: HostAgent, path: Path, *, is_patient: bool) -> None:

@@ -99,6 +99,9 @@ class Methods:
             if request.do == "stacks":
                 self._stacks(request, client)
                 return
+            if request.do == "totals":
+                self._agent.metering.answer_totals(request, client)
+                return
             if request.do in ("debug", "via"):
                 self._become_pipe(request, client)
                 return
@@ -107,7 +110,7 @@ class Methods:
                 return
             method = self._methods.get(request.do)
             if method is None:
-                others = ("continue", "debug", "stacks", "subscribe", "via")
+                others = ("continue", "debug", "stacks", "subscribe", "totals", "via")
                 names = ", ".join(sorted([*self._methods, *others]))
                 raise UsageError(
                     f"there is no method {request.do!r:.80}", hint=f"there are {names}"
@@ -170,6 +173,7 @@ class Methods:
             "tree": agent.steering.plain_tree(),
             "up_s": round((time.monotonic_ns() - agent.began_ns) / 1e9, 3),
             "cpu_s": round(time.process_time(), 3),
+            "metrics": agent.exporting.plain() if agent.exporting is not None else None,
         }
 
     def _runs(self, _: Plain) -> Plain:

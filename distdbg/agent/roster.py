@@ -137,6 +137,12 @@ class Roster:
             self._refresh(seat, now_ns)
         return [self.seats[rank].row(now_ns) for rank in sorted(self.seats)]
 
+    def freshen(self, now_ns: int) -> None:
+        """Read again what processes use, of those of which it was read a while ago."""
+        for seat in self.seats.values():
+            if seat.end is None and now_ns - seat.stat_ns >= _FRESH_NS:
+                self._read_stat(seat, now_ns)
+
     def row(self, rank: int, now_ns: int) -> RankStatus:
         """The row of one rank as it was last looked at."""
         return self.seats[rank].row(now_ns)

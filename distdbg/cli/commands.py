@@ -62,6 +62,12 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("stop", "end a running job", "distdbg.cli.stop", "[RUN] [--abort WHY] [--yes]"),
     Command(
+        "exporter",
+        "metrics of all runs of this host, for Prometheus",
+        "distdbg.cli.exporter",
+        "[RUN...] [--port N] [--address HOST] [--once FILE]",
+    ),
+    Command(
         "analyze",
         "what went wrong with a job, who is to blame, and what to do",
         "distdbg.cli.analyze",

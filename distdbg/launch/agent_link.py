@@ -24,6 +24,8 @@ _log = logging.getLogger("distdbg.launch")
 AGENT = "agent"
 #: To remove its socket, when the launcher was killed.
 _LINGER_S = 1.0
+#: And to send the last numbers to other tools.
+_LINGER_PUSHES_S = 3.0
 
 
 class AgentLink:
@@ -45,8 +47,13 @@ class AgentLink:
         host: str,
         environ: Mapping[str, str],
         extra: Sequence[str] = (),
+        *,
+        is_pushed: bool = False,
     ) -> None:
-        """Start it in the run's folder; what it says goes to its log there."""
+        """Start it in the run's folder; what it says goes to its log there.
+
+        `is_pushed`: it has something to send when the job is over.
+        """
         # It stands elsewhere, where a path that begins at our place leads nowhere.
         path = [str(Path(__file__).parents[2]), *filter(None, [environ.get("PYTHONPATH")])]
         environ = {**environ, "PYTHONPATH": os.pathsep.join(path)}
@@ -72,7 +79,7 @@ class AgentLink:
                 stdin="pipe",
                 stdout_fd=2,
                 stderr_fd=log,
-                lingers_s=_LINGER_S,
+                lingers_s=_LINGER_PUSHES_S if is_pushed else _LINGER_S,
                 socket_path=agent_socket(run, host),
             )
             self._is_alive = True

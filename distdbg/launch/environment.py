@@ -9,6 +9,7 @@ where distdbg's own things are:
     DISTDBG_HOST      what this host is called
     DISTDBG_AGENT=0   the launcher has started the agent, or none is wanted
     DISTDBG_DEBUGGABLE, DISTDBG_DEBUG_ON_ERROR   1 with the flags of the same names
+    DISTDBG_OTLP      with --otlp: a rank notes which span of the program its ops belong to
 
 MASTER_PORT is free when the ranks start: torch's rank 0 binds it, which TORCHELASTIC_USE_AGENT_STORE
 says to it.
@@ -122,6 +123,8 @@ def rank_environment(
         made["DISTDBG_DEBUGGABLE"] = 1
     if options.debug_on_error:
         made["DISTDBG_DEBUG_ON_ERROR"] = 1
+    if options.exports.signals:
+        made["DISTDBG_OTLP"] = options.exports.environment()["DISTDBG_OTLP"]
     if options.nproc > 1 and _OMP not in environ:
         made[_OMP] = 1
     if options.virtual_local_rank:

@@ -304,6 +304,49 @@ SECTIONS: tuple[Section, ...] = (
                 prefixes=_OURS,
             ),
             Flag(
+                "--metrics-port",
+                "int",
+                None,
+                "serve metrics for Prometheus at this port of 127.0.0.1, 0: any free one; "
+                "DISTDBG_METRICS does the same",
+                "PORT",
+                prefixes=(),
+            ),
+            Flag(
+                "--metrics-address",
+                "text",
+                None,
+                "serve them at an address that other hosts reach, which needs "
+                "DISTDBG_METRICS_TOKEN_FILE",
+                "HOST:PORT",
+                prefixes=(),
+            ),
+            Flag(
+                "--metrics-file",
+                "text",
+                None,
+                "keep the metrics in a file of this folder, for node_exporter's textfile collector",
+                "FOLDER",
+                prefixes=_OURS,
+            ),
+            Flag(
+                "--metrics-push",
+                "text",
+                None,
+                "send the metrics to a Pushgateway while the job runs, and once more at its end",
+                "URL",
+                prefixes=_OURS,
+            ),
+            Flag(
+                "--otlp",
+                "text",
+                None,
+                "send these to an OpenTelemetry collector: traces, metrics, logs, or all; OTEL_* "
+                "variables say where it is",
+                "SIGNAL,...",
+                prefixes=_OURS,
+            ),
+            Flag(
                 "--agent-listen",
                 "text",
                 None,

@@ -16,6 +16,7 @@ from pathlib import Path
 from distdbg import config
 from distdbg.errors import ConfigError, UsageError
 from distdbg.launch.endpoint import parse_endpoint
+from distdbg.launch.exports import Exports, read_exports
 from distdbg.launch.meeting import C10D, LOCAL, STATIC, read_meeting
 from distdbg.launch.nproc import count_ranks
 from distdbg.launch.numa import NumaBinding
@@ -109,6 +110,8 @@ class RunOptions:
     agent_listen: tuple[str, int] | None = None
     abort_on: str | None = None
     """DISTDBG_ABORT_ON of the agent; None: as it is."""
+    exports: Exports = field(default_factory=Exports)
+    """What the agent serves and sends to other tools."""
 
     debuggable: bool = False
     debug_on_error: bool = False
@@ -171,6 +174,14 @@ def read_options(
         agent=not flags.no_agent and bool(config.read_setting("DISTDBG_AGENT", environ)),
         agent_listen=_read_listen(flags.agent_listen),
         abort_on=_ABORT_ON.get(flags.on_deadlock),
+        exports=read_exports(
+            environ,
+            port=flags.metrics_port,
+            address=flags.metrics_address,
+            folder=flags.metrics_file,
+            push=flags.metrics_push,
+            otlp=flags.otlp,
+        ),
         debuggable=flags.debuggable,
         debug_on_error=flags.debug_on_error,
         notes=(*meeting.notes, *_omp_notes(environ, nproc)),

@@ -33,6 +33,8 @@ from distdbg.runtime.rendezvous.token import run_token
 
 _DRAIN_S = 5.0
 _AGENT_S = 1.0
+#: One that has something to send to other tools before it leaves.
+_AGENT_PUSHES_S = 4.0
 #: How often an agent that is gone is started again.
 _MOST_AGENTS = 3
 
@@ -192,16 +194,19 @@ class OwnHost:
         environ = {**self.environ, "DISTDBG_TOKEN": self._token}
         if self._options.abort_on is not None:
             environ["DISTDBG_ABORT_ON"] = self._options.abort_on
+        environ |= self._options.exports.environment()
         listen = self._options.agent_listen
         extra = [] if listen is None else ["--listen", f"{listen[0]}:{listen[1]}"]
-        self.agent.start(run_folder, self.run, self.name, environ, extra)
+        is_pushed = self._options.exports.is_pushed
+        self.agent.start(run_folder, self.run, self.name, environ, extra, is_pushed=is_pushed)
 
     def end_agent(self) -> None:
         """It leaves by itself; what does not, the warden ends."""
         if not self.agent.is_alive():
             return
         self.agent.close()
-        deadline = time.monotonic() + _AGENT_S
+        is_pushed = self._options.exports.is_pushed
+        deadline = time.monotonic() + (_AGENT_PUSHES_S if is_pushed else _AGENT_S)
         while (left_s := deadline - time.monotonic()) > 0:
             for ended in self._warden.events(left_s):
                 self.agent.on_end(ended)

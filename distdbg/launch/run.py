@@ -16,6 +16,7 @@ from contextlib import ExitStack
 
 from distdbg.command import say
 from distdbg.errors import ConfigError
+from distdbg.launch.exports import check_here
 from distdbg.launch.options import RunOptions
 from distdbg.launch.signals import Signals
 from distdbg.launch.warden import Warden
@@ -35,6 +36,8 @@ def run(options: RunOptions) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for note in options.notes:
         say(note)
+    if options.agent:
+        check_here(options.exports)
     # First of all: the warden is forked while this process is small and has one thread.
     try:
         with (

@@ -28,6 +28,11 @@ ADDED = {
     "--on-deadlock",
     "--debuggable",
     "--debug-on-error",
+    "--metrics-port",
+    "--metrics-address",
+    "--metrics-file",
+    "--metrics-push",
+    "--otlp",
 }
 
 

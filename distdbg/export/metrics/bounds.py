@@ -14,11 +14,25 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Hashable
+from math import prod
 from typing import Final
 
-from distdbg.export.metrics.families import OTHER_GROUP
+from distdbg.export.metrics.buckets import CLASSIC_SERIES
+from distdbg.export.metrics.families import (
+    FAMILIES,
+    MOST_DTYPES,
+    MOST_GROUPS,
+    MOST_WORDS,
+    NO_DTYPE,
+    OTHER_DTYPE,
+    OTHER_GROUP,
+    Family,
+    MetricType,
+    Scope,
+)
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Aside
+from distdbg.record.rank_state import RankState
 
 #: Kinds of ops that a record can name.
 KINDS: Final = frozenset((*KIND_LABELS, *(aside.label for aside in Aside)))
@@ -57,6 +71,30 @@ class FirstFew:
             return self._other
         self._known.add(value)
         return value
+
+
+def most_series(ranks: int, *, is_first: bool) -> int:
+    """No agent serves more of a run, whatever its ranks do; `is_first`: that speaks for the job."""
+    kinds, groups = len(KINDS) + 1, MOST_GROUPS + 1
+    labels = {
+        "kind": kinds,
+        "group": groups,
+        "dtype": MOST_DTYPES + len((OTHER_DTYPE, NO_DTYPE)),
+        "rank": ranks,
+        "cause": 2,
+        "state": len(RankState),
+    }
+    return sum(
+        prod(labels.get(label, MOST_WORDS + 1) for label in _bounded(family))
+        * (CLASSIC_SERIES if family.type is MetricType.HISTOGRAM else 1)
+        for family in FAMILIES
+        if is_first or family.scope is not Scope.JOB
+    )
+
+
+def _bounded(family: Family) -> tuple[str, ...]:
+    """The labels that may have several values; an agent has one version."""
+    return () if family.type is MetricType.INFO else family.labels
 
 
 def known_kind(kind: str) -> str:

@@ -6,11 +6,11 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from distdbg.export.metrics.families import Family
+from distdbg.export.metrics.families import FAMILIES, Family
 
 
 class Sample(NamedTuple):
@@ -67,3 +67,14 @@ class Metrics:
             if family.name == name:
                 return next((value for known, value in samples if known == labels), None)
         return None
+
+
+def by_family(some: Sequence[Metrics]) -> Iterator[tuple[Family, list[tuple[Metrics, Samples]]]]:
+    """Each family once, in the order of the table, with what each of several runs has of it."""
+    found: dict[str, list[tuple[Metrics, Samples]]] = {}
+    for metrics in some:
+        for samples in metrics:
+            found.setdefault(samples.family.name, []).append((metrics, samples))
+    for family in FAMILIES:
+        if family.name in found:
+            yield family, found[family.name]

@@ -28,7 +28,7 @@ from distdbg.export.metrics.buckets import (
     native,
 )
 from distdbg.export.metrics.families import MetricType
-from distdbg.export.metrics.model import Exemplar, Histogram, Metrics
+from distdbg.export.metrics.model import Exemplar, Histogram, Metrics, by_family
 from distdbg.export.metrics.text import newest_by_le
 from distdbg.export.wire import chunk, delimited, double, packed_sints, sint, text, uint
 
@@ -46,20 +46,21 @@ _TYPES: Final = {
 _METRIC, _HISTOGRAM = 4, 7
 
 
-def to_protobuf(metrics: Metrics) -> bytes:
-    """Messages of MetricFamily, delimited."""
-    own = _pair("run", clean(metrics.run)) + _pair("host", clean(metrics.host))
+def to_protobuf(*metrics: Metrics) -> bytes:
+    """Messages of MetricFamily, delimited, of one run or several."""
     messages = []
     pairs: dict[tuple[str, str], bytes] = {}
-    for family, samples, histograms in metrics:
+    for family, some in by_family(metrics):
         number, field = _TYPES[family.type]
         parts = [text(1, family.name), text(2, family.about), uint(3, number)]
-        for labels, value in samples:
-            body = _labels(own, family.labels, labels, pairs) + chunk(field, double(1, value))
-            parts.append(chunk(_METRIC, body))
-        for histogram in histograms:
-            body = _labels(own, family.labels, histogram.labels, pairs)
-            parts.append(chunk(_METRIC, body + chunk(_HISTOGRAM, _histogram(histogram))))
+        for one, (_, samples, histograms) in some:
+            own = _pair("run", clean(one.run)) + _pair("host", clean(one.host))
+            for labels, value in samples:
+                body = _labels(own, family.labels, labels, pairs) + chunk(field, double(1, value))
+                parts.append(chunk(_METRIC, body))
+            for histogram in histograms:
+                body = _labels(own, family.labels, histogram.labels, pairs)
+                parts.append(chunk(_METRIC, body + chunk(_HISTOGRAM, _histogram(histogram))))
         if family.unit:
             parts.append(text(5, family.unit))
         messages.append(delimited(b"".join(parts)))
@@ -100,6 +101,6 @@ def _histogram(it: Histogram) -> bytes:
 
 
 def _exemplar(it: Exemplar) -> bytes:
-    nanos = round(it.wall_s * 1e9)
-    time = uint(1, nanos // 10**9) + uint(2, nanos % 10**9)
+    us = round(it.wall_s * 1e6)
+    time = uint(1, us // 10**6) + uint(2, us % 10**6 * 1000)
     return _pair("trace_id", it.trace_id) + double(2, it.value_ns / 1e9) + chunk(3, time)

@@ -16,12 +16,13 @@ ends with `# EOF`, and may give the op of a bucket that has a trace:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from distdbg.export.metrics.bounds import clean
 from distdbg.export.metrics.buckets import LE_LABELS, cumulative, le_index
 from distdbg.export.metrics.families import Family, MetricType
-from distdbg.export.metrics.model import Exemplar, Histogram, Metrics
+from distdbg.export.metrics.model import Exemplar, Histogram, Metrics, by_family
 
 TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -31,34 +32,28 @@ MOST_EXEMPLAR_CHARACTERS: Final = 128
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
-def to_text(metrics: Metrics) -> bytes:
-    """Prometheus' text; it has no place for exemplars."""
+def to_text(*metrics: Metrics) -> bytes:
+    """Prometheus' text, of one run or several; it has no place for exemplars."""
     return _write(metrics, is_open=False)
 
 
-def to_openmetrics(metrics: Metrics) -> bytes:
-    """OpenMetrics, with exemplars."""
+def to_openmetrics(*metrics: Metrics) -> bytes:
+    """OpenMetrics, of one run or several, with exemplars."""
     return _write(metrics, is_open=True)
 
 
-def _write(metrics: Metrics, *, is_open: bool) -> bytes:
+def _write(some: Sequence[Metrics], *, is_open: bool) -> bytes:
     lines: list[str] = []
-    own = f'run="{_escape(clean(metrics.run))}",host="{_escape(clean(metrics.host))}"'
-    for family, samples, histograms in metrics:
+    for family, parts in by_family(some):
         lines += _header(family, is_open)
-        name, names = family.name, family.labels
-        if samples and not names:
-            begin = f"{name}{{{own}}} "
-            lines += [begin + _number(value) for _, value in samples]
-        elif samples:
-            # One template for the family: what differs is put in.
-            places = ",".join(f'{label}="%s"' for label in names)
-            form = f"{name}{{{own.replace('%', '%%')},{places}}} "
-            lines += [
-                form % tuple(map(_escape, labels)) + _number(value) for labels, value in samples
-            ]
-        for histogram in histograms:
-            lines += _histogram_lines(family, own, histogram, is_open)
+        for metrics, (_, samples, histograms) in parts:
+            own = f'run="{_escape(clean(metrics.run))}",host="{_escape(clean(metrics.host))}"'
+            # One template for all: what differs is put in.
+            places = "".join(f',{label}="%s"' for label in family.labels)
+            form = f"{family.name}{{{own.replace('%', '%%')}{places}}} "
+            lines += [form % tuple(map(_escape, one)) + _number(value) for one, value in samples]
+            for histogram in histograms:
+                lines += _histogram_lines(family, own, histogram, is_open)
     if is_open:
         lines.append("# EOF")
     lines.append("")

@@ -43,8 +43,11 @@ def run_token(environ: Mapping[str, str] = os.environ) -> bytes:
     )
 
 
-def read_token(path: Path) -> bytes:
-    """Read a token file; refuse one that others could have read or written."""
+def read_token(path: Path, *, variable: str = "DISTDBG_TOKEN_FILE") -> bytes:
+    """Read a token file; refuse one that others could have read or written.
+
+    `variable` is what names the file, for the error.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -54,7 +57,7 @@ def read_token(path: Path) -> bytes:
         if facts.st_uid != os.getuid():
             raise ConfigError(
                 f"token file {path} belongs to uid {facts.st_uid}, not to uid {os.getuid()}",
-                hint="remove it, or name another with DISTDBG_TOKEN_FILE",
+                hint=f"remove it, or name another with {variable}",
             )
         if stat.S_IMODE(facts.st_mode) & 0o077:
             raise ConfigError(
@@ -65,7 +68,9 @@ def read_token(path: Path) -> bytes:
     finally:
         os.close(fd)
     if not token:
-        raise ConfigError(f"token file {path} is empty", hint="remove it; a new one is made")
+        raise ConfigError(
+            f"token file {path} is empty", hint=f"remove it, or name another with {variable}"
+        )
     return token
 
 

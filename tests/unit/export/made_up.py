@@ -18,6 +18,7 @@ AGENT = AgentFacts(
     cpu_s=1.5,
     rss_nbytes=50 << 20,
     collect_s=0.003,
+    hosts_missing=0,
     queues={"traces": 3},
 )
 

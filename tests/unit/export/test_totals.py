@@ -93,7 +93,10 @@ def test_what_a_record_has_no_kind_for_is_counted_together() -> None:
 
 def test_each_group_of_a_label_has_its_own_bus_factor() -> None:
     totals = Accumulator()
-    rows = [count(instance=1, group_size=2, nbytes=100), count(instance=2, group_size=4, nbytes=100)]
+    rows = [
+        count(instance=1, group_size=2, nbytes=100),
+        count(instance=2, group_size=4, nbytes=100),
+    ]
     totals.take(host(rank(0, rows)))
     assert totals.ops["all_reduce", "dp"].bus_nbytes == 100 * 1.0 + 100 * 1.5
 

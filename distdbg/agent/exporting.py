@@ -1,0 +1,122 @@
+"""What an agent exports for other tools, when it is asked to: made then, and only then.
+
+    served   /metrics and /sd over HTTP           metering/serving.py
+    written  a text file, every 15 s              metering/sending.py
+    pushed   to a Pushgateway, every 15 s         metering/sending.py
+    sent     traces, metrics and logs by OTLP     `_make_otlp`
+
+Each is an outlet with threads of its own. Nothing here makes the loop wait, and an outlet that fails is
+logged once and dropped: the others, the ranks and the rest of the agent are none the worse.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from distdbg.errors import DistError
+from distdbg.launch.exports import Exports
+
+if TYPE_CHECKING:
+    from distdbg.agent.host_agent import HostAgent
+
+#: How long all that has still to go out may take when the job is over.
+LAST_S: Final = 2.0
+
+_log = logging.getLogger("distdbg.agent")
+
+
+class Outlet(Protocol):
+    """One way out. Called in the agent's loop; what takes time is done in a thread of its own."""
+
+    def tick(self, now_ns: int) -> None:
+        """Ten times a second."""
+        ...
+
+    def begin_anew(self) -> None:
+        """The ranks were started again: `agent.roster` is another one."""
+        ...
+
+    def close(self, deadline_ns: int) -> None:
+        """The job is over: let out what is left, until then at the latest."""
+        ...
+
+
+class Exporting:
+    """All outlets of one agent."""
+
+    def __init__(self, agent: HostAgent, exports: Exports) -> None:
+        self._agent = agent
+        self._outlets: list[Outlet] = []
+        self._metering = agent.metering
+        self._serving: Any = None
+        for make in (_make_serving, _make_sending, _make_otlp):
+            self._add(make, exports)
+
+    def tick(self, now_ns: int) -> None:
+        """Let each outlet do what is due."""
+        self._each("is exported no more", lambda one: one.tick(now_ns))
+        self._metering.tick(now_ns)
+
+    def begin_anew(self) -> None:
+        """Other ranks than before, in another folder."""
+        self._each("is exported no more", lambda one: one.begin_anew())
+
+    def close(self) -> None:
+        """Let out what is left, for two seconds at most."""
+        self._metering.finish(time.monotonic_ns())
+        deadline_ns = time.monotonic_ns() + int(LAST_S * 1e9)
+        # Those that send come first; a scraper gets its answer meanwhile.
+        self._outlets.reverse()
+        self._each("is not exported to its end", lambda one: one.close(deadline_ns))
+        self._outlets.clear()
+
+    def plain(self) -> dict[str, Any]:
+        """For the API's `about`: where metrics are served, here and on other hosts."""
+        return {
+            "address": self._serving.address if self._serving is not None else None,
+            "hosts": self._serving.hosts() if self._serving is not None else {},
+        }
+
+    def _add(self, make: Callable[[HostAgent, Exports], Outlet | None], exports: Exports) -> None:
+        try:
+            outlet = make(self._agent, exports)
+        except (DistError, OSError) as error:
+            self._agent.say([f"{error.what if isinstance(error, DistError) else error}"])
+            return
+        if outlet is not None:
+            self._outlets.append(outlet)
+            if hasattr(outlet, "address"):
+                self._serving = outlet
+
+    def _each(self, what: str, do: Callable[[Outlet], None]) -> None:
+        for outlet in list(self._outlets):
+            try:
+                do(outlet)
+            except Exception:  # noqa: BLE001  # an observer that fails is dropped
+                _log.exception("%s %s", type(outlet).__name__, what)
+                self._outlets.remove(outlet)
+
+
+def _make_serving(agent: HostAgent, exports: Exports) -> Outlet | None:
+    if exports.listen is None:
+        return None
+    from distdbg.agent.metering.serving import Serving
+
+    return Serving(agent, exports)
+
+
+def _make_sending(agent: HostAgent, exports: Exports) -> Outlet | None:
+    if exports.folder is None and exports.push is None:
+        return None
+    from distdbg.agent.metering.sending import Sending
+
+    return Sending(agent, exports)
+
+
+def _make_otlp(agent: HostAgent, exports: Exports) -> Outlet | None:
+    if not exports.signals:
+        return None
+    return None  # distdbg.agent.tracing

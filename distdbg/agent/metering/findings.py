@@ -1,0 +1,43 @@
+"""What the diagnosis finds, by kind: how many hold now, and how many there have ever been. Pure.
+
+What follows from a finding is not counted beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+#: What is remembered, so that a finding is not counted again with each verdict.
+_MOST_KNOWN: Final = 4096
+
+
+class FindingCounts:
+    """Follows the verdicts of a job, start after start."""
+
+    def __init__(self) -> None:
+        self.now: Counter[str] = Counter()
+        self.total: Counter[str] = Counter()
+        self._known: dict[tuple[object, ...], None] = {}
+
+    def take(self, attempt: int, verdict: Mapping[str, Any] | None) -> None:
+        """A verdict as `verdict.json` has it; None: nothing is wrong."""
+        now: Counter[str] = Counter()
+        findings = verdict.get("findings") if verdict else None
+        for finding in findings if isinstance(findings, list) else ():
+            kind = str(finding.get("kind", ""))
+            now[kind] += 1
+            key = (
+                attempt,
+                kind,
+                tuple(finding.get("ranks") or ()),
+                finding.get("group"),
+                finding.get("seq"),
+            )
+            if key not in self._known:
+                self.total[kind] += 1
+                self._known[key] = None
+        while len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self.now = now

@@ -1,0 +1,242 @@
+"""What one agent has of metrics: facts of its host, read in its loop; the rest is done by whoever asks.
+
+    loop's thread     facts of all ranks: some short reads each   ->  in the order in which they were read
+    any other thread  asks for them, adds them up, collects       <-
+
+At most one collection per half second is made; who comes in between gets the last one. Whoever asks waits for
+the loop, never the loop for anybody.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from distdbg import __version__
+from distdbg.agent.metering.findings import FindingCounts
+from distdbg.agent.metering.job import JobSums, plain_histograms
+from distdbg.agent.metering.ranks import RankReader
+from distdbg.agent.processes import read_stat
+from distdbg.errors import DistNetworkError
+from distdbg.export.metrics.collect import collect
+from distdbg.export.metrics.facts import AgentFacts, Exemplars, HostFacts, JobFacts
+from distdbg.export.metrics.model import Metrics
+from distdbg.export.metrics.totals import Accumulator
+
+if TYPE_CHECKING:
+    from distdbg.agent.api import Client
+    from distdbg.agent.host_agent import HostAgent
+    from distdbg.agent.protocol import Request
+
+#: For how long what was collected is given to others as well.
+KEPT_S: Final = 0.5
+#: How long the loop may take to answer: its longest tick is a second.
+PATIENCE_S: Final = 3.0
+#: How often hosts that came or went are looked for.
+_HOSTS_NS: Final = 1_000_000_000
+
+
+class NotInTime(DistNetworkError):
+    """The agent's loop did not answer."""
+
+
+@dataclass(slots=True)
+class ExportCounts:
+    """What became of exports; each outlet writes its own words."""
+
+    spans: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    queues: dict[str, int] = field(default_factory=dict)
+
+    def fail(self, signal: str) -> bool:
+        """Count one more; whether it is the first."""
+        self.failures[signal] = self.failures.get(signal, 0) + 1
+        return self.failures[signal] == 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What the loop has said, once."""
+
+    host: HostFacts
+    job: JobFacts | None
+
+
+class Metering:
+    """The metrics of one agent. Made when somebody first wants them; nothing is read before."""
+
+    def __init__(self, agent: HostAgent) -> None:
+        self._agent = agent
+        self._reader = RankReader()
+        self._findings = FindingCounts()
+        self._verdict: tuple[int, int] = (0, 0)
+        self._began_s = time.time() - (time.monotonic_ns() - agent.began_ns) / 1e9
+        #: What was read and is not in the totals yet; both threads use it, and append and pop are atomic.
+        self._reads: deque[_Read] = deque(maxlen=64)
+        self._lock = threading.Lock()  # totals, sums and what is kept
+        self._totals = Accumulator()
+        self._kept: tuple[float, Metrics] | None = None
+        self._collect_s = 0.0
+        self._newest: _Read | None = None
+        self._is_closed = False
+        self._hosts_ns = 0
+        self._addresses: Callable[[], str | None] = lambda: None
+        self.counts = ExportCounts()
+        self.exemplars: Callable[[], Exemplars] = dict
+        self.sums = JobSums(agent.host, agent.run_name)
+
+    # ------------------------------------------------------------------------------- the loop's thread
+
+    def tick(self, now_ns: int) -> None:
+        """Take in what the diagnosis has found, and which hosts there are."""
+        watch = self._agent.watch
+        verdict = (id(watch), watch.version)
+        if verdict != self._verdict:
+            self._verdict = verdict
+            self._findings.take(self._agent.roster.attempt, watch.plain_verdict())
+        if now_ns - self._hosts_ns >= _HOSTS_NS:
+            self._hosts_ns = now_ns
+            self._look_for_hosts()
+
+    def finish(self, now_ns: int) -> None:
+        """The ranks are over, or others will be started: look at all of them once more."""
+        self._agent.roster.settle(now_ns)
+        self.tick(now_ns)
+        self._read(now_ns)
+
+    def answer_totals(self, request: Request, client: Client) -> None:
+        """The API's `totals`: what the ranks of this host have done, for the root's sums."""
+        from distdbg.agent import protocol
+
+        self._read(time.monotonic_ns())
+
+        def then(done: Any) -> None:
+            error = done.exception()
+            if error is not None:
+                client.send(protocol.refuse(request.id, error))
+            else:
+                client.send(protocol.answer(request.id, done.result()))
+
+        self._agent.work(self._say_totals, then)
+
+    def close(self) -> None:
+        """Nothing more is read; whoever waits is told."""
+        self._is_closed = True
+        self.sums.close()
+
+    def _read(self, now_ns: int) -> _Read:
+        agent = self._agent
+        began_ns = time.perf_counter_ns()
+        ranks = self._reader.read(agent.roster, now_ns)
+        stat = read_stat(os.getpid())
+        is_root = agent.steering.is_root
+        read_s = (time.perf_counter_ns() - began_ns) / 1e9
+        host = HostFacts(
+            run=agent.run_name,
+            host=agent.host,
+            ranks=ranks,
+            agent=AgentFacts(
+                version=__version__,
+                python=platform.python_version(),
+                began_s=self._began_s,
+                cpu_s=time.process_time(),
+                rss_nbytes=stat.rss_nbytes if stat is not None else None,
+                collect_s=read_s + self._collect_s,
+                hosts_missing=self.sums.missing(time.monotonic()) if is_root else None,
+                spans=dict(self.counts.spans),
+                failures=dict(self.counts.failures),
+                queues=dict(self.counts.queues),
+            ),
+        )
+        found = _Read(host, self._read_job() if is_root else None)
+        self._reads.append(found)
+        return found
+
+    def _read_job(self) -> JobFacts:
+        agent = self._agent
+        worlds = (s.record.header.world_size for s in agent.roster.seats.values() if s.record)
+        return JobFacts(
+            world_size=max(worlds, default=len(agent.roster.seats)),
+            restarts=agent.roster.attempt,
+            findings_now=dict(self._findings.now),
+            findings_total=dict(self._findings.total),
+            is_clock_held=agent.steering.is_held,
+        )
+
+    def _look_for_hosts(self) -> None:
+        tree = self._agent.steering.plain_tree()
+        if tree is None or not tree["is_root"]:
+            return
+        hosts = [one["host"] for one in tree["hosts"] if not one["has_left"]]
+        self.sums.want([host for host in hosts if host != self._agent.host])
+
+    # ------------------------------------------------------------------------------- any other thread
+
+    def metrics(self, timeout_s: float = PATIENCE_S) -> Metrics:
+        """Those of now, or of a moment ago. NotInTime when the loop does not answer."""
+        deadline = time.monotonic() + timeout_s
+        if not self._lock.acquire(timeout=timeout_s):
+            raise NotInTime("the agent did not answer in time")
+        try:
+            if self._kept is not None and time.monotonic() - self._kept[0] < KEPT_S:
+                return self._kept[1]
+            self._ask_loop(deadline)
+            return self._collect()
+        finally:
+            self._lock.release()
+
+    def last_metrics(self) -> Metrics | None:
+        """All that was read by now, also when the loop has ended; None: nothing was."""
+        with self._lock:
+            return self._collect() if self._take_in() is not None else None
+
+    def _ask_loop(self, deadline: float) -> None:
+        done = threading.Event()
+
+        def read() -> None:
+            try:
+                self._read(time.monotonic_ns())
+            finally:
+                done.set()
+
+        if self._is_closed:
+            raise NotInTime("the agent leaves")
+        self._agent.post(read)
+        if not done.wait(max(0.0, deadline - time.monotonic())):
+            raise NotInTime("the agent did not answer in time")
+
+    def _take_in(self) -> _Read | None:
+        """Add up what was read, in that order; the newest of it."""
+        while self._reads:
+            self._newest = self._reads.popleft()
+            self._totals.take(self._newest.host)
+        return self._newest
+
+    def _collect(self) -> Metrics:
+        began = time.perf_counter()
+        newest = self._take_in()
+        if newest is None:
+            raise NotInTime("nothing was read so far")
+        job = newest.job
+        if job is not None:
+            self.sums.take(newest.host.host, self._totals.histograms())
+            job = replace(job, histograms=self.sums.sum())
+        metrics = collect(newest.host, self._totals, job, self.exemplars())
+        self._kept = (time.monotonic(), metrics)
+        self._collect_s = time.perf_counter() - began
+        return metrics
+
+    def _say_totals(self) -> Mapping[str, Any]:
+        if not self._lock.acquire(timeout=PATIENCE_S):
+            raise NotInTime("the numbers of this host are being put together")
+        try:
+            self._take_in()
+            return {"histograms": plain_histograms(self._totals.histograms())}
+        finally:
+            self._lock.release()

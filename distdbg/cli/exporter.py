@@ -1,0 +1,116 @@
+"""`distdbg exporter`: metrics of runs that are over or have no agent that serves them, for Prometheus.
+
+no RUN    all runs of this user on this host that live, and the newest 16 that are over
+RUN       these: a run by its name or the beginning of it, or its folder
+
+Each sample has the label `run`. /sd says where the agents of this user on this host serve theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from distdbg.cli.chosen_run import find_run
+from distdbg.errors import ConfigError, UsageError
+from distdbg.launch.exports import LOOPBACK, Exports, check_here, read_exports
+
+PORT: Final = 9400
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until SIGINT or SIGTERM, or print once."""
+    parser = argparse.ArgumentParser(
+        prog="distdbg exporter",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="which; see above")
+    parser.add_argument(
+        "--port", type=int, default=PORT, help=f"{PORT} when not given, 0: any free one"
+    )
+    parser.add_argument(
+        "--address",
+        default=LOOPBACK,
+        metavar="HOST",
+        help=f"{LOOPBACK} when not given; any other needs DISTDBG_METRICS_TOKEN_FILE",
+    )
+    parser.add_argument(
+        "--once", metavar="FILE", help="write them into FILE, - for stdout, and that is all"
+    )
+    chosen = parser.parse_args(argv)
+    folders = [_find(text) for text in chosen.runs]
+    if chosen.once is not None:
+        return _write(folders, chosen.once)
+    where = f"[{chosen.address}]" if ":" in chosen.address else chosen.address
+    exports = read_exports(os.environ, address=f"{where}:{chosen.port}")
+    check_here(exports)
+    return _serve(folders, exports)
+
+
+def _find(text: str) -> Path:
+    folder = find_run(text)
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder of a run")
+    return folder.absolute()
+
+
+def _write(folders: Sequence[Path], name: str) -> int:
+    from distdbg.agent.metering.runs import Runs
+    from distdbg.agent.metering.targets import Neighbours
+    from distdbg.export.metrics.text import to_text
+
+    neighbours = Neighbours()
+    if not folders:
+        neighbours.look()
+    runs = Runs(folders, neighbours=neighbours)
+    try:
+        text = to_text(*(runs.metrics() or ()))
+    finally:
+        runs.close()
+    if name == "-":
+        sys.stdout.write(text.decode())
+        return 0
+    path = Path(name)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_bytes(text)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    return 0
+
+
+def _serve(folders: Sequence[Path], exports: Exports) -> int:
+    from distdbg.agent.metering.exporter import Exporter
+
+    end = threading.Event()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: end.set())
+    try:
+        exporter = Exporter(folders, exports)
+    except OSError as error:
+        assert exports.listen is not None
+        from distdbg.runtime.store.holder import holder_of
+
+        host, port = exports.listen
+        raise ConfigError(
+            f"metrics cannot be served at {host}:{port}: {error.strerror or error}",
+            details=[f"the port is held by {holder_of(port)}"] if port else (),
+            hint="--port takes another one",
+        ) from error
+    try:
+        sys.stderr.write(f"metrics: http://{exporter.address}/metrics\n")
+        sys.stderr.flush()
+        while not end.wait(3600.0):
+            pass
+    finally:
+        exporter.close()
+    return 0

@@ -1,0 +1,43 @@
+"""What Prometheus' HTTP service discovery is told: where there are metrics, and of which run and host. Pure.
+
+    [{"targets": ["127.0.0.1:9400"], "labels": {"__meta_distdbg_run": "...", "__meta_distdbg_host": "n14"}}]
+
+Labels that begin with __meta_ are for relabelling and are then dropped: each sample has `run` and `host`
+already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Target(NamedTuple):
+    """One place with metrics."""
+
+    address: str
+    """'127.0.0.1:9400'."""
+    run: str
+    """'' for one that serves several."""
+    host: str
+
+
+def write_targets(targets: Iterable[Target]) -> bytes:
+    """The answer, by run and host."""
+    found = [
+        {
+            "targets": [target.address],
+            "labels": {
+                "__meta_distdbg_run": target.run,
+                "__meta_distdbg_host": target.host,
+            },
+        }
+        for target in sorted(set(targets), key=lambda one: (one.run, one.host, one.address))
+    ]
+    return json.dumps(found, indent=1).encode() + b"\n"
+
+
+def join_address(host: str, port: int) -> str:
+    """'10.0.0.5:9400', '[::1]:9400'."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

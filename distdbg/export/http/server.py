@@ -1,0 +1,182 @@
+"""The server: one thread that accepts, and one for each connection, of which there are few.
+
+Nobody can make it wait or grow: who takes too long is ended, and of too many connections the one that has
+been idle the longest, or the new one. It ends with `close`, and then its ports are free at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+from distdbg.export.http.gate import Gate
+from distdbg.export.http.pages import Page
+from distdbg.export.http.request import PATIENCE_S, Connection
+
+MOST_CONNECTIONS: Final = 8
+_LOOK_S: Final = 1.0
+#: How long threads may take to end.
+_END_S: Final = 1.0
+_BACKLOG: Final = 16
+_BUSY: Final = (
+    b"HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"
+    b"Connection: close\r\n\r\nbusy\n"
+)
+
+_log = logging.getLogger("distdbg.export")
+
+
+class Server:
+    """Serves pages at one address or more, until it is closed."""
+
+    def __init__(self, pages: Mapping[str, Page], gate: Gate) -> None:
+        self._pages = pages
+        self._gate = gate
+        self._lock = threading.Lock()
+        self._listening: list[socket.socket] = []
+        self._connections: dict[Connection, threading.Thread] = {}
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="distdbg-http", daemon=True)
+
+    def listen(self, host: str, port: int) -> int:
+        """Serve there too; returns the port. OSError when it cannot be."""
+        sock = open_socket(host, port)
+        with self._lock:
+            self._listening.append(sock)
+            is_first = len(self._listening) == 1
+        if is_first:
+            self._thread.start()
+        else:
+            self._ring()
+        return int(sock.getsockname()[1])
+
+    def close(self) -> None:
+        """End all connections and threads. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._thread.is_alive():
+            self._ring()
+            self._thread.join(_END_S)
+        with self._lock:
+            listening, self._listening = self._listening, []
+            connections = dict(self._connections)
+        for sock in listening:
+            sock.close()
+        for connection in connections:
+            connection.end()
+        until = time.monotonic() + _END_S
+        for thread in connections.values():
+            thread.join(max(0.0, until - time.monotonic()))
+        if not self._thread.is_alive():
+            os.close(self._bell)
+
+    # ------------------------------------------------------------------------------- the thread that accepts
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closed:
+                self._turn()
+        except Exception:  # noqa: BLE001  # the job is none the worse
+            _log.exception("metrics are served no more")
+
+    def _turn(self) -> None:
+        with self._lock:
+            listening = list(self._listening)
+            is_busy = bool(self._connections)
+        poll = select.poll()
+        poll.register(self._bell, select.POLLIN)
+        of_fd = {sock.fileno(): sock for sock in listening}
+        for fd in of_fd:
+            poll.register(fd, select.POLLIN)
+        for fd, _ in poll.poll(_LOOK_S * 1e3 if is_busy else None):
+            if fd in of_fd:
+                self._accept(of_fd[fd])
+            else:
+                with suppress(BlockingIOError):
+                    os.eventfd_read(self._bell)
+        self._end_slow()
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            sock, peer = listening.accept()
+        except OSError:
+            if not self._is_closed:
+                time.sleep(0.01)  # no descriptors: not again and again at once
+            return
+        if not self._make_room():
+            with suppress(OSError):
+                sock.setblocking(False)
+                sock.send(_BUSY)
+            sock.close()
+            return
+        connection = Connection(sock, peer)
+        thread = threading.Thread(
+            target=self._serve, args=(connection,), name="distdbg-http-serve", daemon=True
+        )
+        with self._lock:
+            self._connections[connection] = thread
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads
+            with self._lock:
+                del self._connections[connection]
+            sock.close()
+
+    def _serve(self, connection: Connection) -> None:
+        try:
+            connection.serve(self._pages, self._gate)
+        except Exception:  # noqa: BLE001  # of one page; the others are none the worse
+            _log.exception("a request was not answered")
+        finally:
+            with self._lock:
+                self._connections.pop(connection, None)
+
+    def _make_room(self) -> bool:
+        """Whether there is any for one more."""
+        with self._lock:
+            if len(self._connections) < MOST_CONNECTIONS:
+                return True
+            idle = [one for one in self._connections if one.is_idle]
+            if not idle:
+                return False
+            oldest = min(idle, key=lambda one: one.since)
+            self._connections.pop(oldest)
+        oldest.end()
+        return True
+
+    def _end_slow(self) -> None:
+        late = time.monotonic() - PATIENCE_S
+        with self._lock:
+            slow = [one for one in self._connections if one.since < late]
+        for connection in slow:
+            connection.end()
+
+    def _ring(self) -> None:
+        os.eventfd_write(self._bell, 1)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Listen there. OSError when it cannot be."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # What is left of connections of a server that is gone does not count.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
