@@ -186,6 +186,10 @@ class TailedRecord:
         """The ops that came after number `after`, the newest `most`, with numbers for what they point to."""
         return self._record.recent(after, most)
 
+    def notes(self, after: int, most: int) -> list[Event]:
+        """The marks, spans, findings and contexts that came after number `after`, the newest `most`."""
+        return self._record.notes(after, most)
+
     def recent_one(self, number: int) -> RecentOp | None:
         """One op, as `recent` gives it."""
         return self._record.recent_one(number)

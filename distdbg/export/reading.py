@@ -18,13 +18,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from distdbg.diagnose.load.clocks import ClockOffset, find_offsets
 from distdbg.diagnose.load.rank_file import read_rank
-from distdbg.diagnose.load.run_folder import Place, find_places, is_run
+from distdbg.diagnose.load.run_folder import Place, find_places, is_run, load_runs
 from distdbg.diagnose.load.tables import Tables
 from distdbg.diagnose.load.witnesses import choose_end, read_all_ends
 from distdbg.diagnose.ops import NEVER
@@ -98,11 +98,14 @@ class Start:
         *,
         files: Mapping[int, _File] | None = None,
         ends: Mapping[int, list[RankEnd]] | None = None,
+        folders: Sequence[Path] = (),
     ) -> None:
         self._chosen = chosen
         self._run = run
         self._files = files
         self._ends = ends or {}
+        self.folders = tuple(folders)
+        """Of a run of ours: where its records are."""
         self.session = session
         """Its tables; `ranks` is empty, unless it is of another tool."""
         self._held: dict[int, RankLog] = {}
@@ -141,6 +144,34 @@ class Start:
             yield log
             del log
             self._run.on_progress(counted.ranks, self._run.rank_count)
+
+    def read_quietly(self) -> Iterator[RankLog]:
+        """As `read`, without counting: for who has to look at all ranks before."""
+        counted, on_progress = self._run.counted, self._run.on_progress
+        lacks = len(self.session.lacks)
+        self._run.counted, self._run.on_progress = Counted(), _ignore
+        try:
+            yield from self.read()
+        finally:
+            self._run.counted, self._run.on_progress = counted, on_progress
+            del self.session.lacks[lacks:]
+
+    def load(self) -> Session | None:
+        """All of it at once, for the diagnosis; None where it cannot be read any more."""
+        if self._files is None:
+            return replace(self.session, ranks=self._held)
+        try:
+            return load_runs(self._run.paths, attempt=self.number)
+        except (RecordError, UsageError) as error:
+            self.session.lacks.append(error.what)
+            return None
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Of those that have a record, by rank."""
+        if self._files is None:
+            return {rank: log.pid for rank, log in self._held.items()}
+        return {rank: file.header.pid for rank, file in self._files.items()}
 
     def offset_ns(self, rank: int) -> int:
         """Added to a time of this rank it gives the run's clock."""
@@ -214,18 +245,24 @@ class Start:
 class Opened:
     """A run that is read rank by rank."""
 
-    def __init__(self, source: str, chosen: Chosen, on_progress: OnProgress | None = None) -> None:
-        self.source = source
+    def __init__(
+        self, paths: Sequence[Path], chosen: Chosen, on_progress: OnProgress | None = None
+    ) -> None:
+        self.paths = tuple(paths)
         self.chosen = chosen
         self.starts: tuple[Start, ...] = ()
         self.counted = Counted()
-        self.on_progress: OnProgress = on_progress or (lambda done, there_are: None)
+        self.on_progress: OnProgress = on_progress or _ignore
+
+    @property
+    def source(self) -> str:
+        return ", ".join(str(path) for path in self.paths)
 
     @property
     def name(self) -> str:
         """Of the run, or of what was read."""
         names = [start.session.run for start in self.starts if start.session.run]
-        return names[-1] if names else Path(self.source.split(", ")[0]).name
+        return names[-1] if names else self.paths[0].resolve().name
 
     @property
     def rank_count(self) -> int:
@@ -250,7 +287,7 @@ def open_run(
     RecordError when nothing can be read, UsageError for a path, a start or ranks that are not there.
     """
     chosen = chosen or Chosen()
-    run = Opened(", ".join(str(path) for path in paths), chosen, on_progress)
+    run = Opened(paths, chosen, on_progress)
     if all(is_run(path) for path in paths):
         run.starts = tuple(_open_starts(run, paths, chosen))
     else:
@@ -284,7 +321,8 @@ def _open_starts(run: Opened, paths: Sequence[Path], chosen: Chosen) -> Iterator
             attempts=max(place.attempts for place in places[number]),
         )
         files = _open_files([path for place in places[number] for path in place.records], session)
-        ends = read_all_ends(dict.fromkeys(place.folder for place in places[number]))
+        folders = list(dict.fromkeys(place.folder for place in places[number]))
+        ends = read_all_ends(folders)
         if not files and not ends:
             lacks += session.lacks
             continue
@@ -293,7 +331,7 @@ def _open_starts(run: Opened, paths: Sequence[Path], chosen: Chosen) -> Iterator
             session.world_size = max(file.header.world_size for file in files.values())
             session.is_live = any(file.is_live for file in files.values())
         is_any = True
-        yield Start(session, chosen, run, files=files, ends=ends)
+        yield Start(session, chosen, run, files=files, ends=ends, folders=folders)
     if not is_any and chosen.attempt is None:
         raise _holds_nothing(run.source, lacks)
 
@@ -316,6 +354,10 @@ def _open_files(paths: Sequence[Path], session: Session) -> dict[int, _File]:
         names = ", ".join(str(file.path) for file in left[:4])
         session.lacks.append(f"{names}: left out, of another run or older than what was read")
     return files
+
+
+def _ignore(done: int, there_are: int) -> None:
+    pass
 
 
 def _holds_nothing(source: str, lacks: list[str]) -> RecordError:

@@ -81,7 +81,7 @@ class Columns:
     progress: dict[int, Progress]
     ops: OpColumns
     events: tuple[Event, ...]
-    """Marks, spans and findings."""
+    """Marks, spans, findings and contexts."""
     gaps: tuple[Gap, ...]
     overwritten: int
     """How many events the ring had no room for any more."""

@@ -283,6 +283,19 @@ class Finding(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Context(Event):
+    """Its thread has entered or left a span of the user's own traces; its later events are part of it.
+
+    Written again now and then while nothing changes, so that the ring does not lose it.
+    """
+
+    #: As OpenTelemetry writes them, in hexadecimal; both "": the thread is in no span any more.
+    trace_id: str
+    span_id: str
+    is_sampled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
     """Events that are not there although others show that they were."""
 

@@ -225,6 +225,9 @@ class EventType(IntEnum):
     SPAN_BEGIN = 3
     SPAN_END = 4  # value: number of its SPAN_BEGIN
     FINDING = 5  # text: what a check found
+    #: From here on what its thread does is part of a span of the user's own traces. seq, fingerprint: the
+    #: upper and the lower half of the trace id; value: the span id; all 0: of none. Flag SAMPLED.
+    CONTEXT = 6
 
 
 class Flag(IntEnum):
@@ -233,6 +236,7 @@ class Flag(IntEnum):
     ASYNC = 1
     MESSAGE = 2
     ASIDE = 4  # not counted among the collectives of its group; seq is a number of its own
+    SAMPLED = 8  # of a CONTEXT: the user's trace is kept
 
 
 class Aside(IntEnum):

@@ -6,13 +6,16 @@ import struct
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from distdbg.record.entries import Event, Finding, Frame, Mark, Op, SpanBegin, SpanEnd
+from distdbg.record.entries import Context, Event, Finding, Frame, Mark, Op, SpanBegin, SpanEnd
 from distdbg.record.format import OP, OP_NBYTES, EventType, Flag, unpack
 from distdbg.record.forms import Form
 from distdbg.record.references import Damaged, References
 
 _OP: Final = struct.Struct("<" + "".join(field.code for field in OP.values()))
 assert _OP.size == OP_NBYTES
+
+#: `value` is signed.
+_MOST_WORD: Final = 2**64 - 1
 
 _NO_STACK: Final[tuple[Frame, ...]] = ()
 
@@ -63,6 +66,13 @@ class Parsing:
                 group = self._get(references.group, group_number, None)
                 words = self._get(references.text, text, None)
                 return Finding(**common, group=group, seq=seq, text=words)
+            if type_code == EventType.CONTEXT:
+                return Context(
+                    **common,
+                    trace_id=f"{seq << 64 | fingerprint:032x}" if value else "",
+                    span_id=f"{value & _MOST_WORD:016x}" if value else "",
+                    is_sampled=bool(flags & Flag.SAMPLED),
+                )
             form = self._get(references.form, form_number, None)
             name = form.name if form else None
             if type_code == EventType.MARK:

@@ -40,7 +40,7 @@ from distdbg.record.format import (
 from distdbg.record.forms import Form
 from distdbg.record.header import read_fields, read_opening
 from distdbg.record.parse import Parsing
-from distdbg.record.recent import RecentOp, find_seq, read_one, read_recent
+from distdbg.record.recent import RecentOp, find_seq, read_notes, read_one, read_recent
 from distdbg.record.references import TRIES, Damaged, References
 from distdbg.record.ring import Issued, find_entries, find_entry, find_issued, survey
 from distdbg.record.rows import read_rows
@@ -185,6 +185,16 @@ class RecordFile:
         last = self.pulse().last_number
         return read_recent(self._source, self._tables, after=after, last=last, most=most)
 
+    def notes(self, after: int, most: int) -> list[Event]:
+        """The marks, spans, findings and contexts that came after number `after`, the newest `most`.
+
+        Lenient: what they point to is None or empty where it is not there any more.
+        """
+        last = self.pulse().last_number
+        rows = read_notes(self._source, self._tables, after=after, last=last, most=most)
+        events = (self._parse_now(number, row, b"", is_lenient=True)[0] for number, row in rows)
+        return [event for event in events if event is not None]
+
     def recent_one(self, number: int) -> RecentOp | None:
         """One op, as `recent` gives it; also a parked one."""
         return read_one(self._source, self._tables, number)
@@ -298,13 +308,13 @@ class RecordFile:
         return tuple(groups), progress
 
     def _parse_now(
-        self, number: int, data: bytes, parked_form: bytes
+        self, number: int, data: bytes, parked_form: bytes, *, is_lenient: bool = False
     ) -> tuple[Event | None, Damaged | None]:
         """`_parse`; what a writer may have been at is read again."""
         event: Event | None = None
         damage: Damaged | None = None
         for _ in range(TRIES if self._source.is_live else 1):
-            parsing = Parsing(self._references, is_lenient=self._salvage)
+            parsing = Parsing(self._references, is_lenient=is_lenient or self._salvage)
             try:
                 event, damage = parsing.parse(data, parked_form), parsing.damage
             except Damaged as error:

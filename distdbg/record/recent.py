@@ -55,22 +55,33 @@ def read_recent(
     source: Source, tables: dict[Section, Table], *, after: int, last: int, most: int
 ) -> list[RecentOp]:
     """The ops with numbers from `after` + 1 to `last` that are whole, the newest `most` at the most."""
-    table = tables[Section.RING]
-    first = max(after + 1, last - min(most, table.count) + 1, 1)
-    if last < first or table.entry_nbytes != OP_NBYTES:
-        return []
     found = []
-    low, high = first % table.count, last % table.count + 1
-    parts = [(low, high)] if low < high else [(low, table.count), (0, high)]
-    number = first
-    for begin, end in parts:
-        data = source.read(table.offset + begin * OP_NBYTES, (end - begin) * OP_NBYTES)
-        for start in range(0, len(data) - OP_NBYTES + 1, OP_NBYTES):
-            row = data[start : start + OP_NBYTES]
-            if row[_TYPE] == EventType.OP and is_op_whole(row, number):
-                found.append(_to_op(row, number))
-            number += 1
+    for number, data in _pieces(source, tables, max(after, last - most, 0), last):
+        for at in range(len(data) // OP_NBYTES):
+            row = data[at * OP_NBYTES : (at + 1) * OP_NBYTES]
+            if row[_TYPE] == EventType.OP and is_op_whole(row, number + at):
+                found.append(_to_op(row, number + at))
     return found
+
+
+def read_notes(
+    source: Source, tables: dict[Section, Table], *, after: int, last: int, most: int
+) -> list[tuple[int, bytes]]:
+    """What is no op among the numbers from `after` + 1 to `last`: number and row, the newest `most`."""
+    found: list[tuple[int, bytes]] = []
+    for low, data in reversed(list(_pieces(source, tables, max(after, 0), last))):
+        types = data[_TYPE::OP_NBYTES]
+        if types.count(EventType.OP) == len(types):
+            continue
+        for at in range(len(types) - 1, -1, -1):
+            if types[at] == EventType.OP:
+                continue
+            if len(found) >= most:
+                return found[::-1]
+            row = data[at * OP_NBYTES : (at + 1) * OP_NBYTES]
+            if is_op_whole(row, low + at):
+                found.append((low + at, (low + at).to_bytes(8, "little") + row[8:]))
+    return found[::-1]
 
 
 def read_one(source: Source, tables: dict[Section, Table], number: int) -> RecentOp | None:
@@ -113,6 +124,22 @@ def find_seq(
             ):
                 return words[at * WORDS]
     return None
+
+
+def _pieces(
+    source: Source, tables: dict[Section, Table], after: int, last: int
+) -> Iterator[tuple[int, bytes]]:
+    """The places of the numbers from `after` + 1 to `last`: the first number, and the bytes; two at most."""
+    table = tables[Section.RING]
+    first = max(after + 1, last - table.count + 1)
+    if last < first or table.entry_nbytes != OP_NBYTES:
+        return
+    low, high = first % table.count, last % table.count + 1
+    parts = [(low, high)] if low < high else [(low, table.count), (0, high)]
+    for begin, end in parts:
+        data = source.read(table.offset + begin * OP_NBYTES, (end - begin) * OP_NBYTES)
+        yield first, data
+        first += end - begin
 
 
 def _backwards(source: Source, tables: dict[Section, Table], last: int) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from distdbg.record.entries import (
+    Context,
     Counter,
     Event,
     Finding,
@@ -238,6 +239,10 @@ def _describe_event(event: Event) -> str:
             return f"span {event.name or f'of event {event.begin}'} ends"
         case Finding():
             return f"finding: {error_words(event.text).splitlines()[0]}"
+        case Context():
+            if not event.trace_id:
+                return f"thread {event.thread} is in no span of the program's traces"
+            return f"thread {event.thread} is in span {event.span_id} of trace {event.trace_id}"
         case _:
             return "an event"
 

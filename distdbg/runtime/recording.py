@@ -17,6 +17,7 @@ from distdbg.record.format import Exit
 from distdbg.record.writing import make_recorder, write_exit
 from distdbg.runtime.following import follow_control, unfollow_control
 from distdbg.runtime.lives import Lives
+from distdbg.runtime.trace_context import API, TraceContext, names_traces
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import Store
@@ -64,6 +65,8 @@ def start_recording(
     world.recorder = recorder
     world.run_folder = None if path is None else path.parent
     world.mark_forms.clear()
+    if names_traces(config.read_setting("DISTDBG_OTLP")):
+        recorder.set_context_source(TraceContext(recorder.ring_count, rank), API)
     if world.run_folder is not None:
         follow_control(world, world.run_folder, run, rank)
     return run

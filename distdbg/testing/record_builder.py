@@ -221,6 +221,27 @@ class RecordBuilder:
     def end_span(self, begin: int, *, at_ns: int = 0) -> int:
         return self._write_op(EventType.SPAN_END, issued_ns=at_ns, value=begin, thread=1)
 
+    def context(
+        self,
+        trace_id: int,
+        span_id: int,
+        *,
+        is_sampled: bool = True,
+        thread: int = 1,
+        at_ns: int = 0,
+    ) -> int:
+        """A thread is in this span of the user's traces from now on; 0, 0: in none."""
+        signed = span_id - 2**64 if span_id >= 2**63 else span_id
+        return self._write_op(
+            EventType.CONTEXT,
+            issued_ns=at_ns,
+            seq=trace_id >> 64,
+            fingerprint=trace_id & 2**64 - 1,
+            value=signed,
+            flags=int(Flag.SAMPLED) if is_sampled else 0,
+            thread=thread,
+        )
+
     def find(self, text: str, group: int = 0, *, at_ns: int = 0) -> int:
         """Write a finding."""
         number = self.add_text(text)

@@ -80,6 +80,7 @@ class GroupHandle {
   int run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
           nb::handle call, nb::handle make, std::int64_t extra) {
     const std::shared_ptr<Parts> p = parts();
+    look_at_context();
     const Moment issued = p->group.control().moment();
     look_for_breakpoints();
     started_ns_ = issued.now_ns;
@@ -125,6 +126,7 @@ class GroupHandle {
   OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
                    nb::handle call, nb::handle make, std::int64_t extra) {
     const std::shared_ptr<Parts> p = parts();
+    look_at_context();
     const Moment issued = p->group.control().moment();
     look_for_breakpoints();
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
@@ -158,6 +160,7 @@ class GroupHandle {
     const std::shared_ptr<Parts> p = parts();
     const Region region{view.data(), view.nbytes()};
     const int dtype = view.dtype_code();
+    look_at_context();
     const Moment issued = p->group.control().moment();
     look_for_breakpoints();
     const std::shared_ptr<Form> form = message_form(is_send, view);
@@ -173,6 +176,7 @@ class GroupHandle {
     const std::shared_ptr<Parts> p = parts();
     const Region region{view.data(), view.nbytes()};
     const int dtype = view.dtype_code();
+    look_at_context();
     const Moment issued = p->group.control().moment();
     look_for_breakpoints();
     started_ns_ = issued.now_ns;
@@ -281,6 +285,10 @@ class GroupHandle {
     if (now % 2 != 0) return;  // being written; the next op will see
     seen_generation_ = now;
     throw Error(Fault::breakpoint, "other breakpoints are armed");
+  }
+
+  void look_at_context() const {
+    if (recorder_) recorder_->look_at_context();
   }
 
   static Wait wait_until(const Parts& p, std::int64_t deadline_ns) {

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <bit>
 #include <cstring>
@@ -160,6 +161,26 @@ std::uint32_t CallSites::intern(PyObject* top, std::uint64_t key) {
   return site;
 }
 
+void RecorderHandle::set_context_source(nb::object ask, nb::str module) {
+  ask_context_ = ask.is_none() ? nb::object() : std::move(ask);
+  context_module_ = std::move(module);
+}
+
+void RecorderHandle::write_context() {
+  if (PyDict_Contains(PyImport_GetModuleDict(), context_module_.ptr()) != 1) {
+    PyErr_Clear();
+    return;
+  }
+  Recorder* const to = writer();
+  if (to == nullptr) return;
+  const nb::object ask = ask_context_;  // it stays while it is called
+  const nb::object words = ask(to->last_number());
+  if (words.is_none()) return;
+  const auto [high, low, span, is_sampled] =
+      nb::cast<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, bool>>(words);
+  to->set_context({high, low, span, is_sampled});
+}
+
 namespace {
 
 Form make_form(const nb::bytes& text, const nb::str& name, int kind, std::uint64_t nbytes,
@@ -246,6 +267,7 @@ void bind_record(nb::module_& module) {
            [](const std::shared_ptr<RecorderHandle>& self, std::uint64_t group, Form& form,
               std::uint64_t seq, std::int64_t value, int peer, int flags) {
              if (self->writer() == nullptr) return ForeignOp{self, {}, 0};
+             self->look_at_context();
              OpFacts facts;
              facts.group = group;
              facts.seq = seq;
@@ -263,13 +285,15 @@ void bind_record(nb::module_& module) {
           [](RecorderHandle& self, int type, std::uint64_t group, std::uint64_t seq,
              std::int64_t value, Form* form, std::uint64_t text) {
             if (self.writer() == nullptr) return std::uint64_t{0};
+            const auto event = static_cast<EventType>(type);
+            if (event == EventType::mark || event == EventType::span_begin) self.look_at_context();
             OpFacts facts;
             facts.group = group;
             facts.seq = seq;
             facts.issued_ns = now_ns();
             facts.value = value;
             facts.site = self.sites->here(0);
-            return self.recorder->note(static_cast<EventType>(type), facts, form, text);
+            return self.recorder->note(event, facts, form, text);
           },
           nb::arg("type"), nb::arg("group"), nb::arg("seq"), nb::arg("value"),
           nb::arg("form").none(), nb::arg("text"))
@@ -309,6 +333,10 @@ void bind_record(nb::module_& module) {
              if (Recorder* const writer = self.writer())
                writer->set_level(static_cast<std::uint8_t>(level));
            })
+      .def("set_context_source", &RecorderHandle::set_context_source, nb::arg("ask").none(),
+           nb::arg("module"))
+      .def_prop_ro("ring_count",
+                   [](const RecorderHandle& self) { return self.recorder->ring_count(); })
       .def("set_comm",
            [](RecorderHandle& self, const nb::str& name) {
              if (Recorder* const writer = self.writer()) writer->set_comm(to_utf8(name));

@@ -489,4 +489,16 @@ std::uint64_t Recorder::note(EventType type, const OpFacts& facts, Form* form, s
   return write(type, facts, 0, form, text);
 }
 
+std::uint64_t Recorder::set_context(const TraceContext& context) {
+  OpFacts facts;
+  facts.issued_ns = now_ns();
+  facts.seq = context.trace_high;
+  facts.value = std::bit_cast<std::int64_t>(context.span);
+  facts.flags = context.is_sampled ? flag_sampled : 0;
+  Form low;  // without a place among the forms
+  low.fingerprint = context.trace_low;
+  const Lock lock(*this);
+  return write(EventType::context, facts, 0, &low, 0);
+}
+
 }  // namespace distdbg

@@ -89,6 +89,14 @@ struct RecordedOp {
   bool is_counted = false;  // among the collectives of its group
 };
 
+// The span of the user's traces that a thread is in; no trace: it is in none.
+struct TraceContext {
+  std::uint64_t trace_high = 0;
+  std::uint64_t trace_low = 0;
+  std::uint64_t span = 0;
+  bool is_sampled = false;
+};
+
 // The op that a group issued before another one, for words about a mismatch. `name` is a string of the
 // record.
 struct PreviousOp {
@@ -134,6 +142,8 @@ class Recorder {
   void set_error(std::uint64_t number, std::uint64_t text);
   // A mark, a span's begin or end, a finding: complete at once. Returns its number.
   std::uint64_t note(EventType type, const OpFacts& facts, Form* form, std::uint64_t text);
+  // What comes from the calling thread belongs to this span from now on.
+  std::uint64_t set_context(const TraceContext& context);
 
   // This thread waits from now on for op `number`, which it had begun earlier. Returns what `end_wait`
   // takes; -1: nothing was written, because there was no room, or the thread's waits are hidden.
@@ -150,6 +160,8 @@ class Recorder {
   std::string site_words(std::uint32_t site) const;
   std::string_view string(std::uint32_t reference) const;
   std::uint32_t comm() const { return comm_; }
+  std::uint64_t last_number() const { return state().last_number; }
+  std::uint32_t ring_count() const { return count(SectionId::ring); }
 
  private:
   struct Group {  // what the writer keeps of a group beside its entry

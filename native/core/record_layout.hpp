@@ -153,11 +153,19 @@ struct TextEntry {
   char text[2024];
 };
 
-enum class EventType : std::uint8_t { op = 1, mark = 2, span_begin = 3, span_end = 4, finding = 5 };
+enum class EventType : std::uint8_t {
+  op = 1,
+  mark = 2,
+  span_begin = 3,
+  span_end = 4,
+  finding = 5,
+  context = 6,
+};
 
 constexpr std::uint8_t flag_async = 1;
 constexpr std::uint8_t flag_message = 2;
 constexpr std::uint8_t flag_aside = 4;
+constexpr std::uint8_t flag_sampled = 8;
 
 struct OpEntry {
   std::uint64_t number;

@@ -38,6 +38,10 @@ def read_all(data: bytes) -> None:
         with RecordFile(data, salvage=bool(how & 1)) as record:
             events = record.read().events
             record.survey()
+            record.counters()
+            record.recent(0, 50)
+            notes = [note.number for note in record.notes(0, 50)]
+            assert notes == sorted(set(notes))
             numbers = [event.number for event in events]
             assert numbers == sorted(set(numbers))
             for number in numbers[:4]:

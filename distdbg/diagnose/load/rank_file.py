@@ -13,7 +13,7 @@ from distdbg.diagnose.load.told import read_found
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND, Ops
 from distdbg.diagnose.session import Progress, RankLog, WorkWait
 from distdbg.record.columns import UNSET, Columns, OpColumns
-from distdbg.record.entries import KIND_LABELS, Finding, Header, State
+from distdbg.record.entries import KIND_LABELS, Context, Finding, Header, State
 from distdbg.record.format import Aside, Flag, Status
 from distdbg.record.reader import RecordFile
 from distdbg.record.whereabouts import read_exit_text
@@ -64,7 +64,7 @@ def read_rank(path: Path, tables: Tables) -> RankFile:
             for number, far in columns.progress.items()
         },
         work_waits=_work_waits(state, ops, tables),
-        notes=tuple(event for event in columns.events if not isinstance(event, Finding)),
+        notes=tuple(e for e in columns.events if not isinstance(e, Finding | Context)),
         found=read_found((e for e in columns.events if isinstance(e, Finding)), errors),
         exit=state.exit,
         exit_ns=NEVER if state.exit is None else state.exit_ns,

@@ -1,5 +1,5 @@
 """Timelines: Perfetto's TrackEvent protobuf and Chrome's JSON.
 
-    perfetto.py   the whole of a .perfetto-trace
-    chrome.py     the whole of a .trace.json
+perfetto.py   the whole of a .perfetto-trace
+chrome.py     the whole of a .trace.json
 """

@@ -1,0 +1,16 @@
+"""A run for OpenTelemetry: spans, log records and metrics as plain values, and the SDK's form of them.
+
+    ids.py         trace and span ids that all hosts derive alike
+    attributes.py  the table of attributes, from which the reference is made
+    model.py       spans and log records as plain values
+    facts.py       an op as this package needs it, from what a record says
+    ops.py         spans of collectives, messages and asides
+    matching.py    which send a recv took, by numbers that both sides know
+    regions.py     spans of `span()` blocks, and marks
+    found.py       findings, ends and restarts as log records and spans
+    sampling.py    which ops are kept: all ranks of one or none
+    whole.py       all spans of a record, for a file
+    sdk.py         the same values as opentelemetry-sdk's; all that imports it
+
+Everything but `sdk` is pure and imports no OpenTelemetry.
+"""

@@ -1,0 +1,275 @@
+"""An op as spans are made of it: what a record says, with the names of its run and wall time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from distdbg.export.otel.matching import MessageNumbers
+from distdbg.record.columns import UNSET, Columns
+from distdbg.record.entries import KIND_LABELS, Frame, Group, Header, Op, label_of_kind
+from distdbg.record.format import Flag, Status
+from distdbg.record.forms import Form
+from distdbg.record.rank_list import read_ranks
+
+SEND: Final = KIND_LABELS.index("send")
+RECV: Final = KIND_LABELS.index("recv")
+
+#: The class of error by how an op ended, where the record has no words of it.
+_ERRORS: Final = {
+    Status.USAGE: "UsageError",
+    Status.TIMEOUT: "OpTimeout",
+    Status.PEER_LOST: "PeerLost",
+    Status.NETWORK: "DistNetworkError",
+    Status.STORE: "DistStoreError",
+    Status.MISMATCH: "MismatchError",
+    Status.BROKEN: "CollectiveError",
+    Status.INTERRUPTED: "KeyboardInterrupt",
+    Status.SYSTEM: "OSError",
+    Status.NONFINITE: "NonFiniteError",
+    Status.CHANGED: "BufferChangedError",
+    Status.DIVERGED: "DivergedError",
+    Status.ABORTED: "JobAborted",
+}
+_OTHER_ERROR: Final = "_OTHER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFacts:
+    """Whose ops they are. The same for all ops of a record."""
+
+    run: str
+    start: int = 0
+    """Which start of the ranks it is."""
+    rank: int
+    world_size: int = 0
+    host: str = ""
+    pid: int = 0
+    python: str = ""
+    version: str = ""
+    base_ns: int = 0
+    """What makes a wall time of a monotonic time of the record."""
+
+    @classmethod
+    def of(cls, header: Header, *, start: int = 0, base_ns: int | None = None) -> RankFacts:
+        """By a record's header; `base_ns` None: by the clocks that are in it."""
+        return cls(
+            run=header.run,
+            start=start,
+            rank=header.rank,
+            world_size=header.world_size,
+            host=header.host,
+            pid=header.pid,
+            python=header.python_version,
+            version=header.distdbg_version,
+            base_ns=header.to_wall_ns(0) if base_ns is None else base_ns,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """A group. `ranks` are those of the job, by their rank in the group."""
+
+    name: str = ""
+    label: str = ""
+    ranks: tuple[int, ...] = ()
+    size: int = 0
+    backend: str = ""
+
+    @classmethod
+    def of(cls, group: Group) -> GroupFacts:
+        try:
+            ranks = tuple(read_ranks(group.ranks))
+        except ValueError:
+            ranks = ()
+        return cls(
+            name=group.name,
+            label=group.desc or group.name,
+            ranks=ranks,
+            size=group.size,
+            backend=group.backend,
+        )
+
+    def global_rank(self, rank: int | None) -> int | None:
+        """The rank of the job that has this rank here."""
+        return self.ranks[rank] if rank is not None and 0 <= rank < len(self.ranks) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The span of the program's own that was active when it called the op."""
+
+    trace_id: int
+    span_id: int
+    flags: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpFacts:
+    """One op. Times are wall nanoseconds."""
+
+    number: int
+    group: GroupFacts = field(default_factory=GroupFacts)
+    seq: int
+    kind: str
+    form: Form | None = None
+    is_message: bool = False
+    is_aside: bool = False
+    is_async: bool = False
+    peer: int | None = None
+    """Of a message, a rank of the job; of a recv from any, whom it was from once it has ended."""
+    tag: int = 0
+    message: int | None = None
+    """Which of the messages of this sender, receiver and tag it is, from 1; None: not known."""
+    comm: str = ""
+    issued_ns: int
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    status: int | None = None
+    error: str = ""
+    """JSON, as the record has it."""
+    site: Frame | None = None
+    thread: int = 0
+    context: Context | None = None
+    region: str = ""
+
+    @property
+    def function(self) -> str:
+        return (self.form.name if self.form else "") or self.kind
+
+    @property
+    def error_type(self) -> str:
+        """The class of what it raised; '' when it ended well, or has not."""
+        if not self.status:
+            return ""
+        told = self._error_facts().get("type")
+        if isinstance(told, str) and told:
+            return told
+        return _ERRORS.get(self.status, _OTHER_ERROR)  # type: ignore[call-overload,no-any-return]  # by number
+
+    @property
+    def error_words(self) -> str:
+        """The first line of it."""
+        what = self._error_facts().get("what")
+        return what if isinstance(what, str) else ""
+
+    def _error_facts(self) -> dict[str, object]:
+        try:
+            facts = json.loads(self.error) if self.error else None
+        except (ValueError, RecursionError):
+            facts = None
+        return facts if isinstance(facts, dict) else {}
+
+
+def facts_of(
+    op: Op,
+    rank: RankFacts,
+    group: GroupFacts | None = None,
+    *,
+    message: int | None = None,
+    context: Context | None = None,
+    region: str = "",
+) -> OpFacts:
+    """Of an op that was looked up."""
+    if group is None:
+        group = GroupFacts.of(op.group) if op.group is not None else GroupFacts()
+    base_ns = rank.base_ns
+    peer = op.peer if op.peer is not None else op.source
+    return OpFacts(
+        number=op.number,
+        group=group,
+        seq=op.seq,
+        kind=op.kind_label,
+        form=op.form,
+        is_message=op.is_message,
+        is_aside=op.is_aside,
+        is_async=op.is_async,
+        peer=group.global_rank(peer) if op.is_message else None,
+        tag=op.tag,
+        message=message,
+        comm=op.comm,
+        issued_ns=op.issued_ns + base_ns,
+        started_ns=None if op.started_ns is None else op.started_ns + base_ns,
+        ended_ns=None if op.ended_ns is None else op.ended_ns + base_ns,
+        status=op.status,
+        error=op.error or "",
+        site=op.site,
+        thread=op.thread,
+        context=context,
+        region=region,
+    )
+
+
+def each_op(
+    columns: Columns, rank: RankFacts, numbers: MessageNumbers | None = None
+) -> Iterator[OpFacts]:
+    """All ops of a record that was read as columns, in the order of their numbers."""
+    ops = columns.ops
+    numbers = MessageNumbers() if numbers is None else numbers
+    groups: dict[int, GroupFacts] = {
+        number: GroupFacts.of(group) if group is not None else GroupFacts()
+        for number, group in ops.groups.items()
+    }
+    base_ns = rank.base_ns
+    for at in range(len(ops)):
+        group = groups[ops.group[at]]
+        flags, kind, outcome = ops.flags[at], ops.kind[at], ops.outcome[at]
+        source = (outcome >> 8) - 1 if outcome >= 0 else -1
+        peer = message = None
+        if flags & Flag.MESSAGE:
+            peer = ops.peer[at] if ops.peer[at] >= 0 else (source if source >= 0 else None)
+            message = count_message(
+                numbers,
+                kind=kind,
+                group=ops.group[at],
+                peer=ops.peer[at],
+                tag=ops.tag[at],
+                seq=ops.seq[at],
+                op=ops.number[at],
+                source=source if source >= 0 else None,
+            )
+        form = ops.parked_forms[at] if at in ops.parked_forms else ops.forms.get(ops.form[at])
+        stack = ops.stacks.get(ops.site[at], ())
+        started_ns, ended_ns = ops.started_ns[at], ops.ended_ns[at]
+        yield OpFacts(
+            number=ops.number[at],
+            group=group,
+            seq=ops.seq[at],
+            kind=label_of_kind(kind) or (form.kind if form else f"kind {kind}"),
+            form=form,
+            is_message=bool(flags & Flag.MESSAGE),
+            is_aside=bool(flags & Flag.ASIDE),
+            is_async=bool(flags & Flag.ASYNC),
+            peer=group.global_rank(peer),
+            tag=ops.tag[at],
+            message=message,
+            comm=ops.comms.get(ops.comm[at], ""),
+            issued_ns=ops.issued_ns[at] + base_ns,
+            started_ns=None if started_ns == UNSET else started_ns + base_ns,
+            ended_ns=None if ended_ns == UNSET else ended_ns + base_ns,
+            status=outcome & 0xFF if outcome >= 0 else None,
+            error=ops.errors.get(at, ""),
+            site=stack[0] if stack else None,
+            thread=ops.thread[at],
+        )
+
+
+def count_message(
+    numbers: MessageNumbers,
+    *,
+    kind: int,
+    group: int,
+    peer: int,
+    tag: int,
+    seq: int,
+    op: int,
+    source: int | None,
+) -> int | None:
+    """Which message it is: to be called for each message once, in order. `peer` -1: from any."""
+    if kind == SEND:
+        return numbers.send(group, peer, tag, seq)
+    if peer >= 0:
+        return numbers.recv(group, peer, tag, seq)
+    return numbers.recv_any(group, tag, seq, op, source)

@@ -1,0 +1,83 @@
+"""Spans and log records as plain values; times are wall nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Value = str | int | float | bool | tuple[str, ...] | tuple[int, ...]
+Attributes = Mapping[str, Value]
+
+
+class SpanKind(StrEnum):
+    """OpenTelemetry's words for which end of a message a span is."""
+
+    INTERNAL = "internal"
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+
+
+class LogLevel(StrEnum):
+    """OpenTelemetry's severities that are used here."""
+
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """To a span of another trace, or of this one."""
+
+    trace_id: int
+    span_id: int
+    why: str
+    """What the other span is to this one: 'send', 'op', 'caller'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanEvent:
+    """A moment within a span."""
+
+    name: str
+    at_ns: int
+    attributes: Attributes = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanData:
+    """One span."""
+
+    name: str
+    trace_id: int
+    span_id: int
+    parent_id: int = 0
+    """0: the root of its trace."""
+    kind: SpanKind = SpanKind.INTERNAL
+    began_ns: int
+    ended_ns: int
+    rank: int
+    """Whose it is; of a root span, the rank whose agent sends it."""
+    attributes: Attributes = field(default_factory=dict)
+    events: tuple[SpanEvent, ...] = ()
+    links: tuple[Link, ...] = ()
+    error: str | None = None
+    """What failed, in one line; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogData:
+    """One log record."""
+
+    at_ns: int
+    level: LogLevel
+    body: str
+    event: str
+    """The name of what happened: 'distdbg.finding'."""
+    attributes: Attributes = field(default_factory=dict)
+    trace_id: int = 0
+    span_id: int = 0
+    rank: int | None = None
+    """None: of the agent."""

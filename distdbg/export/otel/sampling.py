@@ -1,0 +1,144 @@
+"""Which ops are kept: all ranks of one or none, decided on every host alike. Pure.
+
+Head: OTEL_TRACES_SAMPLER and _ARG by OpenTelemetry's rules: from the last eight bytes of the trace id
+alone, as the SDKs do. When it is not set, numbers are thinned out: of each numbering the first
+`FULL` ops are kept, then every second, every fourth ... and at last every `MOST_STRIDE`th; what a host
+keeps so is a few thousand spans per rank whatever the program does, and a short job is kept whole.
+
+Tail: what was slow, failed or did not match is kept anyway; that is decided by `is_remarkable` from what
+one rank's record says of its end, and then for all ranks of the host.
+
+Budget: an agent that would send more than its budget keeps, of what the head has chosen, those with the
+smallest ids: so what two hosts have kept of one job is nested, and what the busier one has is whole.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from distdbg.export.otel.ids import low_half
+
+FULL: Final = 1024
+MOST_STRIDE: Final = 1024
+ALL: Final = 2**64
+#: How many decisions of a budget are remembered.
+_MOST_DECISIONS: Final = 8192
+_MOST_LEVEL: Final = 32
+
+SAMPLERS: Final = (
+    "always_on",
+    "always_off",
+    "traceidratio",
+    "parentbased_always_on",
+    "parentbased_always_off",
+    "parentbased_traceidratio",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """The head's decision."""
+
+    bound: int | None = None
+    """What the last half of a trace id has to be below; None: by the op's number."""
+    is_parent_based: bool = True
+    """Whether the span of a user's context is kept exactly if the user's span is."""
+
+    def keeps(self, trace_id: int, seq: int) -> bool:
+        """Whether the op is kept; `seq` counts within its numbering, from 1."""
+        if self.bound is None:
+            return is_kept_number(seq)
+        return low_half(trace_id) < self.bound
+
+    def keeps_child(self, trace_id: int, flags: int) -> bool:
+        """Whether a span of the user's own trace is kept."""
+        if self.is_parent_based or self.bound is None:
+            return bool(flags & 1)
+        return low_half(trace_id) < self.bound
+
+
+def is_kept_number(seq: int) -> bool:
+    """The rule without a sampler."""
+    return seq % stride_at(seq) == 0
+
+
+def stride_at(seq: int) -> int:
+    """Every how many of the ops about this number are kept: a power of two."""
+    return min(1 << (max(seq - 1, 0) // FULL).bit_length(), MOST_STRIDE)
+
+
+def read_sampler(environ: Mapping[str, str]) -> tuple[Sampler, str]:
+    """By the environment, and what was wrong with it: words for one warning, or ''."""
+    name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
+    if not name:
+        return Sampler(), ""
+    if name not in SAMPLERS:
+        return Sampler(), f"OTEL_TRACES_SAMPLER={name!r} is none of {', '.join(SAMPLERS)}"
+    is_parent_based = name.startswith("parentbased_")
+    what = name.removeprefix("parentbased_")
+    if what == "always_off":
+        return Sampler(0, is_parent_based), ""
+    if what == "always_on":
+        return Sampler(ALL, is_parent_based), ""
+    text = environ.get("OTEL_TRACES_SAMPLER_ARG", "").strip()
+    try:
+        ratio = float(text) if text else 1.0
+        if not 0.0 <= ratio <= 1.0:
+            raise ValueError(text)
+    except ValueError:
+        return (
+            Sampler(ALL, is_parent_based),
+            f"OTEL_TRACES_SAMPLER_ARG={text!r} is not a number from 0 to 1; 1 is taken",
+        )
+    return Sampler(round(ratio * ALL), is_parent_based), ""
+
+
+def is_remarkable(*, status: int | None, took_ns: int, slow_ns: int) -> bool:
+    """Whether the tail keeps it: it failed, did not match, or took long. `slow_ns` 0: never for its time."""
+    return bool(status) or (slow_ns > 0 and took_ns >= slow_ns)
+
+
+class Budget:
+    """Thins out what the head has kept when it is more than may be sent; one decision per trace."""
+
+    def __init__(self, spans_per_s: float, now_ns: int) -> None:
+        self._rate = spans_per_s
+        self._left = spans_per_s
+        self._now_ns = now_ns
+        self._level = 0
+        self._decisions: OrderedDict[int, bool] = OrderedDict()
+
+    @property
+    def level(self) -> int:
+        """One of 2 ** level traces is kept."""
+        return self._level
+
+    def tick(self, now_ns: int) -> None:
+        """Some time has passed: it may be spent again, and a level is left when half of it was not used."""
+        earned = self._rate * (now_ns - self._now_ns) / 1e9
+        self._now_ns = now_ns
+        if self._left > self._rate / 2 and self._level:
+            self._level -= 1
+        self._left = min(self._left + earned, self._rate)
+
+    def takes(self, trace_id: int, bound: int = ALL) -> bool:
+        """Whether there is room for a span of this trace; as it was decided for the first of it.
+
+        `bound`: what the head has kept is below it.
+        """
+        half = low_half(trace_id)
+        decided = self._decisions.get(half)
+        if decided is None:
+            if self._left <= 0 and self._level < _MOST_LEVEL:
+                self._level += 1
+                self._left += self._rate / 8
+            decided = half < bound >> self._level
+            self._decisions[half] = decided
+            if len(self._decisions) > _MOST_DECISIONS:
+                self._decisions.popitem(last=False)
+        if decided:
+            self._left -= 1
+        return decided

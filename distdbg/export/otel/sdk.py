@@ -1,0 +1,119 @@
+"""Spans and log records as opentelemetry-sdk's, for its exporters. All that imports OpenTelemetry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    Link,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+)
+
+from distdbg import __version__
+from distdbg.export.otel import attributes as names
+from distdbg.export.otel import model
+from distdbg.export.otel.facts import RankFacts
+from distdbg.export.otel.model import SpanData, Value
+
+SCOPE: Final = InstrumentationScope("distdbg", __version__)
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+_KINDS: Final = {
+    model.SpanKind.INTERNAL: SpanKind.INTERNAL,
+    model.SpanKind.PRODUCER: SpanKind.PRODUCER,
+    model.SpanKind.CONSUMER: SpanKind.CONSUMER,
+}
+_UNSET: Final = Status(StatusCode.UNSET)
+
+
+class _Known(Resource):
+    """Equal to itself alone: exporters sort spans by it, and the hash of all that it has is slow."""
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def make_resource(attributes: Mapping[str, Value]) -> Resource:
+    """With these attributes; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES of the environment go before."""
+    given = OTELResourceDetector().detect().attributes
+    sdk = {
+        "telemetry.sdk.language": "python",
+        "telemetry.sdk.name": "opentelemetry",
+    }
+    return _Known({**sdk, names.SERVICE: "distdbg", **attributes, **given})
+
+
+def resource_of_rank(rank: RankFacts) -> Resource:
+    """What says whose spans they are."""
+    return make_resource(
+        {
+            names.INSTANCE: f"{rank.run}/{rank.rank}",
+            names.HOST: rank.host,
+            names.PID: rank.pid,
+            names.PYTHON: rank.python,
+            names.DISTRO: "distdbg",
+            names.DISTRO_VERSION: rank.version,
+            names.RUN: rank.run,
+            names.START: rank.start,
+            names.RANK: rank.rank,
+            names.WORLD_SIZE: rank.world_size,
+        }
+    )
+
+
+def resource_of_agent(run: str, host: str) -> Resource:
+    """What says that it is the agent of a host which speaks."""
+    return make_resource(
+        {
+            names.INSTANCE: f"{run}/{host}",
+            names.HOST: host,
+            names.PID: os.getpid(),
+            names.DISTRO: "distdbg",
+            names.DISTRO_VERSION: __version__,
+            names.RUN: run,
+        }
+    )
+
+
+def to_sdk(span: SpanData, resource: Resource) -> ReadableSpan:
+    """As exporters take it."""
+    return ReadableSpan(
+        name=span.name,
+        context=_context(span.trace_id, span.span_id, is_remote=False),
+        parent=_context(span.trace_id, span.parent_id, is_remote=True) if span.parent_id else None,
+        resource=resource,
+        attributes=dict(span.attributes),
+        events=[
+            Event(event.name, attributes=dict(event.attributes), timestamp=event.at_ns)
+            for event in span.events
+        ],
+        links=[
+            Link(_context(link.trace_id, link.span_id, is_remote=True), {names.WHY: link.why})
+            for link in span.links
+        ],
+        kind=_KINDS[span.kind],
+        status=_UNSET if span.error is None else Status(StatusCode.ERROR, span.error),
+        start_time=span.began_ns,
+        end_time=span.ended_ns,
+        instrumentation_scope=SCOPE,
+    )
+
+
+def to_sdk_all(spans: Iterable[SpanData], resources: Mapping[int, Resource]) -> list[ReadableSpan]:
+    """Several, each with the resource of its rank."""
+    return [to_sdk(span, resources[span.rank]) for span in spans]
+
+
+def _context(trace_id: int, span: int, *, is_remote: bool) -> SpanContext:
+    return SpanContext(trace_id, span, is_remote=is_remote, trace_flags=_SAMPLED)

@@ -1,0 +1,183 @@
+"""The rows of a rank, some thousand at a time, column by column.
+
+    for part in parts(rank):
+        part.columns["dtype"]        Distinct(codes, words): row i has words[codes[i]]
+        part.columns["seq"]          an int64 array, ABSENT where there is none
+
+Ops first, in the order of their numbers, then marks, spans and findings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from distdbg.diagnose.ops import NEVER, Ops
+from distdbg.diagnose.session import RankLog
+from distdbg.export.tables.columns import ABSENT, COLUMNS, SPARSE, Note, Rank, Unit, Value
+from distdbg.record.entries import Mark, SpanBegin, SpanEnd
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from distdbg.export.tables.columns import Column, Numbers
+
+#: What is made at a time; some 250 bytes a row.
+_MOST_ROWS: Final = 1 << 16
+_WHOLE: Final = (Unit.INTEGER, Unit.TIME, Unit.LENGTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """A column with few values."""
+
+    codes: NDArray[np.intp]
+    words: Sequence[Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows."""
+
+    count: int
+    columns: Mapping[str, Distinct | Numbers]
+    """All of `COLUMNS`."""
+
+
+def parts(rank: Rank) -> Iterator[Part]:
+    """All rows of a rank."""
+    for start in range(0, len(rank.log.ops), _MOST_ROWS):
+        yield _op_part(rank, slice(start, min(start + _MOST_ROWS, len(rank.log.ops))))
+    rows = notes(rank.log)
+    for start in range(0, len(rows), _MOST_ROWS):
+        yield _note_part(rank, rows[start : start + _MOST_ROWS])
+
+
+# --------------------------------------------------------------------------------------------- ops
+
+
+def _op_part(rank: Rank, part: slice) -> Part:
+    count = part.stop - part.start
+    keyed: dict[tuple[str, ...], tuple[NDArray[np.intp], NDArray[np.intp]]] = {}
+    columns: dict[str, Distinct | Numbers] = {}
+    for column in COLUMNS:
+        if column.numbers is not None:
+            columns[column.name] = column.numbers(rank, part)
+        elif column.name in SPARSE:
+            columns[column.name] = _sparse(SPARSE[column.name](rank, part), count)
+        else:
+            assert column.of_op is not None
+            if column.keys not in keyed:
+                keyed[column.keys] = _distinct(rank.log.ops, column.keys, part)
+            firsts, codes = keyed[column.keys]
+            words = [column.of_op(rank, part.start + int(at)) for at in firsts]
+            columns[column.name] = Distinct(codes, words)
+    return Part(count, columns)
+
+
+def _distinct(
+    ops: Ops, keys: Sequence[str], part: slice
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Of each combination of these columns the first row that has it; and which one each row has."""
+    import numpy as np
+
+    codes = np.zeros(part.stop - part.start, np.int64)
+    for key in keys:
+        column = getattr(ops, key)
+        if not column:  # optional: no op has one
+            continue
+        # Numbers from 0 on, so that two columns fit into one.
+        _, own = np.unique(np.asarray(column[part]), return_inverse=True)
+        codes = codes * (int(own.max()) + 1) + own
+    _, firsts, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return firsts, inverse
+
+
+def _sparse(values: Mapping[int, str], count: int) -> Distinct:
+    import numpy as np
+
+    codes = np.zeros(count, np.intp)
+    words: list[Value] = [None]
+    for at, text in values.items():
+        codes[at] = len(words)
+        words.append(text)
+    return Distinct(codes, words)
+
+
+# ------------------------------------------------------------------------------- marks, spans, findings
+
+
+def notes(log: RankLog) -> list[Note]:
+    """What a rank has beside its ops, on the run's clock."""
+    rows = []
+    begun: dict[int, SpanBegin] = {}
+    for event in log.notes:
+        if isinstance(event, Mark):
+            value = event.value
+            rows.append(
+                Note(
+                    "mark",
+                    number=event.number,
+                    name=event.name,
+                    value=None if value is None or math.isnan(value) else value,
+                    issued=event.issued_ns + log.offset_ns,
+                    site=str(event.site) if event.site else None,
+                    thread=event.thread,
+                )
+            )
+        elif isinstance(event, SpanBegin):
+            begun[event.number] = event
+        elif isinstance(event, SpanEnd):
+            rows.append(_span(begun.pop(event.begin, None), event, log.offset_ns))
+    rows += [_span(event, None, log.offset_ns) for event in begun.values()]
+    rows.sort(key=lambda row: ABSENT if row.issued is None else row.issued)
+    rows += [
+        Note(
+            "finding",
+            name=found.type or None,
+            issued=None if found.at_ns == NEVER else found.at_ns + log.offset_ns,
+            group=found.group or None,
+            seq=found.seq or None,
+            kind=found.kind or None,
+            error=found.what or None,
+        )
+        for found in log.found
+    ]
+    return rows
+
+
+def _span(begin: SpanBegin | None, end: SpanEnd | None, offset_ns: int) -> Note:
+    """One of both is there: the other may be overwritten, or not have come."""
+    event = begin or end
+    assert event is not None
+    return Note(
+        "span",
+        number=event.number if end is None else end.begin,
+        name=event.name,
+        issued=None if begin is None else begin.issued_ns + offset_ns,
+        ended=None if end is None else end.issued_ns + offset_ns,
+        duration=None if begin is None or end is None else end.issued_ns - begin.issued_ns,
+        site=str(event.site) if event.site else None,
+        thread=event.thread,
+    )
+
+
+def _note_part(rank: Rank, rows: Sequence[Note]) -> Part:
+    return Part(len(rows), {column.name: _note_column(rank, column, rows) for column in COLUMNS})
+
+
+def _note_column(rank: Rank, column: Column, rows: Sequence[Note]) -> Distinct | Numbers:
+    import numpy as np
+
+    if column.of_op is not None and not column.keys and not hasattr(Note, column.name):
+        return Distinct(np.zeros(len(rows), np.intp), [column.of_op(rank, 0)])
+    values = [getattr(row, column.name, None) for row in rows]
+    if column.numbers is not None:
+        assert column.unit in _WHOLE
+        return np.array([ABSENT if value is None else value for value in values], np.int64)
+    words = list(dict.fromkeys(values))
+    places = {word: at for at, word in enumerate(words)}
+    return Distinct(np.array([places[value] for value in values], np.intp), words)
