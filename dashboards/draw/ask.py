@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from dashboards.draw.fill import Asked, Json, Series, Shown
+
+#: By column.
+Row: TypeAlias = dict[str, str | float]
 
 _IN_BRACES = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 
@@ -29,7 +33,7 @@ class Table:
     """Named columns; a cell is a word, a number or nothing."""
 
     columns: list[str]
-    rows: list[dict[str, str | float]]
+    rows: list[Row]
 
 
 def panels(board: Json) -> Iterator[Json]:
@@ -72,26 +76,44 @@ def name_of(target: Json, labels: dict[str, str]) -> str:
 
 
 def ask_table(panel: Json, server: Asked, shown: Shown) -> Table:
-    """Rows of labels and numbers; those of several queries with the same labels are one (`merge`)."""
+    """Rows of labels and numbers of all queries, after what the panel does to them."""
     queries = targets(panel)
-    rows: dict[tuple[tuple[str, str], ...], dict[str, str | float]] = {}
-    labels_seen: dict[str, None] = {}
-    values = []
+    frames = []
     for target in queries:
         value = "Value" if len(queries) == 1 else f"Value #{target['refId']}"
-        values.append(value)
-        for labels, points in ask(target, server, shown):
-            key = tuple(sorted(labels.items()))
-            row = rows.setdefault(key, dict(labels))
-            row[value] = points[-1][1]
-            labels_seen |= dict.fromkeys(labels)
-    table = Table([*labels_seen, *values], list(rows.values()))
+        rows = [{**labels, value: points[-1][1]} for labels, points in ask(target, server, shown)]
+        frames.append(rows)
+    table = _side_by_side(frames)
     for change in panel.get("transformations", ()):
-        if change["id"] == "organize":
+        if change["id"] == "merge":
+            table = _merge(frames)
+        elif change["id"] == "organize":
             table = _organize(table, change["options"])
-        elif change["id"] != "merge":
+        else:
             raise ValueError(f"not understood: the transformation {change['id']}")
     return _sorted(table, panel)
+
+
+def _side_by_side(frames: Sequence[Sequence[Row]]) -> Table:
+    rows = [dict(row) for frame in frames for row in frame]
+    return Table(list(dict.fromkeys(name for row in rows for name in row)), rows)
+
+
+def _merge(frames: Sequence[Sequence[Row]]) -> Table:
+    """Rows are one where all columns that every query has are equal, and no other one contradicts."""
+    table = _side_by_side(frames)
+    columns = [dict.fromkeys(name for row in frame for name in row) for frame in frames if frame]
+    common = [name for name in table.columns if all(name in some for some in columns)]
+    merged: list[Row] = []
+    for row in table.rows:
+        for known in merged:
+            agrees = all(known.get(it) == row.get(it) for it in common)
+            if agrees and all(known[it] == row[it] for it in known.keys() & row.keys()):
+                known |= row
+                break
+        else:
+            merged.append(dict(row))
+    return Table(table.columns, merged)
 
 
 def _organize(table: Table, options: Json) -> Table:

@@ -47,7 +47,30 @@ class Scale:
         return self.at(min(max(value, self.low), self.high))
 
 
-def nice(values: Iterable[float], low: float | None, high: float | None) -> tuple[float, float]:
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """Which steps between ticks are round."""
+
+    base: int = 10
+    """2 for bytes: 1, 2, 4 ... 1024."""
+    least: float = 0.0
+    """1 where there are no decimals."""
+
+    def step(self, wanted: float) -> float:
+        """The least round step that is not less than `wanted`."""
+        if wanted <= 0 or not math.isfinite(wanted):
+            return max(self.least, 1.0)
+        wanted = max(wanted, self.least)
+        if self.base == 2:
+            return 2.0 ** math.ceil(math.log2(wanted) - 1e-9)
+        power = 10.0 ** math.floor(math.log10(wanted))
+        factors = (1, 2, 2.5, 5, 10) if self.least == 0 else (1, 2, 5, 10)
+        return next(it * power for it in factors if it * power >= wanted * 0.999)
+
+
+def nice(
+    values: Iterable[float], low: float | None, high: float | None, rounding: Rounding
+) -> tuple[float, float]:
     """What an axis for these values spans."""
     known = [value for value in values if math.isfinite(value)]
     bottom = low if low is not None else min(known, default=0.0)
@@ -55,14 +78,14 @@ def nice(values: Iterable[float], low: float | None, high: float | None) -> tupl
     if top <= bottom:
         top = bottom + (abs(bottom) or 1.0)
     if high is None:
-        step = _step((top - bottom) / 4)
+        step = rounding.step((top - bottom) / 4)
         top = math.ceil(top / step - 1e-9) * step
     return bottom, top
 
 
-def ticks(low: float, high: float, most: int) -> list[float]:
+def ticks(low: float, high: float, most: int, rounding: Rounding) -> list[float]:
     """Round numbers from `low` to `high`."""
-    step = _step((high - low) / max(most, 1))
+    step = rounding.step((high - low) / max(most, 1))
     first = math.ceil(low / step - 1e-9)
     return [round(n * step, 12) for n in range(first, math.floor(high / step + 1e-9) + 1)]
 
@@ -75,10 +98,3 @@ def time_ticks(begin_s: float, end_s: float, most: int) -> list[tuple[float, str
     first = math.ceil(begin_s / step)
     moments = [n * step for n in range(first, math.floor(end_s / step) + 1)]
     return [(it, datetime.fromtimestamp(it, UTC).strftime(form)) for it in moments]
-
-
-def _step(wanted: float) -> float:
-    if wanted <= 0 or not math.isfinite(wanted):
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(wanted))
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= wanted * 0.999)

@@ -8,9 +8,9 @@ from itertools import groupby
 from typing import Final
 
 from dashboards.draw.ask import Line, ask_lines
-from dashboards.draw.axes import Scale, nice, ticks, time_ticks
+from dashboards.draw.axes import Rounding, Scale, nice, ticks, time_ticks
 from dashboards.draw.fill import Asked, Json, Shown
-from dashboards.draw.look import GRID, TEXT, WEAK, field_of, line_colors, paint, turbo
+from dashboards.draw.look import GRID, TEXT, WEAK, Field, field_of, line_colors, paint, turbo
 from dashboards.draw.shapes import (
     Box,
     fitting,
@@ -51,11 +51,12 @@ def timeseries(panel: Json, server: Asked, shown: Shown, box: Box, marks: Marks)
         bands.append((base, top))
     defaults = panel["fieldConfig"]["defaults"]
     values = [value for _, top in bands for _, value in top]
-    low, high = nice(values, defaults.get("min"), defaults.get("max"))
+    rounding = _rounding(field)
+    low, high = nice(values, defaults.get("min"), defaults.get("max"), rounding)
     legend, entries = _legend(box, list(zip([it.name for it in lines], colors, strict=True)))
     plot = box.inner(_AXIS_LEFT, 6, 10, _AXIS_BOTTOM + legend)
     x, y = _time_scale(shown, plot), Scale(low, high, plot.bottom, plot.y)
-    found = [*_time_axis(shown, plot), *_value_axis(plot, y, field.unit, field.decimals)]
+    found = [*_time_axis(shown, plot), *_value_axis(plot, y, field, rounding)]
     opacity = field.custom.get("fillOpacity", 0) / 100
     for (base, top), color in zip(bands, colors, strict=True):
         for part in _unbroken(base, top, shown.step_s):
@@ -112,7 +113,8 @@ def bargauge(panel: Json, server: Asked, shown: Shown, box: Box, marks: Marks) -
     if not lines:
         return [_nothing(panel, box)]
     defaults = panel["fieldConfig"]["defaults"]
-    low, high = nice([it.last or 0.0 for it in lines], defaults.get("min"), defaults.get("max"))
+    values = [it.last or 0.0 for it in lines]
+    low, high = nice(values, defaults.get("min"), defaults.get("max"), _rounding(field))
     height = min(box.h / len(lines), 34)
     left = min(max(width_of(it.name, 13) for it in lines) + 12, box.w / 3)
     found = []
@@ -280,15 +282,21 @@ def _time_axis(shown: Shown, plot: Box) -> list[str]:
     found = []
     for at, label in time_ticks(shown.begin_s, shown.end_s, max(int(plot.w / 80), 2)):
         found.append(line(x.at(at), plot.y, x.at(at), plot.bottom, GRID))
-        found.append(words(x.at(at), plot.bottom + 11, label, size=11, color=WEAK, anchor="middle"))
+        middle = min(x.at(at), plot.right + 8 - width_of(label, 11) / 2)
+        found.append(words(middle, plot.bottom + 11, label, size=11, color=WEAK, anchor="middle"))
     return found
 
 
-def _value_axis(plot: Box, y: Scale, unit: str, decimals: int | None) -> list[str]:
+def _rounding(field: Field) -> Rounding:
+    least = 0.0 if field.decimals is None or field.unit != "none" else 10.0**-field.decimals
+    return Rounding(base=2 if field.unit in ("bytes", "binBps") else 10, least=least)
+
+
+def _value_axis(plot: Box, y: Scale, field: Field, rounding: Rounding) -> list[str]:
     found = []
-    for value in ticks(y.low, y.high, max(int(plot.h / 32), 2)):
+    for value in ticks(y.low, y.high, max(int(plot.h / 32), 2), rounding):
         found.append(line(plot.x, y.at(value), plot.right, y.at(value), GRID))
-        label = say(value, unit, decimals)
+        label = say(value, field.unit, field.decimals)
         found.append(words(plot.x - 6, y.at(value), label, size=11, color=WEAK, anchor="end"))
     return found
 
