@@ -205,8 +205,9 @@ def test_a_histogram_counts_below_each_boundary() -> None:
         for (name, labels), value in found.items()
         if name == "distdbg_op_duration_seconds_bucket"
     }
-    assert len(below) == 16
+    assert len(below) == 30
     assert below["1.024e-06"] == 3
+    assert below["2.048e-06"] == 7
     assert below["4.096e-06"] == 15
     assert below["274.877906944"] == 15
     assert below["+Inf"] == 63
@@ -224,8 +225,8 @@ def test_the_newest_op_of_a_bucket_is_its_exemplar() -> None:
         for sample in found["distdbg_op_duration_seconds"].samples
         if sample.exemplar
     }
-    assert told["4.096e-06"].labels == {"trace_id": newer}
-    exemplar = told["1.6384e-05"]
+    assert told["2.048e-06"].labels == {"trace_id": newer}
+    exemplar = told["8.192e-06"]
     assert exemplar.labels == {"trace_id": TRACE}
     assert exemplar.value == 5e-6
     assert float(exemplar.timestamp) == 1_763_784_000.25
