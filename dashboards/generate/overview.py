@@ -24,8 +24,12 @@ from dashboards.generate.queries import (
     with_host,
 )
 
-#: What the numbers say that no number can.
+#: What no number of seconds says: nobody is left who could move.
 OVER: Final = -1
+#: Why a rank is to blame.
+GONE: Final = "its process is gone"
+ABSENT: Final = "has not called what others wait in"
+COMES_LATE: Final = "comes late, and others wait for it"
 TRACES_OF_FAILED: Final = (
     "Traces of this job's ops that failed",
     traces('{ resource.distdbg.run = "$run" && span.distdbg.role = "root" && status = error }'),
@@ -133,12 +137,9 @@ def _suspects() -> Panel:
     gone = f"{up} == 0 and on (run, host) {of('distdbg_dead_ranks')} > 0"
     absent = f"({behind()}) > 0 and on (run, rank) {still} and on (run, rank) {idle}"
     reasons = (
-        ("its process is gone", f"3 + 0 * max by (rank, host) ({gone})"),
-        (
-            "has not called what others wait in",
-            f"2 + 0 * max by (rank, host) ({lives(absent)})",
-        ),
-        ("comes late, and others wait for it", with_host(f"{late} > {LATE}")),
+        (GONE, f"3 + 0 * max by (rank, host) ({gone})"),
+        (ABSENT, f"2 + 0 * max by (rank, host) ({lives(absent)})"),
+        (COMES_LATE, with_host(f"{late} > {LATE}")),
     )
     said = "\nor\n".join(f'label_replace({bad}, "why", "{why}", "", "")' for why, bad in reasons)
     return rows(
@@ -148,7 +149,12 @@ def _suspects() -> Panel:
         {
             "rank": Column(name="Rank", width=70, link=TO_RANK),
             "host": Column(name="Host", width=140),
-            "why": Column(name="Why"),
+            "why": Column(
+                name="Why",
+                words=words(
+                    {GONE: (GONE, RED), ABSENT: (ABSENT, RED), COMES_LATE: (COMES_LATE, ORANGE)}
+                ),
+            ),
             "A": Column(name="How bad", is_shown=False),
         },
         no_value="nobody",
