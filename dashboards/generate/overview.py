@@ -27,6 +27,7 @@ from dashboards.generate.queries import (
 #: What no number of seconds says: nobody is left who could move.
 OVER: Final = -1
 #: Why a rank is to blame.
+WAITED_FOR: Final = "its process is gone, and others waited for it"
 GONE: Final = "its process is gone"
 ABSENT: Final = "has not called what others wait in"
 COMES_LATE: Final = "comes late, and others wait for it"
@@ -135,9 +136,12 @@ def _suspects() -> Panel:
     idle = f"{of('distdbg_rank_ops_in_flight')} == 0"
     late = of("distdbg:rank_late_share:ratio")
     gone = f"{up} == 0 and on (run, host) {of('distdbg_dead_ranks')} > 0"
-    absent = f"({behind()}) > 0 and on (run, rank) {still} and on (run, rank) {idle}"
+    lags = f"({behind()}) > 0"
+    absent = f"{lags} and on (run, rank) {still} and on (run, rank) {idle}"
+    # With a rank that dies the launcher ends the others: of those that are gone, who was behind comes first.
     reasons = (
-        (GONE, f"3 + 0 * max by (rank, host) ({gone})"),
+        (WAITED_FOR, f"4 + 0 * max by (rank, host) ({gone} and on (run, rank) {lags})"),
+        (GONE, f"3 + 0 * max by (rank, host) ({gone} unless on (run, rank) {lags})"),
         (ABSENT, f"2 + 0 * max by (rank, host) ({lives(absent)})"),
         (COMES_LATE, with_host(f"{late} > {LATE}")),
     )
@@ -152,7 +156,12 @@ def _suspects() -> Panel:
             "why": Column(
                 name="Why",
                 words=words(
-                    {GONE: (GONE, RED), ABSENT: (ABSENT, RED), COMES_LATE: (COMES_LATE, ORANGE)}
+                    {
+                        WAITED_FOR: (WAITED_FOR, RED),
+                        GONE: (GONE, RED),
+                        ABSENT: (ABSENT, RED),
+                        COMES_LATE: (COMES_LATE, ORANGE),
+                    }
                 ),
             ),
             "A": Column(name="How bad", is_shown=False),
