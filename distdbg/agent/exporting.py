@@ -66,11 +66,19 @@ class Exporting:
 
     def close(self) -> None:
         """Let out what is left, for two seconds at most."""
-        self._metering.finish(time.monotonic_ns())
-        deadline_ns = time.monotonic_ns() + int(LAST_S * 1e9)
-        # Those that send come first; a scraper gets its answer meanwhile.
-        self._outlets.reverse()
-        self._each("is not exported to its end", lambda one: one.close(deadline_ns))
+        now_ns = time.monotonic_ns()
+        self._metering.finish(now_ns)
+        deadline_ns = now_ns + int(LAST_S * 1e9)
+        left = len(self._outlets)
+
+        def end(outlet: Outlet) -> None:
+            # One after the other: who is first leaves time for those that follow.
+            nonlocal left
+            now_ns = time.monotonic_ns()
+            outlet.close(now_ns + max(0, deadline_ns - now_ns) // left)
+            left -= 1
+
+        self._each("is not exported to its end", end)
         self._outlets.clear()
 
     def plain(self) -> dict[str, Any]:

@@ -87,6 +87,8 @@ class Metering:
         self._collect_s = 0.0
         self._newest: _Read | None = None
         self._is_closed = False
+        self._asked: threading.Event | None = None
+        """Set when the loop has answered whoever waits for it."""
         self._hosts_ns = 0
         self._addresses: Callable[[], str | None] = lambda: None
         self.counts = ExportCounts()
@@ -133,6 +135,8 @@ class Metering:
     def close(self) -> None:
         """Nothing more is read; whoever waits is told."""
         self._is_closed = True
+        if (asked := self._asked) is not None:
+            asked.set()
         self.sums.close()
 
     def _read(self, now_ns: int) -> _Read:
@@ -202,7 +206,7 @@ class Metering:
             return self._collect() if self._take_in() is not None else None
 
     def _ask_loop(self, deadline: float) -> None:
-        done = threading.Event()
+        done = self._asked = threading.Event()
 
         def read() -> None:
             try:
@@ -210,11 +214,12 @@ class Metering:
             finally:
                 done.set()
 
+        if not self._is_closed:
+            self._agent.post(read)
+            if not done.wait(max(0.0, deadline - time.monotonic())):
+                raise NotInTime("the agent did not answer in time")
         if self._is_closed:
             raise NotInTime("the agent leaves")
-        self._agent.post(read)
-        if not done.wait(max(0.0, deadline - time.monotonic())):
-            raise NotInTime("the agent did not answer in time")
 
     def _take_in(self) -> _Read | None:
         """Add up what was read, in that order; the newest of it."""
