@@ -56,6 +56,8 @@ class Shared:
     budget: Budget
     tail_budget: Budget
     slow_ns: int
+    ranks: int = 1
+    """How many are followed: a collective will have a span of each, as a rule."""
     unsampled: int = 0
     missed: int = 0
     dropped: int = 0
@@ -328,7 +330,8 @@ class Follower:
         bound = shared.sampler.bound if is_by_head and shared.sampler.bound else ALL
         if row.has_context and not row.why:
             bound = ALL
-        if not (shared.budget if is_by_head else shared.tail_budget).takes(row.trace_id, bound):
+        budget = shared.budget if is_by_head else shared.tail_budget
+        if not budget.takes(row.trace_id, bound, 2 if row.messages else shared.ranks + 1):
             shared.dropped += 1
             return
         event = self.record.event(row.number)

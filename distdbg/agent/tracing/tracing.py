@@ -244,8 +244,13 @@ class Tracing:
             now_ns=now_ns,
             emit=self._emit if "traces" in signals else None,
             tell=self._tell if "logs" in signals else None,
+            has_room=self._has_room,
             on_sampled=self._on_sampled,
         )
+
+    def _has_room(self) -> bool:
+        """The last quarter of the queue is for traces that have begun."""
+        return len(self._spans) < self.settings.spans.most_queued * 3 // 4
 
     def _emit(self, rank: RankFacts, span: SpanData) -> None:
         self._spans.put([(rank, span)], time.monotonic_ns())
