@@ -39,7 +39,8 @@ _MOST_OPEN: Final = 128
 _MOST_NOTES: Final = 256
 _MOST_DONE: Final = 1024
 _KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
-_PLAIN: Final = bytes(f for f in range(256) if not f & (Flag.MESSAGE | Flag.ASIDE))
+_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+_PLAIN: Final = bytes(f for f in range(256) if not f & _NO_COLLECTIVE)
 
 Emit = Callable[[SpanData], None]
 #: Of an op that was kept and has ended: kind, label of the group, duration, trace, wall time of its end.
@@ -174,6 +175,7 @@ class Follower:
             groups.count(groups[0]) != count
             or seqs[-1] - first != count - 1
             or part.outcomes[:-1].count(ENDED_WELL) != count - 1
+            or part.ended[:-1].count(0)
             or max(part.ended) >= self._slow
             or seqs.tolist() != list(range(first, first + count))
         ):
@@ -193,18 +195,54 @@ class Follower:
         return True
 
     def _take_each(self, part: Slice) -> None:
-        types = part.types
-        notes = 0
-        for at in range(len(part)):
-            if types[at] == EventType.OP:
+        notes = unsampled = 0
+        kept = self._kept_in(part)
+        slow, has_contexts = self._slow, self._contexts.is_used
+        columns = zip(
+            part.types,
+            part.all_flags,
+            part.outcomes,
+            part.ended,
+            part.groups,
+            part.seqs,
+            strict=True,
+        )
+        for at, (kind, flags, outcome, ended, group, seq) in enumerate(columns):
+            if (
+                kind == EventType.OP
+                and outcome == ENDED_WELL
+                and 0 < ended < slow
+                and not flags & _NO_COLLECTIVE
+                and seq not in kept[group]
+                and not has_contexts
+            ):
+                unsampled += 1  # most of them: nothing of it is needed
+            elif kind == EventType.OP:
                 self._take_row(part, at)
-                continue
-            notes += 1
-            event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
-            if event is None:
-                self.shared.missed += 1
             else:
-                self._take_note(event)
+                notes += 1
+                event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
+                if event is None:
+                    self.shared.missed += 1
+                else:
+                    self._take_note(event)
+                    has_contexts = self._contexts.is_used
+        self.shared.unsampled += unsampled
+
+    def _kept_in(self, part: Slice) -> dict[int, set[int]]:
+        """By the number of the group, the collectives there that are kept."""
+        seqs: dict[int, list[int]] = {}
+        columns = zip(part.types, part.all_flags, part.groups, part.seqs, strict=True)
+        for kind, flags, group, seq in columns:
+            if kind == EventType.OP and not flags & _NO_COLLECTIVE:
+                seqs.setdefault(group, []).append(seq)
+        kept = {}
+        for group, numbers in seqs.items():
+            name, low, high = self._group(group).name, min(numbers), max(numbers) + 1
+            if high - low > 2 * MOST_ROWS:  # damage
+                high = low
+            kept[group] = {*self.shared.head.kept(name, low, high), *self.shared.tail.of(name)}
+        return kept
 
     def _take_row(self, part: Slice, at: int) -> None:
         flags, seq = part.flags(at), part.seqs[at]

@@ -47,9 +47,9 @@ from distdbg.export.otel.sampling import read_sampler
 from distdbg.record.ends import RankEnd
 
 _LOOK_S: Final = 0.05
-_MOST_LOOK_S: Final = 2.0
+_MOST_LOOK_S: Final = 1.0
 #: The share of a core that looks may take.
-_SHARE: Final = 0.02
+_SHARE: Final = 0.03
 #: Of what is left before a deadline, how much is for the last look.
 _LAST_LOOK: Final = 0.4
 _MOST_EXEMPLARS: Final = 8
