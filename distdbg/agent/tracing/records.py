@@ -27,7 +27,9 @@ from distdbg.export.otel.sampling import Budget, Sampler
 
 _SCAN_NS: Final = 500_000_000
 #: Spans of the tail in a second, beside those of the head.
-_TAIL_PER_S: Final = 200.0
+_TAIL_PER_S: Final = 100.0
+#: A job begins with what it may send in so many seconds: a short one is seen whole.
+_BURST_S: Final = 5.0
 _MOST_TEXTS: Final = 64
 
 _log = logging.getLogger("distdbg.agent")
@@ -72,8 +74,13 @@ class HostRecords:
             sampler=self.sampler,
             head=Head(self.run, self.start, self.sampler),
             tail=Tail(),
-            budget=Budget(self.spans_per_s, self.now_ns, self.has_room),
-            tail_budget=Budget(_TAIL_PER_S, self.now_ns),
+            budget=Budget(
+                self.spans_per_s,
+                self.now_ns,
+                burst=_BURST_S * self.spans_per_s,
+                has_room=self.has_room,
+            ),
+            tail_budget=Budget(_TAIL_PER_S, self.now_ns, burst=_BURST_S * _TAIL_PER_S),
             slow_ns=self.slow_ns,
         )
 

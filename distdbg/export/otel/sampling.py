@@ -108,11 +108,16 @@ class Budget:
     """
 
     def __init__(
-        self, spans_per_s: float, now_ns: int, has_room: Callable[[], bool] = lambda: True
+        self,
+        spans_per_s: float,
+        now_ns: int,
+        *,
+        burst: float = 0.0,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`has_room`: whether another trace may begin, as what is sent is taken."""
+        """`burst`: how many at once, after a time without any; `has_room`: whether a trace may begin."""
         self._rate = spans_per_s
-        self._left = spans_per_s
+        self._most = self._left = max(burst, spans_per_s)
         self._now_ns = now_ns
         self._has_room = has_room
         self._level = 0
@@ -127,9 +132,9 @@ class Budget:
         """Some time has passed: it may be spent again, and a level is left when half of it was not used."""
         earned = self._rate * (now_ns - self._now_ns) / 1e9
         self._now_ns = now_ns
-        if self._left > self._rate / 2 and self._level:
+        if self._left > self._most / 2 and self._level:
             self._level -= 1
-        self._left = min(self._left + earned, self._rate)
+        self._left = min(self._left + earned, self._most)
 
     def takes(self, trace_id: int, bound: int = ALL, cost: int = 1) -> bool:
         """Whether there is room for a trace; as it was decided for the first span of it.
