@@ -20,7 +20,7 @@ from distdbg.agent.tail import TailedRecord
 from distdbg.agent.tracing.head import Head
 from distdbg.agent.tracing.tail import Tail
 from distdbg.export.otel.contexts import Contexts
-from distdbg.export.otel.facts import GroupFacts, RankFacts, count_message, facts_of
+from distdbg.export.otel.facts import Context, GroupFacts, RankFacts, count_message, facts_of
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
@@ -89,7 +89,7 @@ class _Row:
     messages: _Messages | None = None
     key: tuple[str, int] | None = None
     """Of a collective: the name of its group and its number there."""
-    has_context: bool = False
+    context: Context | None = None
     region: str = ""
 
 
@@ -127,7 +127,10 @@ class Follower:
         if last >= room:
             room = max(1, room - _TAKEN)
         part = self.record.slice(self.last, last, min(MOST_ROWS, room))
-        self.shared.missed += part.first - self.last - 1
+        if part.first > self.last + 1:
+            self.shared.missed += part.first - self.last - 1
+            self._contexts.forget()
+            self._regions.doubt()
         self.last = part.first + len(part) - 1
         if not self._take_plain(part):
             self._take_each(part)
@@ -164,7 +167,7 @@ class Follower:
         if not count:
             return True
         if (
-            self._contexts.is_used
+            self._contexts.are_any
             or part.types.count(EventType.OP) != count
             or part.all_flags.translate(None, _PLAIN)
         ):
@@ -197,7 +200,7 @@ class Follower:
     def _take_each(self, part: Slice) -> None:
         notes = unsampled = 0
         kept = self._kept_in(part)
-        slow, has_contexts = self._slow, self._contexts.is_used
+        slow, has_contexts = self._slow, self._contexts.are_any
         columns = zip(
             part.types,
             part.all_flags,
@@ -226,7 +229,7 @@ class Follower:
                     self.shared.missed += 1
                 else:
                     self._take_note(event)
-                    has_contexts = self._contexts.is_used
+                    has_contexts = self._contexts.are_any
         self.shared.unsampled += unsampled
 
     def _kept_in(self, part: Slice) -> dict[int, set[int]]:
@@ -257,7 +260,7 @@ class Follower:
             row = _Row(part.first + at, self.spans.collective_trace_id(group.name, seq))
             row.why = self._why(group.name, seq)
             row.key = group.name, seq
-        row.has_context = self._contexts.has_any(part.thread(at))
+        row.context = self._contexts.of(part.thread(at))
         row.region = self._regions.innermost(part.thread(at))
         ended, outcome = part.ended[at], part.outcomes[at] >> 16
         if not ended:
@@ -361,12 +364,12 @@ class Follower:
     def _consider(self, row: _Row) -> None:
         """Look an op up if it is kept and there is room for it."""
         shared = self.shared
-        if not row.why and not row.has_context:
+        if not row.why and row.context is None:
             shared.unsampled += 1
             return
         is_by_head = row.why in ("head", "")
         bound = shared.sampler.bound if is_by_head and shared.sampler.bound else ALL
-        if row.has_context and not row.why:
+        if row.context and not row.why:
             bound = ALL
         budget = shared.budget if is_by_head else shared.tail_budget
         if not budget.takes(row.trace_id, bound, 2 if row.messages else shared.ranks + 1):
@@ -388,7 +391,7 @@ class Follower:
             self.rank,
             group,
             message=row.message,
-            context=self._contexts.at(event.thread, event.number) if row.has_context else None,
+            context=row.context,
             region=row.region,
         )
         caller = op.context is not None and shared.sampler.keeps_child(

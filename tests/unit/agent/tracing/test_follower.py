@@ -250,3 +250,21 @@ def test_a_record_that_is_cut_short_is_forgotten_and_the_others_go_on(make_host)
     host.builds[1:] = []
     host.call(0)
     assert len(host.look()) == 2
+
+
+def test_after_what_was_missed_nobody_is_said_to_be_in_a_block_or_span(make_host) -> None:
+    host = make_host(EVERYTHING)
+    build = host.builds[0]
+    begin = build.begin_span("step")
+    build.context(0xABC, 0xDEF)
+    host.call(0)
+    before = host.look()
+    assert before[0].attributes[names.REGION] == "step"
+    assert 0xABC in {span.trace_id for span in before}
+    for _ in range(40):
+        host.call(0)
+    build.end_span(begin, at_ns=9)
+    *ops, block = host.look()
+    assert not any(names.REGION in span.attributes for span in ops)
+    assert 0xABC not in {span.trace_id for span in ops}
+    assert (block.name, block.ended_ns - block.began_ns) == ("step", 9)
