@@ -87,8 +87,8 @@ def to_span(span: SpanData) -> dict[str, Any]:
             }
             for link in span.links
         ]
-    if span.error is not None:
-        made["status"] = {"code": _ERROR, "message": _text(span.error)}
+    error = span.error
+    made["status"] = {} if error is None else {"code": _ERROR, "message": _text(error)}
     return made
 
 

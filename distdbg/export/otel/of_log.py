@@ -13,6 +13,7 @@ from typing import Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
 from distdbg.diagnose.session import GroupInfo, RankLog, Session
+from distdbg.export.metrics.bounds import group_label
 from distdbg.export.otel.facts import GroupFacts, OpFacts, RankFacts, count_message
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
@@ -106,7 +107,8 @@ def each_op_of_log(session: Session, log: RankLog) -> Iterator[OpFacts]:
 def _group_facts(group: GroupInfo) -> GroupFacts:
     return GroupFacts(
         name=group.name,
-        label=group.label,
+        label=group_label(group.label, group.name, len(group.ranks)),
+        title=group.label,
         ranks=group.ranks,
         size=len(group.ranks),
         backend=group.backend,
