@@ -186,6 +186,10 @@ class _StartWriter:
             phases,
             slices.flows_at_end,
         )
+        waits = {
+            late: wait_name((late,)) if late >= 0 else "waits"
+            for late in np.unique(slices.waits_for).tolist()
+        }
         for low in range(0, len(slices.begins), _CHUNK):
             part = [column[low : low + _CHUNK].tolist() for column in columns]
             events: list[str] = []
@@ -208,7 +212,7 @@ class _StartWriter:
                     if slices.waited_until[at] == OPEN:
                         words = wait_words(slices, at)
                     else:
-                        words = wait_name((late,)) if late >= 0 else "waits"
+                        words = waits[late]
                     events.append(
                         f'{{"ph":"X","name":"{words}","cat":"wait","ts":{ts},"dur":{_us(wait)},'
                         f"{where}}}"
