@@ -34,6 +34,7 @@ from distdbg.tui.views import VIEWS, TimelineView
 
 sys.path.insert(0, str(Path(__file__).parent))
 from control_layout import control_layout_page
+from metrics_page import metrics_page as metrics_tables
 from record_layout import layout_page
 
 if TYPE_CHECKING:
@@ -437,6 +438,11 @@ def _key_table(title: str, bindings: Iterable[BindingType]) -> list[str]:
     return [f"## {title}", "", "| key | what it does |", "|---|---|", *rows, ""]
 
 
+def metrics_page() -> str:
+    """The metrics."""
+    return MADE.format(source="distdbg/export/metrics/families.py") + metrics_tables()
+
+
 PAGES = {
     "analysis-json.md": analysis_json_page,
     "breakpoints.md": breakpoints_page,
@@ -444,6 +450,7 @@ PAGES = {
     "env.md": env_page,
     "errors.md": errors_page,
     "launch-flags.md": launch_flags_page,
+    "metrics.md": metrics_page,
     "plans.md": plans_page,
     "top-keys.md": top_keys_page,
     "record-layout.md": record_layout_page,

@@ -28,11 +28,19 @@ from dashboards.generate.queries import (
 OVER: Final = -1
 TRACES_OF_FAILED: Final = (
     "Traces of this job's ops that failed",
-    traces('{ resource.distdbg.run = "$run" && status = error }'),
+    traces('{ resource.distdbg.run = "$run" && span.distdbg.role = "root" && status = error }'),
 )
 TRACES_OF_SLOW: Final = (
     "Traces of this job's slow ops",
-    traces('{ resource.distdbg.run = "$run" && duration > 100ms }'),
+    traces('{ resource.distdbg.run = "$run" && span.distdbg.role = "root" && duration > 100ms }'),
+)
+TRACES_OF_FINDING: Final = (
+    "Traces of what was found",
+    traces('{ resource.distdbg.run = "$run" && span.distdbg.finding = "${__value.raw}" }'),
+)
+TRACES_OF_FINDINGS: Final = (
+    "Traces of all that was found in this job",
+    traces('{ resource.distdbg.run = "$run" && span.distdbg.role = "finding" }'),
 )
 
 ANALYZE: Final = """\
@@ -97,7 +105,7 @@ def _numbers() -> list[tuple[int, Panel]]:
         "none",
         range_query(or_zero(f"sum({of('distdbg_findings')})"), "findings"),
         thresholds=steps((1, ORANGE)),
-        links=[link(TRACES_OF_FAILED)],
+        links=[link(TRACES_OF_FINDINGS)],
     )
     restarts = number(
         "Restarts",
@@ -248,7 +256,7 @@ def _findings() -> Panel:
         range_query(f"max by (kind) ({of('distdbg_findings')}) > 0", "{{kind}}"),
         is_stacked=True,
         decimals=0,
-        links=[link(TRACES_OF_FAILED)],
+        links=[link(TRACES_OF_FINDINGS)],
     )
 
 
@@ -265,15 +273,16 @@ def _check_failures() -> Panel:
 
 
 def _kinds_of_findings() -> Panel:
+    made = f"max by (kind) ({of(FINDINGS_MADE)}) > 0"
     return rows(
         "Findings by kind",
-        "Findings that hold now, and all there were; a kind leads to the traces of ops that failed.",
+        "Findings that hold now, and all there were; a kind leads to the traces of the ops that it is about.",
         [
-            column(f"max by (kind) ({of('distdbg_findings')})"),
-            column(f"max by (kind) ({of(FINDINGS_MADE)}) > 0"),
+            column(f"max by (kind) ({of('distdbg_findings')}) and on (kind) {made}"),
+            column(made),
         ],
         {
-            "kind": Column(name="Finding", link=TRACES_OF_FAILED),
+            "kind": Column(name="Finding", link=TRACES_OF_FINDING),
             "A": Column(name="Now", unit="none", width=100, thresholds=steps((1, ORANGE))),
             "B": Column(name="In all", unit="none", width=100),
         },

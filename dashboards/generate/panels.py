@@ -46,6 +46,7 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMap,
 )
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
+from grafana_foundation_sdk.models.table import Options as TableOptions
 from grafana_foundation_sdk.models.text import TextMode
 
 from dashboards.generate.look import steps
@@ -217,7 +218,7 @@ def states(title: str, about: str, query: Dataquery, words: ValueMap) -> Panel:
     """A band for each series, whose colour and word say what it did."""
     panel = _begin(statetimeline.Panel(), title, about, "none", [query])
     panel.mappings([words]).merge_values(True).show_value(VisibilityMode.AUTO)
-    panel.row_height(0.85).fill_opacity(80).line_width(0)
+    panel.per_page(24).row_height(0.85).fill_opacity(80).line_width(0)
     panel.color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS)).thresholds(steps())
     panel.legend(
         common.VizLegendOptions()
@@ -243,7 +244,8 @@ def rows(
     Each query gives one row per set of labels; rows of several queries with the same labels are one.
     """
     panel = _begin(table.Panel(), title, about, "short", queries)
-    panel.no_value(no_value).thresholds(steps()).align(FieldTextAlignment.AUTO).inspect(False)
+    panel.no_value(no_value).thresholds(steps()).show_header(True)
+    panel.align(FieldTextAlignment.AUTO).inspect(False)
     fields = {_field(name, len(queries)): column for name, column in columns.items()}
     if len(queries) > 1:
         panel.with_transformation(DataTransformerConfig(id_val="merge", options={}))
@@ -264,7 +266,10 @@ def rows(
             panel.override_by_name(fields[name].name, properties)
     if sort_by:
         panel.sort_by([common.TableSortByFieldState().display_name(sort_by).desc(True)])
-    return panel.build()
+    built = panel.build()
+    if isinstance(built.options, TableOptions):
+        built.options.footer = None  # of Grafana before 12.2
+    return built
 
 
 def _field(name: str, count: int) -> str:

@@ -14,7 +14,6 @@ from distdbg.record.entries import Counter, Frame, Group, Progress
 from distdbg.record.format import (
     BUCKET_COUNT,
     CHECK_MODULUS,
-    COUNTER,
     FORM,
     GROUP,
     MOST_FRAMES,
@@ -36,6 +35,11 @@ TRIES: Final = 4
 
 _STRING = struct.Struct("<II")
 _SITE = struct.Struct("<IIIIQQ")
+#: COUNTER as a whole, for they are many: what comes before the buckets, and all buckets.
+_COUNTER = struct.Struct(f"<QIIQQQQQQ{3 * BUCKET_COUNT}Q")
+_COUNTER_WORDS = 9
+#: The part of GROUP that changes.
+_PROGRESS = struct.Struct("<5Q")
 
 
 class Damaged(Exception):
@@ -144,22 +148,24 @@ class References:
         """Of all groups that are there."""
         table = self._tables[Section.GROUPS]
         data = self._source.read(table.offset, table.count * table.entry_nbytes)
-        starts = range(0, len(data), table.entry_nbytes)
-        numbers = (int.from_bytes(data[start : start + 8], "little") for start in starts)
-        return sorted(n for index, n in enumerate(numbers) if n and n % table.count == index)
+        whole = len(data) // table.entry_nbytes * table.entry_nbytes
+        words = struct.iter_unpack(f"<Q{table.entry_nbytes - 8}x", data[:whole])
+        return sorted(n for index, (n,) in enumerate(words) if n and n % table.count == index)
 
     def progress(self, number: int) -> Progress | None:
         """How far the group has come; None: overwritten."""
         data = self._numbered(Section.GROUPS, number, _is_group_whole)
         if data is None:
             return None
-        values = read_fields(GROUP, data)
+        closed_ns, issued, ended, current, broken = _PROGRESS.unpack_from(
+            data, GROUP["closed_ns"].offset
+        )
         return Progress(
-            closed_ns=values["closed_ns"] or None,
-            issued_seq=values["issued_seq"],
-            ended_seq=values["ended_seq"],
-            current=values["current"],
-            broken=self.packed_text(values["broken"]),
+            closed_ns=closed_ns or None,
+            issued_seq=issued,
+            ended_seq=ended,
+            current=current,
+            broken=self.packed_text(broken),
         )
 
     def packed_text(self, word: int) -> str | None:
@@ -177,16 +183,31 @@ class References:
         table = self._tables[Section.COUNTERS]
         count = table.count if count is None else min(count, table.count)
         data = self._source.read(table.offset, count * table.entry_nbytes)
-        buckets = struct.Struct(f"<{BUCKET_COUNT}Q")
+        first, second = _COUNTER_WORDS + BUCKET_COUNT, _COUNTER_WORDS + 2 * BUCKET_COUNT
         counters = []
         for start in range(0, len(data) - table.entry_nbytes + 1, table.entry_nbytes):
-            if not any(data[start : start + 8]):
+            words = _COUNTER.unpack_from(data, start)
+            if not words[0]:
                 continue
-            values = read_fields(COUNTER, data[start : start + table.entry_nbytes])
-            for name in ("duration_buckets", "wait_buckets", "size_buckets"):
-                values[name] = buckets.unpack(values[name])
-            values["dtype"] = self._dtype(values["dtype"])
-            counters.append(Counter(**values))
+            group, kind, dtype, ended, failed, nbytes, duration, wait, longest = words[
+                :_COUNTER_WORDS
+            ]
+            counters.append(
+                Counter(
+                    group=group,
+                    kind=kind,
+                    dtype=self._dtype(dtype),
+                    ended=ended,
+                    failed=failed,
+                    nbytes=nbytes,
+                    duration_ns=duration,
+                    wait_ns=wait,
+                    longest_ns=longest,
+                    duration_buckets=words[_COUNTER_WORDS:first],
+                    wait_buckets=words[first:second],
+                    size_buckets=words[second:],
+                )
+            )
         return counters
 
     def _dtype(self, reference: int) -> str:

@@ -80,9 +80,7 @@ class GroupHandle {
   int run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
           nb::handle call, nb::handle make, std::int64_t extra) {
     const std::shared_ptr<Parts> p = parts();
-    look_at_context();
-    const Moment issued = p->group.control().moment();
-    look_for_breakpoints();
+    const Moment issued = enter(*p);
     started_ns_ = issued.now_ns;
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     const CallHandles handles{call, inputs, outputs};
@@ -126,9 +124,7 @@ class GroupHandle {
   OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
                    nb::handle call, nb::handle make, std::int64_t extra) {
     const std::shared_ptr<Parts> p = parts();
-    look_at_context();
-    const Moment issued = p->group.control().moment();
-    look_for_breakpoints();
+    const Moment issued = enter(*p);
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     const CallHandles handles{call, inputs, outputs};
     const CompiledPlan compiled = plans_.find(code, handles, make, extra);
@@ -160,9 +156,7 @@ class GroupHandle {
     const std::shared_ptr<Parts> p = parts();
     const Region region{view.data(), view.nbytes()};
     const int dtype = view.dtype_code();
-    look_at_context();
-    const Moment issued = p->group.control().moment();
-    look_for_breakpoints();
+    const Moment issued = enter(*p);
     const std::shared_ptr<Form> form = message_form(is_send, view);
     const MessageCall call = message_call(form.get(), issued.now_ns);
     const ReleaseGil release;
@@ -176,9 +170,7 @@ class GroupHandle {
     const std::shared_ptr<Parts> p = parts();
     const Region region{view.data(), view.nbytes()};
     const int dtype = view.dtype_code();
-    look_at_context();
-    const Moment issued = p->group.control().moment();
-    look_for_breakpoints();
+    const Moment issued = enter(*p);
     started_ns_ = issued.now_ns;
     const std::int64_t deadline_ns = issued.job_ns + limit_ns;
     const std::shared_ptr<Form> form = message_form(is_send, view);
@@ -278,6 +270,14 @@ class GroupHandle {
   static constexpr int tell_suspicions = 2;
 
  private:
+  // Of an op, before anything of it has begun: what may throw does it here.
+  Moment enter(const Parts& p) {
+    if (recorder_) recorder_->look_at_context();
+    const Moment now = p.group.control().moment();
+    look_for_breakpoints();
+    return now;
+  }
+
   void look_for_breakpoints() {
     const std::uint64_t now = break_generation_->load(std::memory_order_acquire);
     if (now == seen_generation_) [[likely]]
@@ -285,10 +285,6 @@ class GroupHandle {
     if (now % 2 != 0) return;  // being written; the next op will see
     seen_generation_ = now;
     throw Error(Fault::breakpoint, "other breakpoints are armed");
-  }
-
-  void look_at_context() const {
-    if (recorder_) recorder_->look_at_context();
   }
 
   static Wait wait_until(const Parts& p, std::int64_t deadline_ns) {

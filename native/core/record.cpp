@@ -1,14 +1,13 @@
 #include "record.hpp"
 
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
 
+#include "record_stores.hpp"
 #include "utf8.hpp"
 
 namespace distdbg {
@@ -16,21 +15,6 @@ namespace distdbg {
 namespace {
 
 constexpr std::size_t most_string_nbytes = 1024;
-
-std::uint32_t thread_number() {
-  static thread_local const auto number = static_cast<std::uint32_t>(::syscall(SYS_gettid));
-  return number;
-}
-
-// Stores that a killed process must have made in this order: the compiler keeps them so, and one
-// process's stores to a mapping become visible in program order on x86 and by the release elsewhere.
-void publish(std::uint64_t& word, std::uint64_t value) {
-  std::atomic_ref<std::uint64_t>(word).store(value, std::memory_order_release);
-}
-void invalidate(std::uint64_t& word) {
-  std::atomic_ref<std::uint64_t>(word).store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-}
 
 template <class Entry>  // FormEntry or TextEntry
 void write_words(Entry& entry, std::uint64_t number, std::string_view text) {
@@ -431,56 +415,6 @@ void Recorder::set_seq(RecordedOp& op, std::uint64_t seq) {
   words[0] = op.number;
   entry->check = checksum(words, 11);
   publish(entry->number, op.number);
-}
-
-// -------------------------------------------------------------------------------------- waits
-
-namespace {
-
-thread_local bool are_waits_hidden = false;
-
-void increase(std::uint64_t& word) {
-  std::atomic_ref<std::uint64_t>(word).fetch_add(1, std::memory_order_relaxed);
-}
-
-}  // namespace
-
-void Recorder::hide_waits(bool is_hidden) { are_waits_hidden = is_hidden; }
-bool Recorder::hides_waits() { return are_waits_hidden; }
-
-// Without the lock: a place belongs to the thread that has put its op's number there. A reader believes
-// the entry from when its check fits, which is the last word to come and the first to go.
-int Recorder::begin_wait(std::uint64_t number, std::uint32_t site) {
-  if (number == 0 || are_waits_hidden || is_forked()) return -1;
-  RecordState& s = state();
-  const std::int64_t now = now_ns();
-  for (std::size_t place = 0; place < wait_count; ++place) {
-    WaitEntry& entry = s.waits[place];
-    const std::atomic_ref<std::uint64_t> owner(entry.number);
-    std::uint64_t nobody = 0;
-    if (owner.load(std::memory_order_relaxed) != 0 ||
-        !owner.compare_exchange_strong(nobody, number, std::memory_order_acquire))
-      continue;
-    entry.since_ns = now;
-    entry.thread = thread_number();
-    entry.site = site;
-    std::uint64_t words[3];
-    std::memcpy(words, &entry, sizeof words);
-    publish(entry.check, checksum(words, 3));
-    s.heartbeat_ns = now;
-    increase(s.wait_changes);
-    return static_cast<int>(place);
-  }
-  increase(s.lost_waits);
-  return -1;
-}
-
-void Recorder::end_wait(int place) {
-  if (place < 0 || is_forked()) return;
-  WaitEntry& entry = state().waits[place];
-  invalidate(entry.check);
-  publish(entry.number, 0);
-  increase(state().wait_changes);
 }
 
 std::uint64_t Recorder::note(EventType type, const OpFacts& facts, Form* form, std::uint64_t text) {

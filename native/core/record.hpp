@@ -49,8 +49,8 @@ struct GroupFacts {
 // What calls of one shape have in common; kept with the plan and written again when its place in the
 // ring of forms is about to be needed.
 struct Form {
-  std::string text;  // JSON, see distdbg/record/forms.py
-  std::string name;  // the function that was called, for words about it
+  std::string text;   // JSON, see distdbg/record/forms.py
+  std::string name;   // the function that was called, for words about it
   std::string dtype;  // empty: has none
   std::uint8_t kind = 0;
   std::uint64_t nbytes = 0;  // that one op of this form moves in or out of this rank
@@ -224,7 +224,7 @@ class Recorder {
   std::uint32_t next_parked_ = 0;
   std::uint32_t next_counter_ = 0;
   bool is_counting_full_ = false;  // no place was left, and no group was closed since
-  std::uint32_t ring_mask_;  // the ring's count is a power of two
+  std::uint32_t ring_mask_;        // the ring's count is a power of two
   OpEntry* ring_;
   CounterEntry* counters_;
   std::uint32_t form_slack_;

@@ -28,6 +28,7 @@ from distdbg.export.metrics.collect import collect
 from distdbg.export.metrics.facts import AgentFacts, Exemplars, HostFacts, JobFacts
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.metrics.totals import Accumulator
+from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
     from distdbg.agent.api import Client
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 KEPT_S: Final = 0.5
 #: How long the loop may take to answer: its longest tick is a second.
 PATIENCE_S: Final = 3.0
+_WELL: Final = (RankState.ENDED, RankState.LEFT)
 #: How often hosts that came or went are looked for.
 _HOSTS_NS: Final = 1_000_000_000
 
@@ -106,9 +108,12 @@ class Metering:
 
     def finish(self, now_ns: int) -> None:
         """The ranks are over, or others will be started: look at all of them once more."""
-        self._agent.roster.settle(now_ns)
-        self.tick(now_ns)
-        self._read(now_ns)
+        roster, watch = self._agent.roster, self._agent.watch
+        roster.settle(now_ns)
+        is_well = all(seat.state in _WELL for seat in roster.seats.values())
+        self._findings.take(roster.attempt, None if is_well else watch.plain_verdict())
+        if roster.seats:
+            self._read(now_ns)
 
     def answer_totals(self, request: Request, client: Client) -> None:
         """The API's `totals`: what the ranks of this host have done, for the root's sums."""

@@ -62,7 +62,8 @@ class _Converted:
         self._convert = convert
 
     def send(self, batch: Sequence[Any]) -> bool:
-        return bool(self._inner.export(self._convert(batch)).name == "SUCCESS")
+        converted = self._convert(batch)
+        return not converted or self._inner.export(converted).name == "SUCCESS"
 
     def shutdown(self) -> None:
         self._inner.shutdown()
@@ -121,7 +122,8 @@ def _make_converter(
         ]
     from distdbg.export.otel.sdk_metrics import to_sdk_metrics
 
-    def convert(batch: Sequence[Metrics]) -> Any:
-        return to_sdk_metrics(batch[0], agent, began_ns=began_ns, now_ns=time.time_ns())
+    def convert(batch: Sequence[Callable[[], Metrics | None]]) -> Any:
+        metrics = batch[0]()
+        return metrics and to_sdk_metrics(metrics, agent, began_ns=began_ns, now_ns=time.time_ns())
 
     return convert

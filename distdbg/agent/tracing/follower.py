@@ -351,7 +351,7 @@ class Follower:
             region=row.region,
         )
         caller = op.context is not None and shared.sampler.keeps_child(
-            op.context.trace_id, op.context.flags
+            op.context.trace_id, op.context.is_sampled
         )
         if not row.why and not caller:
             shared.unsampled += 1

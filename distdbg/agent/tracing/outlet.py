@@ -6,12 +6,10 @@ Only the agent that judges the job has a verdict, so only one speaks of a findin
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from distdbg.agent.tracing.settings import Signal
 from distdbg.agent.tracing.tracing import Tracing
-from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.found import key_of_finding
 
 if TYPE_CHECKING:
@@ -25,51 +23,61 @@ _MOST_DEPTH: Final = 4
 class TracingOutlet:
     """Implements Outlet."""
 
-    def __init__(
-        self,
-        agent: HostAgent,
-        signals: frozenset[Signal],
-        collect: Callable[[], Metrics] | None = None,
-    ) -> None:
-        """UsageError when what sends is not installed. `collect`: the metrics of now."""
+    def __init__(self, agent: HostAgent, signals: frozenset[str]) -> None:
+        """UsageError when what sends is not installed."""
         self._agent = agent
-        self._collect = collect
+        self._metering = agent.metering
         self.tracing = Tracing(agent.run_name, agent.host, signals, os.environ)
-        self._ends: set[tuple[int, int]] = set()
+        self._metering.exemplars = self.tracing.exemplars
         self._told: dict[tuple[Any, ...], None] = {}
-        self._version = -1
+        self._ends: set[tuple[int, int]] = set()
+        self._verdict = (0, -1)
+        self._roster = agent.roster
         self._begin()
 
     def tick(self, now_ns: int) -> None:
         """Tell what is new. Never waits."""
-        for end in self._agent.roster.ends:
-            if (end.rank, end.pid) not in self._ends:
-                self._ends.add((end.rank, end.pid))
-                self.tracing.hear_end(end)
+        self._tell_ends()
         watch = self._agent.watch
-        if watch.version != self._version:
-            self._version = watch.version
+        if (id(watch), watch.version) != self._verdict:
+            self._verdict = id(watch), watch.version
             self._tell(watch.plain_verdict())
-        if self._collect is not None and self.tracing.wants_metrics(now_ns):
-            self.tracing.hear_metrics(self._collect())
+        if self.tracing.wants_metrics(now_ns):
+            # It asks this loop, so it cannot be done here; nor by who sends, who may be at the last batch.
+            self._agent.work(self._metering.metrics, self._on_metrics)
+        counts = self._metering.counts
+        counts.spans = self.tracing.counts
+        counts.queues.update(self.tracing.queued)
+        counts.failures.update(self.tracing.failures)
 
     def begin_anew(self) -> None:
         """The ranks were started again."""
-        self._ends.clear()
+        self._tell_ends()
         self._told.clear()
-        self._version = -1
         self._begin()
 
     def close(self, deadline_ns: int) -> None:
         """Send what there is until then."""
         self.tick(deadline_ns)
-        if self._collect is not None:
-            self.tracing.hear_metrics(self._collect())
+        self.tracing.hear_metrics(self._metering.last_metrics)
         self.tracing.close(deadline_ns)
 
+    def _tell_ends(self) -> None:
+        for end in self._roster.ends:
+            if (end.rank, end.pid) not in self._ends:
+                self._ends.add((end.rank, end.pid))
+                self.tracing.hear_end(end)
+
+    def _on_metrics(self, done: Future[Any]) -> None:
+        if done.exception() is None:  # else it was not in time, and comes with the next
+            metrics = done.result()
+            self.tracing.hear_metrics(lambda: metrics)
+
     def _begin(self) -> None:
-        roster = self._agent.roster
-        self.tracing.begin(roster.folder, roster.attempt)
+        self._roster = self._agent.roster
+        self._verdict = (0, -1)
+        self._ends.clear()
+        self.tracing.begin(self._roster.folder, self._roster.attempt)
 
     def _tell(self, verdict: dict[str, Any] | None) -> None:
         if verdict is None:

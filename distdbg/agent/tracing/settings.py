@@ -39,11 +39,10 @@ class Settings:
     """What did not fit and was passed over: one warning each."""
 
 
-def read_settings(
-    signals: frozenset[Signal], environ: Mapping[str, str], *, slow_s: float
-) -> Settings:
+def read_settings(asked: frozenset[str], environ: Mapping[str, str], *, slow_s: float) -> Settings:
     """By the environment; OpenTelemetry wants what does not fit to be said and passed over."""
     wrong: list[str] = []
+    signals: frozenset[Signal] = frozenset(signal for signal in SIGNALS if signal in asked)
 
     def number(name: str, default: int, least: int = 1) -> int:
         text = environ.get(name, "").strip()

@@ -65,7 +65,7 @@ class Tracing:
         self,
         run: str,
         host: str,
-        signals: frozenset[Signal],
+        signals: frozenset[str],
         environ: Mapping[str, str],
         *,
         make: Callable[[Signal], Exporter] | None = None,
@@ -83,7 +83,7 @@ class Tracing:
         self._news = threading.Condition()
         self._spans: Queue[Owned] = Queue(self.settings.spans, self._news)
         self._logs: Queue[Owned] = Queue(self.settings.logs, self._news)
-        self._metrics: Latest[Metrics] = Latest(self._news)
+        self._metrics: Latest[Callable[[], Metrics | None]] = Latest(self._news)
         self._queues: dict[Signal, AnyQueue] = {
             "traces": self._spans,
             "logs": self._logs,
@@ -144,10 +144,10 @@ class Tracing:
         self._metrics_ns = now_ns + self.settings.metrics_ns
         return True
 
-    def hear_metrics(self, metrics: Metrics) -> None:
-        """The metrics of now."""
+    def hear_metrics(self, collect: Callable[[], Metrics | None]) -> None:
+        """Send what this gives; it is called in the thread that sends."""
         if "metrics" in self.settings.signals:
-            self._metrics.put(metrics)
+            self._metrics.put(collect)
 
     @property
     def counts(self) -> dict[str, int]:

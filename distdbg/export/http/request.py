@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ PATIENCE_S: Final = 10.0
 #: Told to anybody: that somebody answers is seen by the open port already.
 HEALTH: Final = "/healthz"
 _ALLOWED: Final = "GET, HEAD"
+
+_log = logging.getLogger("distdbg.export")
 
 
 class Connection:
@@ -111,7 +114,11 @@ class _Requests(BaseHTTPRequestHandler):
         page = self._pages.get(path)
         if page is None:
             return say(404, f"there is only {', '.join(sorted([*self._pages, HEALTH]))}")
-        return page(", ".join(self.headers.get_all("Accept", [])))
+        try:
+            return page(", ".join(self.headers.get_all("Accept", [])))
+        except Exception:  # noqa: BLE001  # of one page; the others are none the worse
+            _log.exception("%s cannot be answered", path)
+            return say(500, "this cannot be answered; the log says why")
 
     def _why_not(self) -> str:
         sock = self._connection.socket

@@ -36,7 +36,11 @@ _log = logging.getLogger("distdbg.export")
 class Server:
     """Serves pages at one address or more, until it is closed."""
 
-    def __init__(self, pages: Mapping[str, Page], gate: Gate) -> None:
+    def __init__(
+        self, pages: Mapping[str, Page], gate: Gate, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        """`patience_s`: how long a request may take to come, and its answer to be made and read."""
+        self._patience_s = patience_s
         self._pages = pages
         self._gate = gate
         self._lock = threading.Lock()
@@ -97,7 +101,7 @@ class Server:
         of_fd = {sock.fileno(): sock for sock in listening}
         for fd in of_fd:
             poll.register(fd, select.POLLIN)
-        for fd, _ in poll.poll(_LOOK_S * 1e3 if is_busy else None):
+        for fd, _ in poll.poll(min(_LOOK_S, self._patience_s) * 1e3 if is_busy else None):
             if fd in of_fd:
                 self._accept(of_fd[fd])
             else:
@@ -154,7 +158,7 @@ class Server:
         return True
 
     def _end_slow(self) -> None:
-        late = time.monotonic() - PATIENCE_S
+        late = time.monotonic() - self._patience_s
         with self._lock:
             slow = [one for one in self._connections if one.since < late]
         for connection in slow:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Hashable
+from collections.abc import Iterable
 from math import prod
 from typing import Final
 
@@ -25,7 +25,6 @@ from distdbg.export.metrics.families import (
     MOST_WORDS,
     NO_DTYPE,
     OTHER_DTYPE,
-    OTHER_GROUP,
     Family,
     MetricType,
     Scope,
@@ -37,6 +36,7 @@ from distdbg.record.rank_state import RankState
 #: Kinds of ops that a record can name.
 KINDS: Final = frozenset((*KIND_LABELS, *(aside.label for aside in Aside)))
 OTHER_KIND: Final = "(other)"
+OTHER_WORD: Final = "(other)"
 #: Longer values of labels are cut.
 MOST_LABEL_CHARACTERS: Final = 128
 
@@ -58,11 +58,11 @@ def group_label(desc: str, name: str, size: int) -> str:
 
 
 class FirstFew:
-    """The first `most` values that were met; any other becomes `other`."""
+    """The first `most` values that were met, `known` before all; any other becomes `other`."""
 
-    def __init__(self, most: int, other: str = OTHER_GROUP) -> None:
+    def __init__(self, most: int, other: str = OTHER_WORD, *, known: Iterable[str] = ()) -> None:
         self._most, self._other = most, other
-        self._known: set[Hashable] = set()
+        self._known = set(known)
 
     def of(self, value: str) -> str:
         if value in self._known:

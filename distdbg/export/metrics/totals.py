@@ -21,18 +21,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import add
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.bandwidth import bus_factor
 from distdbg.export.metrics.bounds import FirstFew, clean, known_kind
 from distdbg.export.metrics.facts import HistogramFacts, HostFacts, OpCount, RankFacts
 from distdbg.export.metrics.families import (
+    CHECKS,
+    LOST,
     MOST_DTYPES,
     MOST_GROUPS,
     MOST_WORDS,
     NO_DTYPE,
     OTHER_DTYPE,
+    OTHER_GROUP,
 )
 from distdbg.record.format import BUCKET_COUNT
 
@@ -79,16 +81,19 @@ class Accumulator:
     def __init__(self, *, most_groups: int = MOST_GROUPS, most_dtypes: int = MOST_DTYPES) -> None:
         self.ops: dict[tuple[str, str], OpTotal] = {}
         """By kind and label of the group."""
-        self.found: dict[str, int] = {}
+        self.found = dict.fromkeys(CHECKS, 0)
         """By check."""
-        self.lost: dict[str, int] = {}
+        self.lost = dict.fromkeys(LOST, 0)
         """By what it was."""
         self._most_dtypes = most_dtypes
-        self._groups = FirstFew(most_groups)
+        self._groups = FirstFew(most_groups, OTHER_GROUP)
         self._dtypes: dict[tuple[str, str], FirstFew] = {}
-        self._words = {"found": FirstFew(MOST_WORDS), "lost": FirstFew(MOST_WORDS)}
+        self._words = {
+            "found": FirstFew(MOST_WORDS, known=CHECKS),
+            "lost": FirstFew(MOST_WORDS, known=LOST),
+        }
         self._ranks: dict[int, _Rank] = {}
-        self._ended: dict[tuple[str, str], _Times] = {}
+        self._ended: dict[tuple[str, str], HistogramFacts] = {}
 
     def take(self, facts: HostFacts) -> None:
         """Add what has come since the last time."""
@@ -107,22 +112,23 @@ class Accumulator:
         return None if known is None else known.total()
 
     def histograms(self) -> dict[tuple[str, str], HistogramFacts]:
-        """The times of all ops by kind and label of the group. Adds up many buckets: not for each scrape."""
+        """The times of all ops by kind and label of the group."""
         parts: dict[tuple[str, str], list[OpCount]] = {}
         for rank in self._ranks.values():
-            for row in rank.rows.values():
-                parts.setdefault(self._key(row), []).append(row)
+            for place in rank.places.values():
+                parts.setdefault(place.key, []).append(place.row)
         found = {}
         for key in {**self._ended, **parts}:
-            times = self._ended.get(key, _NO_TIMES)
-            rows = parts.get(key, ())
-            found[key] = HistogramFacts(
-                duration_buckets=_sum(times.durations, [row.duration_buckets for row in rows]),
-                duration_ns=times.duration_ns + sum(row.duration_ns for row in rows),
-                wait_buckets=_sum(times.waits, [row.wait_buckets for row in rows]),
-                wait_ns=times.wait_ns + sum(_wait_ns(row) for row in rows),
-                count=times.count + sum(row.ended for row in rows),
+            rows = parts.get(key, [])
+            now = HistogramFacts(
+                duration_buckets=_sum([row.duration_buckets for row in rows]),
+                duration_ns=sum(row.duration_ns for row in rows),
+                wait_buckets=_sum([row.wait_buckets for row in rows]),
+                wait_ns=sum(map(_wait_ns, rows)),
+                count=sum(row.ended for row in rows),
             )
+            ended = self._ended.get(key)
+            found[key] = now if ended is None else _add_facts([ended, now])
         return found
 
     # ----------------------------------------------------------------------------- one rank
@@ -132,8 +138,8 @@ class Accumulator:
         if rank is None:
             rank = self._ranks[facts.rank] = _Rank(life=facts.life)
         if rank.life != facts.life:
-            for row in rank.rows.values():
-                self._end(row)
+            for ended in rank.places.values():
+                self._end(ended)
             rank.begin_anew(facts.life)
         if facts.cpu_s is not None:
             rank.on_cpu(facts.cpu_s)
@@ -141,49 +147,54 @@ class Accumulator:
             self._take_words(name, rank, now)
         if facts.counters is None:
             return
-        rows = rank.rows
+        places = rank.places
         for row in facts.counters:
-            key = (row.instance, row.kind, row.dtype, row.group)
-            old = rows.get(key)
-            rows[key] = row
-            if old is not None:
-                rows.move_to_end(key)
-                if row.ended < old.ended or row.duration_ns < old.duration_ns:
-                    self._end(old)
-                    old = None
-                elif _figures(row) == _figures(old):
-                    continue
-            self._add(rank, row, old)
+            named = (row.instance, row.kind, row.dtype, row.group)
+            place = places.get(named)
+            if place is None:
+                place = places[named] = self._place(row)
+                self._add(rank, place, row, None)
+                continue
+            places.move_to_end(named)
+            old = place.row
+            if _has_fallen(row, old):
+                self._end(place)
+                self._add(rank, place, row, None)
+            elif row is not old:
+                self._add(rank, place, row, old)
         # Those of this look are at the end.
-        while len(rows) > len(facts.counters) + _MOST_GONE:
-            self._end(rows.popitem(last=False)[1])
+        while len(places) > len(facts.counters) + _MOST_GONE:
+            self._end(places.popitem(last=False)[1])
 
-    def _add(self, rank: _Rank, row: OpCount, old: OpCount | None) -> None:
-        key = self._key(row)
-        total = self.ops.get(key)
+    def _place(self, row: OpCount) -> _Place:
+        key = (known_kind(row.kind), self.group(row.group))
         factor = None if key[0] in _ROOTED else bus_factor(key[0], row.group_size)
+        total = self.ops.get(key)
         if total is None:
             total = self.ops[key] = OpTotal(bus_nbytes=None if factor is None else 0.0)
             self._dtypes[key] = FirstFew(self._most_dtypes, OTHER_DTYPE)
         dtype = self._dtypes[key].of(clean(row.dtype)) if row.dtype else NO_DTYPE
-        counted = total.by_dtype.get(dtype)
-        if counted is None:
-            counted = total.by_dtype[dtype] = [0, 0]
+        return _Place(row, key, total, total.by_dtype.setdefault(dtype, [0, 0]), factor)
+
+    def _add(self, rank: _Rank, place: _Place, row: OpCount, old: OpCount | None) -> None:
+        """What is in the row beyond what was there."""
+        place.row = row
         ended, nbytes, failed = row.ended, row.nbytes, row.failed
-        duration_ns, wait_ns = row.duration_ns, _wait_ns(row)
+        duration_ns, wait_ns = row.duration_ns, min(row.wait_ns, row.duration_ns)
         if old is not None:
             ended -= old.ended
-            nbytes = max(nbytes - old.nbytes, 0)
-            failed = max(failed - old.failed, 0)
+            nbytes -= old.nbytes
+            failed -= old.failed
             duration_ns -= old.duration_ns
-            wait_ns -= _wait_ns(old)
-        counted[0] += ended
-        counted[1] += nbytes
+            wait_ns -= min(old.wait_ns, old.duration_ns)
+        place.counted[0] += ended
+        place.counted[1] += nbytes
+        total = place.total
         total.failed += failed
         total.duration_ns += duration_ns
         total.wait_ns += wait_ns
-        if factor is not None and total.bus_nbytes is not None:
-            total.bus_nbytes += nbytes * factor
+        if place.bus_factor is not None and total.bus_nbytes is not None:
+            total.bus_nbytes += nbytes * place.bus_factor
         rank.duration_ns += duration_ns
         rank.wait_ns += wait_ns
 
@@ -199,27 +210,25 @@ class Accumulator:
             totals[word] = totals.get(word, 0) + (count - before if count >= before else count)
             last[word] = count
 
-    def _end(self, row: OpCount) -> None:
+    def _end(self, place: _Place) -> None:
         """Keep the times of a row that is not looked at any more."""
-        key = self._key(row)
-        times = self._ended.get(key)
-        if times is None:
-            times = self._ended[key] = _Times()
-        times.durations = _sum(times.durations, [row.duration_buckets])
-        times.waits = _sum(times.waits, [row.wait_buckets])
-        times.duration_ns += row.duration_ns
-        times.wait_ns += _wait_ns(row)
-        times.count += row.ended
-
-    def _key(self, row: OpCount) -> tuple[str, str]:
-        return known_kind(row.kind), self.group(row.group)
+        row = place.row
+        now = HistogramFacts(
+            duration_buckets=row.duration_buckets,
+            duration_ns=row.duration_ns,
+            wait_buckets=row.wait_buckets,
+            wait_ns=_wait_ns(row),
+            count=row.ended,
+        )
+        ended = self._ended.get(place.key)
+        self._ended[place.key] = _add_facts([now] if ended is None else [ended, now])
 
 
 class JobHistograms:
     """The histograms of all hosts together; those of a host that does not answer stay as they were."""
 
     def __init__(self, *, most_groups: int = MOST_GROUPS) -> None:
-        self._groups = FirstFew(most_groups)
+        self._groups = FirstFew(most_groups, OTHER_GROUP)
         self._hosts: dict[str, Mapping[tuple[str, str], HistogramFacts]] = {}
         self._ended: dict[tuple[str, str], list[HistogramFacts]] = {}
 
@@ -248,21 +257,21 @@ class JobHistograms:
 
 
 @dataclass(slots=True)
-class _Times:
-    durations: tuple[int, ...] = _NO_BUCKETS
-    duration_ns: int = 0
-    waits: tuple[int, ...] = _NO_BUCKETS
-    wait_ns: int = 0
-    count: int = 0
+class _Place:
+    """A row of a record as it was seen last, and what it is added to."""
 
-
-_NO_TIMES: Final = _Times()
+    row: OpCount
+    key: tuple[str, str]
+    total: OpTotal
+    counted: list[int]
+    bus_factor: float | None
 
 
 @dataclass(slots=True)
 class _Rank:
     life: tuple[int, int]
-    rows: OrderedDict[_RowKey, OpCount] = field(default_factory=OrderedDict)
+    places: OrderedDict[_RowKey, _Place] = field(default_factory=OrderedDict)
+    """Those not seen for the longest time first."""
     duration_ns: int = 0
     wait_ns: int = 0
     words: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -273,7 +282,7 @@ class _Rank:
 
     def begin_anew(self, life: tuple[int, int]) -> None:
         self.life = life
-        self.rows.clear()
+        self.places.clear()
         self.words.clear()
         self.cpu_before_s += self.cpu_s or 0.0
         self.cpu_s = None if self.cpu_s is None else 0.0
@@ -292,8 +301,14 @@ class _Rank:
         return RankTotal(late_ns, transfer_ns, cpu_s)
 
 
-def _figures(row: OpCount) -> tuple[int, int, int, int, int]:
-    return row.ended, row.duration_ns, row.wait_ns, row.nbytes, row.failed
+def _has_fallen(row: OpCount, old: OpCount) -> bool:
+    return (
+        row.ended < old.ended
+        or row.duration_ns < old.duration_ns
+        or row.wait_ns < old.wait_ns
+        or row.nbytes < old.nbytes
+        or row.failed < old.failed
+    )
 
 
 def _wait_ns(row: OpCount) -> int:
@@ -301,18 +316,18 @@ def _wait_ns(row: OpCount) -> int:
     return min(row.wait_ns, row.duration_ns)
 
 
-def _sum(first: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    for one in others:
-        if one:
-            first = (*map(add, first, one), *first[len(one) :])
-    return first
+def _sum(some: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    whole = [
+        one if len(one) == BUCKET_COUNT else (*one, *_NO_BUCKETS)[:BUCKET_COUNT] for one in some
+    ]
+    return tuple(map(sum, zip(*whole, strict=True))) or _NO_BUCKETS
 
 
 def _add_facts(some: Sequence[HistogramFacts]) -> HistogramFacts:
     return HistogramFacts(
-        duration_buckets=_sum(_NO_BUCKETS, [one.duration_buckets for one in some]),
+        duration_buckets=_sum([one.duration_buckets for one in some]),
         duration_ns=sum(one.duration_ns for one in some),
-        wait_buckets=_sum(_NO_BUCKETS, [one.wait_buckets for one in some]),
+        wait_buckets=_sum([one.wait_buckets for one in some]),
         wait_ns=sum(one.wait_ns for one in some),
         count=sum(one.count for one in some),
     )

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Final
 
 from distdbg.export.otel.facts import Context
-from distdbg.record.entries import Event
+from distdbg.record import entries
 
 _MOST_THREADS: Final = 256
 #: Changes that are remembered of a thread: an op is asked about when it has ended.
@@ -19,15 +19,13 @@ class Contexts:
     def __init__(self) -> None:
         self._threads: OrderedDict[int, list[tuple[int, Context | None]]] = OrderedDict()
 
-    def take(self, event: Event) -> None:
+    def take(self, event: entries.Event) -> None:
         """Take in an event, if it is one of these."""
-        if type(event).__name__ != "Context":
+        if not isinstance(event, entries.Context):
             return
-        trace_id, span_id = getattr(event, "trace_id", ""), getattr(event, "span_id", "")
         context = None
-        if trace_id and span_id:
-            flags = int(getattr(event, "is_sampled", True))
-            context = Context(int(trace_id, 16), int(span_id, 16), flags)
+        if event.trace_id:
+            context = Context(int(event.trace_id, 16), int(event.span_id, 16), event.is_sampled)
         changes = self._threads.setdefault(event.thread, [])
         changes.append((event.number, context))
         del changes[:-_MOST_CHANGES]

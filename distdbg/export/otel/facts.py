@@ -108,7 +108,7 @@ class Context:
 
     trace_id: int
     span_id: int
-    flags: int = 1
+    is_sampled: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

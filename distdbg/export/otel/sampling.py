@@ -53,10 +53,10 @@ class Sampler:
             return is_kept_number(seq)
         return low_half(trace_id) < self.bound
 
-    def keeps_child(self, trace_id: int, flags: int) -> bool:
+    def keeps_child(self, trace_id: int, is_sampled: bool) -> bool:
         """Whether a span of the user's own trace is kept."""
         if self.is_parent_based or self.bound is None:
-            return bool(flags & 1)
+            return is_sampled
         return low_half(trace_id) < self.bound
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.export.metrics.facts import AgentFacts, HostFacts, JobFacts, OpCount, RankFacts
+from distdbg.export.metrics.families import LOST
 from distdbg.export.metrics.totals import Accumulator, JobHistograms
 from distdbg.record.format import BUCKET_COUNT
 from distdbg.record.rank_state import RankState
@@ -64,7 +65,7 @@ def large_host(
                     )  # fmt: skip
 
     seqs = dict.fromkeys(GROUPS, 1000 * rounds)
-    lost = dict.fromkeys(("strings", "sites", "parked", "waits", "counters"), 0)
+    lost = dict.fromkeys(LOST, 0)
     return host(
         *(rank(first + i, rows(), seqs=seqs, lost=lost, cpu_s=2.0 * rounds) for i in range(ranks)),
         name=f"n{first:04d}",

@@ -51,9 +51,9 @@ def test_samplers_by_name(name: str, keeps: bool, keeps_unsampled_child: bool) -
     sampler, wrong = read_sampler({"OTEL_TRACES_SAMPLER": name})
     assert wrong == ""
     assert sampler.keeps(ALL - 1, 1) == keeps
-    assert sampler.keeps_child(ALL - 1, 0) == keeps_unsampled_child
+    assert sampler.keeps_child(ALL - 1, False) == keeps_unsampled_child
     if name.startswith("parentbased"):
-        assert sampler.keeps_child(ALL - 1, 1)
+        assert sampler.keeps_child(ALL - 1, True)
 
 
 @pytest.mark.parametrize(

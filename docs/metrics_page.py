@@ -1,0 +1,203 @@
+"""Writes the page of metrics for the reference: the tables of families.py, and what bounds them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from distdbg.export.metrics.bounds import KINDS, MOST_LABEL_CHARACTERS, most_series
+from distdbg.export.metrics.buckets import CLASSIC_SERIES, LE_EXPONENTS, LE_LABELS
+from distdbg.export.metrics.families import (
+    CHECKS,
+    FAMILIES,
+    LOST,
+    MOST_DTYPES,
+    MOST_GROUPS,
+    MOST_WORDS,
+    NO_DTYPE,
+    OTHER_DTYPE,
+    OTHER_GROUP,
+    OUTCOMES,
+    SIGNALS,
+    Family,
+    Scope,
+)
+from distdbg.record.format import BUCKET_COUNT
+from distdbg.record.rank_state import RankState
+
+_TITLES = {
+    Scope.HOST: ("Of a host", "Each agent serves them for its host; the ranks are added up."),
+    Scope.RANK: ("Of a rank", "Each agent serves them for each rank of its host."),
+    Scope.JOB: (
+        "Of the job",
+        "The agent of the job's first host alone serves them, for all ranks.",
+    ),
+}
+#: Hosts, ranks of each, and the series of the job with one data type and with two; a test counts them.
+MEASURED = (
+    (1, 8, 1827, 1875),
+    (1, 64, 2443, 2491),
+    (16, 64, 15463, 16231),
+    (128, 8, 33831, 39975),
+)
+
+
+def metrics_page() -> str:
+    """What there is, how many series it may be, and how it is written."""
+    tables = []
+    for scope, (title, about) in _TITLES.items():
+        some = [family for family in FAMILIES if family.scope is scope]
+        tables += [f"## {title}", "", about, "", *_table(some), ""]
+    parts = (_BEGIN, "\n".join(tables), _values(), _TOTALS, _series(), _buckets(), _OUTLETS)
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+_BEGIN = """
+# Metrics
+
+All of it is read from the records; a rank serves nothing and knows nothing of it. Every series has the
+labels `run` and `host` besides those named here.
+"""
+
+_TOTALS = """
+## What rises
+
+A counter of a record ends with its group, and a rank that is started again begins at 0. The totals that
+are served do not fall for that: they are what was seen to be added since the agent began. What a group
+counted after it was last looked at, and before it was destroyed, is not in them. An agent that is started
+again begins anew, as any counter may.
+
+`distdbg_bus_bytes_total` are the bytes that all ranks counted times the factor of nccl-tests for the kind
+and the size of the group: 2 (n - 1) / n for all_reduce, (n - 1) / n for all_gather, reduce_scatter and
+all_to_all, 1 for broadcast, reduce, send and recv. Gather, scatter and barrier have none. Divided by the
+transfer it is the bandwidth of one rank:
+
+```promql
+sum by (run, kind, group) (rate(distdbg_bus_bytes_total[1m]))
+  / sum by (run, kind, group) (rate(distdbg_transfer_seconds_total[1m]))
+```
+"""
+
+_OUTLETS = """
+## Formats
+
+| who asks | gets |
+|---|---|
+| Prometheus | OpenMetrics 1.0 with exemplars: of each bucket of a duration the `trace_id` of the newest op |
+| Prometheus with `--enable-feature=native-histograms` | protobuf: native and classic, with exemplars |
+| others | Prometheus' text, 0.0.4, without exemplars |
+
+A Prometheus that takes native histograms drops the classic ones of the same name, which the dashboards and
+rules ask for. To have both, set `scrape_classic_histograms: true` for the job (from Prometheus 2.45 on;
+`always_scrape_classic_histograms` in 3). Exemplars are kept with `--enable-feature=exemplar-storage`.
+
+## Where nobody scrapes
+
+**A text file** for node_exporter's textfile collector: `distdbg_<run>.prom` in the folder that
+`DISTDBG_METRICS_FILE` names. It appears whole or not at all. Everybody on the host may read it (0644), since
+node_exporter is another user; close the folder to those who should not.
+
+**A Pushgateway**, for jobs that are over before anybody scrapes them. `DISTDBG_METRICS_PUSH` is its URL, with
+`user:password@` before the host where it asks for that. Each host of a run replaces what it has pushed
+before; its metrics have `job="distdbg"`, `run` and `host`, which Prometheus keeps if its job for the gateway
+has `honor_labels: true`. The gateway keeps the last push until somebody deletes it, by a `DELETE` of
+`/metrics/job/distdbg/run/RUN/host/HOST`. No proxy is used, and no redirect is followed.
+
+Remote write is not supported. It would need a queue, retries and a codec of its own to bring the same
+numbers to the same place as a gateway that is scraped, or as an OpenTelemetry collector, which gets them by
+OTLP and can write remotely.
+"""
+
+
+def _table(some: Iterable[Family]) -> list[str]:
+    lines = ["| name | type | unit | labels | meaning |", "|---|---|---|---|---|"]
+    for family in some:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        lines.append(
+            f"| `{family.name}` | {family.type} | {family.unit} | {labels} | {family.about} |"
+        )
+    return lines
+
+
+def _values() -> str:
+    return f"""
+## Values of labels
+
+| label | values |
+|---|---|
+| `group` | what the program calls the group (`group_desc`); see below |
+| `kind` | {_words(sorted(KINDS))} |
+| `kind` of a finding | as in the [JSON of an analysis](analysis-json.md): `mismatch`, `dead rank` ... |
+| `dtype` | as NumPy names it; `{NO_DTYPE}` for an op without one, and where it is not known |
+| `cause` | `late_peer`: until the last rank had come; `transfer`: from then on |
+| `state` | {_words(RankState)} |
+| `check` | {_words(CHECKS)} |
+| `what` | {_words(LOST)} |
+| `outcome` | {_words(OUTCOMES)} |
+| `signal` | {_words(SIGNALS)} |
+
+All groups that a program calls `dp` are one label, whatever their sizes. The default group is `world`. A
+group without a description is named by its size, `(8 ranks)`: its own name is a number, and the next group
+has another. What a program cannot have said stands in parentheses.
+
+What is known to be possible is 0 before it has happened, so that the first time is a rise. A value may be
+any text in UTF-8; of one with more than {MOST_LABEL_CHARACTERS} characters the beginning is kept, with a
+digest of the whole.
+"""
+
+
+def _series() -> str:
+    rows = "\n".join(
+        f"| {hosts * ranks:,} | {hosts} | {one:,} | {two:,} |"
+        for hosts, ranks, one, two in MEASURED
+    )
+    of_8, first_of_8, of_64, first_of_64 = (
+        f"{most_series(ranks, is_first=is_first):,}"
+        for ranks in (8, 64)
+        for is_first in (False, True)
+    )
+    return f"""
+## How many series
+
+No label grows with steps. Ranks that call six kinds of ops on four groups are, for the whole job:
+
+| ranks | hosts | series, with one data type | with two |
+|---|---|---|---|
+{rows}
+
+Whatever ranks do, there is a bound:
+
+- {MOST_GROUPS} groups of a host, and as many of the job, have a label of their own: those that were met
+  first. All others are counted as `{OTHER_GROUP}`.
+- {MOST_DTYPES} data types of a kind and group; the others are `{OTHER_DTYPE}`.
+- {MOST_WORDS} values of any label that others have a say in, as `check`.
+
+So the agent of a host with 8 ranks serves at most {of_8} series, that of the first host {first_of_8}; with 64
+ranks it is {of_64} and {first_of_64}. `distdbg_agent_series` says how many it is now.
+"""
+
+
+def _buckets() -> str:
+    low, high = LE_EXPONENTS[0], LE_EXPONENTS[-1]
+    bounds = "\n".join(textwrap.wrap(" ".join(LE_LABELS), 90))
+    return f"""
+## Buckets
+
+A record counts durations by powers of two of nanoseconds, {BUCKET_COUNT} of them.
+
+**Classic** histograms have those from 2^{low} ns (1 us) to 2^{high} ns (275 s), so each is {CLASSIC_SERIES}
+series; a percentile is interpolated within a factor of two.
+`le` is exact:
+
+```text
+{bounds}
+```
+
+**Native** histograms have all {BUCKET_COUNT}, in schema 0. Its bounds are powers of two of a second, and
+2^30 ns are 1.074 s: each bucket is told as the native one that holds most of it, which makes a percentile
+up to 7 % too low. Sums and counts are exact in both.
+"""
+
+
+def _words(some: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in some)

@@ -1,0 +1,118 @@
+"""/sd: one place that names all jobs of a user on a host, and the hosts of each; ports that others have."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distdbg.testing.hosts import Hosts
+from distdbg.testing.jobs import RunningJob
+from tests.metrics.scraping import await_that, get, value_of
+
+StartJob = Callable[..., RunningJob]
+Go = Callable[[str], None]
+
+ONE = "wait_for('one')\ndist.destroy_process_group()\n"
+OTHER = "wait_for('go')\ndist.destroy_process_group()\n"
+
+
+def targets(port: int) -> dict[str, str]:
+    """By address, the run."""
+    began = time.monotonic()
+    answer = get(f"http://127.0.0.1:{port}/sd")
+    assert time.monotonic() - began < 2.0
+    assert answer.headers["Content-Type"] == "application/json"
+    return {
+        one["targets"][0]: one["labels"]["__meta_distdbg_run"] for one in json.loads(answer.text)
+    }
+
+
+def test_the_second_job_of_a_host_is_found_at_the_port_of_the_first(
+    start_job: StartJob, free_port: int, go: Go
+) -> None:
+    first = start_job(ONE, "--metrics-port", str(free_port))
+    await_that(lambda: targets(free_port), "the first does not serve")
+    first_run = first.run_folder.name
+    second = start_job(OTHER, "--metrics-port", str(free_port))
+    found = await_that(
+        lambda: found if len(found := targets(free_port)) == 2 else None, "no second target"
+    )
+    assert found[f"127.0.0.1:{free_port}"] == first_run
+    [(address, run)] = [one for one in found.items() if one[1] != first_run]
+    assert run == second.run_folder.name
+    text = get(f"http://{address}/metrics").text
+    assert f'run="{run}"' in text
+
+    # The first ends: the second takes over what it asked for, and goes on where it was.
+    go("one")
+    assert first.wait().code == 0
+    found = await_that(lambda: targets(free_port), "nobody takes the port over")
+    assert found == {address: run}
+    assert f'run="{run}"' in get(f"http://127.0.0.1:{free_port}/metrics").text
+    assert f'run="{run}"' in get(f"http://{address}/metrics").text
+    go("go")
+    done = second.wait()
+    assert f"port {free_port} is held by" in done.err
+
+
+@pytest.mark.slow
+def test_the_first_host_adds_up_for_all_and_names_all(tmp_path: Path) -> None:
+    program = """
+import os, sys, time
+import numpy as np
+import distdbg as dist
+dist.init_process_group()
+for _ in range(20):
+    dist.all_reduce(np.ones(4, dtype=np.float32))
+say("ready")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+dist.destroy_process_group()
+"""
+    with Hosts(tmp_path) as hosts:
+        ports = [hosts.port + 1 + n for n in range(2)]
+        script, end = hosts.script(program), tmp_path / "end"
+        both = [
+            hosts.launch(
+                n,
+                *hosts.static(2, n),
+                "--nproc-per-node",
+                "2",
+                "--metrics-address",
+                f"{hosts.address(n)}:{ports[n]}",
+                script,
+                str(end),
+            )
+            for n in range(2)
+        ]
+        for launcher in both:
+            launcher.wait_for("ready", 2)
+        at = [f"http://{hosts.address(n)}:{ports[n]}" for n in range(2)]
+
+        def read_all() -> list[str] | None:
+            texts = [get(f"{url}/metrics").text for url in at]
+            count = value_of(
+                texts[0], "distdbg_op_duration_seconds_count", kind="all_reduce", group="world"
+            )
+            return texts if count == 80 else None
+
+        first, second = await_that(read_all, "the sums are not those of both hosts", 30.0)
+        assert value_of(first, "distdbg_ops_total", kind="all_reduce") == 40
+        assert value_of(second, "distdbg_ops_total", kind="all_reduce") == 40
+        assert value_of(first, "distdbg_world_size") == 4
+        assert value_of(first, "distdbg_agent_hosts_missing") == 0
+        # What is said of the whole job is said once.
+        assert value_of(second, "distdbg_world_size") is None
+        assert value_of(second, "distdbg_op_duration_seconds_count") is None
+
+        def named() -> set[str]:
+            return {one["targets"][0] for one in json.loads(get(f"{at[0]}/sd").text)}
+
+        wanted = {f"{hosts.address(n)}:{ports[n]}" for n in range(2)}
+        await_that(lambda: named() == wanted, "not all hosts are named")
+        end.touch()
+        assert [launcher.wait() for launcher in both] == [0, 0]
