@@ -7,6 +7,7 @@ python -m benchmarks.scale      how the cost of an op grows with the number of r
 python -m benchmarks.start_jobs how long a launch takes, beside torchrun; needs torch
 python -m benchmarks.agent     what the agent costs; benchmarks.agent_tree: what agents tell each other
 python -m benchmarks.top        how quick the dashboard is, over many ranks and large replays, and its cost
+python -m benchmarks.export     what it costs to write a run of a million ops in other tools' formats
 python -m benchmarks.store      set+get per second of TCPStore beside torch's
 
 cases.py      what is measured: kinds, sizes and what a size means

@@ -39,17 +39,24 @@ _U64 = np.uint64
 
 
 def make_run(
-    folder: Path, *, ranks: int, ops: int, fault: str = "none", at: int = 1, seed: int = 1
+    folder: Path,
+    *,
+    ranks: int,
+    ops: int,
+    fault: str = "none",
+    at: int = 1,
+    seed: int = 1,
+    room: int = _RING,
 ) -> None:
-    """Write the records; `at` is the rank to blame."""
+    """Write the records; `at` is the rank to blame, `room` for how many events a record has."""
     assert fault in FAULTS
-    assert ops <= _RING, "the rings of these records do not come round"
+    assert ops <= room, "the rings of these records do not come round"
     chance = np.random.default_rng(seed)
     for rank in range(ranks):
         build = RecordBuilder(
             rank=rank,
             world_size=ranks,
-            ring_count=_RING,
+            ring_count=room,
             form_count=5120,
             site_count=16384,
             text_count=64,

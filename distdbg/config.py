@@ -164,6 +164,18 @@ VARIABLES: tuple[Variable, ...] = (
         "What agents send to an OpenTelemetry collector: traces, metrics, logs, separated by commas, or all.",
     ),
     Variable(
+        "DISTDBG_OTLP_SLOW_S",
+        "float",
+        1.0,
+        "Seconds from which on the spans of an op are sent whatever the sampler says; 0: never for its time.",
+    ),
+    Variable(
+        "DISTDBG_OTLP_SPANS_PER_S",
+        "float",
+        200.0,
+        "Spans that an agent sends in a second, as a rule; of more, whole traces are left out and counted.",
+    ),
+    Variable(
         "DISTDBG_RECORD_OPS",
         "int",
         4096,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 
 from distdbg.export.metrics.bounds import KINDS, MOST_LABEL_CHARACTERS, most_series
@@ -14,12 +15,14 @@ from distdbg.export.metrics.families import (
     MOST_GROUPS,
     MOST_WORDS,
     NO_DTYPE,
+    OTHER_DTYPE,
     OTHER_GROUP,
     OUTCOMES,
     SIGNALS,
     Family,
     Scope,
 )
+from distdbg.record.format import BUCKET_COUNT
 from distdbg.record.rank_state import RankState
 
 _TITLES = {
@@ -30,29 +33,80 @@ _TITLES = {
         "The agent of the job's first host alone serves them, for all ranks.",
     ),
 }
-#: Hosts and ranks of each, and the series of all together with one data type and with two. A test counts them.
+#: Hosts, ranks of each, and the series of the job with one data type and with two; a test counts them.
 MEASURED = (
-    (1, 8, 1155, 1203),
-    (1, 64, 1771, 1819),
-    (16, 64, 14791, 15559),
-    (128, 8, 33159, 39303),
+    (1, 8, 1827, 1875),
+    (1, 64, 2443, 2491),
+    (16, 64, 15463, 16231),
+    (128, 8, 33831, 39975),
 )
 
 
 def metrics_page() -> str:
     """What there is, how many series it may be, and how it is written."""
-    lines = [
-        "# Metrics",
-        "",
-        "All of it is read from the records; a rank serves nothing and knows nothing of it. Every series has the",
-        "labels `run` and `host` besides those named here.",
-        "",
-    ]
+    tables = []
     for scope, (title, about) in _TITLES.items():
         some = [family for family in FAMILIES if family.scope is scope]
-        lines += [f"## {title}", "", about, "", *_table(some), ""]
-    lines += [*_values(), "", *_totals(), "", *_series(), "", *_buckets(), "", *_formats(), ""]
-    return "\n".join([*lines, *_outlets()]) + "\n"
+        tables += [f"## {title}", "", about, "", *_table(some), ""]
+    parts = (_BEGIN, "\n".join(tables), _values(), _TOTALS, _series(), _buckets(), _OUTLETS)
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+_BEGIN = """
+# Metrics
+
+All of it is read from the records; a rank serves nothing and knows nothing of it. Every series has the
+labels `run` and `host` besides those named here.
+"""
+
+_TOTALS = """
+## What rises
+
+A counter of a record ends with its group, and a rank that is started again begins at 0. The totals that
+are served do not fall for that: they are what was seen to be added since the agent began. What a group
+counted after it was last looked at, and before it was destroyed, is not in them. An agent that is started
+again begins anew, as any counter may.
+
+`distdbg_bus_bytes_total` are the bytes that all ranks counted times the factor of nccl-tests for the kind
+and the size of the group: 2 (n - 1) / n for all_reduce, (n - 1) / n for all_gather, reduce_scatter and
+all_to_all, 1 for broadcast, reduce, send and recv. Gather, scatter and barrier have none. Divided by the
+transfer it is the bandwidth of one rank:
+
+```promql
+sum by (run, kind, group) (rate(distdbg_bus_bytes_total[1m]))
+  / sum by (run, kind, group) (rate(distdbg_transfer_seconds_total[1m]))
+```
+"""
+
+_OUTLETS = """
+## Formats
+
+| who asks | gets |
+|---|---|
+| Prometheus | OpenMetrics 1.0 with exemplars: of each bucket of a duration the `trace_id` of the newest op |
+| Prometheus with `--enable-feature=native-histograms` | protobuf: native and classic, with exemplars |
+| others | Prometheus' text, 0.0.4, without exemplars |
+
+A Prometheus that takes native histograms drops the classic ones of the same name, which the dashboards and
+rules ask for. To have both, set `scrape_classic_histograms: true` for the job (from Prometheus 2.45 on;
+`always_scrape_classic_histograms` in 3). Exemplars are kept with `--enable-feature=exemplar-storage`.
+
+## Where nobody scrapes
+
+**A text file** for node_exporter's textfile collector: `distdbg_<run>.prom` in the folder that
+`DISTDBG_METRICS_FILE` names. It appears whole or not at all. Everybody on the host may read it (0644), since
+node_exporter is another user; close the folder to those who should not.
+
+**A Pushgateway**, for jobs that are over before anybody scrapes them. `DISTDBG_METRICS_PUSH` is its URL, with
+`user:password@` before the host where it asks for that. Each host of a run replaces what it has pushed
+before; its metrics have `job="distdbg"`, `run` and `host`, which Prometheus keeps if its job for the gateway
+has `honor_labels: true`. The gateway keeps the last push until somebody deletes it, by a `DELETE` of
+`/metrics/job/distdbg/run/RUN/host/HOST`. No proxy is used, and no redirect is followed.
+
+Remote write is not supported. It would need a queue, retries and a codec of its own to bring the same
+numbers to the same place as a gateway that is scraped, or as an OpenTelemetry collector, which gets them by
+OTLP and can write remotely.
+"""
 
 
 def _table(some: Iterable[Family]) -> list[str]:
@@ -65,144 +119,84 @@ def _table(some: Iterable[Family]) -> list[str]:
     return lines
 
 
-def _values() -> list[str]:
-    return [
-        "## Values of labels",
-        "",
-        "| label | values |",
-        "|---|---|",
-        "| `group` | what the program calls the group (`group_desc`): all instances of `dp` are one label, whatever"
-        " their sizes. The default group is `world`. A group without a description is named by its size,"
-        " `(8 ranks)`: its own name is a number, and the next group has another |",
-        f"| `kind` | {_words(sorted(KINDS))} |",
-        f"| `dtype` | as NumPy names it; `{NO_DTYPE}` for an op without one, and where it is not known |",
-        "| `cause` | `late_peer`: until the last rank had come; `transfer`: from then on |",
-        f"| `state` | {_words(RankState)} |",
-        f"| `check` | {_words(CHECKS)} |",
-        f"| `what` | {_words(LOST)} |",
-        "| `kind` of a finding | as in the [JSON of an analysis](analysis-json.md): `mismatch`, `dead rank` ... |",
-        f"| `outcome` | {_words(OUTCOMES)} |",
-        f"| `signal` | {_words(SIGNALS)} |",
-        "",
-        "What a program cannot have said stands in parentheses. What is known to be possible is 0 before it has",
-        "happened, so that the first time is a rise. A value may be any text in UTF-8; of one longer than",
-        f"{MOST_LABEL_CHARACTERS} characters the beginning is kept, with a digest of the whole.",
-    ]
+def _values() -> str:
+    return f"""
+## Values of labels
+
+| label | values |
+|---|---|
+| `group` | what the program calls the group (`group_desc`); see below |
+| `kind` | {_words(sorted(KINDS))} |
+| `kind` of a finding | as in the [JSON of an analysis](analysis-json.md): `mismatch`, `dead rank` ... |
+| `dtype` | as NumPy names it; `{NO_DTYPE}` for an op without one, and where it is not known |
+| `cause` | `late_peer`: until the last rank had come; `transfer`: from then on |
+| `state` | {_words(RankState)} |
+| `check` | {_words(CHECKS)} |
+| `what` | {_words(LOST)} |
+| `outcome` | {_words(OUTCOMES)} |
+| `signal` | {_words(SIGNALS)} |
+
+All groups that a program calls `dp` are one label, whatever their sizes. The default group is `world`. A
+group without a description is named by its size, `(8 ranks)`: its own name is a number, and the next group
+has another. What a program cannot have said stands in parentheses.
+
+What is known to be possible is 0 before it has happened, so that the first time is a rise. A value may be
+any text in UTF-8; of one with more than {MOST_LABEL_CHARACTERS} characters the beginning is kept, with a
+digest of the whole.
+"""
 
 
-def _totals() -> list[str]:
-    return [
-        "## What rises",
-        "",
-        "A counter of a record ends with its group, and a rank that is started again begins at 0. The totals that",
-        "are served do not fall for that: they are what was seen to be added, since the agent began. What a group",
-        "counted after it was last looked at, and before it was destroyed, is not in them. An agent that is started",
-        "again begins anew, as any counter may.",
-        "",
-        "`distdbg_bus_bytes_total` are the bytes that all ranks counted times the factor of nccl-tests for the kind",
-        "and the size of the group: 2 (n - 1) / n for all_reduce, (n - 1) / n for all_gather, reduce_scatter and",
-        "all_to_all, 1 for broadcast, reduce, send and recv. Gather, scatter and barrier have none. Divided by the",
-        "transfer it is the bandwidth of one rank:",
-        "",
-        "```promql",
-        "sum by (run, kind, group) (rate(distdbg_bus_bytes_total[1m]))",
-        "  / sum by (run, kind, group) (rate(distdbg_transfer_seconds_total[1m]))",
-        "```",
-    ]
-
-
-def _series() -> list[str]:
-    rows = [
+def _series() -> str:
+    rows = "\n".join(
         f"| {hosts * ranks:,} | {hosts} | {one:,} | {two:,} |"
         for hosts, ranks, one, two in MEASURED
-    ]
-    return [
-        "## How many series",
-        "",
-        "No label grows with steps. Ranks that call six kinds of ops on four groups are, for the whole job:",
-        "",
-        "| ranks | hosts | series, with one data type | with two |",
-        "|---|---|---|---|",
-        *rows,
-        "",
-        "Whatever ranks do, there is a bound:",
-        "",
-        f"- {MOST_GROUPS} groups of a host, and as many of the job, have a label of their own: those that were met first.",
-        f"  All others are counted as `{OTHER_GROUP}`.",
-        f"- {MOST_DTYPES} data types of a kind and group; the others are `(other)`.",
-        f"- {MOST_WORDS} values of any label of which others have a say, as `check`.",
-        "",
-        f"So the agent of a host with 8 ranks serves at most {most_series(8, is_first=False):,} series, that of the first host",
-        f"{most_series(8, is_first=True):,}; with 64 ranks it is {most_series(64, is_first=False):,} and"
-        f" {most_series(64, is_first=True):,}. `distdbg_agent_series` says how many",
-        "it is now.",
-    ]
+    )
+    of_8, first_of_8, of_64, first_of_64 = (
+        f"{most_series(ranks, is_first=is_first):,}"
+        for ranks in (8, 64)
+        for is_first in (False, True)
+    )
+    return f"""
+## How many series
+
+No label grows with steps. Ranks that call six kinds of ops on four groups are, for the whole job:
+
+| ranks | hosts | series, with one data type | with two |
+|---|---|---|---|
+{rows}
+
+Whatever ranks do, there is a bound:
+
+- {MOST_GROUPS} groups of a host, and as many of the job, have a label of their own: those that were met
+  first. All others are counted as `{OTHER_GROUP}`.
+- {MOST_DTYPES} data types of a kind and group; the others are `{OTHER_DTYPE}`.
+- {MOST_WORDS} values of any label that others have a say in, as `check`.
+
+So the agent of a host with 8 ranks serves at most {of_8} series, that of the first host {first_of_8}; with 64
+ranks it is {of_64} and {first_of_64}. `distdbg_agent_series` says how many it is now.
+"""
 
 
-def _buckets() -> list[str]:
-    return [
-        "## Buckets",
-        "",
-        "A record counts durations by powers of two of nanoseconds, 40 of them.",
-        "",
-        f"**Classic** histograms have every second one, from 2^{LE_EXPONENTS[0]} ns (1 us) to 2^{LE_EXPONENTS[-1]} ns (275 s), so that",
-        f"each is {CLASSIC_SERIES} series and not {CLASSIC_SERIES + 25}. A percentile is interpolated within a factor of four. `le` is exact:",
-        "",
-        "```text",
-        *_wrapped(LE_LABELS),
-        "```",
-        "",
-        "**Native** histograms (protobuf) have all 40, in schema 0. Its bounds are powers of two of a second, and",
-        "2^30 ns are 1.074 s: each bucket is told as the native one that holds most of it, which makes percentiles up to",
-        "7 % too low. Sums and counts are exact in both.",
-    ]
+def _buckets() -> str:
+    low, high = LE_EXPONENTS[0], LE_EXPONENTS[-1]
+    bounds = "\n".join(textwrap.wrap(" ".join(LE_LABELS), 90))
+    return f"""
+## Buckets
 
+A record counts durations by powers of two of nanoseconds, {BUCKET_COUNT} of them.
 
-def _wrapped(words: Iterable[str]) -> list[str]:
-    lines = [""]
-    for word in words:
-        if len(lines[-1]) + len(word) > 90:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
+**Classic** histograms have those from 2^{low} ns (1 us) to 2^{high} ns (275 s), so each is {CLASSIC_SERIES}
+series; a percentile is interpolated within a factor of two.
+`le` is exact:
 
+```text
+{bounds}
+```
 
-def _formats() -> list[str]:
-    return [
-        "## Formats",
-        "",
-        "| who asks | gets |",
-        "|---|---|",
-        "| Prometheus | OpenMetrics 1.0, with exemplars: the newest op with a trace in each bucket of a duration, by"
-        " its `trace_id` |",
-        "| Prometheus with `--enable-feature=native-histograms` | protobuf: native histograms, classic ones, exemplars |",
-        "| others | Prometheus' text, 0.0.4; no exemplars |",
-        "",
-        "A Prometheus that takes native histograms drops the classic ones of the same name, which the dashboards and",
-        "rules here ask for. Set `scrape_classic_histograms: true` for the job (from 2.45 on;",
-        "`always_scrape_classic_histograms` in 3) to have both. Exemplars are kept with",
-        "`--enable-feature=exemplar-storage`.",
-    ]
-
-
-def _outlets() -> list[str]:
-    return [
-        "## For who is not scraped",
-        "",
-        "**A text file** for node_exporter's textfile collector, `distdbg_<run>.prom` in the folder that",
-        "`DISTDBG_METRICS_FILE` names. It appears whole or not at all. Everybody on the host may read it (0644), since",
-        "node_exporter is another user; close the folder to those who should not.",
-        "",
-        "**A Pushgateway**, for jobs that are over before anybody scrapes them: `DISTDBG_METRICS_PUSH` is its URL, with",
-        "`user:password@` before the host where it asks for that. Each host of a run replaces what it has pushed before;",
-        'its metrics have `job="distdbg"`, `run` and `host`. In Prometheus\' configuration the job of the gateway needs',
-        "`honor_labels: true`. The gateway keeps the last push until somebody deletes it: a `DELETE` of",
-        "`/metrics/job/distdbg/run/RUN/host/HOST`. No proxy is used.",
-        "",
-        "Remote write is not supported. It would need a queue, retries and a codec of its own to bring the same numbers",
-        "to the same place as a gateway that is scraped, or as an OpenTelemetry collector, which gets them by OTLP and",
-        "can write remotely.",
-    ]
+**Native** histograms have all {BUCKET_COUNT}, in schema 0. Its bounds are powers of two of a second, and
+2^30 ns are 1.074 s: each bucket is told as the native one that holds most of it, which makes a percentile
+up to 7 % too low. Sums and counts are exact in both.
+"""
 
 
 def _words(some: Iterable[str]) -> str:

@@ -168,14 +168,16 @@ def _agents() -> Panel:
         "Agents",
         "The agent of each host: its version, its Python, and when it began.",
         [
-            column(f"max by (host, version, python) ({of('distdbg_build_info', HOST)})"),
-            column(f"1000 * max by (host) ({of('distdbg_agent_start_time_seconds', HOST)})"),
+            column(
+                f"1000 * max by (host) ({of('distdbg_agent_start_time_seconds', HOST)})"
+                " * on (host) group_right ()"
+                f" max by (host, version, python) ({of('distdbg_build_info', HOST)})"
+            )
         ],
         {
             "host": Column(name="Host"),
             "version": Column(name="Version"),
             "python": Column(name="Python"),
-            "A": Column(name="One", is_shown=False),
-            "B": Column(name="Began", unit="dateTimeAsIso"),
+            "A": Column(name="Began", unit="dateTimeAsIso", width=170),
         },
     )

@@ -82,6 +82,9 @@ def board(
     dashboard = builder.build()
     dashboard.annotations = AnnotationContainer(list_val=marks())
     dashboard.panels = place(rows)
+    if dashboard.templating is not None:
+        for one in dashboard.templating.list_val or ():
+            one.auto = one.auto_min = one.auto_count = None  # of another type of variable
     return dashboard
 
 
@@ -109,9 +112,9 @@ def choice(name: str, label: str, metric: str) -> QueryVariable:
 
 
 def marks() -> list[AnnotationQuery]:
-    """What came about since 30 s before, which also sees a counter that began above 0."""
+    """What came about since the step before; this sees a counter that began above 0, too."""
     made = f"max by (kind) ({of(FINDINGS_MADE)})"
-    made_before = f"max by (kind) ({of(FINDINGS_MADE)} offset 30s)"
+    made_before = f"max by (kind) ({of(FINDINGS_MADE)} offset $__rate_interval)"
     restarts = of("distdbg_restarts_total")
     return [
         PrometheusAnnotation(
@@ -122,7 +125,7 @@ def marks() -> list[AnnotationQuery]:
         ),
         PrometheusAnnotation(
             name="Restarts",
-            expr=f"max({restarts}) > (max({restarts} offset 30s) or 0 * max({restarts}))",
+            expr=f"max({restarts}) > (max({restarts} offset $__rate_interval) or 0 * max({restarts}))",
             color="red",
             title="the ranks were started again",
         ),

@@ -24,15 +24,28 @@ from dashboards.generate.queries import (
     with_host,
 )
 
-#: What the numbers say that no number can.
+#: What no number of seconds says: nobody is left who could move.
 OVER: Final = -1
+#: Why a rank is to blame.
+WAITED_FOR: Final = "its process is gone, and others waited for it"
+GONE: Final = "its process is gone"
+ABSENT: Final = "has not called what others wait in"
+COMES_LATE: Final = "comes late, and others wait for it"
 TRACES_OF_FAILED: Final = (
     "Traces of this job's ops that failed",
-    traces('{ resource.distdbg.run = "$run" && status = error }'),
+    traces('{ resource.distdbg.run = "$run" && span.distdbg.role = "root" && status = error }'),
 )
 TRACES_OF_SLOW: Final = (
     "Traces of this job's slow ops",
-    traces('{ resource.distdbg.run = "$run" && duration > 100ms }'),
+    traces('{ resource.distdbg.run = "$run" && span.distdbg.role = "root" && duration > 100ms }'),
+)
+TRACES_OF_FINDING: Final = (
+    "Traces of what was found",
+    traces('{ resource.distdbg.run = "$run" && span.distdbg.finding = "${__value.raw}" }'),
+)
+TRACES_OF_FINDINGS: Final = (
+    "Traces of all that was found in this job",
+    traces('{ resource.distdbg.run = "$run" && span.distdbg.role = "finding" }'),
 )
 
 ANALYZE: Final = """\
@@ -97,7 +110,7 @@ def _numbers() -> list[tuple[int, Panel]]:
         "none",
         range_query(or_zero(f"sum({of('distdbg_findings')})"), "findings"),
         thresholds=steps((1, ORANGE)),
-        links=[link(TRACES_OF_FAILED)],
+        links=[link(TRACES_OF_FINDINGS)],
     )
     restarts = number(
         "Restarts",
@@ -123,14 +136,14 @@ def _suspects() -> Panel:
     idle = f"{of('distdbg_rank_ops_in_flight')} == 0"
     late = of("distdbg:rank_late_share:ratio")
     gone = f"{up} == 0 and on (run, host) {of('distdbg_dead_ranks')} > 0"
-    absent = f"({behind()}) > 0 and on (run, rank) {still} and on (run, rank) {idle}"
+    lags = f"({behind()}) > 0"
+    absent = f"{lags} and on (run, rank) {still} and on (run, rank) {idle}"
+    # With a rank that dies the launcher ends the others: of those that are gone, who was behind comes first.
     reasons = (
-        ("its process is gone", f"3 + 0 * max by (rank, host) ({gone})"),
-        (
-            "has not called what others wait in",
-            f"2 + 0 * max by (rank, host) ({lives(absent)})",
-        ),
-        ("comes late, and others wait for it", with_host(f"{late} > {LATE}")),
+        (WAITED_FOR, f"4 + 0 * max by (rank, host) ({gone} and on (run, rank) {lags})"),
+        (GONE, f"3 + 0 * max by (rank, host) ({gone} unless on (run, rank) {lags})"),
+        (ABSENT, f"2 + 0 * max by (rank, host) ({lives(absent)})"),
+        (COMES_LATE, with_host(f"{late} > {LATE}")),
     )
     said = "\nor\n".join(f'label_replace({bad}, "why", "{why}", "", "")' for why, bad in reasons)
     return rows(
@@ -140,7 +153,17 @@ def _suspects() -> Panel:
         {
             "rank": Column(name="Rank", width=70, link=TO_RANK),
             "host": Column(name="Host", width=140),
-            "why": Column(name="Why"),
+            "why": Column(
+                name="Why",
+                words=words(
+                    {
+                        WAITED_FOR: (WAITED_FOR, RED),
+                        GONE: (GONE, RED),
+                        ABSENT: (ABSENT, RED),
+                        COMES_LATE: (COMES_LATE, ORANGE),
+                    }
+                ),
+            ),
             "A": Column(name="How bad", is_shown=False),
         },
         no_value="nobody",
@@ -248,7 +271,7 @@ def _findings() -> Panel:
         range_query(f"max by (kind) ({of('distdbg_findings')}) > 0", "{{kind}}"),
         is_stacked=True,
         decimals=0,
-        links=[link(TRACES_OF_FAILED)],
+        links=[link(TRACES_OF_FINDINGS)],
     )
 
 
@@ -265,15 +288,16 @@ def _check_failures() -> Panel:
 
 
 def _kinds_of_findings() -> Panel:
+    made = f"max by (kind) ({of(FINDINGS_MADE)}) > 0"
     return rows(
         "Findings by kind",
-        "Findings that hold now, and all there were; a kind leads to the traces of ops that failed.",
+        "Findings that hold now, and all there were; a kind leads to the traces of the ops that it is about.",
         [
-            column(f"max by (kind) ({of('distdbg_findings')})"),
-            column(f"max by (kind) ({of(FINDINGS_MADE)}) > 0"),
+            column(f"max by (kind) ({of('distdbg_findings')}) and on (kind) {made}"),
+            column(made),
         ],
         {
-            "kind": Column(name="Finding", link=TRACES_OF_FAILED),
+            "kind": Column(name="Finding", link=TRACES_OF_FINDING),
             "A": Column(name="Now", unit="none", width=100, thresholds=steps((1, ORANGE))),
             "B": Column(name="In all", unit="none", width=100),
         },

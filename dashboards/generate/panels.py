@@ -32,6 +32,7 @@ from grafana_foundation_sdk.models.common import (
     HeatmapCellLayout,
     LegendDisplayMode,
     LegendPlacement,
+    ScaleDistribution,
     SortOrder,
     StackingMode,
     TooltipDisplayMode,
@@ -46,6 +47,7 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMap,
 )
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
+from grafana_foundation_sdk.models.table import Options as TableOptions
 from grafana_foundation_sdk.models.text import TextMode
 
 from dashboards.generate.look import steps
@@ -102,13 +104,22 @@ def lines(
     thresholds: ThresholdsConfig | None = None,
     colors: Mapping[str, str] | None = None,
     is_stacked: bool = False,
+    is_log: bool = False,
     most: float | None = None,
     decimals: int | None = None,
     links: Sequence[DashboardLink] = (),
 ) -> Panel:
-    """Series over time from 0 up, with the greatest at the top of the tooltip."""
+    """Series over time, with the greatest at the top of the tooltip.
+
+    From 0 up, or `is_log` for what differs by factors: of two lines the small one is then seen too.
+    """
     panel = _begin(timeseries.Panel(), title, about, unit, queries)
-    panel.min(0).line_width(1).show_points(VisibilityMode.NEVER).span_nulls(False)
+    if is_log:
+        scale = common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10)
+        panel.scale_distribution(scale)
+    else:
+        panel.min(0)
+    panel.line_width(1).show_points(VisibilityMode.NEVER).span_nulls(False)
     panel.fill_opacity(60 if is_stacked else 8)
     if is_stacked:
         panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
@@ -217,7 +228,7 @@ def states(title: str, about: str, query: Dataquery, words: ValueMap) -> Panel:
     """A band for each series, whose colour and word say what it did."""
     panel = _begin(statetimeline.Panel(), title, about, "none", [query])
     panel.mappings([words]).merge_values(True).show_value(VisibilityMode.AUTO)
-    panel.row_height(0.85).fill_opacity(80).line_width(0)
+    panel.per_page(24).row_height(0.85).fill_opacity(80).line_width(0)
     panel.color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS)).thresholds(steps())
     panel.legend(
         common.VizLegendOptions()
@@ -243,7 +254,8 @@ def rows(
     Each query gives one row per set of labels; rows of several queries with the same labels are one.
     """
     panel = _begin(table.Panel(), title, about, "short", queries)
-    panel.no_value(no_value).thresholds(steps()).align(FieldTextAlignment.AUTO).inspect(False)
+    panel.no_value(no_value).thresholds(steps()).show_header(True)
+    panel.align(FieldTextAlignment.AUTO).inspect(False)
     fields = {_field(name, len(queries)): column for name, column in columns.items()}
     if len(queries) > 1:
         panel.with_transformation(DataTransformerConfig(id_val="merge", options={}))
@@ -264,7 +276,10 @@ def rows(
             panel.override_by_name(fields[name].name, properties)
     if sort_by:
         panel.sort_by([common.TableSortByFieldState().display_name(sort_by).desc(True)])
-    return panel.build()
+    built = panel.build()
+    if isinstance(built.options, TableOptions):
+        built.options.footer = None  # of Grafana before 12.2
+    return built
 
 
 def _field(name: str, count: int) -> str:

@@ -140,4 +140,6 @@ def _make_sending(agent: HostAgent, exports: Exports) -> Outlet | None:
 def _make_otlp(agent: HostAgent, exports: Exports) -> Outlet | None:
     if not exports.signals:
         return None
-    return None  # distdbg.agent.tracing
+    from distdbg.agent.tracing.outlet import TracingOutlet
+
+    return TracingOutlet(agent, exports.signals)

@@ -100,8 +100,8 @@ class HostAgent:
         if orders_fd is None:
             self.steering.follow(folder)
         #: The newest start of the ranks, last; without a launcher the only one.
-        self.roster = Roster(folder, host, watch=self._watch, unwatch=self._unwatch)
-        self.watch = self._make_watch()
+        self.roster: Roster = Roster(folder, host, watch=self._watch, unwatch=self._unwatch)
+        self.watch: Watch = self._make_watch()
         #: Where the job's other hosts reach this one, as the launcher says; '' without one.
         self.addr = ""
         #: None: nothing is exported.

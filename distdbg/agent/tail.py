@@ -28,6 +28,7 @@ from distdbg.record.folders import SUFFIX
 from distdbg.record.format import Flag
 from distdbg.record.reader import RecordFile
 from distdbg.record.recent import RecentOp
+from distdbg.record.slices import Slice
 
 #: How far back the last op is looked for; before it are marks, spans and findings only.
 _MOST_NOTES = 64
@@ -189,6 +190,15 @@ class TailedRecord:
     def notes(self, after: int, most: int) -> list[Event]:
         """The marks, spans, findings and contexts that came after number `after`, the newest `most`."""
         return self._record.notes(after, most)
+
+    @property
+    def ring_count(self) -> int:
+        """How many events the record holds."""
+        return self._record.ring_count
+
+    def slice(self, after: int, last: int, most: int) -> Slice:
+        """The entries with numbers from `after` + 1 to `last`, the newest `most`, as columns of words."""
+        return self._record.slice(after, last, most)
 
     def recent_one(self, number: int) -> RecentOp | None:
         """One op, as `recent` gives it."""

@@ -37,6 +37,8 @@ def main(argv: Sequence[str]) -> int:
     from distdbg.export.reading import open_run
 
     writer = import_module(kind.module)
+    if hasattr(writer, "check"):
+        writer.check()
     progress = _Progress()
     run = open_run(paths, wanted, on_progress=progress.show)
     to_stdout = chosen.output == _STDOUT

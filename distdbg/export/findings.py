@@ -67,8 +67,8 @@ def _read(items: Sequence[Any]) -> Iterator[Finding]:
             continue
         with suppress(ValueError, TypeError):  # of a later version, or written by somebody else
             yield Finding(
-                kind=Kind(item.get("kind")),
-                severity=Severity(item.get("severity")),
+                kind=Kind(str(item.get("kind"))),
+                severity=Severity(str(item.get("severity"))),
                 what=str(item.get("what", "")),
                 ranks=_ranks(item, "ranks"),
                 victims=_ranks(item, "victims"),

@@ -6,7 +6,8 @@ it is used, and has one function:
 
 It reads `run` by `Start.read()` and writes as it goes: what it keeps in memory must not grow with the number
 of ops, nor by more than names with that of ranks. Where the bytes go, and that they are there whole or not
-at all, is not its business. A library that is missing is a UsageError that names the extra.
+at all, is not its business. A library that is missing is a UsageError that names the extra; a module that
+needs one has `check() -> None` as well, which is asked before anything is read.
 """
 
 from __future__ import annotations

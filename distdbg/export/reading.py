@@ -39,12 +39,12 @@ from distdbg.record.whereabouts import read_boot_id
 
 #: What `counted` has from `RankLog.lost`, in words.
 _LOST: Final = {
-    "ops": "ops were overwritten: the rings had no room for them",
-    "strings": "names were lost: the records had no room for them",
-    "sites": "call sites were lost: the records had no room for them",
-    "parked": "ops in flight were lost: the records had no room for them",
-    "waits": "waits were lost: the records had no room for them",
-    "gaps": "places in the records are damaged",
+    "ops": "ops overwritten, as the rings of the records had no room for them",
+    "strings": "names lost, as the records had no room for them",
+    "sites": "call sites lost, as the records had no room for them",
+    "parked": "ops in flight lost, as the records had no room for them",
+    "waits": "waits lost, as the records had no room for them",
+    "gaps": "damaged places in the records",
 }
 
 #: Called with (ranks read, ranks there are).
@@ -84,6 +84,7 @@ class _File:
     path: Path
     header: Header
     state: State
+    ring_count: int
     is_live: bool
 
 
@@ -129,14 +130,12 @@ class Start:
 
     def read(self) -> Iterator[RankLog]:
         """Each rank, in their order; one that cannot be read any more is said in `session.lacks`."""
+        counted = self._run.counted
         for rank in self.ranks:
-            log = self._read_one(rank)
+            log = self._read_one(rank, self.session.lacks)
+            log = None if log is None else self.choose(log)
             if log is None:
                 continue
-            since_ns, until_ns = self.window()
-            if since_ns is not None or until_ns is not None:
-                cut_to_window(log, since_ns, until_ns)
-            counted = self._run.counted
             counted.ranks += 1
             counted.ops += len(log.ops)
             counted.notes += len(log.notes)
@@ -145,16 +144,22 @@ class Start:
             del log
             self._run.on_progress(counted.ranks, self._run.rank_count)
 
-    def read_quietly(self) -> Iterator[RankLog]:
-        """As `read`, without counting: for who has to look at all ranks before."""
-        counted, on_progress = self._run.counted, self._run.on_progress
-        lacks = len(self.session.lacks)
-        self._run.counted, self._run.on_progress = Counted(), _ignore
-        try:
-            yield from self.read()
-        finally:
-            self._run.counted, self._run.on_progress = counted, on_progress
-            del self.session.lacks[lacks:]
+    def read_all(self) -> Iterator[RankLog]:
+        """Also ranks and ops that are not wanted, and nothing is counted: for who has to compare ranks."""
+        for rank in sorted({*self._held, *(self._files or {})}):
+            log = self._read_one(rank, [])
+            if log is not None:
+                yield log
+            del log
+
+    def choose(self, log: RankLog) -> RankLog | None:
+        """What is wanted of a rank of `read_all`, which it changes; None: nothing."""
+        if self._chosen.ranks is not None and log.rank not in self._chosen.ranks:
+            return None
+        window = self.window()
+        if window != (None, None):
+            cut_to_window(log, *window)
+        return log
 
     def load(self) -> Session | None:
         """All of it at once, for the diagnosis; None where it cannot be read any more."""
@@ -220,11 +225,11 @@ class Start:
         """How many events there can be, by the first words of the records."""
         if self._files is None:
             return sum(len(log.ops) for log in self._held.values())
-        return sum(file.state.last_number for file in self._files.values())
+        return sum(min(f.state.last_number, f.ring_count) for f in self._files.values())
 
-    def _read_one(self, rank: int) -> RankLog | None:
+    def _read_one(self, rank: int, lacks: list[str]) -> RankLog | None:
         if rank in self._held:
-            return self._held[rank]
+            return replace(self._held[rank])
         file = (self._files or {}).get(rank)
         if file is None:
             end = self._ends[rank][-1]
@@ -234,7 +239,7 @@ class Start:
         try:
             log = read_rank(file.path, self._tables).log
         except RecordError as error:
-            self.session.lacks.append(error.what)
+            lacks.append(error.what)
             return None
         log.offset_ns = self._clocks[rank].offset_ns
         log.clock_error_ns = self._clocks[rank].error_ns
@@ -272,7 +277,7 @@ class Opened:
         """What is not there, each in one sentence; all of it when all was read."""
         said = [lack for start in self.starts for lack in start.session.lacks]
         lost = self.counted.lost
-        said += [f"{count:,} {_LOST.get(what, what)}" for what, count in lost.items() if count]
+        said += [f"{_LOST.get(what, what)}: {count:,}" for what, count in lost.items() if count]
         return list(dict.fromkeys(said))
 
 
@@ -342,7 +347,8 @@ def _open_files(paths: Sequence[Path], session: Session) -> dict[int, _File]:
     for path in dict.fromkeys(path.resolve() for path in paths):
         try:
             with RecordFile(path, salvage=True) as record:
-                found.append(_File(path, record.header, record.state(), is_live(path)))
+                live = is_live(path)
+                found.append(_File(path, record.header, record.state(), record.ring_count, live))
         except RecordError as error:
             session.lacks.append(error.what)
     if not found:

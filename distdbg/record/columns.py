@@ -14,6 +14,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from struct import calcsize
 from typing import Final, TypeVar
 
 from distdbg.record.entries import Event, Frame, Gap, Group, Header, Progress, State
@@ -181,10 +182,10 @@ def _errors(words: array[int], references: References, looking: _Looking) -> dic
 
 
 def _column(data: bytes, name: str, code: str) -> array[int]:
-    """One field of all ops."""
-    values = to_array(code, data)
-    nbytes = values.itemsize
-    return values[OP[name].offset // nbytes :: OP_NBYTES // nbytes]
+    """One field of all ops, cut out without a copy of all others."""
+    nbytes = calcsize(code)
+    words = memoryview(data).cast(code)
+    return to_array(code, words[OP[name].offset // nbytes :: OP_NBYTES // nbytes].tobytes())
 
 
 class _Looking:

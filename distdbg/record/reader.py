@@ -44,6 +44,7 @@ from distdbg.record.recent import RecentOp, find_seq, read_notes, read_one, read
 from distdbg.record.references import TRIES, Damaged, References
 from distdbg.record.ring import Issued, find_entries, find_entry, find_issued, survey
 from distdbg.record.rows import read_rows
+from distdbg.record.slices import Slice, read_slice
 from distdbg.record.source import Readable, Source
 from distdbg.record.waits import WAITS_NBYTES, read_waits
 
@@ -194,6 +195,10 @@ class RecordFile:
         rows = read_notes(self._source, self._tables, after=after, last=last, most=most)
         events = (self._parse_now(number, row, b"", is_lenient=True)[0] for number, row in rows)
         return [event for event in events if event is not None]
+
+    def slice(self, after: int, last: int, most: int) -> Slice:
+        """The entries with numbers from `after` + 1 to `last`, the newest `most`, as columns of words."""
+        return read_slice(self._source, self._tables, after=after, last=last, most=most)
 
     def recent_one(self, number: int) -> RecentOp | None:
         """One op, as `recent` gives it; also a parked one."""

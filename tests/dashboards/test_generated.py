@@ -34,18 +34,19 @@ def test_the_schema_of_grafana_loses_nothing_of_a_dashboard(name: str) -> None:
     for mark in written["annotations"]["list"]:
         assert mark.pop("titleFormat")
         assert mark.pop("step")
-    assert differences(written, back) == []
+    assert lost(written, back) == []
 
 
-def differences(one: Any, other: Any, path: str = "") -> list[str]:
+def lost(one: Any, other: Any, path: str = "") -> list[str]:
+    """Places of what is in `one` and not in `other`, which may have more."""
     if isinstance(one, dict) and isinstance(other, dict):
-        found = [f"{path}.{key}" for key in one.keys() ^ other.keys()]
+        found = [f"{path}.{key}" for key in one.keys() - other.keys()]
         for key in one.keys() & other.keys():
-            found += differences(one[key], other[key], f"{path}.{key}")
+            found += lost(one[key], other[key], f"{path}.{key}")
         return found
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         found = []
         for index, (left, right) in enumerate(zip(one, other, strict=True)):
-            found += differences(left, right, f"{path}[{index}]")
+            found += lost(left, right, f"{path}[{index}]")
         return found
     return [] if one == other else [path]

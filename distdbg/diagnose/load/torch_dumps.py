@@ -17,7 +17,7 @@ from typing import Final
 from distdbg.diagnose.load.torch_batches import Call, calls
 from distdbg.diagnose.load.torch_dump import Dump, Entry, created_ns, integer, read_dumps, text
 from distdbg.diagnose.load.torch_forms import EXTRA_KEYS, Forms
-from distdbg.diagnose.load.torch_groups import Groups
+from distdbg.diagnose.load.torch_groups import OF_GROUP, Groups
 from distdbg.diagnose.load.torch_messages import number_messages
 from distdbg.diagnose.load.torch_names import OpName
 from distdbg.diagnose.load.torch_stalls import find_stalls
@@ -241,7 +241,7 @@ class _Builder:
         if not is_tracked:
             self._untracked.add(log.rank)
         if name.is_message:
-            peer = self._peer(name, group)
+            peer = self._peer(entry, name, group)
             flags |= Flag.MESSAGE
         self._has_extras |= not EXTRA_KEYS.isdisjoint(entry)
         form, fingerprint = self._forms.of(name, call.parts)
@@ -273,7 +273,9 @@ class _Builder:
                 ended_seq=max(far.ended_seq, call.seq) if is_over else far.ended_seq,
             )
 
-    def _peer(self, name: OpName, group: int) -> int:
+    def _peer(self, entry: Entry, name: OpName, group: int) -> int:
+        if OF_GROUP in entry:
+            return min(integer(entry.get("peer"), NONE), _MOST_INT)
         end = name.to_group_rank if name.kind == "send" else name.from_group_rank
         if end is None:
             return NONE

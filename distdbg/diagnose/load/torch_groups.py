@@ -16,6 +16,9 @@ from distdbg.diagnose.session import GroupInfo
 #: torch's descriptions that describe nothing.
 _NO_DESC: Final = frozenset(("", "undefined"))
 _DEFAULT: Final = "default_pg"
+#: What a message was sent on, in the dumps that `distdbg export` writes: torch's analyzer needs a group of
+#: its own for each direction.
+OF_GROUP: Final = "of_group"
 _NUMBER: Final = re.compile(r"\d{1,8}")
 _MOST_RANKS_TEXT: Final = 1 << 23
 
@@ -82,6 +85,8 @@ class Groups:
         for key, config in dump.pg_config.items():
             if not isinstance(config, dict) or not key:
                 continue  # gloo has one group without a name, which is none
+            if OF_GROUP in config:
+                continue  # of the messages of one direction, by our own export
             self._descs.setdefault(str(key), text(config.get("desc")))
             members[str(key)] = self._parse(config.get("ranks"))
         return members
@@ -105,7 +110,7 @@ class Groups:
 
 def group_words(entry: Entry) -> tuple[str, str]:
     """Name and description of the group of an entry; the first versions had a number alone."""
-    group = entry.get("process_group")
+    group = entry.get(OF_GROUP, entry.get("process_group"))
     if isinstance(group, (list, tuple)) and len(group) == 2:
         return text(group[0]), text(group[1])
     if isinstance(group, str):

@@ -3,10 +3,10 @@
 A record has `BUCKET_COUNT` buckets of powers of two of nanoseconds: bucket i counts 2**i <= ns <
 2**(i+1), the first one 0 as well, the last one all that is longer.
 
-**Classic.** Every second power is told, from 2**10 ns (about 1 us) to 2**38 ns (275 s), and +Inf: 16
-series instead of 41, and a percentile is interpolated within a factor of 4. A `le` is exactly a power of
-two of nanoseconds, said in seconds, so the counts are exact too, but for an op that took just as long as
-a boundary: it counts above it.
+**Classic.** Each power is told from 2**10 ns (about 1 us) to 2**38 ns (275 s), and +Inf; once per job,
+so that is cheap, and a percentile is interpolated within a factor of 2. A `le` is exactly a power of two of nanoseconds,
+said in seconds, so the counts are exact too, but for an op that took just as long as a boundary: it counts
+above it.
 
 **Native** (schema 0: boundaries are powers of two of a second). All 40 buckets are told, one to one:
 
@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from distdbg.record.format import BUCKET_COUNT
 
 #: 2**k nanoseconds are a `le`.
-LE_EXPONENTS: Final = tuple(range(10, 39, 2))
+LE_EXPONENTS: Final = tuple(range(10, 39))
 #: In seconds, as samples are labelled.
 LE_SECONDS: Final = tuple(2**k / 1e9 for k in LE_EXPONENTS)
 LE_LABELS: Final = (*map(repr, LE_SECONDS), "+Inf")

@@ -110,7 +110,7 @@ FAMILIES: Final = (
     _host("distdbg_agent_resident_memory_bytes", _G, "Memory of the agent that is in RAM.", unit="bytes"),
     _host("distdbg_agent_collect_seconds", _G, "How long it took to put these numbers together.", unit="seconds"),
     _host("distdbg_agent_series", _G, "Series that this agent serves."),
-    _host("distdbg_agent_hosts_missing", _G, "Hosts of the job whose numbers are not in the sums for the job."),
+    _host("distdbg_agent_hosts_missing", _G, "Hosts of the job whose numbers of now are not in the sums for the job; only from its first host."),
     _host("distdbg_agent_spans_total", _C, "Spans by what became of them: sent, unsampled, dropped (the queue was full), missed (overwritten in the record before they were read), failed.", "outcome"),
     _host("distdbg_agent_export_failures_total", _C, "Exports that did not arrive, by signal: traces, metrics, logs, push, textfile.", "signal"),
     _host("distdbg_agent_queue_length", _G, "What waits to be exported, by signal.", "signal"),

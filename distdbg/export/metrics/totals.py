@@ -138,8 +138,8 @@ class Accumulator:
         if rank is None:
             rank = self._ranks[facts.rank] = _Rank(life=facts.life)
         if rank.life != facts.life:
-            for place in rank.places.values():
-                self._end(place)
+            for ended in rank.places.values():
+                self._end(ended)
             rank.begin_anew(facts.life)
         if facts.cpu_s is not None:
             rank.on_cpu(facts.cpu_s)
@@ -157,7 +157,7 @@ class Accumulator:
                 continue
             places.move_to_end(named)
             old = place.row
-            if row.ended < old.ended or row.duration_ns < old.duration_ns:
+            if _has_fallen(row, old):
                 self._end(place)
                 self._add(rank, place, row, None)
             elif row is not old:
@@ -183,8 +183,8 @@ class Accumulator:
         duration_ns, wait_ns = row.duration_ns, min(row.wait_ns, row.duration_ns)
         if old is not None:
             ended -= old.ended
-            nbytes = max(nbytes - old.nbytes, 0)
-            failed = max(failed - old.failed, 0)
+            nbytes -= old.nbytes
+            failed -= old.failed
             duration_ns -= old.duration_ns
             wait_ns -= min(old.wait_ns, old.duration_ns)
         place.counted[0] += ended
@@ -299,6 +299,16 @@ class _Rank:
         self.told_ns = (late_ns, transfer_ns)
         cpu_s = None if self.cpu_s is None else self.cpu_before_s + self.cpu_s
         return RankTotal(late_ns, transfer_ns, cpu_s)
+
+
+def _has_fallen(row: OpCount, old: OpCount) -> bool:
+    return (
+        row.ended < old.ended
+        or row.duration_ns < old.duration_ns
+        or row.wait_ns < old.wait_ns
+        or row.nbytes < old.nbytes
+        or row.failed < old.failed
+    )
 
 
 def _wait_ns(row: OpCount) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from distdbg.export.metrics.bounds import group_label
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.record.columns import UNSET, Columns
 from distdbg.record.entries import KIND_LABELS, Frame, Group, Header, Op, label_of_kind
@@ -74,6 +75,9 @@ class GroupFacts:
 
     name: str = ""
     label: str = ""
+    """As metrics call it; many groups have one."""
+    title: str = ""
+    """As messages call it."""
     ranks: tuple[int, ...] = ()
     size: int = 0
     backend: str = ""
@@ -86,7 +90,8 @@ class GroupFacts:
             ranks = ()
         return cls(
             name=group.name,
-            label=group.desc or group.name,
+            label=group_label(group.desc, group.name, group.size),
+            title=group.desc or group.name,
             ranks=ranks,
             size=group.size,
             backend=group.backend,
@@ -103,7 +108,7 @@ class Context:
 
     trace_id: int
     span_id: int
-    flags: int = 1
+    is_sampled: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

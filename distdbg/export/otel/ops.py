@@ -50,20 +50,32 @@ class OpSpans:
     def trace_id(self, op: OpFacts) -> int:
         """Of the trace of the op, which is the same on all ranks."""
         if op.is_message:
-            if op.message is None or op.peer is None:
-                return self._numbering(op.group.name, op.kind, self.rank.rank).trace_id(op.number)
-            ends = self.rank.rank, op.peer
-            sender, receiver = ends if op.kind == "send" else reversed(ends)
-            numbering = self._numbering(op.group.name, "message", sender, receiver, op.tag)
-            return numbering.trace_id(op.message)
-        if op.kind == _DEBUGGER:
-            return self._numbering(op.group.name, _DEBUGGER, self.rank.rank).trace_id(op.number)
-        what = op.kind if op.is_aside else COLLECTIVE
-        return self._numbering(op.group.name, what).trace_id(op.seq)
+            return self.message_trace_id(
+                op.group.name, op.kind, op.peer, op.tag, op.message, op.number
+            )
+        if op.is_aside:
+            return self.aside_trace_id(op.group.name, op.kind, op.seq, op.number)
+        return self.collective_trace_id(op.group.name, op.seq)
 
     def collective_trace_id(self, group: str, seq: int) -> int:
         """Of a collective, by the name of its group and its number there."""
         return self._numbering(group, COLLECTIVE).trace_id(seq)
+
+    def aside_trace_id(self, group: str, kind: str, seq: int, number: int) -> int:
+        """Of an op beside them; a stop of a debugger is the rank's own."""
+        if kind == _DEBUGGER:
+            return self._numbering(group, _DEBUGGER, self.rank.rank).trace_id(number)
+        return self._numbering(group, kind).trace_id(seq)
+
+    def message_trace_id(
+        self, group: str, kind: str, peer: int | None, tag: int, message: int | None, number: int
+    ) -> int:
+        """Of a message; of one that nobody knows the number of, the rank's own."""
+        if message is None or peer is None:
+            return self._numbering(group, kind, self.rank.rank).trace_id(number)
+        ends = self.rank.rank, peer
+        sender, receiver = ends if kind == "send" else reversed(ends)
+        return self._numbering(group, "message", sender, receiver, tag).trace_id(message)
 
     def make(self, op: OpFacts, choice: Choice, now_ns: int = 0) -> Iterator[SpanData]:
         """The spans that this rank's agent sends for the op. `now_ns`: the end of what has not ended."""
@@ -210,7 +222,7 @@ class OpSpans:
 
 
 def _root_name(op: OpFacts) -> str:
-    return f"{op.kind} #{op.seq} on {op.group.label}"
+    return f"{op.kind} #{op.seq} on {op.group.title}"
 
 
 def _first_rank(op: OpFacts) -> int | None:

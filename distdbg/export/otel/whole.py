@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from distdbg.export.otel.contexts import Contexts
 from distdbg.export.otel.facts import OpFacts, RankFacts, each_op
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
@@ -37,23 +38,29 @@ def spans_of(
     ended_ns = ended_ns or columns.state.heartbeat_ns + rank.base_ns
     spans = OpSpans(rank)
     regions = RegionSpans(rank, sampler)
+    contexts = Contexts()
     events = sorted(columns.events, key=lambda event: event.number)
     at = 0
     for op in each_op(columns, rank):
         while at < len(events) and events[at].number < op.number:
+            contexts.take(events[at])
             yield from regions.take(events[at])
             at += 1
+        name, context = regions.innermost(op.thread), contexts.of(op.thread)
+        if name or context is not None:
+            op = replace(op, region=name, context=context)
         choice = choose(op, spans, sampler, slow_ns)
         if choice is not None:
-            name = regions.innermost(op.thread)
-            yield from spans.make(replace(op, region=name) if name else op, choice, ended_ns)
+            yield from spans.make(op, choice, ended_ns)
     yield from regions.take_all(events[at:])
 
 
 def choose(op: OpFacts, spans: OpSpans, sampler: Sampler, slow_ns: int) -> Choice | None:
     """Which spans of an op are made, looked at alone; None: none."""
     trace_id = spans.trace_id(op)
-    caller = op.context is not None and sampler.keeps_child(op.context.trace_id, op.context.flags)
+    caller = op.context is not None and sampler.keeps_child(
+        op.context.trace_id, op.context.is_sampled
+    )
     why = "head" if sampler.keeps(trace_id, op.message or op.seq) else ""
     if not why and op.ended_ns is not None:
         took_ns = op.ended_ns - op.issued_ns

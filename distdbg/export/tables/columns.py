@@ -53,6 +53,8 @@ class Note:
     """A row that is no op."""
 
     type: str
+    rank: int | None = None
+    host: str | None = None
     number: int | None = None
     name: str | None = None
     value: float | None = None
@@ -63,7 +65,7 @@ class Note:
     thread: int | None = None
     group: str | None = None
     seq: int | None = None
-    kind: str | None = None
+    status: str | None = None
     error: str | None = None
 
 
@@ -212,7 +214,8 @@ COLUMNS: Final = (
     Column(
         name="type",
         unit=Unit.TEXT,
-        about="`op`, `mark`, `span`, or `finding`: what a rank's own checks found",
+        about="`op`, `mark`, `span`, or `finding`: what `distdbg analyze` says, a row each, of the rank "
+        "to blame if that is one",
         of_op=lambda r, at: "op",
     ),
     Column(
@@ -252,7 +255,8 @@ COLUMNS: Final = (
     Column(
         name="name",
         unit=Unit.TEXT,
-        about="the function that was called, as `all_gather_into_tensor`; of a mark or span its name",
+        about="the function that was called, as `all_gather_into_tensor`; the name of a mark or "
+        "span; the kind of a finding",
         keys=("kind", "form"),
         of_op=lambda r, at: r.form(at).name or r.kind(at),
     ),
@@ -322,7 +326,7 @@ COLUMNS: Final = (
     Column(
         name="status",
         unit=Unit.TEXT,
-        about="`ok`, `in_flight`, `timeout`, `peer_lost`, `mismatch` ...",
+        about="`ok`, `in_flight`, `timeout`, `peer_lost`, `mismatch` ...; of a finding its severity",
         keys=("status",),
         of_op=lambda r, at: label_of_status(r.log.ops.status[at]),
     ),

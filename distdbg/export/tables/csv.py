@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from distdbg.export.findings import find_findings
 from distdbg.export.reading import Opened
 from distdbg.export.tables.columns import ABSENT, COLUMNS, Column, Rank, Unit, Value
-from distdbg.export.tables.rows import Distinct, Part, parts
+from distdbg.export.tables.rows import Distinct, Part, finding_part, parts
 from distdbg.record.printable import printable
 
 if TYPE_CHECKING:
@@ -37,10 +38,10 @@ def write(run: Opened, output: BinaryIO) -> None:
     output.write((",".join(map(name_of, COLUMNS)) + _END).encode())
     for start in run.starts:
         for log in start.read():
-            output.writelines(
-                _to_text(part).encode("utf-8", "backslashreplace")
-                for part in parts(Rank(run.name, start.session, log))
-            )
+            rank = Rank(run.name, start.session, log)
+            output.writelines(map(_to_bytes, parts(rank)))
+        if findings := find_findings(start):
+            output.write(_to_bytes(finding_part(run.name, start.session, findings)))
 
 
 def name_of(column: Column) -> str:
@@ -48,9 +49,10 @@ def name_of(column: Column) -> str:
     return f"{column.name}_s" if column.unit is Unit.LENGTH else column.name
 
 
-def _to_text(part: Part) -> str:
+def _to_bytes(part: Part) -> bytes:
     columns = [_cells(column, part.columns[column.name]) for column in COLUMNS]
-    return _END.join(map(",".join, zip(*columns, strict=True))) + _END
+    text = _END.join(map(",".join, zip(*columns, strict=True))) + _END
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _cells(column: Column, values: Distinct | Numbers) -> Iterable[str]:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import distdbg
 from distdbg.errors import UsageError
+from distdbg.export.findings import find_findings
 from distdbg.export.reading import Opened
 from distdbg.export.tables.columns import ABSENT, COLUMNS, Column, Rank, Unit, Value
-from distdbg.export.tables.rows import Distinct, Part, parts
+from distdbg.export.tables.rows import Distinct, Part, finding_part, parts
 
 if TYPE_CHECKING:
     from distdbg.export.tables.columns import Numbers
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 #: Small ranks share a row group: a file with a thousand of them is slow to open.
 _GROUP_ROWS: Final = 1 << 16
 _KEY: Final = b"distdbg"
-_NARROW: Final = frozenset(("attempt", "rank", "group_size"))
+NARROW: Final = frozenset(("attempt", "rank", "group_size"))
 _MOST: Final = 2**63 - 1
 
 
@@ -60,6 +61,8 @@ def write(run: Opened, output: BinaryIO) -> None:
                     if sum(batch.num_rows for batch in group) + part.count > _GROUP_ROWS:
                         _flush(writer, group)
                     group.append(_to_batch(part, schema))
+            if findings := find_findings(start):
+                group.append(_to_batch(finding_part(run.name, session, findings), schema))
             facts.append(
                 {
                     "attempt": start.number,
@@ -105,7 +108,7 @@ def _type(column: Column) -> Any:
         case Unit.TEXT:
             return pa.string()
         case Unit.INTEGER:
-            return pa.int32() if column.name in _NARROW else pa.int64()
+            return pa.int32() if column.name in NARROW else pa.int64()
         case Unit.NUMBER:
             return pa.float64()
         case Unit.FLAG:

@@ -4,7 +4,7 @@
         part.columns["dtype"]        Distinct(codes, words): row i has words[codes[i]]
         part.columns["seq"]          an int64 array, ABSENT where there is none
 
-Ops first, in the order of their numbers, then marks, spans and findings.
+Ops first, in the order of their numbers, then marks and spans by time.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from distdbg.diagnose.ops import NEVER, Ops
-from distdbg.diagnose.session import RankLog
+from distdbg.diagnose.finding import Finding
+from distdbg.diagnose.ops import Ops
+from distdbg.diagnose.session import RankLog, Session
 from distdbg.export.tables.columns import ABSENT, COLUMNS, SPARSE, Note, Rank, Unit, Value
 from distdbg.record.entries import Mark, SpanBegin, SpanEnd
 
@@ -120,6 +121,8 @@ def notes(log: RankLog) -> list[Note]:
             rows.append(
                 Note(
                     "mark",
+                    rank=log.rank,
+                    host=log.host or None,
                     number=event.number,
                     name=event.name,
                     value=None if value is None or math.isnan(value) else value,
@@ -131,30 +134,20 @@ def notes(log: RankLog) -> list[Note]:
         elif isinstance(event, SpanBegin):
             begun[event.number] = event
         elif isinstance(event, SpanEnd):
-            rows.append(_span(begun.pop(event.begin, None), event, log.offset_ns))
-    rows += [_span(event, None, log.offset_ns) for event in begun.values()]
+            rows.append(_span(log, begun.pop(event.begin, None), event))
+    rows += [_span(log, event, None) for event in begun.values()]
     rows.sort(key=lambda row: ABSENT if row.issued is None else row.issued)
-    rows += [
-        Note(
-            "finding",
-            name=found.type or None,
-            issued=None if found.at_ns == NEVER else found.at_ns + log.offset_ns,
-            group=found.group or None,
-            seq=found.seq or None,
-            kind=found.kind or None,
-            error=found.what or None,
-        )
-        for found in log.found
-    ]
     return rows
 
 
-def _span(begin: SpanBegin | None, end: SpanEnd | None, offset_ns: int) -> Note:
+def _span(log: RankLog, begin: SpanBegin | None, end: SpanEnd | None) -> Note:
     """One of both is there: the other may be overwritten, or not have come."""
-    event = begin or end
+    event, offset_ns = begin or end, log.offset_ns
     assert event is not None
     return Note(
         "span",
+        rank=log.rank,
+        host=log.host or None,
         number=event.number if end is None else end.begin,
         name=event.name,
         issued=None if begin is None else begin.issued_ns + offset_ns,
@@ -163,6 +156,24 @@ def _span(begin: SpanBegin | None, end: SpanEnd | None, offset_ns: int) -> Note:
         site=str(event.site) if event.site else None,
         thread=event.thread,
     )
+
+
+def finding_part(run: str, session: Session, findings: Sequence[Finding]) -> Part:
+    """What the diagnosis says of a start."""
+    rows = [
+        Note(
+            "finding",
+            rank=found.ranks[0] if len(found.ranks) == 1 else None,
+            name=found.kind.value,
+            issued=found.at_ns,
+            group=found.group or None,
+            seq=found.seq or None,
+            status=found.severity.value,
+            error=found.what,
+        )
+        for found in findings
+    ]
+    return _note_part(Rank(run, session, RankLog(rank=0)), rows)
 
 
 def _note_part(rank: Rank, rows: Sequence[Note]) -> Part:

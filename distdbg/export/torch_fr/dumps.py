@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.errors import RecordError, format_ranks
-from distdbg.export.reading import Counted, Opened, Start
+from distdbg.export.reading import Opened, Start
 from distdbg.export.torch_fr.batches import write_pickle
 from distdbg.export.torch_fr.entries import Entries, unreadable
 from distdbg.export.torch_fr.sides import Sides
@@ -38,7 +38,6 @@ def write(run: Opened, folder: Path) -> None:
             "--attempt N takes another"
         )
     sides = _look_at_all(start)
-    run.counted = Counted()
     left_out: Counter[str] = Counter()
     written = set()
     for log in start.read():
@@ -63,6 +62,9 @@ def write(run: Opened, folder: Path) -> None:
 
 def _look_at_all(start: Start) -> Sides:
     sides = Sides(is_cut_short=start.window()[1] is not None)
-    for log in start.read():
+    for log in start.read_all():
+        # Of a rank that is not wanted all is known; of the others what will be written.
+        if log.rank in start.ranks:
+            start.choose(log)
         sides.add(log, unreadable(log))
     return sides

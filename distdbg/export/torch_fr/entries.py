@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
+from distdbg.diagnose.load.torch_groups import OF_GROUP
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OTHER_KIND
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.export.torch_fr.sides import Sides, Way
@@ -174,7 +175,7 @@ class Entries:
             arrow = f"{source}->{target}" if kind == "send" else f"{target}<-{source}"
             name = f"{kind} {arrow}"
             entry["peer"] = receiver if kind == "send" else sender
-            entry["of_group"] = self._name((group, NONE, NONE, None))
+            entry[OF_GROUP] = self._name((group, NONE, NONE, None))
         entry["profiling_name"] = f"{_LIBRARY}:{name}"
         return entry
 
@@ -203,7 +204,7 @@ class Entries:
                 entry["ranks"] = str(list(self._session.groups[group].ranks))
             else:
                 entry["ranks"] = str(sorted((sender, receiver)))
-                entry["of_group"] = self._name((group, NONE, NONE, None))[0]
+                entry[OF_GROUP] = self._name((group, NONE, NONE, None))[0]
             found[name] = entry
         return found
 

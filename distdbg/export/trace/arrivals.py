@@ -6,9 +6,9 @@
     arrivals.last_of(group, seqs)             ranks; -1 where nobody is known to have been last
 
 A trace names the rank that others waited for, though it never holds two ranks at once: what is kept of a
-collective is 24 bytes, whatever its group's size. The n-th send of one rank to another meets the n-th recv there
-that has its tag. Of a pair that uses one tag the records number them; of one that uses several, or of a
-receiver that takes from any, they are counted, which needs records that have lost nothing.
+collective is 24 bytes, whatever its group's size. The n-th send of one rank to another meets the n-th recv
+there that has its tag. Of a pair that uses one tag the records number them; of one that uses several, or of
+a receiver that takes from any, they are counted, which needs records that have lost nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from distdbg.diagnose.ops import Ops
     from distdbg.diagnose.session import RankLog
 
-Ints = "NDArray[np.int64]"
 SEND: Final = KIND_LABELS.index("send")
 #: A seq so far from the first of its group is damage, not an op.
 _MOST_SPAN: Final = 1 << 24

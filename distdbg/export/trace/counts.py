@@ -77,7 +77,8 @@ def _sum_before(times: NDArray[np.int64], edges: NDArray[np.int64]) -> NDArray[n
     ordered = np.sort(times) - edges[0]
     before = np.searchsorted(ordered, edges - edges[0])
     sums = np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])
-    return before * (edges - edges[0]).astype(np.float64) - sums[before]
+    ago: NDArray[np.float64] = before * (edges - edges[0]).astype(np.float64) - sums[before]
+    return ago
 
 
 def _nbytes(session: Session, slices: RankSlices) -> NDArray[np.float64]:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from distdbg.diagnose.ops import Ops
     from distdbg.diagnose.session import Session
 
-_COLUMNS: Final = ("form", "stack", "kind", "flags", "status", "comm", "peer", "source", "tag", "thread")  # fmt: skip
+_COLUMNS: Final = (
+    "form", "stack", "kind", "flags", "status", "comm", "peer", "source", "tag", "thread",
+)  # fmt: skip
 _MOST_KEY: Final = 1 << 62
 #: Frames of a stack, and shapes of a list, that are shown.
 _MOST_FRAMES: Final = 12

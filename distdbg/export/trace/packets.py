@@ -99,9 +99,7 @@ def facts(interned: Interned, values: Mapping[str, str | int | float]) -> bytes:
             continue
         number = uint(1, interned.number(Table.FACT_NAMES, name))
         whole = isinstance(value, int) and -(2**63) <= value < 2**63
-        found.append(
-            chunk(4, number + (uint(4, int(value)) if whole else double(5, float(value))))
-        )
+        found.append(chunk(4, number + (uint(4, int(value)) if whole else double(5, float(value)))))
     return b"".join(found)
 
 
@@ -165,9 +163,14 @@ def track(
     return packet(chunk(60, fields + uint(12, order) + more))
 
 
-def process(pid: int, name: str, *, order: int, labels: tuple[str, ...], command: str) -> bytes:
+def ordered_processes() -> bytes:
+    """The root of all tracks: processes stand in the order of their tracks."""
+    return packet(chunk(60, uint(1, 0) + uint(19, 1)))
+
+
+def process(pid: int, name: str, *, labels: tuple[str, ...], command: str) -> bytes:
     """Of a track descriptor."""
-    fields = uint(1, pid) + text(2, command) + uint(3, order) + text(6, name)
+    fields = uint(1, pid) + text(2, command) + text(6, name)
     return chunk(3, fields + b"".join(text(8, label) for label in labels))
 
 

@@ -40,7 +40,7 @@ from distdbg.export.trace.moments import (
 from distdbg.export.trace.packets import EventType, Interned, Table
 from distdbg.export.trace.pids import choose_pids
 from distdbg.export.trace.rows import Blobs, Fixed, join, width_of
-from distdbg.export.trace.slices import RankSlices, Track, to_slices, wait_name, wait_words
+from distdbg.export.trace.slices import RankSlices, to_slices, wait_name, wait_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,6 +71,7 @@ class _Writer:
         self._output = output
         self._interned = Interned()
         self._last_track = 0
+        self._last_order = 0
         times = [at_ns for start in run.starts if (at_ns := start.first_ns()) != NEVER]
         #: Wall time of time 0 of the trace; nothing is at 0, which means "no time" to some readers.
         self._zero_ns = min(times, default=1) - 1
@@ -79,7 +80,7 @@ class _Writer:
 
     def write(self) -> None:
         clocks = {packets.BOOTTIME: 1, packets.REALTIME: self._zero_ns + 1}
-        self._output.write(packets.opening(clocks))
+        self._output.write(packets.opening(clocks) + packets.ordered_processes())
         for start in self._run.starts:
             self._blobs.clear()  # they have numbers of the tables of a start
             _StartWriter(self, start).write()
@@ -89,6 +90,11 @@ class _Writer:
     def next_track(self) -> int:
         self._last_track += 1
         return self._last_track
+
+    def next_order(self) -> int:
+        """The place of a process among all of them."""
+        self._last_order += 1
+        return self._last_order
 
     def put(self, data: bytes) -> None:
         """Packets, after the words that they have numbers of."""
@@ -199,13 +205,12 @@ class _Writer:
         waits: NDArray[np.int64],
     ) -> None:
         """Ops that have the same packets (a wait, an end, a flow, or none) have one layout."""
-        has_wait = slices.has_wait[chosen]
-        has_flow = slices.flows[chosen] != 0
-        at_end = has_flow & slices.flows_at_end[chosen]
-        is_open = slices.ends[chosen] == OPEN
-        waits_on = slices.waited_until[chosen] == OPEN
         layout = (
-            has_wait * 1 + (has_flow & ~at_end) * 2 + at_end * 4 + is_open * 8 + waits_on * 16
+            slices.has_wait[chosen] * 1
+            + slices.has_flow[chosen] * 2
+            + slices.has_transfer[chosen] * 4
+            + (slices.ends[chosen] == OPEN) * 8
+            + (slices.waited_until[chosen] == OPEN) * 16
         )
         for code in np.unique(layout).tolist():
             mine = chosen[layout == code]
@@ -215,7 +220,7 @@ class _Writer:
                 waits[mine],
                 has_wait=bool(code & 1),
                 has_end=not code & 8,
-                has_flow=bool(code & 4),
+                has_transfer=bool(code & 4),
                 waits_on=bool(code & 16),
             )
             self.put(join(head, blobs, combos.index[mine], tail))
@@ -270,10 +275,10 @@ class _Layout:
         *,
         has_wait: bool,
         has_end: bool,
-        has_flow: bool,
+        has_transfer: bool,
         waits_on: bool,
     ) -> Fixed:
-        """The wait, and the end."""
+        """The wait, what came then, and the end."""
         tail = Fixed(self._count)
         if has_wait:
             event = Fixed(self._count)
@@ -283,16 +288,24 @@ class _Layout:
             event.const(packets.uint(3, self._interned.number(Table.CATEGORIES, "wait")))
             self._whole(tail, self._begins, event, packets.NEEDS_NAMES)
         if has_wait and not waits_on:
+            self._end(tail, self._waited)
+        if has_transfer:
             event = Fixed(self._count)
-            self._begin_event(event, EventType.SLICE_END)
-            self._whole(tail, self._waited, event, b"")
+            self._begin_event(event, EventType.SLICE_BEGIN)
+            event.const(packets.uint(10, self._interned.number(Table.NAMES, "transfer")))
+            event.const(packets.uint(3, self._interned.number(Table.CATEGORIES, "transfer")))
+            self._flow(event)
+            self._whole(tail, self._waited, event, packets.NEEDS_NAMES)
+            if has_end:
+                self._end(tail, self._ends)
         if has_end:
-            event = Fixed(self._count)
-            self._begin_event(event, EventType.SLICE_END)
-            if has_flow:
-                self._flow(event)
-            self._whole(tail, self._ends, event, b"")
+            self._end(tail, self._ends)
         return tail
+
+    def _end(self, to: Fixed, times: NDArray[np.int64]) -> None:
+        event = Fixed(self._count)
+        self._begin_event(event, EventType.SLICE_END)
+        self._whole(to, times, event, b"")
 
     def _whole(self, to: Fixed, times: NDArray[np.int64], event: Fixed, flags: bytes) -> None:
         """A packet of known length."""
@@ -336,7 +349,7 @@ class _StartWriter:
 
     def write(self) -> None:
         """All of it: first what is of no rank, then rank by rank."""
-        for log in self._start.read_quietly():
+        for log in self._start.read_all():
             self._arrivals.add(log)
         findings = find_findings(self._start)
         self._write_run(findings)
@@ -346,7 +359,7 @@ class _StartWriter:
     def _write_run(self, findings: list[Finding]) -> None:
         writer, session = self._writer, self._start.session
         which = f" start {session.attempt}" if session.attempts > 1 else ""
-        root = writer.next_track()
+        root, track = writer.next_track(), writer.next_track()
         facts: dict[str, str | int | float] = {
             "run": session.run,
             "source": session.source,
@@ -354,12 +367,13 @@ class _StartWriter:
             "world_size": session.world_size,
             "ranks": len(self._start.ranks),
         }
-        writer.put(packets.track(root, f"run {session.run or session.source}{which}"))
+        name = f"run {session.run or session.source}{which}"
+        writer.put(packets.track(root, name) + packets.track(track, "findings", parent=root))
         moments = [to_moment(finding, self._end_ns) for finding in findings]
         if self._end_ns != NEVER:
             words = "now" if session.is_live else "last sign of life"
             moments.append(Moment(self._end_ns, words, "end", facts))
-        writer.put_moments(root, moments)
+        writer.put_moments(track, moments)
 
     def _write_rank(self, log: RankLog, findings: list[Finding]) -> None:
         writer, start = self._writer, self._start
@@ -373,11 +387,12 @@ class _StartWriter:
         about = packets.process(
             self._pids.get(log.rank, log.pid),
             name,
-            order=log.rank,
             labels=tuple(labels),
             command=" ".join(log.argv)[:1_000],
         )
-        writer.put(packets.track(process, has_ordered_children=True, more=about))
+        writer.put(
+            packets.track(process, order=writer.next_order(), has_ordered_children=True, more=about)
+        )
         slices = to_slices(start.session, log, self._arrivals)
         if len(slices.begins):
             writer.put_ops(start, slices, process)
@@ -398,7 +413,9 @@ class _StartWriter:
             for finding in findings
             if log.rank in finding.ranks[:_MOST_BLAMED]
         ]
-        for order, (name, moments) in enumerate((("marks", list(marks_of(log))), ("findings", found))):
+        for order, (name, moments) in enumerate(
+            (("marks", list(marks_of(log))), ("findings", found))
+        ):
             if moments:
                 track = writer.next_track()
                 writer.put(packets.track(track, name, parent=process, order=_NOTES + 1 + order))

@@ -4,8 +4,8 @@
     head.const(b"\\x0a"); head.varint(lengths, 3); head.fixed64(flows)
     join(head, blobs, tail)           bytes: head, blob and tail of row 0, then of row 1 ...
 
-So that the values of a column take as many bytes in all rows, varints are padded: 5 is 85 80 00 in three bytes.
-The format allows it, and readers take it (protozero, which writes most traces, does the same to lengths).
+So that the values of a column take as many bytes in all rows, varints are padded: 5 is 85 80 00 in three
+bytes. The format allows it, and readers take it: protozero, which writes most traces, does so to lengths.
 """
 
 from __future__ import annotations

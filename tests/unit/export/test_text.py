@@ -4,18 +4,22 @@ import importlib.util
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import exposition
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from distdbg.export.metrics.bounds import KINDS, most_series
+from distdbg.export.metrics.buckets import LE_LABELS, cumulative
 from distdbg.export.metrics.collect import collect
 from distdbg.export.metrics.facts import Exemplars, HostFacts
 from distdbg.export.metrics.families import FAMILIES, MetricType, Scope
@@ -24,9 +28,6 @@ from distdbg.export.metrics.text import newest_by_le, to_openmetrics, to_text
 from distdbg.export.metrics.totals import Accumulator
 from distdbg.record.rank_state import RankState
 from tests.unit.export.made_up import buckets, count, host, job_of, large_host, rank
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics_page.py"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -97,6 +98,55 @@ def test_a_sample_has_the_labels_of_its_family() -> None:
             assert set(sample.labels) == expected, sample.name
 
 
+class Registered:
+    """The same for prometheus_client's own writers."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        for family, some, histograms in self.metrics:
+            name = family.name.removesuffix("_total").removesuffix("_info")
+            made = Metric(name, family.about, family.type.value, family.unit)
+            own = {"run": self.metrics.run, "host": self.metrics.host}
+            for values, value in some:
+                labels = own | dict(zip(family.labels, values, strict=True))
+                made.add_sample(family.name, labels, value)
+            for one in histograms:
+                labels = own | dict(zip(family.labels, one.labels, strict=True))
+                for le, below in zip(LE_LABELS, cumulative(one.buckets), strict=True):
+                    made.add_sample(f"{family.name}_bucket", labels | {"le": le}, below)
+                made.add_sample(f"{family.name}_sum", labels, one.sum_ns / 1e9)
+                made.add_sample(f"{family.name}_count", labels, one.total)
+            yield made
+
+
+@pytest.mark.parametrize("metrics", [whole(), whole('a b\\"\n', "\N{SNOWMAN}")])
+def test_prometheus_client_writes_the_same(metrics: Metrics) -> None:
+    registry = CollectorRegistry()
+    registry.register(Registered(metrics))
+
+    def lines(words: bytes) -> list[str]:
+        # It sorts the labels by name; the order means nothing.
+        found = []
+        for line in words.decode().splitlines():
+            labels = re.findall(r'[{,](\w+="(?:[^"\\\\]|\\\\.)*")', line)
+            found.append(" ".join((line.partition("{")[0], *sorted(labels))))
+        return found
+
+    assert lines(to_openmetrics(metrics)) == lines(exposition.generate_latest(registry))
+    assert samples(metrics, is_open=True) == {
+        (one.name, tuple(sorted(one.labels.items()))): one.value
+        for family in openmetrics.text_string_to_metric_families(
+            exposition.generate_latest(registry).decode()
+        )
+        for one in family.samples
+    }
+
+
 @pytest.mark.parametrize("metrics", [whole(), whole('a b\\"\n', "\N{SNOWMAN}")])
 @pytest.mark.prometheus
 def test_promtool_has_nothing_to_say(metrics: Metrics) -> None:
@@ -155,8 +205,9 @@ def test_a_histogram_counts_below_each_boundary() -> None:
         for (name, labels), value in found.items()
         if name == "distdbg_op_duration_seconds_bucket"
     }
-    assert len(below) == 16
+    assert len(below) == 30
     assert below["1.024e-06"] == 3
+    assert below["2.048e-06"] == 7
     assert below["4.096e-06"] == 15
     assert below["274.877906944"] == 15
     assert below["+Inf"] == 63
@@ -174,8 +225,8 @@ def test_the_newest_op_of_a_bucket_is_its_exemplar() -> None:
         for sample in found["distdbg_op_duration_seconds"].samples
         if sample.exemplar
     }
-    assert told["4.096e-06"].labels == {"trace_id": newer}
-    exemplar = told["1.6384e-05"]
+    assert told["2.048e-06"].labels == {"trace_id": newer}
+    exemplar = told["8.192e-06"]
     assert exemplar.labels == {"trace_id": TRACE}
     assert exemplar.value == 5e-6
     assert float(exemplar.timestamp) == 1_763_784_000.25

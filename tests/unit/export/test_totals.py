@@ -136,15 +136,15 @@ def test_a_host_that_does_not_answer_stays_in_the_sum_of_the_job() -> None:
 
 _ROWS = st.lists(
     st.builds(
-        lambda instance, kind, group, dtype, ended, duration, wait: OpCount(
-            group=group, group_size=4, kind=kind, dtype=dtype, ended=ended, failed=ended // 7,
-            nbytes=ended * 8, duration_ns=duration, wait_ns=wait, instance=instance,
+        lambda instance, kind, group, dtype, ended, duration, wait, nbytes, failed: OpCount(
+            group=group, group_size=4, kind=kind, dtype=dtype, ended=ended, failed=failed,
+            nbytes=nbytes, duration_ns=duration, wait_ns=wait, instance=instance,
             duration_buckets=(ended, *[0] * (BUCKET_COUNT - 1)),
             wait_buckets=(ended, *[0] * (BUCKET_COUNT - 1)),
         ),
         st.integers(0, 3), st.sampled_from(("all_reduce", "barrier")),
         st.sampled_from(("dp", "tp", "a", "b")), st.sampled_from(("", "f", "g", "h")),
-        st.integers(0, 50), st.integers(0, 1000), st.integers(0, 1500),
+        st.integers(0, 50), st.integers(0, 1000), st.integers(0, 1500), st.integers(0, 99), st.integers(0, 9),
     ),
     max_size=6,
     unique_by=lambda row: (row.instance, row.kind, row.dtype, row.group),

@@ -19,7 +19,7 @@ from distdbg.testing.record_builder import RecordBuilder
 
 THREAD = 1
 BY_HEAD = Choice()
-GROUP = GroupFacts(name="1:dp", label="dp", ranks=(2, 5, 7), size=3)
+GROUP = GroupFacts(name="1:dp", label="dp", title="dp", ranks=(2, 5, 7), size=3)
 ALL_REDUCE = OpFacts(
     number=9, group=GROUP, seq=42, kind="all_reduce", issued_ns=100, ended_ns=900, status=0
 )

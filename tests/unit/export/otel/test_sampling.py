@@ -51,9 +51,9 @@ def test_samplers_by_name(name: str, keeps: bool, keeps_unsampled_child: bool) -
     sampler, wrong = read_sampler({"OTEL_TRACES_SAMPLER": name})
     assert wrong == ""
     assert sampler.keeps(ALL - 1, 1) == keeps
-    assert sampler.keeps_child(ALL - 1, 0) == keeps_unsampled_child
+    assert sampler.keeps_child(ALL - 1, False) == keeps_unsampled_child
     if name.startswith("parentbased"):
-        assert sampler.keeps_child(ALL - 1, 1)
+        assert sampler.keeps_child(ALL - 1, True)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_budget_decides_once_for_a_trace_and_holds() -> None:
         budget.tick(tick * S // 10)
         for _ in range(500):
             trace_id = rng.getrandbits(128)
-            ranks = [budget.takes(trace_id) for _ in range(4)]
+            ranks = [budget.takes(trace_id, cost=4) for _ in range(4)]
             assert len(set(ranks)) == 1
             sent += sum(ranks)
     assert 300 < sent < 2500  # 100 a second for 10 s, and what it takes to learn it

@@ -1,0 +1,18 @@
+"""What an agent sends to an OpenTelemetry collector: spans of its ranks' ops, log records, metrics.
+
+    records, many times a second -> follower, one per rank -> which ops of all ranks of the host are kept
+        -> spans -> queue -> sender -> collector
+
+    tracing.py    what the agent owns: the two threads, counts, the end
+    settings.py   OTEL_* variables that the SDK's own code does not read
+    head.py       which numbers of a group the head keeps, known before any op is looked at
+    tail.py       what was slow or failed on one rank, for all of the host
+    follower.py   one record: what is new in it, at a cost that does not depend on how fast the rank is
+    queues.py     what waits to be sent: bounded, with counts of what had no room
+    sender.py     one thread that sends, and what it does while nobody takes it
+    exporters.py  the exporters of OpenTelemetry, by protocol
+    outlet.py     what the loop of the agent knows and a record does not: findings and ends
+
+Two threads of the agent's process, neither of which touches what the loop has: they read the records by
+themselves. Nothing waits for a collector: neither the job, nor the loop, nor the follower.
+"""

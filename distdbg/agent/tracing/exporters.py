@@ -1,0 +1,129 @@
+"""The exporters of OpenTelemetry, one per signal, over HTTP or gRPC; imported when they are needed.
+
+They read by themselves: OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS, _TIMEOUT, _COMPRESSION, _CERTIFICATE,
+_CLIENT_KEY, _CLIENT_CERTIFICATE, _INSECURE, and the same with _TRACES_, _METRICS_ and _LOGS_.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from distdbg.agent.tracing.sender import Exporter
+from distdbg.agent.tracing.settings import Protocol, Signal
+from distdbg.errors import UsageError
+from distdbg.export.metrics.model import Metrics
+from distdbg.export.otel.facts import RankFacts
+from distdbg.export.otel.model import LogData, SpanData
+
+Owned = tuple[RankFacts | None, SpanData | LogData]
+"""With whose it is; None: the agent's."""
+_MOST_RESOURCES: Final = 4096
+
+
+def check_installed(protocols: Sequence[Protocol]) -> None:
+    """UsageError when what sends is not installed; nothing is imported."""
+    from importlib.util import find_spec
+
+    for protocol in protocols:
+        way = "grpc" if protocol == "grpc" else "http"
+        try:
+            found = find_spec(f"opentelemetry.exporter.otlp.proto.{way}")
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            raise UsageError(
+                f"OTLP over {protocol} needs opentelemetry-exporter-otlp-proto-{way}, "
+                "which is not installed",
+                hint='pip install "distdbg[otlp]"',
+            )
+
+
+def make_exporter(
+    signal: Signal, protocol: Protocol, *, run: str, host: str, began_ns: int
+) -> Exporter:
+    """For one signal. `began_ns`: since when metrics are counted, as wall time.
+
+    ImportError, or whatever an exporter says of its variables.
+    """
+    # What they have to say is said once by the sender, and not with each batch.
+    for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    return _Converted(_make_inner(signal, protocol), _make_converter(signal, run, host, began_ns))
+
+
+class _Converted:
+    """Implements Exporter: makes of plain values those of the SDK, in the thread that sends them."""
+
+    def __init__(self, inner: Any, convert: Callable[[Sequence[Any]], Any]) -> None:
+        self._inner = inner
+        self._convert = convert
+
+    def send(self, batch: Sequence[Any]) -> bool:
+        converted = self._convert(batch)
+        return not converted or self._inner.export(converted).name == "SUCCESS"
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+
+def _make_inner(signal: Signal, protocol: Protocol) -> Any:
+    if protocol == "grpc":
+        if signal == "traces":
+            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+            return OTLPSpanExporter()
+        if signal == "logs":
+            from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
+
+            return OTLPLogExporter()
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+
+        return OTLPMetricExporter()
+    if signal == "traces":
+        from opentelemetry.exporter.otlp.proto.http import trace_exporter
+
+        return trace_exporter.OTLPSpanExporter()
+    if signal == "logs":
+        from opentelemetry.exporter.otlp.proto.http import _log_exporter
+
+        return _log_exporter.OTLPLogExporter()
+    from opentelemetry.exporter.otlp.proto.http import metric_exporter
+
+    return metric_exporter.OTLPMetricExporter()
+
+
+def _make_converter(
+    signal: Signal, run: str, host: str, began_ns: int
+) -> Callable[[Sequence[Any]], Any]:
+    from distdbg.export.otel.sdk import resource_of_agent, resource_of_rank, to_sdk
+
+    agent = resource_of_agent(run, host)
+    resources: dict[RankFacts, Any] = {}
+
+    def resource_of(rank: RankFacts | None) -> Any:
+        if rank is None:
+            return agent
+        if rank not in resources:
+            if len(resources) >= _MOST_RESOURCES:
+                resources.clear()
+            resources[rank] = resource_of_rank(rank)
+        return resources[rank]
+
+    if signal == "traces":
+        return lambda batch: [to_sdk(span, resource_of(rank)) for rank, span in batch]
+    if signal == "logs":
+        from distdbg.export.otel.sdk_logs import to_sdk_log
+
+        return lambda batch: [
+            to_sdk_log(log, resource_of(rank), time.time_ns()) for rank, log in batch
+        ]
+    from distdbg.export.otel.sdk_metrics import to_sdk_metrics
+
+    def convert(batch: Sequence[Callable[[], Metrics | None]]) -> Any:
+        metrics = batch[0]()
+        return metrics and to_sdk_metrics(metrics, agent, began_ns=began_ns, now_ns=time.time_ns())
+
+    return convert

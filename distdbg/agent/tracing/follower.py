@@ -1,0 +1,430 @@
+"""One record: what is new in it, at a cost that does not depend on how fast the rank is.
+
+    the newest part of the ring as columns of words; what was overwritten before that is missed, and counted
+        all collectives of one group, ended, well and soon     only the kept numbers are looked up
+        else                                                   each row is asked by its words
+    ops that have not ended                                    asked again at each look, by number
+    what is kept                                               looked up whole -> spans
+
+An op becomes spans when it has ended, or when its rank is gone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from distdbg.agent.tail import TailedRecord
+from distdbg.agent.tracing.head import Head
+from distdbg.agent.tracing.tail import Tail
+from distdbg.export.otel.contexts import Contexts
+from distdbg.export.otel.facts import Context, GroupFacts, RankFacts, count_message, facts_of
+from distdbg.export.otel.matching import MessageNumbers
+from distdbg.export.otel.model import SpanData
+from distdbg.export.otel.ops import Choice, OpSpans
+from distdbg.export.otel.regions import RegionSpans
+from distdbg.export.otel.sampling import ALL, Budget, Sampler, is_remarkable
+from distdbg.record.entries import Event, Op, label_of_kind
+from distdbg.record.format import Aside, EventType, Flag, pack
+from distdbg.record.slices import ENDED_WELL, Slice
+
+#: Rows that one look reads of one record.
+MOST_ROWS: Final = 4096
+#: Places behind the oldest that the writer may take while they are read.
+_TAKEN: Final = 64
+#: Ops in flight that are asked again, and events that are no ops, per look.
+_MOST_OPEN: Final = 128
+_MOST_NOTES: Final = 256
+_MOST_DONE: Final = 1024
+_KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
+_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+_PLAIN: Final = bytes(f for f in range(256) if not f & _NO_COLLECTIVE)
+
+Emit = Callable[[SpanData], None]
+#: Of an op that was kept and has ended: kind, label of the group, duration, trace, wall time of its end.
+Sampled = Callable[[str, str, int, int, int], None]
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all followers of a host have together."""
+
+    sampler: Sampler
+    head: Head
+    tail: Tail
+    budget: Budget
+    tail_budget: Budget
+    slow_ns: int
+    ranks: int = 1
+    """How many are followed: a collective will have a span of each, as a rule."""
+    unsampled: int = 0
+    missed: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Messages:
+    """Of a message what its trace depends on; `peer` -1: from any."""
+
+    group: GroupFacts
+    number: int
+    """Of the group, in the record."""
+    kind: str
+    peer: int
+    tag: int
+    seq: int
+
+
+@dataclass(slots=True)
+class _Row:
+    """An op as far as its words tell, before anything is looked up."""
+
+    number: int
+    trace_id: int
+    why: str = ""
+    """Of the head or the tail; '' when only its end can be a reason."""
+    message: int | None = None
+    messages: _Messages | None = None
+    key: tuple[str, int] | None = None
+    """Of a collective: the name of its group and its number there."""
+    context: Context | None = None
+    region: str = ""
+
+
+@dataclass
+class Follower:
+    """Follows one record. Not to be shared between threads."""
+
+    record: TailedRecord
+    rank: RankFacts
+    shared: Shared
+    emit: Emit
+    on_sampled: Sampled = lambda *_: None
+    last: int = 0
+    """The number up to which everything was seen or missed."""
+    _open: dict[int, _Row] = field(default_factory=dict)
+    _names: dict[int, GroupFacts] = field(default_factory=dict)
+    _done: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self.spans = OpSpans(self.rank)
+        self._numbers = MessageNumbers()
+        self._regions = RegionSpans(self.rank, self.shared.sampler)
+        self._contexts = Contexts()
+        self._slow = pack(self.shared.slow_ns) if self.shared.slow_ns else 2**64
+
+    # ------------------------------------------------------------------------------- one look
+
+    def look(self) -> None:
+        """Take in what is new. RecordError when the record was cut short."""
+        self._look_again()
+        last = self.record.pulse().last_number
+        if last <= self.last:
+            return
+        room = self.record.ring_count
+        if last >= room:
+            room = max(1, room - _TAKEN)
+        part = self.record.slice(self.last, last, min(MOST_ROWS, room))
+        if part.first > self.last + 1:
+            self.shared.missed += part.first - self.last - 1
+            self._contexts.forget()
+            self._regions.doubt()
+        self.last = part.first + len(part) - 1
+        if not self._take_plain(part):
+            self._take_each(part)
+
+    def look_back(self, keys: list[tuple[str, int]]) -> None:
+        """The tail keeps these from now on: those that were passed are looked for."""
+        for name, seq in keys:
+            group = next((n for n, facts in self._names.items() if facts.name == name), None)
+            if group is None or (name, seq) in self._done or self._is_by_head(name, seq):
+                continue
+            number = self.record.find_op(group, seq)
+            if number is None or number > self.last:
+                continue  # not called yet, or not come to
+            row = _Row(number, self.spans.collective_trace_id(name, seq))
+            row.why, row.key = self.shared.tail.why(name, seq), (name, seq)
+            if number not in self._open:
+                self._consider(row)
+
+    def flush(self, now_ns: int, how: str = "") -> None:
+        """The rank is gone: what has not ended never will. `now_ns`: wall time."""
+        self._look_again()
+        for number, row in list(self._open.items()):
+            event = self.record.event(number)
+            if isinstance(event, Op):
+                row.why = row.why or "failed"
+                self._make(event, row, now_ns, how)
+        self._open.clear()
+
+    # ------------------------------------------------------------------------------- rows
+
+    def _take_plain(self, part: Slice) -> bool:
+        """If nothing but collectives of one group is there that ended well and soon: the kept ones."""
+        count = len(part)
+        if not count:
+            return True
+        if (
+            self._contexts.are_any
+            or part.types.count(EventType.OP) != count
+            or part.all_flags.translate(None, _PLAIN)
+        ):
+            return False
+        groups, seqs = part.groups, part.seqs
+        first = seqs[0]
+        if (
+            groups.count(groups[0]) != count
+            or seqs[-1] - first != count - 1
+            or part.outcomes[:-1].count(ENDED_WELL) != count - 1
+            or part.ended[:-1].count(0)
+            or max(part.ended) >= self._slow
+            or seqs.tolist() != list(range(first, first + count))
+        ):
+            return False
+        name, until = self._group(groups[0]).name, first + count - 1
+        tail = self.shared.tail.of(name)
+        kept = {
+            *self.shared.head.kept(name, first, until),
+            *(n for n in tail if first <= n < until),
+        }
+        for seq in sorted(kept):
+            row = _Row(part.first + seq - first, self.spans.collective_trace_id(name, seq))
+            row.why, row.key = self._why(name, seq), (name, seq)
+            self._consider(row)
+        self.shared.unsampled += count - 1 - len(kept)
+        self._take_row(part, count - 1)
+        return True
+
+    def _take_each(self, part: Slice) -> None:
+        notes = unsampled = 0
+        kept = self._kept_in(part)
+        slow, has_contexts = self._slow, self._contexts.are_any
+        columns = zip(
+            part.types,
+            part.all_flags,
+            part.outcomes,
+            part.ended,
+            part.groups,
+            part.seqs,
+            strict=True,
+        )
+        for at, (kind, flags, outcome, ended, group, seq) in enumerate(columns):
+            if (
+                kind == EventType.OP
+                and outcome == ENDED_WELL
+                and 0 < ended < slow
+                and not flags & _NO_COLLECTIVE
+                and seq not in kept[group]
+                and not has_contexts
+            ):
+                unsampled += 1  # most of them: nothing of it is needed
+            elif kind == EventType.OP:
+                self._take_row(part, at)
+            else:
+                notes += 1
+                event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
+                if event is None:
+                    self.shared.missed += 1
+                else:
+                    self._take_note(event)
+                    has_contexts = self._contexts.are_any
+        self.shared.unsampled += unsampled
+
+    def _kept_in(self, part: Slice) -> dict[int, set[int]]:
+        """By the number of the group, the collectives there that are kept."""
+        seqs: dict[int, list[int]] = {}
+        columns = zip(part.types, part.all_flags, part.groups, part.seqs, strict=True)
+        for kind, flags, group, seq in columns:
+            if kind == EventType.OP and not flags & _NO_COLLECTIVE:
+                seqs.setdefault(group, []).append(seq)
+        kept = {}
+        for group, numbers in seqs.items():
+            name, low, high = self._group(group).name, min(numbers), max(numbers) + 1
+            if high - low > 2 * MOST_ROWS:  # damage
+                high = low
+            kept[group] = {*self.shared.head.kept(name, low, high), *self.shared.tail.of(name)}
+        return kept
+
+    def _take_row(self, part: Slice, at: int) -> None:
+        flags, seq = part.flags(at), part.seqs[at]
+        group = self._group(part.groups[at])
+        if flags & Flag.MESSAGE:
+            row = self._message_row(part, at, group)
+        elif flags & Flag.ASIDE:
+            kind, number = label_of_kind(part.kind(at)), part.first + at
+            row = _Row(number, self.spans.aside_trace_id(group.name, kind, seq, number))
+            row.why = "debugger" if part.kind(at) in _KEPT_ASIDES else "head"
+        else:
+            row = _Row(part.first + at, self.spans.collective_trace_id(group.name, seq))
+            row.why = self._why(group.name, seq)
+            row.key = group.name, seq
+        row.context = self._contexts.of(part.thread(at))
+        row.region = self._regions.innermost(part.thread(at))
+        ended, outcome = part.ended[at], part.outcomes[at] >> 16
+        if not ended:
+            self._wait_for(row)
+            return
+        self._judge(row, outcome & 0xFF, ended >> 16)
+        self._consider(row)
+
+    def _message_row(self, part: Slice, at: int, group: GroupFacts) -> _Row:
+        number, peer, tag = part.first + at, part.peer(at), part.tag(at)
+        source = (part.outcomes[at] >> 24) - 1 if part.ended[at] else -1
+        message = count_message(
+            self._numbers,
+            kind=part.kind(at),
+            group=part.groups[at],
+            peer=peer,
+            tag=tag,
+            seq=part.seqs[at],
+            op=number,
+            source=source if source >= 0 else None,
+        )
+        row = _Row(number, 0, message=message)
+        row.messages = _Messages(
+            group=group,
+            number=part.groups[at],
+            kind=label_of_kind(part.kind(at)),
+            peer=peer,
+            tag=tag,
+            seq=part.seqs[at],
+        )
+        self._place_message(row, source)
+        return row
+
+    def _place_message(self, row: _Row, source: int) -> None:
+        """Its trace and whether the head keeps it, once it is known whom it is from."""
+        found = row.messages
+        assert found is not None
+        rank = found.group.global_rank(found.peer if found.peer >= 0 else source)
+        row.trace_id = self.spans.message_trace_id(
+            found.group.name, found.kind, rank, found.tag, row.message, row.number
+        )
+        if self.shared.sampler.keeps(row.trace_id, row.message or found.seq):
+            row.why = "head"
+
+    def _judge(self, row: _Row, status: int, took_ns: int) -> None:
+        """Whether the tail keeps what has ended and the head does not."""
+        if row.why or not is_remarkable(
+            status=status, took_ns=took_ns, slow_ns=self.shared.slow_ns
+        ):
+            return
+        row.why = "failed" if status else "slow"
+        if row.key is not None:
+            self.shared.tail.add(*row.key, row.why)
+
+    def _take_note(self, event: Event) -> None:
+        self._contexts.take(event)
+        for span in self._regions.take(event):
+            if self.shared.budget.takes(span.trace_id, self.shared.sampler.bound or ALL):
+                self.emit(span)
+            else:
+                self.shared.dropped += 1
+
+    def _wait_for(self, row: _Row) -> None:
+        if len(self._open) >= _MOST_OPEN:
+            self._open.pop(next(iter(self._open)))
+            self.shared.missed += 1
+        self._open[row.number] = row
+
+    def _look_again(self) -> None:
+        for number, row in list(self._open.items()):
+            op = self.record.recent_one(number)
+            if op is None:
+                del self._open[number]
+                self.shared.missed += 1
+                continue
+            if op.ended_ns is None:
+                continue
+            del self._open[number]
+            if row.messages is not None and row.messages.peer < 0:
+                self._end_any(row)
+            if row.key is not None and not row.why:
+                row.why = self.shared.tail.why(*row.key)
+            self._judge(row, op.status or 0, op.ended_ns - op.issued_ns)
+            self._consider(row)
+
+    def _end_any(self, row: _Row) -> None:
+        event, found = self.record.event(row.number), row.messages
+        assert found is not None
+        source = event.source if isinstance(event, Op) else None
+        row.message = self._numbers.end_any(found.number, found.tag, row.number, source)
+        self._place_message(row, -1 if source is None else source)
+
+    # ------------------------------------------------------------------------------- what is kept
+
+    def _why(self, name: str, seq: int) -> str:
+        return "head" if self._is_by_head(name, seq) else self.shared.tail.why(name, seq)
+
+    def _is_by_head(self, name: str, seq: int) -> bool:
+        return seq in self.shared.head.kept(name, seq, seq + 1)
+
+    def _consider(self, row: _Row) -> None:
+        """Look an op up if it is kept and there is room for it."""
+        shared = self.shared
+        if not row.why and row.context is None:
+            shared.unsampled += 1
+            return
+        is_by_head = row.why in ("head", "")
+        bound = shared.sampler.bound if is_by_head and shared.sampler.bound else ALL
+        if row.context and not row.why:
+            bound = ALL
+        budget = shared.budget if is_by_head else shared.tail_budget
+        if not budget.takes(row.trace_id, bound, 2 if row.messages else shared.ranks + 1):
+            shared.dropped += 1
+            return
+        event = self.record.event(row.number)
+        if not isinstance(event, Op):
+            shared.missed += 1
+        elif event.ended_ns is None:
+            self._wait_for(row)
+        else:
+            self._make(event, row)
+
+    def _make(self, event: Op, row: _Row, now_ns: int = 0, how: str = "") -> None:
+        shared = self.shared
+        group = self._group(event.group_number)
+        op = facts_of(
+            event,
+            self.rank,
+            group,
+            message=row.message,
+            context=row.context,
+            region=row.region,
+        )
+        caller = op.context is not None and shared.sampler.keeps_child(
+            op.context.trace_id, op.context.is_sampled
+        )
+        if not row.why and not caller:
+            shared.unsampled += 1
+            return
+        if row.key is not None and row.why not in ("head", ""):
+            self._done[row.key] = None
+            if len(self._done) > _MOST_DONE:
+                self._done.popitem(last=False)
+        choice = Choice(op=bool(row.why), caller=caller, why=row.why or "head")
+        for span in self.spans.make(op, choice, now_ns):
+            if how and op.ended_ns is None:
+                span = replace(span, error=f"rank {self.rank.rank} {how}")
+            self.emit(span)
+        if op.ended_ns is not None and row.why:
+            took_ns = op.ended_ns - op.issued_ns
+            self.on_sampled(op.kind, group.label, took_ns, row.trace_id, op.ended_ns)
+
+    def _group(self, number: int) -> GroupFacts:
+        facts = self._names.get(number)
+        if facts is None:
+            group = self.record.group(number)
+            if group is None:
+                return GroupFacts()
+            facts = self._names[number] = GroupFacts.of(group)
+        return facts
+
+    def group_names(self) -> dict[str, str]:
+        """The names of the groups by what messages call them, where that is one."""
+        found: dict[str, str] = {}
+        for facts in self._names.values():
+            found[facts.title] = "" if facts.title in found else facts.name
+        return found

@@ -1,0 +1,137 @@
+"""Spans as JSON lines, as the OpenTelemetry collector's file exporter writes them, and its receiver reads.
+
+    {"resourceSpans":[{"resource":{..},"scopeSpans":[{"scope":{..},"spans":[{..},..]}]}]}
+    {"resourceSpans":[..]}
+
+A line is one ExportTraceServiceRequest of one rank. By OTLP's rules for JSON names are in camel case, ids
+are hex, enumerations numbers, and integers of 64 bits text, for readers whose numbers are doubles.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, BinaryIO, Final
+
+import distdbg
+from distdbg.export.otel import attributes as names
+from distdbg.export.otel.facts import RankFacts
+from distdbg.export.otel.model import Attributes, SpanData, SpanKind, Value
+from distdbg.export.otel.of_log import LogSpans, rank_facts
+from distdbg.export.reading import Opened
+
+#: Of one line; a reader takes a line as a whole. An op has up to two spans.
+_MOST_OPS: Final = 500
+_KINDS: Final = {SpanKind.INTERNAL: 1, SpanKind.PRODUCER: 4, SpanKind.CONSUMER: 5}
+_ERROR: Final = 2
+#: Sampled.
+_FLAGS: Final = 1
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def write(run: Opened, output: BinaryIO) -> None:
+    """Write line after line as ranks are read."""
+    for start in run.starts:
+        for log in start.read():
+            rank = rank_facts(start.session.run or run.name, start.session, log)
+            texts = LogSpans(start.session, log, rank).each_text(to_json)
+            head, tail = _around(rank)
+            while batch := list(islice(texts, _MOST_OPS)):
+                output.write((head + ",".join(batch) + tail).encode())
+
+
+def to_json(spans: Iterable[SpanData]) -> str:
+    """Some spans, with commas between them."""
+    return ",".join(_encode(to_span(span)) for span in spans)
+
+
+def _around(rank: RankFacts) -> tuple[str, str]:
+    """What is before and behind the spans of a request."""
+    scope = {"name": "distdbg", "version": distdbg.__version__}
+    resource = {"attributes": _attributes(_resource(rank))}
+    head = f'{{"resourceSpans":[{{"resource":{_encode(resource)},"scopeSpans":[{{"scope":{_encode(scope)},'
+    return head + '"spans":[', "]}]}]}\n"
+
+
+def to_span(span: SpanData) -> dict[str, Any]:
+    """One span by the rules of OTLP's JSON."""
+    made: dict[str, Any] = {
+        "traceId": f"{span.trace_id:032x}",
+        "spanId": f"{span.span_id:016x}",
+        "flags": _FLAGS,
+        "name": span.name,
+        "kind": _KINDS[span.kind],
+        "startTimeUnixNano": _time(span.began_ns),
+        "endTimeUnixNano": _time(span.ended_ns),
+        "attributes": _attributes(span.attributes),
+    }
+    if span.parent_id:
+        made["parentSpanId"] = f"{span.parent_id:016x}"
+    if span.events:
+        made["events"] = [
+            {
+                "timeUnixNano": _time(event.at_ns),
+                "name": event.name,
+                "attributes": _attributes(event.attributes),
+            }
+            for event in span.events
+        ]
+    if span.links:
+        made["links"] = [
+            {
+                "traceId": f"{link.trace_id:032x}",
+                "spanId": f"{link.span_id:016x}",
+                "attributes": _attributes({names.WHY: link.why}),
+            }
+            for link in span.links
+        ]
+    error = span.error
+    made["status"] = {} if error is None else {"code": _ERROR, "message": _text(error)}
+    return made
+
+
+def _resource(rank: RankFacts) -> Attributes:
+    """As of the spans that an agent sends."""
+    values: dict[str, Value] = {
+        names.SERVICE: "distdbg",
+        names.INSTANCE: f"{rank.run}/{rank.rank}",
+        names.HOST: rank.host,
+        names.PID: rank.pid,
+        names.PYTHON: rank.python,
+        names.DISTRO: "distdbg",
+        names.DISTRO_VERSION: rank.version,
+        names.RUN: rank.run,
+        names.START: rank.start,
+        names.RANK: rank.rank,
+        names.WORLD_SIZE: rank.world_size,
+    }
+    return {name: value for name, value in values.items() if value != ""}
+
+
+def _attributes(values: Attributes) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _value(value)} for key, value in values.items()]
+
+
+def _value(value: Value) -> dict[str, Any]:
+    match value:
+        case str():
+            return {"stringValue": _text(value)}
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case float():
+            return {"doubleValue": value if math.isfinite(value) else str(value)}
+        case _:
+            return {"arrayValue": {"values": [_value(item) for item in value]}}
+
+
+def _time(ns: int) -> str:
+    return str(max(ns, 0))
+
+
+def _text(text: str) -> str:
+    """Names of files may be no UTF-8; protobuf takes nothing else."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

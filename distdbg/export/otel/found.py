@@ -1,0 +1,175 @@
+"""Log records of what went wrong: findings of the diagnosis, errors of ranks, ends, and starts anew.
+
+A finding is also a span without a length in the trace of the op that it is about, so that it is seen where
+one looks at the op; the log record has the ids of that span.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from distdbg.export.otel import attributes as names
+from distdbg.export.otel.ids import COLLECTIVE, Numbering, root_span_id, span_id
+from distdbg.export.otel.model import LogData, LogLevel, SpanData, Value
+from distdbg.record.ends import RankEnd
+
+_LEVELS: Final = {"error": LogLevel.ERROR, "warning": LogLevel.WARN, "note": LogLevel.INFO}
+_MOST_RANKS: Final = 64
+_MOST_LINES: Final = 8
+_MOST_LETTERS: Final = 2000
+#: What the check noticed and did not forbid.
+_SUSPICION: Final = "Suspicion"
+FINDING: Final = "distdbg.finding"
+RANK_ERROR: Final = "distdbg.rank.error"
+RANK_END: Final = "distdbg.rank.end"
+START: Final = "distdbg.start"
+
+
+def find_op(run: str, start: int, group: str, seq: int) -> tuple[int, int]:
+    """Trace and root span of a collective, by the name of its group; zeros for none."""
+    if not group or seq <= 0:
+        return 0, 0
+    trace_id = Numbering(run, start, group, COLLECTIVE).trace_id(seq)
+    return trace_id, root_span_id(trace_id)
+
+
+def key_of_finding(finding: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What makes it another finding: not how long it lasts by now."""
+    return (
+        finding.get("kind"),
+        tuple(finding.get("ranks", ())),
+        finding.get("group"),
+        finding.get("seq"),
+    )
+
+
+def log_of_finding(
+    finding: Mapping[str, Any], *, trace_id: int, parent_id: int, wall_ns: int, number: int
+) -> LogData:
+    """Of one finding, as `distdbg analyze --json` has it. `number` tells findings about one op apart."""
+    kind, severity = str(finding.get("kind", "")), str(finding.get("severity", ""))
+    values: dict[str, Value] = {names.FINDING: kind, names.SEVERITY: severity}
+    if severity == "error":
+        values[names.ERROR_TYPE] = kind
+    ranks, victims = _ranks(finding.get("ranks")), _ranks(finding.get("victims"))
+    if ranks:
+        values[names.RANKS] = ranks
+    if victims:
+        values[names.VICTIMS] = victims
+    if finding.get("group"):
+        values[names.GROUP] = str(finding["group"])
+    if finding.get("seq"):
+        values[names.SEQ] = int(finding["seq"])
+    evidence = finding.get("evidence") or ()
+    lines = tuple(str(one.get("text", "")) for one in evidence if isinstance(one, dict))
+    if lines:
+        values[names.EVIDENCE] = lines[:_MOST_LINES]
+    if finding.get("advice"):
+        values[names.ADVICE] = str(finding["advice"])
+    return LogData(
+        at_ns=wall_ns,
+        level=_LEVELS.get(severity, LogLevel.WARN),
+        body=str(finding.get("what", "")),
+        event=FINDING,
+        attributes=values,
+        trace_id=trace_id,
+        span_id=span_id(trace_id, -1, f"finding {kind}", number) if parent_id else 0,
+    )
+
+
+def span_of_finding(log: LogData, *, parent_id: int) -> SpanData:
+    """The span in the trace of the op that a finding is about; of no rank, but of the agent."""
+    return SpanData(
+        name=str(log.attributes[names.FINDING]),
+        trace_id=log.trace_id,
+        span_id=log.span_id,
+        parent_id=parent_id,
+        began_ns=log.at_ns,
+        ended_ns=log.at_ns,
+        rank=-1,
+        attributes={**log.attributes, names.ROLE: "finding"},
+        error=log.body if log.level is LogLevel.ERROR else None,
+    )
+
+
+def log_of_error(
+    words: str, *, rank: int, run: str, start: int, groups: Mapping[str, str], wall_ns: int
+) -> LogData:
+    """Of what a rank wrote into its record in words: an error, or what its check noticed.
+
+    `groups`: the names of the groups by what messages call them, where that is one.
+    """
+    try:
+        facts = json.loads(words)
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        facts = {"what": words}
+    kind, what = str(facts.get("type") or ""), str(facts.get("what") or words)
+    if not kind:  # what ended the program, as Python says it
+        first, _, rest = what.partition(": ")
+        if first.isidentifier():
+            kind, what = first, rest
+    values: dict[str, Value] = {names.RANK: rank}
+    is_error = kind not in ("", _SUSPICION)
+    if kind:
+        values[names.ERROR_TYPE if is_error else names.FINDING] = kind
+    group, seq = str(facts.get("group") or ""), facts.get("seq")
+    if group:
+        values[names.GROUP] = group
+    trace_id = parent_id = 0
+    if type(seq) is int and seq > 0:
+        values[names.SEQ] = seq
+        if facts.get("kind") not in ("send", "recv"):
+            trace_id, parent_id = find_op(run, start, groups.get(group, ""), seq)
+    details = facts.get("details")
+    if isinstance(details, list) and details:
+        values[names.EVIDENCE] = tuple(map(str, details[:_MOST_LINES]))
+    if facts.get("hint"):
+        values[names.ADVICE] = str(facts["hint"])
+    return LogData(
+        at_ns=wall_ns,
+        level=LogLevel.ERROR if is_error else LogLevel.WARN,
+        body=what[:_MOST_LETTERS],
+        event=RANK_ERROR,
+        attributes=values,
+        trace_id=trace_id,
+        span_id=span_id(trace_id, rank) if parent_id else 0,
+        rank=rank,
+    )
+
+
+def log_of_end(end: RankEnd) -> LogData:
+    """How a rank ended."""
+    level = LogLevel.INFO
+    if end.is_failure:
+        level = LogLevel.WARN if end.was_asked else LogLevel.ERROR
+    values: dict[str, Value] = {names.RANK: end.rank, names.HOW: end.how}
+    if end.exit_code is not None:
+        values[names.EXIT_CODE] = end.exit_code
+    return LogData(
+        at_ns=end.wall_ns,
+        level=level,
+        body=f"rank {end.rank} {end.how}",
+        event=RANK_END,
+        attributes=values,
+        rank=end.rank,
+    )
+
+
+def log_of_start(start: int, wall_ns: int) -> LogData:
+    """The launcher has started the ranks again."""
+    return LogData(
+        at_ns=wall_ns,
+        level=LogLevel.WARN,
+        body=f"the ranks were started again: start {start}",
+        event=START,
+        attributes={names.START: start},
+    )
+
+
+def _ranks(found: object) -> tuple[int, ...]:
+    ranks = found if isinstance(found, (list, tuple)) else ()
+    return tuple(rank for rank in ranks if type(rank) is int)[:_MOST_RANKS]

@@ -1,0 +1,33 @@
+"""What the families of metrics are called in OpenTelemetry. Pure.
+
+    distdbg_ops_total                   distdbg.ops             a monotonic sum
+    distdbg_op_duration_seconds         distdbg.op.duration     a histogram, unit s
+    distdbg_op_bytes_total              distdbg.op.bytes        a monotonic sum, unit By
+    distdbg_rank_up                     distdbg.rank.up         a gauge
+    distdbg_build_info                  distdbg.build           a gauge that is 1
+
+Without `_total`, `_info` and `_seconds`; dots behind the first word and that of the subject. A collector
+which writes them for Prometheus makes the names of the left out of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from distdbg.export.metrics.families import Family
+
+_UNITS: Final = {"seconds": "s", "bytes": "By"}
+_SUBJECTS: Final = ("op", "rank", "agent")
+
+
+def metric_name(family: Family) -> str:
+    """'distdbg.op.duration'."""
+    name = family.name.removesuffix("_total").removesuffix("_info").removesuffix("_seconds")
+    first, _, rest = name.partition("_")
+    subject, _, left = rest.partition("_")
+    return ".".join((first, subject, left) if left and subject in _SUBJECTS else (first, rest))
+
+
+def metric_unit(family: Family) -> str:
+    """By UCUM, as OpenTelemetry wants it."""
+    return _UNITS.get(family.unit, "1")
