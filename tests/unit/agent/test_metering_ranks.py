@@ -8,6 +8,7 @@ from pathlib import Path
 
 from distdbg.agent.metering.ranks import RankReader
 from distdbg.agent.roster import Roster
+from distdbg.export.metrics import families
 from distdbg.export.metrics.facts import RankFacts
 from distdbg.testing.record_builder import RecordBuilder
 
@@ -77,6 +78,7 @@ def test_what_the_record_had_no_room_for_is_told(tmp_path: Path) -> None:
     record.set_state(lost_sites=2, lost_counters=5)
     lost = read(tmp_path, record).lost
     assert (lost["sites"], lost["counters"], lost["strings"]) == (2, 5, 0)
+    assert tuple(lost) == families.LOST
 
 
 def test_a_rank_that_is_gone_is_not_up(tmp_path: Path) -> None:
