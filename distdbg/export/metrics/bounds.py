@@ -20,9 +20,9 @@ from typing import Final
 from distdbg.export.metrics.buckets import CLASSIC_SERIES
 from distdbg.export.metrics.families import (
     FAMILIES,
+    MOST_BLAMED,
     MOST_DTYPES,
     MOST_GROUPS,
-    MOST_BLAMED,
     MOST_WORDS,
     NO_DTYPE,
     OTHER_DTYPE,
