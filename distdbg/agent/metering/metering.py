@@ -90,7 +90,6 @@ class Metering:
         self._asked: threading.Event | None = None
         """Set when the loop has answered whoever waits for it."""
         self._hosts_ns = 0
-        self._addresses: Callable[[], str | None] = lambda: None
         self.counts = ExportCounts()
         self.exemplars: Callable[[], Exemplars] = dict
         self.sums = JobSums(agent.host, agent.run_name)
@@ -106,7 +105,7 @@ class Metering:
             self._findings.take(self._agent.roster.attempt, watch.plain_verdict())
         if now_ns - self._hosts_ns >= _HOSTS_NS:
             self._hosts_ns = now_ns
-            self._look_for_hosts()
+            self.sums.want(self._agent.steering.other_hosts())
 
     def finish(self, now_ns: int) -> None:
         """The ranks are over, or others will be started: look at all of them once more."""
@@ -178,13 +177,6 @@ class Metering:
             blamed=self._findings.blamed,
             is_clock_held=agent.steering.is_held,
         )
-
-    def _look_for_hosts(self) -> None:
-        tree = self._agent.steering.plain_tree()
-        if tree is None or not tree["is_root"]:
-            return
-        hosts = [one["host"] for one in tree["hosts"] if not one["has_left"]]
-        self.sums.want([host for host in hosts if host != self._agent.host])
 
     # ------------------------------------------------------------------------------- any other thread
 
