@@ -145,7 +145,13 @@ def _suspects() -> Panel:
         (ABSENT, f"2 + 0 * max by (rank, host) ({lives(absent)})"),
         (COMES_LATE, with_host(f"{late} > {LATE}")),
     )
-    said = "\nor\n".join(f'label_replace({bad}, "why", "{why}", "", "")' for why, bad in reasons)
+    guesses = "\nor\n".join(f'label_replace({bad}, "why", "{why}", "", "")' for why, bad in reasons)
+    # What the diagnosis says is better than what numbers let one guess.
+    blamed = of("distdbg_rank_blamed")
+    hosts = f"5 + 0 * max by (rank, host) ({up})"
+    verdict = f"{blamed} * on (rank) group_left (host) ({hosts})"
+    verdict = f'max by (rank, host, why) (label_replace({verdict}, "why", "$1", "kind", "(.+)"))'
+    said = f"{verdict}\nor\n((\n{guesses}\n) unless on () {blamed})"
     return rows(
         "Who is to blame",
         "Ranks that are gone, that others wait for in vain, and that come late, the worst first.",

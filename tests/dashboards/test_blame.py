@@ -123,3 +123,10 @@ def test_another_job_has_nothing_to_do_with_it(blame: str, tmp_path: Path) -> No
         for one in rank(0, "a", since=99, in_flight=0, seq=1) + rank(1, "a", seq=900)
     ]
     check(blame, [*rank(0, "a"), *rank(1, "a"), *other], [], tmp_path)
+
+
+def test_what_the_diagnosis_says_takes_the_place_of_guesses(blame: str, tmp_path: Path) -> None:
+    inputs = [*rank(0, "a", since=30), *rank(1, "b", up=0, since=0, in_flight=0, seq=9)]
+    dead = [series("distdbg_dead_ranks", 1, host="b")]
+    said = series("distdbg_rank_blamed", 1, rank=0, kind="stuck rank", host="first")
+    check(blame, [*inputs, *dead, said], [(0, "a", "stuck rank", 5)], tmp_path)
