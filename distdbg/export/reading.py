@@ -198,8 +198,10 @@ class Start:
                 ),
                 default=NEVER,
             )
-        files = self._files.items()
-        return min((f.header.monotonic_ns + self.offset_ns(r) for r, f in files), default=NEVER)
+        times = [f.header.monotonic_ns + self.offset_ns(rank) for rank, f in self._files.items()]
+        if not times:
+            times = [end.ended_ns + self.offset_ns(r) for r, ends in self._ends.items() for end in ends]
+        return min(times, default=NEVER)
 
     def end_ns(self) -> int:
         """The last sign of life of any of its ranks, on the run's clock; NEVER."""
