@@ -62,9 +62,10 @@ def write(run: Opened, folder: Path) -> None:
 
 def _look_at_all(start: Start) -> Sides:
     sides = Sides(is_cut_short=start.window()[1] is not None)
+    wanted = set(start.ranks)
     for log in start.read_all():
         # Of a rank that is not wanted all is known; of the others what will be written.
-        if log.rank in start.ranks:
+        if log.rank in wanted:
             start.choose(log)
         sides.add(log, unreadable(log))
     return sides
