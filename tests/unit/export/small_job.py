@@ -1,10 +1,10 @@
 """The run folder of a small job that hangs, for tests of exports: one of each thing that a record can have.
 
-    rank    0                              1                            2                         on 'dp'
-    10 us   all_reduce #1                  at 14 us                     at 30 us: the last        all end at 40 us
-    50 us   all_reduce #2, #3: two at once, on all ranks, at 50 and 52 us, both until 70 us
-    80 us   send to 1, tag 7               at 75 us: recv from 0        -                         both end at 90 us
-    100 us  all_reduce #4: did not end     the same                     never called it
+    us    rank 0            rank 1            rank 2
+    10    all_reduce #1     from 14 on        from 30 on: the last       all until 40
+    50    all_reduce #2, and at 52 #3: two at once on all ranks          both until 70
+    80    send, tag 7       from 75: recv                                both until 90
+    100   all_reduce #4     the same          never called it            did not end
 
 Rank 0 has spans, marks with numbers and a finding; rank 1 was killed, 3 s after it all.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def test_slices_of_one_lane_never_touch(drawn: list[tuple[int, int, int]]) -> No
         places.setdefault((track, lane), []).append((begin, end))
     for slices in places.values():
         slices.sort()
-        assert all(a[1] < b[0] for a, b in zip(slices, slices[1:], strict=False))
+        assert all(a[1] < b[0] for a, b in pairwise(slices))
 
 
 def test_what_does_not_overlap_has_one_lane() -> None:
@@ -53,7 +54,9 @@ def test_spans_of_one_lane_are_nested_or_apart(drawn: list[tuple[int, int, int]]
                 assert low > end or (begin <= low and high <= end)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.binary(max_size=9)), min_size=1, max_size=9))
+@given(
+    st.lists(st.tuples(st.integers(0, 2**63 - 1), st.binary(max_size=9)), min_size=1, max_size=9)
+)
 def test_rows_are_head_blob_and_tail_of_each(drawn: list[tuple[int, bytes]]) -> None:
     values = np.array([value for value, _ in drawn], np.int64)
     head, tail = Fixed(len(drawn)), Fixed(len(drawn))
