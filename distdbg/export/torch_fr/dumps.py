@@ -52,7 +52,7 @@ def write(run: Opened, folder: Path) -> None:
             write_pickle(output, head, "entries", entries, entries.groups)
         left_out.update(entries.left_out)
         written.add(log.rank)
-    lacks += [f"{count:,} {why}: left out" for why, count in left_out.items()]
+    lacks += [f"{why}, left out: {count:,}" for why, count in left_out.items()]
     if missing := sorted(set(range(start.session.world_size)) - written):
         lacks.append(
             f"there is no dump of ranks {format_ranks(missing)}: "
@@ -65,7 +65,8 @@ def _look_at_all(start: Start) -> Sides:
     wanted = set(start.ranks)
     for log in start.read_all():
         # Of a rank that is not wanted all is known; of the others what will be written.
+        before = log.ops
         if log.rank in wanted:
             start.choose(log)
-        sides.add(log, unreadable(log))
+        sides.add(log, unreadable(log), before)
     return sides
