@@ -134,6 +134,8 @@ def _tracks(
     for order, pair in enumerate(pairs.tolist()):
         group, kind = divmod(pair >> 32, 3)
         label = session.groups[group - 1].label if group else "no group"
+        if label.isdecimal():
+            label = f"group {label}"
         tracks.append(Track(f"{label}{_FAMILIES[kind]}", pair & 0xFFFFFFFF, order))
     return tracks, track.astype(np.int32)
 
