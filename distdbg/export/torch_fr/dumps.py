@@ -9,6 +9,7 @@ those are is known when all ranks have been looked at (`sides.py`).
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -42,7 +43,7 @@ def write(run: Opened, folder: Path) -> None:
     written = set()
     for log in start.read():
         entries = Entries(start.session, sides, log)
-        with (folder / f"{FILE_PREFIX}{log.rank}").open("wb") as output:
+        with open(folder / f"{FILE_PREFIX}{log.rank}", "wb", opener=_open_private) as output:
             head = {
                 "version": _VERSION,
                 "comm_lib_version": "",
@@ -52,12 +53,16 @@ def write(run: Opened, folder: Path) -> None:
             write_pickle(output, head, "entries", entries, entries.groups)
         left_out.update(entries.left_out)
         written.add(log.rank)
-    lacks += [f"{why}, left out: {count:,}" for why, count in left_out.items()]
+    lacks += [f"{count:,} left out: {why}" for why, count in left_out.items()]
     if missing := sorted(set(range(start.session.world_size)) - written):
         lacks.append(
             f"there is no dump of ranks {format_ranks(missing)}: "
             "torch's analyzer wants --allow-incomplete-ranks"
         )
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _look_at_all(start: Start) -> Sides:
