@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from distdbg.diagnose.counting import late_shares
 from distdbg.export.metrics.families import BY_NAME, FAMILIES, MetricType
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +56,39 @@ def test_promtool_accepts_the_rules() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 def test_what_the_rules_come_to(case: Path) -> None:
     promtool("test", "rules", case)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 8, 16])
+def test_shares_of_late_arrivals_are_those_of_the_diagnosis(size: int, tmp_path: Path) -> None:
+    random = Random(size)
+    waits = {rank: random.randrange(200) * 15_000_000 for rank in range(size)}
+    shares = dict(late_shares({rank: (150, ns) for rank, ns in waits.items()}))
+    series, samples = [], []
+    for rank, ns in waits.items():
+        labels = f'run="a", host="n", rank="{rank}"'
+        wait = f'distdbg_rank_wait_seconds_total{{{labels}, cause="late_peer"}}'
+        seq = f'distdbg_rank_seq{{{labels}, group="world"}}'
+        series += [{"series": wait, "values": f"0+{ns / 1e9}x20"}]
+        series += [{"series": seq, "values": "0+150x20"}]
+        # Below a hundredth the diagnosis says nothing.
+        share = round(1000 * shares[rank]) if rank in shares else 0
+        samples.append({"labels": f'{{run="a", rank="{rank}"}}', "value": share})
+    share = "distdbg:rank_late_share:ratio"
+    asked = f"round(1000 * ({share} >= 0.00995)) or 0 * {share}"
+    case = {
+        "rule_files": [str(FOLDER / "rules" / "recording.yaml")],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": series,
+                "promql_expr_test": [{"expr": asked, "eval_time": "4m", "exp_samples": samples}],
+            }
+        ],
+    }
+    path = tmp_path / "case.yaml"
+    path.write_text(json.dumps(case))  # which is YAML
+    promtool("test", "rules", path)
 
 
 def test_each_alert_says_how_bad_it_is_and_has_a_page() -> None:
