@@ -170,6 +170,12 @@ VARIABLES: tuple[Variable, ...] = (
         "Seconds from which on the spans of an op are sent whatever the sampler says; 0: never for its time.",
     ),
     Variable(
+        "DISTDBG_OTLP_SPANS_PER_S",
+        "float",
+        200.0,
+        "Spans that an agent sends in a second, as a rule; of more, whole traces are left out and counted.",
+    ),
+    Variable(
         "DISTDBG_RECORD_OPS",
         "int",
         4096,

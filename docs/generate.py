@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from control_layout import control_layout_page
 from metrics_page import metrics_page as metrics_tables
 from record_layout import layout_page
+from tables_page import tables_page as table_columns
 
 if TYPE_CHECKING:
     from textual.binding import BindingType
@@ -443,6 +444,11 @@ def metrics_page() -> str:
     return MADE.format(source="distdbg/export/metrics/families.py") + metrics_tables()
 
 
+def tables_page() -> str:
+    """The columns of an exported table."""
+    return MADE.format(source="distdbg/export/tables/columns.py") + table_columns()
+
+
 PAGES = {
     "analysis-json.md": analysis_json_page,
     "breakpoints.md": breakpoints_page,
@@ -452,6 +458,7 @@ PAGES = {
     "launch-flags.md": launch_flags_page,
     "metrics.md": metrics_page,
     "plans.md": plans_page,
+    "tables.md": tables_page,
     "top-keys.md": top_keys_page,
     "record-layout.md": record_layout_page,
     "control-page-layout.md": control_page_layout_page,

@@ -178,6 +178,6 @@ def _agents() -> Panel:
             "host": Column(name="Host"),
             "version": Column(name="Version"),
             "python": Column(name="Python"),
-            "A": Column(name="Began", unit="dateTimeAsIso"),
+            "A": Column(name="Began", unit="dateTimeAsIso", width=170),
         },
     )

@@ -53,6 +53,7 @@ def _p50() -> Panel:
         "Half of the ops take longer than this.",
         "s",
         range_query(of("distdbg:op_duration_seconds:p50", GROUP, KIND), LEGEND),
+        is_log=True,
     )
 
 
@@ -62,6 +63,7 @@ def _p99() -> Panel:
         "Only one op in 100 takes longer than this.",
         "s",
         range_query(of("distdbg:op_duration_seconds:p99", GROUP, KIND), LEGEND),
+        is_log=True,
     )
 
 
@@ -71,6 +73,7 @@ def _late_p99() -> Panel:
         "Only in one call of 100 the last rank comes later than this after the one that waits.",
         "s",
         range_query(of("distdbg:late_arrival_seconds:p99", GROUP, KIND), LEGEND),
+        is_log=True,
     )
 
 
@@ -80,6 +83,7 @@ def _bus() -> Panel:
         "Bytes over the bus per second of transfer, as nccl-tests counts them.",
         "Bps",
         range_query(of("distdbg:bus_bandwidth:bytes_per_second", GROUP, KIND), LEGEND),
+        is_log=True,
     )
 
 

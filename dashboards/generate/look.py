@@ -7,6 +7,7 @@ green what moves. A word or a number says the same beside each.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig
@@ -49,11 +50,13 @@ def steps(*pairs: tuple[float, str], base: str = GREEN) -> ThresholdsConfig:
     return ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(found)
 
 
-def words(pairs: dict[float, tuple[str, str]]) -> ValueMap:
-    """A word and a colour in the place of a number."""
+def words(pairs: Mapping[float | str, tuple[str, str]]) -> ValueMap:
+    """A word and a colour in the place of a number or another word."""
     return ValueMap(
         options={
-            f"{value:g}": ValueMappingResult(text=text, color=color, index=index)
+            value if isinstance(value, str) else f"{value:g}": ValueMappingResult(
+                text=text, color=color, index=index
+            )
             for index, (value, (text, color)) in enumerate(pairs.items())
         }
     )

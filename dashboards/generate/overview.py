@@ -24,8 +24,13 @@ from dashboards.generate.queries import (
     with_host,
 )
 
-#: What the numbers say that no number can.
+#: What no number of seconds says: nobody is left who could move.
 OVER: Final = -1
+#: Why a rank is to blame.
+WAITED_FOR: Final = "its process is gone, and others waited for it"
+GONE: Final = "its process is gone"
+ABSENT: Final = "has not called what others wait in"
+COMES_LATE: Final = "comes late, and others wait for it"
 TRACES_OF_FAILED: Final = (
     "Traces of this job's ops that failed",
     traces('{ resource.distdbg.run = "$run" && span.distdbg.role = "root" && status = error }'),
@@ -131,16 +136,22 @@ def _suspects() -> Panel:
     idle = f"{of('distdbg_rank_ops_in_flight')} == 0"
     late = of("distdbg:rank_late_share:ratio")
     gone = f"{up} == 0 and on (run, host) {of('distdbg_dead_ranks')} > 0"
-    absent = f"({behind()}) > 0 and on (run, rank) {still} and on (run, rank) {idle}"
+    lags = f"({behind()}) > 0"
+    absent = f"{lags} and on (run, rank) {still} and on (run, rank) {idle}"
+    # With a rank that dies the launcher ends the others: of those that are gone, who was behind comes first.
     reasons = (
-        ("its process is gone", f"3 + 0 * max by (rank, host) ({gone})"),
-        (
-            "has not called what others wait in",
-            f"2 + 0 * max by (rank, host) ({lives(absent)})",
-        ),
-        ("comes late, and others wait for it", with_host(f"{late} > {LATE}")),
+        (WAITED_FOR, f"4 + 0 * max by (rank, host) ({gone} and on (run, rank) {lags})"),
+        (GONE, f"3 + 0 * max by (rank, host) ({gone} unless on (run, rank) {lags})"),
+        (ABSENT, f"2 + 0 * max by (rank, host) ({lives(absent)})"),
+        (COMES_LATE, with_host(f"{late} > {LATE}")),
     )
-    said = "\nor\n".join(f'label_replace({bad}, "why", "{why}", "", "")' for why, bad in reasons)
+    guesses = "\nor\n".join(f'label_replace({bad}, "why", "{why}", "", "")' for why, bad in reasons)
+    # What the diagnosis says is better than what numbers let one guess.
+    blamed = of("distdbg_rank_blamed")
+    hosts = f"5 + 0 * max by (rank, host) ({up})"
+    verdict = f"{blamed} * on (rank) group_left (host) ({hosts})"
+    verdict = f'max by (rank, host, why) (label_replace({verdict}, "why", "$1", "kind", "(.+)"))'
+    said = f"{verdict}\nor\n((\n{guesses}\n) unless on () {blamed})"
     return rows(
         "Who is to blame",
         "Ranks that are gone, that others wait for in vain, and that come late, the worst first.",
@@ -148,7 +159,17 @@ def _suspects() -> Panel:
         {
             "rank": Column(name="Rank", width=70, link=TO_RANK),
             "host": Column(name="Host", width=140),
-            "why": Column(name="Why"),
+            "why": Column(
+                name="Why",
+                words=words(
+                    {
+                        WAITED_FOR: (WAITED_FOR, RED),
+                        GONE: (GONE, RED),
+                        ABSENT: (ABSENT, RED),
+                        COMES_LATE: (COMES_LATE, ORANGE),
+                    }
+                ),
+            ),
             "A": Column(name="How bad", is_shown=False),
         },
         no_value="nobody",

@@ -32,6 +32,7 @@ from grafana_foundation_sdk.models.common import (
     HeatmapCellLayout,
     LegendDisplayMode,
     LegendPlacement,
+    ScaleDistribution,
     SortOrder,
     StackingMode,
     TooltipDisplayMode,
@@ -103,13 +104,22 @@ def lines(
     thresholds: ThresholdsConfig | None = None,
     colors: Mapping[str, str] | None = None,
     is_stacked: bool = False,
+    is_log: bool = False,
     most: float | None = None,
     decimals: int | None = None,
     links: Sequence[DashboardLink] = (),
 ) -> Panel:
-    """Series over time from 0 up, with the greatest at the top of the tooltip."""
+    """Series over time, with the greatest at the top of the tooltip.
+
+    From 0 up, or `is_log` for what differs by factors: of two lines the small one is then seen too.
+    """
     panel = _begin(timeseries.Panel(), title, about, unit, queries)
-    panel.min(0).line_width(1).show_points(VisibilityMode.NEVER).span_nulls(False)
+    if is_log:
+        scale = common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10)
+        panel.scale_distribution(scale)
+    else:
+        panel.min(0)
+    panel.line_width(1).show_points(VisibilityMode.NEVER).span_nulls(False)
     panel.fill_opacity(60 if is_stacked else 8)
     if is_stacked:
         panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))

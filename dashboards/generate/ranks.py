@@ -28,7 +28,8 @@ PROGRESS = words(
         0: ("gone", GREY),
         1: ("own code", GREEN),
         2: ("in an op", BLUE),
-        3: (f"no progress for {STILL_S} s", RED),
+        3: (f"own code for {STILL_S} s", RED),
+        4: (f"in an op for {STILL_S} s", ORANGE),
     }
 )
 
@@ -92,10 +93,10 @@ def _progress() -> Panel:
     up = of("distdbg_rank_up", RANK)
     in_op = f"({of('distdbg_rank_ops_in_flight', RANK)} > bool 0)"
     still = f"({of('distdbg_rank_since_progress_seconds', RANK)} > bool {STILL_S})"
-    number = f"clamp_max({up} * (1 + {in_op} + 2 * {still}), 3)"
+    number = f"{up} * (1 + {in_op} + 2 * {still})"
     return states(
         "Progress",
-        "Whether a rank runs its own code, is in an op, has not moved for long, or is gone.",
+        "Whether a rank runs its own code, is in an op, stays in one of them for long, or is gone.",
         range_query(f"max by (rank) ({number})", "rank {{rank}}"),
         PROGRESS,
     )

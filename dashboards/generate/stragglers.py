@@ -113,6 +113,7 @@ def _late_p99() -> Panel:
         "Only in one call of 100 the last rank comes later than this after the one that waits.",
         "s",
         range_query(of("distdbg:late_arrival_seconds:p99", GROUP), "{{kind}} on {{group}}"),
+        is_log=True,
     )
 
 

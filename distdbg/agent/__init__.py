@@ -12,5 +12,6 @@ nor waits for it.
     steering        the control page, here and through the tree on all hosts
     tree/           the agents of all hosts of a job
     launcher_orders what the launcher tells
+    exporting, metering/   what goes to Prometheus and other tools, where that is asked for
     protocol, api, methods, plain   the local API;  client, live_runs: its other end
 """

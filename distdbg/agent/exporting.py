@@ -52,25 +52,39 @@ class Exporting:
         self._outlets: list[Outlet] = []
         self._metering = agent.metering
         self._serving: Any = None
+        self._is_dropped = False
         for make in (_make_serving, _make_sending, _make_otlp):
             self._add(make, exports)
 
     def tick(self, now_ns: int) -> None:
         """Let each outlet do what is due."""
-        self._each("is exported no more", lambda one: one.tick(now_ns))
-        self._metering.tick(now_ns)
+        if not self._is_dropped:
+            self._each("is exported no more", lambda one: one.tick(now_ns))
+            self._try(lambda: self._metering.tick(now_ns))
 
     def begin_anew(self) -> None:
         """Other ranks than before, in another folder."""
         self._each("is exported no more", lambda one: one.begin_anew())
 
+    def finish(self) -> None:
+        """The ranks of this start are over, and their records are still there."""
+        if not self._is_dropped:
+            self._try(lambda: self._metering.finish(time.monotonic_ns()))
+
     def close(self) -> None:
         """Let out what is left, for two seconds at most."""
-        self._metering.finish(time.monotonic_ns())
+        self.finish()
         deadline_ns = time.monotonic_ns() + int(LAST_S * 1e9)
-        # Those that send come first; a scraper gets its answer meanwhile.
-        self._outlets.reverse()
-        self._each("is not exported to its end", lambda one: one.close(deadline_ns))
+        left = len(self._outlets)
+
+        def end(outlet: Outlet) -> None:
+            # One after the other: who is first leaves time for those that follow.
+            nonlocal left
+            now_ns = time.monotonic_ns()
+            outlet.close(now_ns + max(0, deadline_ns - now_ns) // left)
+            left -= 1
+
+        self._each("is not exported to its end", end)
         self._outlets.clear()
 
     def plain(self) -> dict[str, Any]:
@@ -90,6 +104,13 @@ class Exporting:
             self._outlets.append(outlet)
             if hasattr(outlet, "address"):
                 self._serving = outlet
+
+    def _try(self, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except Exception:  # noqa: BLE001  # what was counted until now is exported all the same
+            self._is_dropped = True
+            _log.exception("the numbers that are exported are not followed any more")
 
     def _each(self, what: str, do: Callable[[Outlet], None]) -> None:
         for outlet in list(self._outlets):

@@ -200,9 +200,12 @@ class HostAgent:
 
     def export(self, exports: Exports) -> None:
         """Serve and send what is asked for; what cannot be is said."""
-        from distdbg.agent.exporting import Exporting  # with all that it needs, for who asks
+        try:
+            from distdbg.agent.exporting import Exporting  # with all that it needs, for who asks
 
-        self.exporting = Exporting(self, exports)
+            self.exporting = Exporting(self, exports)
+        except Exception:  # noqa: BLE001  # the ranks are watched all the same
+            _log.exception("nothing is exported")
 
     @property
     def metering(self) -> Metering:
@@ -252,8 +255,8 @@ class HostAgent:
         match order:
             case Attempt():
                 self.watch.finish(time.monotonic_ns())
-                if self._metering is not None:
-                    self._metering.finish(time.monotonic_ns())
+                if self.exporting is not None:
+                    self.exporting.finish()
                 self.roster.close()
                 self.addr = order.addr
                 self.roster = Roster(

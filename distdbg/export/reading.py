@@ -39,12 +39,12 @@ from distdbg.record.whereabouts import read_boot_id
 
 #: What `counted` has from `RankLog.lost`, in words.
 _LOST: Final = {
-    "ops": "ops were overwritten: the rings had no room for them",
-    "strings": "names were lost: the records had no room for them",
-    "sites": "call sites were lost: the records had no room for them",
-    "parked": "ops in flight were lost: the records had no room for them",
-    "waits": "waits were lost: the records had no room for them",
-    "gaps": "places in the records are damaged",
+    "ops": "ops overwritten, as the rings of the records had no room for them",
+    "strings": "names lost, as the records had no room for them",
+    "sites": "call sites lost, as the records had no room for them",
+    "parked": "ops in flight lost, as the records had no room for them",
+    "waits": "waits lost, as the records had no room for them",
+    "gaps": "damaged places in the records",
 }
 
 #: Called with (ranks read, ranks there are).
@@ -277,7 +277,7 @@ class Opened:
         """What is not there, each in one sentence; all of it when all was read."""
         said = [lack for start in self.starts for lack in start.session.lacks]
         lost = self.counted.lost
-        said += [f"{count:,} {_LOST.get(what, what)}" for what, count in lost.items() if count]
+        said += [f"{_LOST.get(what, what)}: {count:,}" for what, count in lost.items() if count]
         return list(dict.fromkeys(said))
 
 

@@ -43,7 +43,7 @@ class Exports:
     """For the text file."""
     push: str | None = None
     token_file: Path | None = None
-    users: tuple[str, ...] = ()
+    users: tuple[str, ...] = tuple(config.read_str(_USERS, {}).split(","))
     """Who may read over a loopback address without the token, beside the user of the job."""
     signals: frozenset[str] = frozenset()
     """What is sent to a collector."""

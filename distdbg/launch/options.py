@@ -134,6 +134,15 @@ def read_options(
     min_nodes, max_nodes = _read_nnodes(flags.nnodes)
     nproc = count_ranks(flags.nproc_per_node, cpus=machine.cpus, gpus=machine.gpus)
     meeting = read_meeting(flags, min_nodes, max_nodes)
+    has_agent = not flags.no_agent and bool(config.read_setting("DISTDBG_AGENT", environ))
+    exports = read_exports(
+        environ,
+        port=flags.metrics_port,
+        address=flags.metrics_address,
+        folder=flags.metrics_file,
+        push=flags.metrics_push,
+        otlp=flags.otlp,
+    )
     return RunOptions(
         script=flags.training_script,
         script_args=tuple(flags.training_script_args),
@@ -171,20 +180,13 @@ def read_options(
         numa_binding=None if flags.numa_binding is None else NumaBinding(flags.numa_binding),
         virtual_local_rank=_read_virtual(flags.virtual_local_rank, environ, nproc),
         run_dir=None if flags.run_dir is None else Path(flags.run_dir),
-        agent=not flags.no_agent and bool(config.read_setting("DISTDBG_AGENT", environ)),
+        agent=has_agent,
         agent_listen=_read_listen(flags.agent_listen),
         abort_on=_ABORT_ON.get(flags.on_deadlock),
-        exports=read_exports(
-            environ,
-            port=flags.metrics_port,
-            address=flags.metrics_address,
-            folder=flags.metrics_file,
-            push=flags.metrics_push,
-            otlp=flags.otlp,
-        ),
+        exports=exports,
         debuggable=flags.debuggable,
         debug_on_error=flags.debug_on_error,
-        notes=(*meeting.notes, *_omp_notes(environ, nproc)),
+        notes=(*meeting.notes, *_omp_notes(environ, nproc), *_export_notes(exports, has_agent)),
     )
 
 
@@ -323,4 +325,12 @@ def _omp_notes(environ: Mapping[str, str], nproc: int) -> tuple[str, ...]:
         return ()
     return (
         "OMP_NUM_THREADS is 1 in each rank, so that they do not crowd each other out; set it for more",
+    )
+
+
+def _export_notes(exports: Exports, has_agent: bool) -> tuple[str, ...]:
+    if has_agent or not exports.is_asked:
+        return ()
+    return (
+        "there is no agent, so nothing is exported; `distdbg exporter` serves metrics without one",
     )

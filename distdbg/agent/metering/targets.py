@@ -22,7 +22,7 @@ _AGAIN_S: Final = 10.0
 _PATIENCE_S: Final = 1.0
 _MOST_AGENTS: Final = 256
 _MOST_HOSTS: Final = 4096
-_END_S: Final = 0.5
+_END_S: Final = 0.2
 
 _log = logging.getLogger("distdbg.agent")
 

@@ -20,7 +20,7 @@ from distdbg.agent.tail import TailedRecord
 from distdbg.agent.tracing.head import Head
 from distdbg.agent.tracing.tail import Tail
 from distdbg.export.otel.contexts import Contexts
-from distdbg.export.otel.facts import GroupFacts, RankFacts, count_message, facts_of
+from distdbg.export.otel.facts import Context, GroupFacts, RankFacts, count_message, facts_of
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
@@ -39,7 +39,8 @@ _MOST_OPEN: Final = 128
 _MOST_NOTES: Final = 256
 _MOST_DONE: Final = 1024
 _KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
-_PLAIN: Final = bytes(f for f in range(256) if not f & (Flag.MESSAGE | Flag.ASIDE))
+_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+_PLAIN: Final = bytes(f for f in range(256) if not f & _NO_COLLECTIVE)
 
 Emit = Callable[[SpanData], None]
 #: Of an op that was kept and has ended: kind, label of the group, duration, trace, wall time of its end.
@@ -56,6 +57,8 @@ class Shared:
     budget: Budget
     tail_budget: Budget
     slow_ns: int
+    ranks: int = 1
+    """How many are followed: a collective will have a span of each, as a rule."""
     unsampled: int = 0
     missed: int = 0
     dropped: int = 0
@@ -86,7 +89,7 @@ class _Row:
     messages: _Messages | None = None
     key: tuple[str, int] | None = None
     """Of a collective: the name of its group and its number there."""
-    has_context: bool = False
+    context: Context | None = None
     region: str = ""
 
 
@@ -124,7 +127,10 @@ class Follower:
         if last >= room:
             room = max(1, room - _TAKEN)
         part = self.record.slice(self.last, last, min(MOST_ROWS, room))
-        self.shared.missed += part.first - self.last - 1
+        if part.first > self.last + 1:
+            self.shared.missed += part.first - self.last - 1
+            self._contexts.forget()
+            self._regions.doubt()
         self.last = part.first + len(part) - 1
         if not self._take_plain(part):
             self._take_each(part)
@@ -161,7 +167,7 @@ class Follower:
         if not count:
             return True
         if (
-            self._contexts.is_used
+            self._contexts.are_any
             or part.types.count(EventType.OP) != count
             or part.all_flags.translate(None, _PLAIN)
         ):
@@ -172,6 +178,7 @@ class Follower:
             groups.count(groups[0]) != count
             or seqs[-1] - first != count - 1
             or part.outcomes[:-1].count(ENDED_WELL) != count - 1
+            or part.ended[:-1].count(0)
             or max(part.ended) >= self._slow
             or seqs.tolist() != list(range(first, first + count))
         ):
@@ -191,18 +198,54 @@ class Follower:
         return True
 
     def _take_each(self, part: Slice) -> None:
-        types = part.types
-        notes = 0
-        for at in range(len(part)):
-            if types[at] == EventType.OP:
+        notes = unsampled = 0
+        kept = self._kept_in(part)
+        slow, has_contexts = self._slow, self._contexts.are_any
+        columns = zip(
+            part.types,
+            part.all_flags,
+            part.outcomes,
+            part.ended,
+            part.groups,
+            part.seqs,
+            strict=True,
+        )
+        for at, (kind, flags, outcome, ended, group, seq) in enumerate(columns):
+            if (
+                kind == EventType.OP
+                and outcome == ENDED_WELL
+                and 0 < ended < slow
+                and not flags & _NO_COLLECTIVE
+                and seq not in kept[group]
+                and not has_contexts
+            ):
+                unsampled += 1  # most of them: nothing of it is needed
+            elif kind == EventType.OP:
                 self._take_row(part, at)
-                continue
-            notes += 1
-            event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
-            if event is None:
-                self.shared.missed += 1
             else:
-                self._take_note(event)
+                notes += 1
+                event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
+                if event is None:
+                    self.shared.missed += 1
+                else:
+                    self._take_note(event)
+                    has_contexts = self._contexts.are_any
+        self.shared.unsampled += unsampled
+
+    def _kept_in(self, part: Slice) -> dict[int, set[int]]:
+        """By the number of the group, the collectives there that are kept."""
+        seqs: dict[int, list[int]] = {}
+        columns = zip(part.types, part.all_flags, part.groups, part.seqs, strict=True)
+        for kind, flags, group, seq in columns:
+            if kind == EventType.OP and not flags & _NO_COLLECTIVE:
+                seqs.setdefault(group, []).append(seq)
+        kept = {}
+        for group, numbers in seqs.items():
+            name, low, high = self._group(group).name, min(numbers), max(numbers) + 1
+            if high - low > 2 * MOST_ROWS:  # damage
+                high = low
+            kept[group] = {*self.shared.head.kept(name, low, high), *self.shared.tail.of(name)}
+        return kept
 
     def _take_row(self, part: Slice, at: int) -> None:
         flags, seq = part.flags(at), part.seqs[at]
@@ -217,7 +260,7 @@ class Follower:
             row = _Row(part.first + at, self.spans.collective_trace_id(group.name, seq))
             row.why = self._why(group.name, seq)
             row.key = group.name, seq
-        row.has_context = self._contexts.has_any(part.thread(at))
+        row.context = self._contexts.of(part.thread(at))
         row.region = self._regions.innermost(part.thread(at))
         ended, outcome = part.ended[at], part.outcomes[at] >> 16
         if not ended:
@@ -321,14 +364,15 @@ class Follower:
     def _consider(self, row: _Row) -> None:
         """Look an op up if it is kept and there is room for it."""
         shared = self.shared
-        if not row.why and not row.has_context:
+        if not row.why and row.context is None:
             shared.unsampled += 1
             return
         is_by_head = row.why in ("head", "")
         bound = shared.sampler.bound if is_by_head and shared.sampler.bound else ALL
-        if row.has_context and not row.why:
+        if row.context and not row.why:
             bound = ALL
-        if not (shared.budget if is_by_head else shared.tail_budget).takes(row.trace_id, bound):
+        budget = shared.budget if is_by_head else shared.tail_budget
+        if not budget.takes(row.trace_id, bound, 2 if row.messages else shared.ranks + 1):
             shared.dropped += 1
             return
         event = self.record.event(row.number)
@@ -347,7 +391,7 @@ class Follower:
             self.rank,
             group,
             message=row.message,
-            context=self._contexts.at(event.thread, event.number) if row.has_context else None,
+            context=row.context,
             region=row.region,
         )
         caller = op.context is not None and shared.sampler.keeps_child(

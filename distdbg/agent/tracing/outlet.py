@@ -31,17 +31,16 @@ class TracingOutlet:
         self._metering.exemplars = self.tracing.exemplars
         self._told: dict[tuple[Any, ...], None] = {}
         self._ends: set[tuple[int, int]] = set()
-        self._verdict = (0, -1)
+        self._watch, self._version = agent.watch, -1
         self._roster = agent.roster
         self._begin()
 
     def tick(self, now_ns: int) -> None:
         """Tell what is new. Never waits."""
         self._tell_ends()
-        watch = self._agent.watch
-        if (id(watch), watch.version) != self._verdict:
-            self._verdict = id(watch), watch.version
-            self._tell(watch.plain_verdict())
+        if self._watch.version != self._version:
+            self._version = self._watch.version
+            self._tell(self._watch.plain_verdict())
         if self.tracing.wants_metrics(now_ns):
             # It asks this loop, so it cannot be done here; nor by who sends, who may be at the last batch.
             self._agent.work(self._metering.metrics, self._on_metrics)
@@ -53,12 +52,14 @@ class TracingOutlet:
     def begin_anew(self) -> None:
         """The ranks were started again."""
         self._tell_ends()
+        self._tell(self._watch.plain_verdict())  # how it was when it ended
         self._told.clear()
         self._begin()
 
     def close(self, deadline_ns: int) -> None:
         """Send what there is until then."""
         self.tick(deadline_ns)
+        self._tell(self._watch.plain_verdict())  # the last word
         self.tracing.hear_metrics(self._metering.last_metrics)
         self.tracing.close(deadline_ns)
 
@@ -75,7 +76,7 @@ class TracingOutlet:
 
     def _begin(self) -> None:
         self._roster = self._agent.roster
-        self._verdict = (0, -1)
+        self._watch, self._version = self._agent.watch, -1
         self._ends.clear()
         self.tracing.begin(self._roster.folder, self._roster.attempt)
 

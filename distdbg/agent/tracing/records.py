@@ -8,6 +8,7 @@ Bounded: a look reads at most `follower.MOST_ROWS` rows of each record and makes
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +26,10 @@ from distdbg.export.otel.model import LogData, SpanData
 from distdbg.export.otel.sampling import Budget, Sampler
 
 _SCAN_NS: Final = 500_000_000
-#: Ops of the tail in a second, beside those of the head.
+#: Spans of the tail in a second, beside those of the head.
 _TAIL_PER_S: Final = 100.0
+#: A job begins with what it may send in so many seconds: a short one is seen whole.
+_BURST_S: Final = 5.0
 _MOST_TEXTS: Final = 64
 
 _log = logging.getLogger("distdbg.agent")
@@ -38,6 +41,7 @@ class _Seat:
     inode: int
     texts: int = 0
     """Up to which its words were told."""
+    told: deque[str] = field(default_factory=lambda: deque(maxlen=16))
 
 
 @dataclass
@@ -57,6 +61,8 @@ class HostRecords:
     """None: spans are not asked for."""
     tell: Callable[[RankFacts, LogData], None] | None
     """None: nor are log records."""
+    has_room: Callable[[], bool] = lambda: True
+    """Whether spans of another trace may be emitted; those of the tail are anyway."""
     on_sampled: Sampled = lambda *_: None
     _seats: dict[int, _Seat] = field(default_factory=dict)
     _base_ns: int | None = None
@@ -68,8 +74,13 @@ class HostRecords:
             sampler=self.sampler,
             head=Head(self.run, self.start, self.sampler),
             tail=Tail(),
-            budget=Budget(self.spans_per_s, self.now_ns),
-            tail_budget=Budget(_TAIL_PER_S, self.now_ns),
+            budget=Budget(
+                self.spans_per_s,
+                self.now_ns,
+                burst=_BURST_S * self.spans_per_s,
+                has_room=self.has_room,
+            ),
+            tail_budget=Budget(_TAIL_PER_S, self.now_ns, burst=_BURST_S * _TAIL_PER_S),
             slow_ns=self.slow_ns,
         )
 
@@ -100,6 +111,7 @@ class HostRecords:
         for rank, record in self._tail.records.items():
             if rank not in self._seats:
                 self._seats[rank] = _Seat(self._follow(record), record.inode)
+        self.shared.ranks = len(self._seats)
 
     def keep(self, group: str, seq: int, why: str) -> None:
         """Keep one collective, whatever the head says of it."""
@@ -158,21 +170,17 @@ class HostRecords:
         count = record.pulse().text_count
         if tell is None or count <= seat.texts:
             return
+        facts = seat.follower.rank
         groups = {group.desc or group.name: group.name for group, _ in record.groups()}
+        wall_ns = record.pulse().heartbeat_ns + facts.base_ns
         for _, words in record.texts(max(seat.texts, count - _MOST_TEXTS)):
-            facts = seat.follower.rank
-            wall_ns = record.pulse().heartbeat_ns + facts.base_ns
-            tell(
-                facts,
-                log_of_error(
-                    words,
-                    rank=rank,
-                    run=self.run,
-                    start=self.start,
-                    groups=groups,
-                    wall_ns=wall_ns,
-                ),
+            log = log_of_error(
+                words, rank=rank, run=self.run, start=self.start, groups=groups, wall_ns=wall_ns
             )
+            # What ended the rank is said again, by its type, when it ends.
+            if log.body not in seat.told:
+                seat.told.append(log.body)
+                tell(facts, log)
         seat.texts = count
 
     def _look_back(self) -> None:

@@ -10,8 +10,6 @@ Signal = Literal["traces", "metrics", "logs"]
 SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics", "logs")
 Protocol = Literal["http/protobuf", "grpc"]
 _MS: Final = 1_000_000
-#: Spans that an agent makes in a second, whatever the sampler says.
-SPANS_PER_S: Final = 500.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

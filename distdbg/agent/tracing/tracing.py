@@ -32,7 +32,7 @@ from distdbg.agent.tracing.queues import (
 )
 from distdbg.agent.tracing.records import HostRecords
 from distdbg.agent.tracing.sender import Exporter, Sender
-from distdbg.agent.tracing.settings import SPANS_PER_S, Settings, Signal, read_settings
+from distdbg.agent.tracing.settings import Settings, Signal, read_settings
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.found import (
@@ -47,7 +47,7 @@ from distdbg.export.otel.sampling import read_sampler
 from distdbg.record.ends import RankEnd
 
 _LOOK_S: Final = 0.05
-_MOST_LOOK_S: Final = 2.0
+_MOST_LOOK_S: Final = 1.0
 #: The share of a core that looks may take.
 _SHARE: Final = 0.02
 #: Of what is left before a deadline, how much is for the last look.
@@ -75,6 +75,7 @@ class Tracing:
         self.settings: Settings = read_settings(
             signals, environ, slow_s=config.read_float("DISTDBG_OTLP_SLOW_S", environ)
         )
+        self._spans_per_s = config.read_float("DISTDBG_OTLP_SPANS_PER_S", environ)
         self._sampler, wrong = read_sampler(environ)
         for words in (*self.settings.wrong, *filter(None, (wrong,))):
             _log.warning("%s", words)
@@ -240,12 +241,17 @@ class Tracing:
             start=attempt,
             sampler=self._sampler,
             slow_ns=self.settings.slow_ns,
-            spans_per_s=SPANS_PER_S,
+            spans_per_s=self._spans_per_s,
             now_ns=now_ns,
             emit=self._emit if "traces" in signals else None,
             tell=self._tell if "logs" in signals else None,
+            has_room=self._has_room,
             on_sampled=self._on_sampled,
         )
+
+    def _has_room(self) -> bool:
+        """The last quarter of the queue is for traces that have begun."""
+        return len(self._spans) < self.settings.spans.most_queued * 3 // 4
 
     def _emit(self, rank: RankFacts, span: SpanData) -> None:
         self._spans.put([(rank, span)], time.monotonic_ns())

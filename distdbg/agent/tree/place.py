@@ -26,7 +26,7 @@ from distdbg.agent.tree.node import Node
 from distdbg.agent.tree.orders import Do, Order
 from distdbg.agent.tree.pipe_ends import Came, PipeMail
 from distdbg.agent.tree.pipes import Key, NoWay, Target
-from distdbg.agent.tree.rows import is_in
+from distdbg.agent.tree.rows import LOST, is_in
 from distdbg.agent.tree.shape import FAN_IN
 from distdbg.agent.tree.view import View, make_view
 
@@ -202,6 +202,12 @@ class Tree:
             hosts = self.node.rows.hosts
             nodes = {row.node for row in self.node.rows.ranks.values() if is_in(row, state)}
             return frozenset(hosts[n].host for n in nodes if n in hosts and not hosts[n].is_lost)
+
+    def hosts(self) -> list[str]:
+        """Those whose agents have not left in good order, by node; as far as `view` goes."""
+        with self.lock:
+            rows = sorted(self.node.rows.hosts.items())
+        return [row.host for _, row in rows if row.is_lost <= LOST]
 
     def offset(self) -> Offset | None:
         """From this host's monotonic clock to the root's; None: not estimated."""

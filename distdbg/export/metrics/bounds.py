@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Final
 
 from distdbg.export.metrics.buckets import CLASSIC_SERIES
 from distdbg.export.metrics.families import (
     FAMILIES,
+    MOST_BLAMED,
     MOST_DTYPES,
     MOST_GROUPS,
     MOST_WORDS,
@@ -85,11 +86,17 @@ def most_series(ranks: int, *, is_first: bool) -> int:
         "state": len(RankState),
     }
     return sum(
-        prod(labels.get(label, MOST_WORDS + 1) for label in _bounded(family))
+        _most_labels(family, labels)
         * (CLASSIC_SERIES if family.type is MetricType.HISTOGRAM else 1)
         for family in FAMILIES
         if is_first or family.scope is not Scope.JOB
     )
+
+
+def _most_labels(family: Family, labels: Mapping[str, int]) -> int:
+    if family.name == "distdbg_rank_blamed":
+        return MOST_BLAMED
+    return prod(labels.get(label, MOST_WORDS + 1) for label in _bounded(family))
 
 
 def _bounded(family: Family) -> tuple[str, ...]:

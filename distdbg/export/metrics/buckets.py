@@ -4,9 +4,9 @@ A record has `BUCKET_COUNT` buckets of powers of two of nanoseconds: bucket i co
 2**(i+1), the first one 0 as well, the last one all that is longer.
 
 **Classic.** Each power is told from 2**10 ns (about 1 us) to 2**38 ns (275 s), and +Inf; once per job,
-so that is cheap, and a percentile is interpolated within a factor of 2. A `le` is exactly a power of two of nanoseconds,
-said in seconds, so the counts are exact too, but for an op that took just as long as a boundary: it counts
-above it.
+so that is cheap, and a percentile is interpolated within a factor of 2. A `le` is exactly a power of
+two of nanoseconds, said in seconds, so the counts are exact too, but for an op that took just as long as
+a boundary: it counts above it.
 
 **Native** (schema 0: boundaries are powers of two of a second). All 40 buckets are told, one to one:
 

@@ -21,6 +21,7 @@ from distdbg.export.metrics.facts import (
 from distdbg.export.metrics.families import (
     BY_NAME,
     FAMILIES,
+    MOST_BLAMED,
     MOST_WORDS,
     OUTCOMES,
     SIGNALS,
@@ -158,6 +159,8 @@ def _of_job(job: JobFacts, exemplars: Exemplars) -> Iterator[_One]:
         yield "distdbg_findings", Sample((kind,), count)
     for kind, count in _few(FindingKind, job.findings_total):
         yield "distdbg_findings_made_total", Sample((kind,), count)
+    for rank, kind in job.blamed[:MOST_BLAMED]:
+        yield "distdbg_rank_blamed", Sample((str(rank), clean(kind)), 1)
     yield "distdbg_restarts_total", Sample((), job.restarts)
     yield "distdbg_world_size", Sample((), job.world_size)
     yield "distdbg_clock_held", Sample((), int(job.is_clock_held))

@@ -117,6 +117,8 @@ class JobFacts:
     findings_now: Mapping[str, int] = field(default_factory=dict)
     """By kind."""
     findings_total: Mapping[str, int] = field(default_factory=dict)
+    blamed: Sequence[tuple[int, str]] = ()
+    """Ranks with the kind of the finding that is the root of the verdict that holds now."""
     is_clock_held: bool = False
     histograms: Mapping[tuple[str, str], HistogramFacts] = field(default_factory=dict)
     """By kind and label of the group: `JobHistograms.sum()`."""

@@ -25,6 +25,8 @@ OTHER_DTYPE: Final = "(other)"
 NO_DTYPE: Final = "none"
 #: Values of any other label that a program may have a say in, as `check`.
 MOST_WORDS: Final = 32
+#: Ranks that are told to be to blame: of one verdict, so each has one kind.
+MOST_BLAMED: Final = 64
 #: Words of labels, told as 0 before they have happened: of `check`, `what`, `outcome` and `signal`.
 CHECKS: Final = (
     "mismatch", "nonfinite", "buffer_changed", "diverged", "suspicion",
@@ -100,6 +102,7 @@ FAMILIES: Final = (
     _host("distdbg_recording_lost_total", _C, "What the records had no room for, by what it was.", "what"),
     _job("distdbg_findings", _G, "Findings of the diagnosis that hold now.", "kind"),
     _job("distdbg_findings_made_total", _C, "Findings that the diagnosis has made since the job began.", "kind"),
+    _job("distdbg_rank_blamed", _G, "1 for each rank to blame by the verdict that holds now; no sample for the others.", "rank", "kind"),
     _job("distdbg_restarts_total", _C, "How often the launcher has started the ranks again."),
     _job("distdbg_world_size", _G, "Ranks of the job."),
     _job("distdbg_clock_held", _G, "1 while the deadlines of the job stand, by a debugger or a pause."),

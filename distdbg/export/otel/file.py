@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
@@ -19,11 +19,11 @@ import distdbg
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.model import Attributes, SpanData, SpanKind, Value
-from distdbg.export.otel.of_log import rank_facts, spans_of_log
+from distdbg.export.otel.of_log import LogSpans, rank_facts
 from distdbg.export.reading import Opened
 
-#: Of one line; a reader takes a line as a whole.
-_MOST_SPANS: Final = 1000
+#: Of one line; a reader takes a line as a whole. An op has up to two spans.
+_MOST_OPS: Final = 500
 _KINDS: Final = {SpanKind.INTERNAL: 1, SpanKind.PRODUCER: 4, SpanKind.CONSUMER: 5}
 _ERROR: Final = 2
 #: Sampled.
@@ -36,23 +36,23 @@ def write(run: Opened, output: BinaryIO) -> None:
     for start in run.starts:
         for log in start.read():
             rank = rank_facts(start.session.run or run.name, start.session, log)
-            spans = spans_of_log(start.session, log, rank)
-            while batch := list(islice(spans, _MOST_SPANS)):
-                output.write(to_line(batch, rank))
+            texts = LogSpans(start.session, log, rank).each_text(to_json)
+            head, tail = _around(rank)
+            while batch := list(islice(texts, _MOST_OPS)):
+                output.write((head + ",".join(batch) + tail).encode())
 
 
-def to_line(spans: Sequence[SpanData], rank: RankFacts) -> bytes:
-    """One request."""
+def to_json(spans: Iterable[SpanData]) -> str:
+    """Some spans, with commas between them."""
+    return ",".join(_encode(to_span(span)) for span in spans)
+
+
+def _around(rank: RankFacts) -> tuple[str, str]:
+    """What is before and behind the spans of a request."""
     scope = {"name": "distdbg", "version": distdbg.__version__}
-    request = {
-        "resourceSpans": [
-            {
-                "resource": {"attributes": _attributes(_resource(rank))},
-                "scopeSpans": [{"scope": scope, "spans": list(map(to_span, spans))}],
-            }
-        ]
-    }
-    return _encode(request).encode() + b"\n"
+    resource = {"attributes": _attributes(_resource(rank))}
+    head = f'{{"resourceSpans":[{{"resource":{_encode(resource)},"scopeSpans":[{{"scope":{_encode(scope)},'
+    return head + '"spans":[', "]}]}]}\n"
 
 
 def to_span(span: SpanData) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def to_span(span: SpanData) -> dict[str, Any]:
             }
             for link in span.links
         ]
-    if span.error is not None:
-        made["status"] = {"code": _ERROR, "message": _text(span.error)}
+    error = span.error
+    made["status"] = {} if error is None else {"code": _ERROR, "message": _text(error)}
     return made
 
 

@@ -18,6 +18,9 @@ from distdbg.record.ends import RankEnd
 _LEVELS: Final = {"error": LogLevel.ERROR, "warning": LogLevel.WARN, "note": LogLevel.INFO}
 _MOST_RANKS: Final = 64
 _MOST_LINES: Final = 8
+_MOST_LETTERS: Final = 2000
+#: What the check noticed and did not forbid.
+_SUSPICION: Final = "Suspicion"
 FINDING: Final = "distdbg.finding"
 RANK_ERROR: Final = "distdbg.rank.error"
 RANK_END: Final = "distdbg.rank.end"
@@ -104,9 +107,13 @@ def log_of_error(
         facts = None
     if not isinstance(facts, dict):
         facts = {"what": words}
-    kind = str(facts.get("type") or "")
+    kind, what = str(facts.get("type") or ""), str(facts.get("what") or words)
+    if not kind:  # what ended the program, as Python says it
+        first, _, rest = what.partition(": ")
+        if first.isidentifier():
+            kind, what = first, rest
     values: dict[str, Value] = {names.RANK: rank}
-    is_error = kind.endswith(("Error", "Timeout", "Lost", "Left", "Aborted", "Quit"))
+    is_error = kind not in ("", _SUSPICION)
     if kind:
         values[names.ERROR_TYPE if is_error else names.FINDING] = kind
     group, seq = str(facts.get("group") or ""), facts.get("seq")
@@ -125,7 +132,7 @@ def log_of_error(
     return LogData(
         at_ns=wall_ns,
         level=LogLevel.ERROR if is_error else LogLevel.WARN,
-        body=str(facts.get("what") or words)[:2000],
+        body=what[:_MOST_LETTERS],
         event=RANK_ERROR,
         attributes=values,
         trace_id=trace_id,

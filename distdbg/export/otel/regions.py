@@ -28,6 +28,8 @@ class _Open:
     trace_id: int
     parent_id: int
     is_kept: bool
+    is_sure: bool = True
+    """Whether its end cannot have been missed."""
 
 
 @dataclass(slots=True)
@@ -44,8 +46,18 @@ class RegionSpans:
 
     def innermost(self, thread: int) -> str:
         """The name of the block that a thread is in; ''."""
+        around = self._around(thread)
+        return (around.begin.name or "") if around is not None else ""
+
+    def doubt(self) -> None:
+        """Events were missed: what is open may have ended."""
+        for blocks in self._open.values():
+            for block in blocks:
+                block.is_sure = False
+
+    def _around(self, thread: int) -> _Open | None:
         blocks = self._open.get(thread)
-        return (blocks[-1].begin.name or "") if blocks else ""
+        return blocks[-1] if blocks and blocks[-1].is_sure else None
 
     def take(self, event: Event) -> Iterator[SpanData]:
         """What has ended with this event."""
@@ -95,9 +107,8 @@ class RegionSpans:
 
     def _place(self, event: Event) -> tuple[int, int, bool]:
         """Trace, parent, and whether it is kept."""
-        blocks = self._open.get(event.thread)
-        if blocks:
-            around = blocks[-1]
+        around = self._around(event.thread)
+        if around is not None:
             parent_id = span_id(around.trace_id, self.rank.rank, "entry", around.begin.number)
             return around.trace_id, parent_id, around.is_kept
         if self._numbering is None:

@@ -15,7 +15,7 @@ smallest ids: so what two hosts have kept of one job is nested, and what the bus
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -102,12 +102,24 @@ def is_remarkable(*, status: int | None, took_ns: int, slow_ns: int) -> bool:
 
 
 class Budget:
-    """Thins out what the head has kept when it is more than may be sent; one decision per trace."""
+    """Thins out what the head has kept when it is more than may be sent; one decision per trace.
 
-    def __init__(self, spans_per_s: float, now_ns: int) -> None:
+    A trace is paid for when it is decided on, for all ranks of the host that will have a span in it.
+    """
+
+    def __init__(
+        self,
+        spans_per_s: float,
+        now_ns: int,
+        *,
+        burst: float = 0.0,
+        has_room: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`burst`: how many at once, after a time without any; `has_room`: whether a trace may begin."""
         self._rate = spans_per_s
-        self._left = spans_per_s
+        self._most = self._left = max(burst, spans_per_s)
         self._now_ns = now_ns
+        self._has_room = has_room
         self._level = 0
         self._decisions: OrderedDict[int, bool] = OrderedDict()
 
@@ -120,14 +132,14 @@ class Budget:
         """Some time has passed: it may be spent again, and a level is left when half of it was not used."""
         earned = self._rate * (now_ns - self._now_ns) / 1e9
         self._now_ns = now_ns
-        if self._left > self._rate / 2 and self._level:
+        if self._left > self._most / 2 and self._level:
             self._level -= 1
-        self._left = min(self._left + earned, self._rate)
+        self._left = min(self._left + earned, self._most)
 
-    def takes(self, trace_id: int, bound: int = ALL) -> bool:
-        """Whether there is room for a span of this trace; as it was decided for the first of it.
+    def takes(self, trace_id: int, bound: int = ALL, cost: int = 1) -> bool:
+        """Whether there is room for a trace; as it was decided for the first span of it.
 
-        `bound`: what the head has kept is below it.
+        `bound`: what the head has kept is below it. `cost`: how many spans it will have.
         """
         half = low_half(trace_id)
         decided = self._decisions.get(half)
@@ -135,10 +147,10 @@ class Budget:
             if self._left <= 0 and self._level < _MOST_LEVEL:
                 self._level += 1
                 self._left += self._rate / 8
-            decided = half < bound >> self._level
+            decided = half < bound >> self._level and self._has_room()
             self._decisions[half] = decided
             if len(self._decisions) > _MOST_DECISIONS:
                 self._decisions.popitem(last=False)
-        if decided:
-            self._left -= 1
+            if decided:
+                self._left -= cost
         return decided

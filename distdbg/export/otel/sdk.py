@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from importlib.metadata import version
 from typing import Final
 
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -25,6 +26,7 @@ from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.model import SpanData, Value
 
 SCOPE: Final = InstrumentationScope("distdbg", __version__)
+_SDK_VERSION: Final = version("opentelemetry-sdk")
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _KINDS: Final = {
     model.SpanKind.INTERNAL: SpanKind.INTERNAL,
@@ -50,6 +52,7 @@ def make_resource(attributes: Mapping[str, Value]) -> Resource:
     sdk = {
         "telemetry.sdk.language": "python",
         "telemetry.sdk.name": "opentelemetry",
+        "telemetry.sdk.version": _SDK_VERSION,
     }
     return _Known({**sdk, names.SERVICE: "distdbg", **attributes, **given})
 

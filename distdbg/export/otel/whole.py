@@ -46,7 +46,7 @@ def spans_of(
             contexts.take(events[at])
             yield from regions.take(events[at])
             at += 1
-        name, context = regions.innermost(op.thread), contexts.at(op.thread, op.number)
+        name, context = regions.innermost(op.thread), contexts.of(op.thread)
         if name or context is not None:
             op = replace(op, region=name, context=context)
         choice = choose(op, spans, sampler, slow_ns)

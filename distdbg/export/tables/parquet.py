@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: Small ranks share a row group: a file with a thousand of them is slow to open.
 _GROUP_ROWS: Final = 1 << 16
 _KEY: Final = b"distdbg"
-_NARROW: Final = frozenset(("attempt", "rank", "group_size"))
+NARROW: Final = frozenset(("attempt", "rank", "group_size"))
 _MOST: Final = 2**63 - 1
 
 
@@ -108,7 +108,7 @@ def _type(column: Column) -> Any:
         case Unit.TEXT:
             return pa.string()
         case Unit.INTEGER:
-            return pa.int32() if column.name in _NARROW else pa.int64()
+            return pa.int32() if column.name in NARROW else pa.int64()
         case Unit.NUMBER:
             return pa.float64()
         case Unit.FLAG:

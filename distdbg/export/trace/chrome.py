@@ -184,7 +184,7 @@ class _StartWriter:
             slices.track + 1,
             slices.flows,
             phases,
-            slices.flows_at_end,
+            slices.has_transfer,
         )
         waits = {
             late: wait_name((late,)) if late >= 0 else "waits"
@@ -194,7 +194,7 @@ class _StartWriter:
             part = [column[low : low + _CHUNK].tolist() for column in columns]
             events: list[str] = []
             for at, row in enumerate(zip(*part, strict=True), low):
-                text, begin, dur, seq, wait, has_wait, late, tid, flow, phase, at_end = row
+                text, begin, dur, seq, wait, has_wait, late, tid, flow, phase, comes = row
                 head, more = texts[text]
                 ts = _us(begin)
                 where = f'"pid":{pid},"tid":{tid}'
@@ -202,12 +202,8 @@ class _StartWriter:
                     f'{head},"ts":{ts},"dur":{_us(dur)},{where},'
                     f'"args":{{"seq":{seq},"wait_ns":{wait}{more}}}}}'
                 )
-                if phase:
-                    when = _us(begin + dur) if at_end else ts
-                    events.append(
-                        f'{{"ph":{_PHASES[phase]},"name":"flow","cat":"flow","id":"{flow:#x}",'
-                        f'"ts":{when},{where}}}'
-                    )
+                if phase and not comes:
+                    events.append(_flow(phase, flow, ts, where))
                 if has_wait:
                     if slices.waited_until[at] == OPEN:
                         words = wait_words(slices, at)
@@ -217,6 +213,13 @@ class _StartWriter:
                         f'{{"ph":"X","name":"{words}","cat":"wait","ts":{ts},"dur":{_us(wait)},'
                         f"{where}}}"
                     )
+                if comes:
+                    ts = _us(begin + wait)
+                    events.append(
+                        f'{{"ph":"X","name":"transfer","cat":"transfer","ts":{ts},'
+                        f'"dur":{_us(dur - wait)},{where}}}'
+                    )
+                    events.append(_flow(phase, flow, ts, where))
             self._put(events)
 
     def _op_texts(self, slices: RankSlices) -> tuple[NDArray[np.int64], list[tuple[str, str]]]:
@@ -254,8 +257,8 @@ class _StartWriter:
             phases = np.where(first == log.rank, 1, np.where(last == log.rank, 3, 2))
             found[mine] = np.where(first == last, 0, phases)
         with_arrow = messages & (slices.flows != 0)
-        found[with_arrow] = np.where(slices.flows_at_end, 3, 1)[with_arrow]
-        found[slices.flows_at_end & (slices.ends == OPEN)] = 0
+        found[with_arrow] = np.where(slices.is_receiver, 3, 1)[with_arrow]
+        found[~slices.has_flow & ~slices.has_transfer] = 0
         return found
 
     def _write_spans(self, pid: int, log: RankLog) -> None:
@@ -308,6 +311,13 @@ class _StartWriter:
 
 #: What an op is to an arrow: nothing, its begin, on its way, its end (in the slice that is open then).
 _PHASES: Final = ("", '"s"', '"t"', '"f","bp":"e"')
+
+
+def _flow(phase: int, flow: int, ts: str, where: str) -> str:
+    """Binds to the slice before it, which begins at the same time."""
+    return (
+        f'{{"ph":{_PHASES[phase]},"name":"flow","cat":"flow","id":"{flow:#x}","ts":{ts},{where}}}'
+    )
 
 
 def _us(ns: int) -> str:

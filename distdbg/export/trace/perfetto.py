@@ -205,12 +205,13 @@ class _Writer:
         waits: NDArray[np.int64],
     ) -> None:
         """Ops that have the same packets (a wait, an end, a flow, or none) have one layout."""
-        has_wait = slices.has_wait[chosen]
-        has_flow = slices.flows[chosen] != 0
-        at_end = has_flow & slices.flows_at_end[chosen]
-        is_open = slices.ends[chosen] == OPEN
-        waits_on = slices.waited_until[chosen] == OPEN
-        layout = has_wait * 1 + (has_flow & ~at_end) * 2 + at_end * 4 + is_open * 8 + waits_on * 16
+        layout = (
+            slices.has_wait[chosen] * 1
+            + slices.has_flow[chosen] * 2
+            + slices.has_transfer[chosen] * 4
+            + (slices.ends[chosen] == OPEN) * 8
+            + (slices.waited_until[chosen] == OPEN) * 16
+        )
         for code in np.unique(layout).tolist():
             mine = chosen[layout == code]
             layouter = _Layout(self._interned, self._zero_ns, slices, mine, uuids)
@@ -219,7 +220,7 @@ class _Writer:
                 waits[mine],
                 has_wait=bool(code & 1),
                 has_end=not code & 8,
-                has_flow=bool(code & 4),
+                has_transfer=bool(code & 4),
                 waits_on=bool(code & 16),
             )
             self.put(join(head, blobs, combos.index[mine], tail))
@@ -274,10 +275,10 @@ class _Layout:
         *,
         has_wait: bool,
         has_end: bool,
-        has_flow: bool,
+        has_transfer: bool,
         waits_on: bool,
     ) -> Fixed:
-        """The wait, and the end."""
+        """The wait, what came then, and the end."""
         tail = Fixed(self._count)
         if has_wait:
             event = Fixed(self._count)
@@ -287,16 +288,24 @@ class _Layout:
             event.const(packets.uint(3, self._interned.number(Table.CATEGORIES, "wait")))
             self._whole(tail, self._begins, event, packets.NEEDS_NAMES)
         if has_wait and not waits_on:
+            self._end(tail, self._waited)
+        if has_transfer:
             event = Fixed(self._count)
-            self._begin_event(event, EventType.SLICE_END)
-            self._whole(tail, self._waited, event, b"")
+            self._begin_event(event, EventType.SLICE_BEGIN)
+            event.const(packets.uint(10, self._interned.number(Table.NAMES, "transfer")))
+            event.const(packets.uint(3, self._interned.number(Table.CATEGORIES, "transfer")))
+            self._flow(event)
+            self._whole(tail, self._waited, event, packets.NEEDS_NAMES)
+            if has_end:
+                self._end(tail, self._ends)
         if has_end:
-            event = Fixed(self._count)
-            self._begin_event(event, EventType.SLICE_END)
-            if has_flow:
-                self._flow(event)
-            self._whole(tail, self._ends, event, b"")
+            self._end(tail, self._ends)
         return tail
+
+    def _end(self, to: Fixed, times: NDArray[np.int64]) -> None:
+        event = Fixed(self._count)
+        self._begin_event(event, EventType.SLICE_END)
+        self._whole(to, times, event, b"")
 
     def _whole(self, to: Fixed, times: NDArray[np.int64], event: Fixed, flags: bytes) -> None:
         """A packet of known length."""

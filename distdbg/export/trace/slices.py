@@ -7,7 +7,8 @@
       spans, marks, findings
 
 Each op is one slice from its issue to its end. What of it was waiting until all ranks had come is a slice
-within it that names the last of them. Slices of one track may be in flight at once: then they have lanes.
+within it that names the last of them; of a recv that waited, what came then is one as well, as the arrow from
+its send ends there. Slices of one track may be in flight at once: then they have lanes.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class RankSlices:
     """Index into `tracks`."""
     flows: NDArray[np.uint64]
     """Equal on all ends of one collective or message; 0: joined with nothing."""
-    flows_at_end: NDArray[np.bool_]
-    """Whether the other end points to the end of this one: it is a recv."""
+    is_receiver: NDArray[np.bool_]
+    """Whether a message that it is joined with comes here."""
     missing: dict[int, tuple[int, ...]]
     """Of those still in flight: the ranks that have not come, by index."""
 
@@ -73,6 +74,17 @@ class RankSlices:
     def has_wait(self) -> NDArray[np.bool_]:
         """Whether the wait is worth a slice of its own."""
         return self.waited_until - self.begins >= LEAST_WAIT_NS
+
+    @property
+    def has_transfer(self) -> NDArray[np.bool_]:
+        """Whether what comes after the wait is: the arrow of a message may not point back in time."""
+        came = self.waited_until != OPEN
+        return self.is_receiver & self.has_wait & came
+
+    @property
+    def has_flow(self) -> NDArray[np.bool_]:
+        """Whether the op itself is joined with others, not its transfer; a recv that waits is with none."""
+        return (self.flows != 0) & ~(self.is_receiver & self.has_wait)
 
 
 def to_slices(session: Session, log: RankLog, arrivals: Arrivals) -> RankSlices:
@@ -91,7 +103,7 @@ def to_slices(session: Session, log: RankLog, arrivals: Arrivals) -> RankSlices:
     waited = np.clip(waited, begins, ends)
     flags = np.frombuffer(ops.flags, np.uint8)
     groups = np.frombuffer(ops.group, np.int32)
-    flows, at_end = _flows(session, log, arrivals, groups, flags)
+    flows, is_receiver = _flows(session, log, arrivals, groups, flags)
     tracks, track = _tracks(session, begins, ends, groups, flags)
     return RankSlices(
         log=log,
@@ -102,7 +114,7 @@ def to_slices(session: Session, log: RankLog, arrivals: Arrivals) -> RankSlices:
         tracks=tracks,
         track=track,
         flows=flows,
-        flows_at_end=at_end,
+        is_receiver=is_receiver,
         missing=_missing(session, log, arrivals),
     )
 
@@ -171,7 +183,7 @@ def _flows(
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     ops = log.ops
     flows = np.zeros(len(ops), _U64)
-    at_end = np.zeros(len(ops), np.bool_)
+    is_receiver = np.zeros(len(ops), np.bool_)
     plain = (flags & (Flag.MESSAGE | Flag.ASIDE)) == 0
     seqs = np.frombuffer(ops.seq, np.int64).astype(_U64)
     for index in np.unique(groups[plain]).tolist():
@@ -185,8 +197,8 @@ def _flows(
         if sender != receiver:
             name = session.groups[group].name if group != NONE else ""
             flows[at] = _hash(session, name, sender, receiver, tag, number)
-            at_end[at] = log.rank == receiver
-    return flows, at_end
+            is_receiver[at] = log.rank == receiver
+    return flows, is_receiver
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -60,6 +60,17 @@ def test_what_follows_from_a_finding_is_not_counted_beside_it() -> None:
     assert counts.now == {"deadlock": 1}
 
 
+def test_those_whom_the_verdict_blames_are_told_as_long_as_it_holds() -> None:
+    counts = FindingCounts()
+    counts.take(0, verdict(DEADLOCK, STALL))
+    assert counts.blamed == ((0, "deadlock"), (1, "deadlock"))
+    counts.take(0, {"findings": [STALL], "verdict": {"root": None}})
+    assert counts.blamed == ()
+    counts.take(0, verdict(DEADLOCK))
+    counts.take(0, None)
+    assert counts.blamed == ()
+
+
 def test_numbers_of_another_host_come_as_they_went() -> None:
     histograms = {
         ("all_reduce", "dp"): HistogramFacts(

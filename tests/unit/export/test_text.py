@@ -48,7 +48,12 @@ def whole(run: str = "0412", name: str = "n01", exemplars: Exemplars | None = No
     facts = whole_host(run, name)
     totals = Accumulator()
     totals.take(facts)
-    job = job_of([totals], findings_now={"straggler": 1}, findings_total={"straggler": 2})
+    job = job_of(
+        [totals],
+        findings_now={"straggler": 1},
+        findings_total={"straggler": 2},
+        blamed=((3, "straggler"),),
+    )
     return collect(facts, totals, job, exemplars or {})
 
 
@@ -323,7 +328,8 @@ def test_whatever_ranks_do_an_agent_serves_no_more_than_it_says() -> None:
     totals = Accumulator()
     facts = replace(facts, agent=agent)
     totals.take(facts)
-    job = job_of([totals], findings_now=many, findings_total=many)
+    blamed = [(rank, "deadlock") for rank in range(100)]
+    job = job_of([totals], findings_now=many, findings_total=many, blamed=blamed)
     found = collect(facts, totals, job).value("distdbg_agent_series") or 0
     most = most_series(len(ranks), is_first=True)
     assert 0.9 * most < found <= most

@@ -96,7 +96,7 @@ def test_a_budget_decides_once_for_a_trace_and_holds() -> None:
         budget.tick(tick * S // 10)
         for _ in range(500):
             trace_id = rng.getrandbits(128)
-            ranks = [budget.takes(trace_id) for _ in range(4)]
+            ranks = [budget.takes(trace_id, cost=4) for _ in range(4)]
             assert len(set(ranks)) == 1
             sent += sum(ranks)
     assert 300 < sent < 2500  # 100 a second for 10 s, and what it takes to learn it

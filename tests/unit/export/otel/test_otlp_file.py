@@ -1,0 +1,155 @@
+"""Spans as JSON lines, decoded with the official protobuf definitions."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.json_format import ParseDict
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from distdbg.export.otel.file import write
+from distdbg.export.otel.ids import COLLECTIVE, Numbering
+from distdbg.export.otel.of_log import LogSpans, rank_facts
+from distdbg.export.otel.sdk import resource_of_rank, to_sdk
+from distdbg.export.reading import Opened
+from distdbg.record.format import Status
+from tests.unit.export.made_run import WALL_NS, MadeRun, every_kind
+
+if TYPE_CHECKING:
+    import pytest
+
+_IDS = ("traceId", "spanId", "parentSpanId")
+
+
+def lines_of(run: Opened) -> list[dict[str, Any]]:
+    output = io.BytesIO()
+    write(run, output)
+    assert output.getvalue().endswith(b"\n") or not output.getvalue()
+    return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def to_protobuf_json(value: Any) -> Any:
+    """OTLP's ids are hex where protobuf's own JSON has base64; all else is the same."""
+    if isinstance(value, list):
+        return [to_protobuf_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: base64.b64encode(bytes.fromhex(item)).decode()
+        if key in _IDS
+        else to_protobuf_json(item)
+        for key, item in value.items()
+    }
+
+
+def decode(run: Opened) -> list[ExportTraceServiceRequest]:
+    return [
+        ParseDict(to_protobuf_json(line), ExportTraceServiceRequest()) for line in lines_of(run)
+    ]
+
+
+def spans_of(run: Opened) -> Iterator[Any]:
+    for request in decode(run):
+        for resource in request.resource_spans:
+            for scope in resource.scope_spans:
+                yield from scope.spans
+
+
+def everything(tmp_path: Path) -> Opened:
+    run = every_kind()
+    run.op(0, "all_reduce", has_ended=False)
+    words = '{"type": "OpTimeout", "what": "all_reduce waited"}'
+    run.op(1, "all_reduce", has_ended=False, status=Status.TIMEOUT, error=words, comm="grads")
+    build = run.builds[2]
+    begin = build.begin_span("forward", at_ns=10**6)
+    run.op(2, "barrier")
+    build.mark("loss", 0.5, at_ns=2 * 10**6)
+    build.end_span(begin, at_ns=3 * 10**6)
+    return run.open(tmp_path)
+
+
+def test_each_span_is_what_the_official_encoder_makes_of_it(tmp_path: Path) -> None:
+    opened = everything(tmp_path)
+    found = list(spans_of(opened))
+    expected = []
+    for start in opened.starts:
+        for log in start.read():
+            rank = rank_facts(opened.name, start.session, log)
+            resource = resource_of_rank(rank)
+            spans = [to_sdk(span, resource) for span in LogSpans(start.session, log, rank).each()]
+            encoded = encode_spans(spans)
+            expected += encoded.resource_spans[0].scope_spans[0].spans
+    assert len(found) == len(expected) > 80
+    for one, other in zip(found, expected, strict=True):
+        # The encoder tells also whether parents and links are of another process.
+        one.flags = other.flags
+        for mine, official in zip(one.links, other.links, strict=True):
+            mine.flags = official.flags
+        assert one == other
+
+
+def test_the_resource_says_whose_spans_they_are(tmp_path: Path) -> None:
+    opened = every_kind().open(tmp_path)
+    found = [
+        {a.key: a.value for a in request.resource_spans[0].resource.attributes}
+        for request in decode(opened)
+    ]
+    assert [values["distdbg.rank"].int_value for values in found] == [0, 1, 2, 3]
+    assert found[1]["service.name"].string_value == "distdbg"
+    assert found[1]["service.instance.id"].string_value == "made/1"
+
+
+def test_ids_are_those_that_an_agent_sends(tmp_path: Path) -> None:
+    run = MadeRun(2)
+    run.all("all_reduce", op="SUM")
+    opened = run.open(tmp_path)
+    spans = list(spans_of(opened))
+    (group,) = opened.starts[0].session.groups
+    expected = Numbering("made", 0, group.name, COLLECTIVE).trace_id(1)
+    assert {span.trace_id for span in spans} == {expected.to_bytes(16, "big")}
+    roots = [span for span in spans if not span.parent_span_id]
+    assert [span.name for span in roots] == ["all_reduce #1 on world"]
+    assert {span.parent_span_id for span in spans} == {b"", roots[0].span_id}
+    assert spans[0].start_time_unix_nano == WALL_NS + 10_000
+
+
+def test_both_ends_of_a_message_are_one_trace(tmp_path: Path) -> None:
+    run = MadeRun(3)
+    run.send(1, 2, tag=3)
+    sent, received = spans_of(run.open(tmp_path))
+    assert sent.trace_id == received.trace_id
+    assert received.parent_span_id == sent.span_id
+    assert [link.span_id for link in received.links] == [sent.span_id]
+
+
+def test_a_line_holds_so_many_spans_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distdbg.export.otel.file._MOST_OPS", 7)
+    counts = [
+        len(line["resourceSpans"][0]["scopeSpans"][0]["spans"])
+        for line in lines_of(everything(tmp_path))
+    ]
+    assert 7 <= max(counts) <= 14
+    assert sum(counts) > 80
+
+
+def test_integers_are_text_and_ids_are_hex(tmp_path: Path) -> None:
+    run = MadeRun(1)
+    run.op(0, "barrier")
+    (line,) = lines_of(run.open(tmp_path))
+    span = line["resourceSpans"][0]["scopeSpans"][0]["spans"][-1]
+    assert span["startTimeUnixNano"] == str(WALL_NS + 10_000)
+    assert len(span["traceId"]) == 32
+    assert len(span["spanId"]) == 16
+    assert {"key": "distdbg.seq", "value": {"intValue": "1"}} in span["attributes"]
+
+
+def test_a_run_without_ops_is_an_empty_file(tmp_path: Path) -> None:
+    assert lines_of(MadeRun(2).open(tmp_path)) == []
