@@ -13,6 +13,7 @@ import pytest
 
 from distdbg.diagnose.counting import late_shares
 from distdbg.export.metrics.families import BY_NAME, FAMILIES, MetricType
+from distdbg.testing.prometheus import made_quick
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "dashboards" / "prometheus"
@@ -133,3 +134,9 @@ def test_the_rules_read_metrics_and_labels_that_there_are() -> None:
             assert name in recorded, name
         for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", text):
             assert set(labels.split(", ")) <= known, labels
+
+
+def test_what_is_made_quick_keeps_its_form() -> None:
+    text = "for: 5m\nexpr: rate(x[2m] offset 10m) > 20\nscrape_interval: 5s"
+    quick = "for: 30s\nexpr: rate(x[12s] offset 60s) > 20\nscrape_interval: 1s"
+    assert made_quick(text, 10) == quick
