@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from dashboards.draw.fill import Asked, Shown, choose
+from dashboards.draw.fill import Asked, Shown, choose, one_of
 from dashboards.draw.page import page
 from distdbg.testing.prometheus import PrometheusAt
 
@@ -37,7 +37,11 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m dashboards.draw", description=__doc__)
     parser.add_argument("--address", default="http://127.0.0.1:9090", help="of the Prometheus")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a variable"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable; several values: rank=3,4",
     )
     parser.add_argument("--minutes", type=float, default=30.0, help="of the time that is shown")
     parser.add_argument("--until", type=float, help="its end, in seconds since 1970 (now)")
@@ -47,7 +51,8 @@ def main(arguments: list[str]) -> int:
     end_s = chosen.until or time.time()
     begin_s = end_s - 60 * chosen.minutes
     shown = Shown(begin_s=begin_s, end_s=end_s, scrape_s=chosen.scrape)
-    wanted = dict(one.split("=", 1) for one in chosen.set)
+    pairs = (one.split("=", 1) for one in chosen.set)
+    wanted = {name: one_of(it.split(",")) if "," in it else it for name, it in pairs}
     for path in draw(PrometheusAt(chosen.address), shown, wanted, chosen.into):
         print(f"wrote {path}")
     return 0

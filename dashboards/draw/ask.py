@@ -78,11 +78,11 @@ def name_of(target: Json, labels: dict[str, str]) -> str:
 def ask_table(panel: Json, server: Asked, shown: Shown) -> Table:
     """Rows of labels and numbers of all queries, after what the panel does to them."""
     queries = targets(panel)
-    frames = []
+    frames: list[list[Row]] = []
     for target in queries:
         value = "Value" if len(queries) == 1 else f"Value #{target['refId']}"
-        rows = [{**labels, value: points[-1][1]} for labels, points in ask(target, server, shown)]
-        frames.append(rows)
+        found = ask(target, server, shown)
+        frames.append([{**labels, value: points[-1][1]} for labels, points in found])
     table = _side_by_side(frames)
     for change in panel.get("transformations", ()):
         if change["id"] == "merge":

@@ -63,6 +63,8 @@ class Shown:
 
         def value(match: re.Match[str]) -> str:
             name = match[1] or match[2] or match[3]
+            if name.isdigit():  # of label_replace
+                return match[0]
             if name not in values:
                 raise KeyError(f"no variable {name}: {text}")
             return values[name]

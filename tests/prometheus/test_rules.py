@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from distdbg.diagnose.counting import late_shares
 from distdbg.export.metrics.families import BY_NAME, FAMILIES, MetricType
+from distdbg.testing.prometheus import made_quick
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "dashboards" / "prometheus"
@@ -55,6 +59,39 @@ def test_what_the_rules_come_to(case: Path) -> None:
     promtool("test", "rules", case)
 
 
+@pytest.mark.parametrize("size", [2, 3, 4, 8, 16])
+def test_shares_of_late_arrivals_are_those_of_the_diagnosis(size: int, tmp_path: Path) -> None:
+    random = Random(size)
+    waits = {rank: random.randrange(200) * 15_000_000 for rank in range(size)}
+    shares = dict(late_shares({rank: (150, ns) for rank, ns in waits.items()}))
+    series, samples = [], []
+    for rank, ns in waits.items():
+        labels = f'run="a", host="n", rank="{rank}"'
+        wait = f'distdbg_rank_wait_seconds_total{{{labels}, cause="late_peer"}}'
+        seq = f'distdbg_rank_seq{{{labels}, group="world"}}'
+        series += [{"series": wait, "values": f"0+{ns / 1e9}x20"}]
+        series += [{"series": seq, "values": "0+150x20"}]
+        # Below a hundredth the diagnosis says nothing.
+        share = round(1000 * shares[rank]) if rank in shares else 0
+        samples.append({"labels": f'{{run="a", rank="{rank}"}}', "value": share})
+    share = "distdbg:rank_late_share:ratio"
+    asked = f"round(1000 * ({share} >= 0.00995)) or 0 * {share}"
+    case = {
+        "rule_files": [str(FOLDER / "rules" / "recording.yaml")],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": series,
+                "promql_expr_test": [{"expr": asked, "eval_time": "4m", "exp_samples": samples}],
+            }
+        ],
+    }
+    path = tmp_path / "case.yaml"
+    path.write_text(json.dumps(case))  # which is YAML
+    promtool("test", "rules", path)
+
+
 def test_each_alert_says_how_bad_it_is_and_has_a_page() -> None:
     assert alerts()
     for name, text in alerts().items():
@@ -97,3 +134,9 @@ def test_the_rules_read_metrics_and_labels_that_there_are() -> None:
             assert name in recorded, name
         for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", text):
             assert set(labels.split(", ")) <= known, labels
+
+
+def test_what_is_made_quick_keeps_its_form() -> None:
+    text = "for: 5m\nexpr: rate(x[2m] offset 10m) > 20\nscrape_interval: 5s"
+    quick = "for: 30s\nexpr: rate(x[12s] offset 60s) > 20\nscrape_interval: 1s"
+    assert made_quick(text, 10) == quick

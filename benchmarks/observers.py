@@ -1,0 +1,213 @@
+"""`python -m benchmarks.observers`: what metrics and traces cost the agent, and how long a scrape takes.
+
+Ranks do bursts of ops with pauses between them. Their agent first serves nothing, then metrics that a
+real Prometheus scrapes, then metrics and spans, which go to a collector here that takes them and forgets
+them. Shown are its share of a core and its memory; of a scrape, how long it takes Prometheus, and its size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from benchmarks.agent import connect, share
+from benchmarks.machine import describe_machine
+from benchmarks.table import align
+from distdbg.testing.prometheus import prometheus
+
+#: Ops between two pauses, in two groups.
+BURST = 20
+RANK = f"""
+import sys, time
+import numpy as np
+import distdbg as dist
+dist.init_process_group()
+x, go_on = np.ones(2, np.float32), np.ones(1)
+half = dist.get_world_size() // 2
+sides = [dist.new_group(range(first, first + half), group_desc="side") for first in (0, half)]
+side = sides[dist.get_rank() >= half]
+end = time.monotonic() + float(sys.argv[1])
+while go_on[0]:
+    for _ in range({BURST // 2}):
+        dist.all_reduce(x, op=dist.ReduceOp.MAX)
+        dist.all_reduce(x, op=dist.ReduceOp.MAX, group=side)
+    time.sleep(float(sys.argv[2]))
+    go_on[0] = time.monotonic() < end
+    dist.all_reduce(go_on, op=dist.ReduceOp.MIN)
+dist.destroy_process_group()
+"""
+CONFIG = """\
+global: {{scrape_interval: {interval}s, scrape_timeout: {interval}s}}
+scrape_configs:
+  - job_name: distdbg
+    honor_labels: true
+    static_configs: [{{targets: ["{address}"]}}]
+"""
+#: What the ranks' agent is asked to do.
+MODES = {
+    "nothing": {},
+    "metrics": {"DISTDBG_METRICS": "0"},
+    "metrics and traces": {"DISTDBG_METRICS": "0", "DISTDBG_OTLP": "traces"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    cpu: float
+    """A share of a core."""
+    rss_mib: float
+    ops_per_s: float = 0.0
+    scrape_ms: float = 0.0
+    """The median, as Prometheus took it."""
+    scrape_kib: float = 0.0
+    series: int = 0
+    spans_per_s: float = 0.0
+
+    def row(self, ranks: int, mode: str) -> list[str]:
+        has_scrapes = self.series > 0
+        return [
+            str(ranks),
+            mode,
+            f"{self.cpu:.2%}",
+            f"{self.rss_mib:.0f} MiB",
+            f"{self.ops_per_s:.0f}" if has_scrapes else "",
+            f"{self.spans_per_s:.0f}" if self.spans_per_s else "",
+            f"{self.scrape_ms:.1f} ms" if has_scrapes else "",
+            f"{self.scrape_kib:.0f} KiB" if has_scrapes else "",
+            str(self.series) if has_scrapes else "",
+        ]
+
+
+class Forgets(BaseHTTPRequestHandler):
+    """A collector that is never the reason for anything."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def collector() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Forgets) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def start(
+    folder: Path, ranks: int, seconds: float, pause_s: float, variables: dict[str, str]
+) -> list[subprocess.Popen[bytes]]:
+    """Ranks that meet in a file of `folder`."""
+    processes = []
+    for rank in range(ranks):
+        environ = os.environ | {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "DISTDBG_STORE": f"local://{folder}/store",
+            "DISTDBG_TOKEN": "of this measurement",
+            "DISTDBG_AGENT": "1",
+            "TMPDIR": str(folder),
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            **variables,
+        }
+        command = [sys.executable, "-c", RANK, str(seconds), str(pause_s)]
+        processes.append(subprocess.Popen(command, env=environ))
+    return processes
+
+
+def rss_mib(pid: int) -> float:
+    return (
+        int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+    )
+
+
+def measure(ranks: int, mode: str, seconds: float, interval: int, pause_s: float) -> Cost:
+    with tempfile.TemporaryDirectory() as name, collector() as endpoint:
+        folder = Path(name)
+        otlp = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        }
+        processes = start(folder, ranks, seconds + 300, pause_s, MODES[mode] | otlp)
+        try:
+            with connect(folder) as client:
+                while len(client.ask("ranks")["ranks"]) < ranks:
+                    time.sleep(0.1)
+                time.sleep(3)  # until all of them are in their loop
+                about = client.ask("about")
+                if mode == "nothing":
+                    cpu = share(client, seconds, listens=False)
+                    return Cost(cpu, rss_mib(about["pid"]))
+                address = str(about["metrics"]).removeprefix("http://").removesuffix("/metrics")
+                place = folder / "prometheus"
+                place.mkdir()
+                with prometheus(place, CONFIG.format(interval=interval, address=address)) as server:
+                    server.until("up == 1", 4.0 * interval + 10)
+                    begin_s = time.time()
+                    cpu = share(client, seconds, listens=False)
+                    now_s = time.time()
+                    took = server.query_range("scrape_duration_seconds", begin_s, now_s, interval)
+                    window = f"[{seconds:.0f}s]"
+                    ops = server.query(f"sum(rate(distdbg_ops_total{window}))")
+                    spans = server.query(f"sum(rate(distdbg_agent_spans_total{window}))")
+                    series = server.query("sum(scrape_samples_scraped)")
+                with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+                    nbytes = len(answer.read())
+                return Cost(
+                    cpu,
+                    rss_mib(about["pid"]),
+                    ops[0][1][0][1],
+                    1e3 * statistics.median(value for _, points in took for _, value in points),
+                    nbytes / 1024,
+                    int(series[0][1][0][1]),
+                    spans[0][1][0][1] if spans else 0.0,
+                )
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.observers", description=__doc__)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64])
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement")
+    parser.add_argument("--interval", type=int, default=5, help="seconds between two scrapes")
+    parser.add_argument("--pause", type=float, default=0.1, help=f"seconds after {BURST} ops")
+    chosen = parser.parse_args()
+    print(", ".join(f"{name}: {value}" for name, value in describe_machine().items()))
+    rows = [["ranks", "asked for", "CPU", "memory", "ops/s", "spans/s", "scrape", "size", "series"]]
+    for ranks in chosen.ranks:
+        for mode in MODES:
+            cost = measure(ranks, mode, chosen.seconds, chosen.interval, chosen.pause)
+            rows.append(cost.row(ranks, mode))
+    print(align(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
