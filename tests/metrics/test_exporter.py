@@ -127,3 +127,24 @@ def test_a_port_that_somebody_has_is_an_error(job_folder: Path, free_port: int) 
     assert done.returncode != 0
     assert "is held by" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_another_run_takes_is_read_anew(
+    start_job: StartJob, job_folder: Path, tmp_path: Path, free_port: int
+) -> None:
+    folder = tmp_path / "run"
+    where = ["--run-dir", str(folder), "--no-agent"]
+    assert start_job(SHORT, *where, DISTDBG_RUN="first").wait().code == 0
+    with exporting(job_folder, free_port, str(folder)) as url:
+        text = get(f"{url}/metrics").text
+        assert value_of(text, "distdbg_ranks", run="first", state="ended") == 2
+        start_job(WAITS, *where, DISTDBG_RUN="second")
+        text = await_that(
+            lambda: (
+                text
+                if value_of(text := get(f"{url}/metrics").text, "distdbg_rank_up", run="second")
+                else None
+            ),
+            "the second run is not served",
+        )
+        assert 'run="first"' not in text

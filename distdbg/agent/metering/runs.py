@@ -75,6 +75,9 @@ class Runs:
         found: list[Metrics] = []
         for folder in wanted:
             meter = self._meters.get(folder)
+            is_reused = meter is not None and meter.is_over and folder in self._named
+            if is_reused and is_folder_over(folder) is False:
+                meter = None  # another run writes there now
             if meter is None:
                 meter = self._meters[folder] = RunMeter(folder, folder.name, self._began_s)
             try:
