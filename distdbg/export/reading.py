@@ -208,7 +208,7 @@ class Start:
         return min(times, default=NEVER)
 
     def end_ns(self) -> int:
-        """The last sign of life of any of its ranks, on the run's clock, or when this was asked first; NEVER."""
+        """The last sign of life of any rank, or when this was asked first, on the run's clock; NEVER."""
         if self._end_ns is None:
             self._end_ns = self._find_end()
         return self._end_ns
