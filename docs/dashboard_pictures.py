@@ -174,7 +174,9 @@ def main(target: str = str(ROOT / "docs" / "how-to")) -> None:
             with prometheus(folder, config, ["--enable-feature=exemplar-storage"]) as server:
                 time.sleep(END_S)  # the story takes as long as it takes
                 for is_hang, end_s in ((False, HANG_S), (True, END_S)):
-                    shown = Shown(begin_s=begin_s + 5, end_s=begin_s + end_s, scrape_s=1.0)
+                    shown = Shown(
+                        begin_s=begin_s + 5, end_s=begin_s + end_s, scrape_s=1.0, most_points=60
+                    )
                     drawn = folder / f"drawn-{end_s}"
                     drawn.mkdir()
                     for path in draw(server, shown, {}, drawn):
