@@ -1,8 +1,8 @@
 """`python -m benchmarks.export`: how long `distdbg export` takes for a million ops, and how much memory.
 
 For each format, in a process of its own: a run of many ranks with the rings that records usually have, one of
-a quarter of the ranks, and one of few ranks with long rings. Memory is the most that the process had; what the
-first two runs differ in, it must not have more of for each rank.
+a quarter of the ranks, and one of few ranks with long rings. Memory is the most that the process had: of the
+first two it must be the same.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from distdbg.tui.views import VIEWS, TimelineView
 sys.path.insert(0, str(Path(__file__).parent))
 from control_layout import control_layout_page
 from metrics_page import metrics_page as metrics_tables
+from otel_page import otel_page as otel_tables
 from record_layout import layout_page
 from tables_page import tables_page as table_columns
 
@@ -449,6 +450,14 @@ def tables_page() -> str:
     return MADE.format(source="distdbg/export/tables/columns.py") + table_columns()
 
 
+def otel_page() -> str:
+    """Spans, log records and metrics over OTLP."""
+    return (
+        MADE.format(source="distdbg/export/otel/attributes.py and docs/otel_page.py")
+        + otel_tables()
+    )
+
+
 PAGES = {
     "analysis-json.md": analysis_json_page,
     "breakpoints.md": breakpoints_page,
@@ -457,6 +466,7 @@ PAGES = {
     "errors.md": errors_page,
     "launch-flags.md": launch_flags_page,
     "metrics.md": metrics_page,
+    "otel.md": otel_page,
     "plans.md": plans_page,
     "tables.md": tables_page,
     "top-keys.md": top_keys_page,

@@ -93,9 +93,9 @@ rules ask for. To have both, set `scrape_classic_histograms: true` for the job (
 
 ## Where nobody scrapes
 
-**A text file** for node_exporter's textfile collector: `distdbg_<run>.prom` in the folder that
-`DISTDBG_METRICS_FILE` names. It appears whole or not at all. Everybody on the host may read it (0644), since
-node_exporter is another user; close the folder to those who should not.
+**A text file** for node_exporter's textfile collector: `distdbg_<run>@<host>.prom` in the folder that
+`DISTDBG_METRICS_FILE` names, which hosts may share. It appears whole or not at all. Everybody on the host
+may read it (0644), since node_exporter is another user; close the folder to those who should not.
 
 **A Pushgateway**, for jobs that are over before anybody scrapes them. `DISTDBG_METRICS_PUSH` is its URL, with
 `user:password@` before the host where it asks for that. Each host of a run replaces what it has pushed

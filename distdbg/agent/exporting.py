@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from distdbg.errors import DistError
@@ -44,16 +44,23 @@ class Outlet(Protocol):
         ...
 
 
+#: Makes an outlet where it is asked for. DistError or OSError: it cannot be, which is said once.
+Maker = Callable[["HostAgent", Exports], Outlet | None]
+
+
 class Exporting:
     """All outlets of one agent."""
 
-    def __init__(self, agent: HostAgent, exports: Exports) -> None:
+    def __init__(
+        self, agent: HostAgent, exports: Exports, *, makers: Sequence[Maker] | None = None
+    ) -> None:
+        """`makers`: of the outlets, in the order in which they end; those above when not given."""
         self._agent = agent
         self._outlets: list[Outlet] = []
         self._metering = agent.metering
         self._serving: Any = None
         self._is_dropped = False
-        for make in (_make_serving, _make_sending, _make_otlp):
+        for make in makers or (_make_serving, _make_sending, _make_otlp):
             self._add(make, exports)
 
     def tick(self, now_ns: int) -> None:
@@ -94,7 +101,7 @@ class Exporting:
             "hosts": self._serving.hosts() if self._serving is not None else {},
         }
 
-    def _add(self, make: Callable[[HostAgent, Exports], Outlet | None], exports: Exports) -> None:
+    def _add(self, make: Maker, exports: Exports) -> None:
         try:
             outlet = make(self._agent, exports)
         except (DistError, OSError) as error:

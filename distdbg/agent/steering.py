@@ -233,11 +233,11 @@ class Steering:
             return ()
         return tuple(row for row in view.ranks if row.host != self._host)
 
-    def other_hosts(self) -> list[str]:
-        """Of the job, as its root knows them; elsewhere none."""
+    def other_hosts(self) -> dict[str, bool]:
+        """Of the job, as its root knows them, and whether each is lost; elsewhere none."""
         if self._tree is None or not self._tree.is_root:
-            return []
-        return [host for host in self._tree.hosts() if host != self._host]
+            return {}
+        return {host: lost for host, lost in self._tree.hosts().items() if host != self._host}
 
     def plain_tree(self) -> dict[str, Any] | None:
         """How this agent is placed among those of the job's hosts; None: there are no others."""

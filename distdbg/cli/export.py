@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -33,6 +34,7 @@ def main(argv: Sequence[str]) -> int:
     paths = [find_run(run) for run in chosen.runs or [None]]
     wanted = _choose(chosen)
 
+    from distdbg.export.otel.post import is_url
     from distdbg.export.output import write_file, write_folder
     from distdbg.export.reading import open_run
 
@@ -41,6 +43,12 @@ def main(argv: Sequence[str]) -> int:
         writer.check()
     progress = _Progress()
     run = open_run(paths, wanted, on_progress=progress.show)
+    if kind.name == "otlp" and is_url(chosen.output):
+        try:
+            _send(run, chosen.output)
+        finally:
+            progress.end()
+        return 0
     to_stdout = chosen.output == _STDOUT
     target = Path(chosen.output or f"{_file_name(run.name)}{kind.extension}")
     try:
@@ -66,6 +74,22 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _send(run: Opened, url: str) -> None:
+    from distdbg.export.otel.file import write
+    from distdbg.export.otel.post import Collector, read_headers
+
+    headers = read_headers(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""))
+    collector = Collector(url, headers)
+    write(run, collector)
+    for lack in run.lacks()[:_MOST_LACKS]:
+        sys.stderr.write(f"{lack}\n")
+    if collector.rejected:
+        sys.stderr.write(f"{collector.url} rejected {collector.rejected:,} spans {collector.why}\n")
+    sys.stderr.write(
+        f"Sent {run.counted.ops:,} ops of {run.counted.ranks:,} ranks to {collector.url}\n"
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     width = max(len(kind.name) for kind in FORMATS)
     formats = "\n".join(f"  {kind.name:{width}}  {kind.about}" for kind in FORMATS)
@@ -81,8 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--to", required=True, metavar="FORMAT", help="one of the formats below")
     parser.add_argument(
-        "--output", "-o", metavar="PATH", help="where to write it (RUN.EXTENSION, here); -: stdout"
-    )
+        "--output", "-o", metavar="PATH",
+        help="where to write it (RUN.EXTENSION, here); -: stdout; spans also to http://HOST:4318",
+    )  # fmt: skip
     parser.add_argument("--ranks", metavar="LIST", help="these ranks alone: 0-3,7")
     parser.add_argument(
         "--since", metavar="WHEN", help="from 30s, 10m, 2h before its end, or 2026-11-20T12:00:00"

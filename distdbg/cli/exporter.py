@@ -42,7 +42,9 @@ def main(argv: Sequence[str]) -> int:
         help=f"{LOOPBACK} when not given; any other needs DISTDBG_METRICS_TOKEN_FILE",
     )
     parser.add_argument(
-        "--once", metavar="FILE", help="write them into FILE, - for stdout, and that is all"
+        "--once",
+        metavar="FILE",
+        help="write them into FILE, in place of what is there, - for stdout, and that is all",
     )
     chosen = parser.parse_args(argv)
     folders = [_find(text) for text in chosen.runs]

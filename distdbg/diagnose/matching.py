@@ -127,6 +127,8 @@ def _is_one_run(ops: Ops) -> bool:
     if not count or ops.group[0] == NONE or bytes(ops.flags).translate(None, _PLAIN):
         return False
     first = ops.seq[0]
+    if ops.seq[-1] != first + count - 1:  # also one so large that the rest cannot be counted
+        return False
     is_counted = ops.seq == array("q", range(first, first + count))
     return is_counted and ops.group == array("i", [ops.group[0]]) * count
 

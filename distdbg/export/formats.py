@@ -60,7 +60,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         name="parquet",
-        about="a table of all ops for pandas, polars, DuckDB and Spark",
+        about="a table of all ops for pandas, polars and DuckDB",
         module="distdbg.export.tables.parquet",
         extension=".parquet",
     ),

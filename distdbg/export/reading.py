@@ -37,14 +37,15 @@ from distdbg.record.folders import is_live
 from distdbg.record.reader import RecordFile
 from distdbg.record.whereabouts import read_boot_id
 
-#: What `counted` has from `RankLog.lost`, in words.
+#: What `counted` has from `RankLog.lost`, in words: of one, and of more.
+_NO_ROOM: Final = "the records had no room for more"
 _LOST: Final = {
-    "ops": "ops overwritten, as the rings of the records had no room for them",
-    "strings": "names lost, as the records had no room for them",
-    "sites": "call sites lost, as the records had no room for them",
-    "parked": "ops in flight lost, as the records had no room for them",
-    "waits": "waits lost, as the records had no room for them",
-    "gaps": "damaged places in the records",
+    "ops": (f"op was overwritten: {_NO_ROOM}", f"ops were overwritten: {_NO_ROOM}"),
+    "strings": (f"name was lost: {_NO_ROOM}", f"names were lost: {_NO_ROOM}"),
+    "sites": (f"call site was lost: {_NO_ROOM}", f"call sites were lost: {_NO_ROOM}"),
+    "parked": (f"op in flight was lost: {_NO_ROOM}", f"ops in flight were lost: {_NO_ROOM}"),
+    "waits": (f"wait was lost: {_NO_ROOM}", f"waits were lost: {_NO_ROOM}"),
+    "gaps": ("place in the records is damaged", "places in the records are damaged"),
 }
 
 #: Called with (ranks read, ranks there are).
@@ -198,8 +199,12 @@ class Start:
                 ),
                 default=NEVER,
             )
-        files = self._files.items()
-        return min((f.header.monotonic_ns + self.offset_ns(r) for r, f in files), default=NEVER)
+        times = [f.header.monotonic_ns + self.offset_ns(rank) for rank, f in self._files.items()]
+        if not times:
+            times = [
+                end.ended_ns + self.offset_ns(r) for r, ends in self._ends.items() for end in ends
+            ]
+        return min(times, default=NEVER)
 
     def end_ns(self) -> int:
         """The last sign of life of any of its ranks, on the run's clock; NEVER."""
@@ -277,7 +282,11 @@ class Opened:
         """What is not there, each in one sentence; all of it when all was read."""
         said = [lack for start in self.starts for lack in start.session.lacks]
         lost = self.counted.lost
-        said += [f"{_LOST.get(what, what)}: {count:,}" for what, count in lost.items() if count]
+        said += [
+            f"{count:,} {_LOST.get(what, (what, what))[count != 1]}"
+            for what, count in lost.items()
+            if count
+        ]
         return list(dict.fromkeys(said))
 
 

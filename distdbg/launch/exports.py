@@ -11,6 +11,7 @@ nothing: the agent loads none of it then.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import re
@@ -131,13 +132,12 @@ def check_here(exports: Exports) -> None:
 
 def _check_address(host: str, port: int) -> None:
     """Bind it for a moment. That somebody has the port is no fault: another is taken then."""
-    import errno
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
+        kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=kind, flags=flags)[0]
+        with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
+            probe.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return

@@ -184,7 +184,7 @@ def _errors(words: array[int], references: References, looking: _Looking) -> dic
 def _column(data: bytes, name: str, code: str) -> array[int]:
     """One field of all ops, cut out without a copy of all others."""
     nbytes = calcsize(code)
-    words = memoryview(data).cast(code)
+    words = memoryview(data).cast(code)  # type: ignore[call-overload]  # a word, not a literal
     return to_array(code, words[OP[name].offset // nbytes :: OP_NBYTES // nbytes].tobytes())
 
 

@@ -116,7 +116,7 @@ def test_what_the_records_have_lost_is_said(export: Export, tmp_path: Path) -> N
     data[ring + 3 * 128 + 16] ^= 0xFF
     record.write_bytes(data)
     said = export("--to", "perfetto")
-    assert "damaged places in the records: 1\n" in said
+    assert "1 place in the records is damaged\n" in said
     assert "12 ops of 3 ranks" in said
 
 

@@ -60,7 +60,10 @@ def test_a_run_that_is_over_keeps_its_last_numbers(start_job: StartJob, job_fold
     text = once(job_folder, run)
     assert value_of(text, "distdbg_ops_total", run=run, kind="all_reduce") == 40
     assert value_of(text, "distdbg_rank_up", run=run) == 0
-    assert value_of(text, "distdbg_ranks", run=run, state="dead") == 2
+    # The launcher has ended the other one.
+    assert value_of(text, "distdbg_dead_ranks", run=run) == 1
+    assert value_of(text, "distdbg_ranks", run=run, state="dead") == 1
+    assert value_of(text, "distdbg_ranks", run=run, state="ended") == 1
     assert value_of(text, "distdbg_world_size", run=run) == 2
     assert once(job_folder, str(job.run_folder)).count("distdbg_rank_up{") == 2
 

@@ -167,6 +167,18 @@ def test_version_6_is_served_as_well() -> None:
         served.server.close()
 
 
+def test_who_comes_by_version_4_to_a_port_of_version_6_is_known_as_well() -> None:
+    served = Served()
+    try:
+        try:
+            port = served.server.listen("::", 0)
+        except OSError:
+            pytest.skip("no IPv6: not available here")
+        assert get(f"http://127.0.0.1:{port}/metrics").text == "up 1\n"
+    finally:
+        served.server.close()
+
+
 def test_a_closed_server_lets_go_of_port_and_threads_at_once(served: Served) -> None:
     with served.connect() as sock:
         sock.sendall(GET)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from distdbg.agent.client import AgentClient
+from distdbg.agent.live_runs import find_live_runs
 from distdbg.testing.hosts import Hosts
 from distdbg.testing.jobs import RunningJob
 from tests.metrics.scraping import await_that, get, value_of
@@ -114,5 +118,25 @@ dist.destroy_process_group()
 
         wanted = {f"{hosts.address(n)}:{ports[n]}" for n in range(2)}
         await_that(lambda: named() == wanted, "not all hosts are named")
+
+        # A host that is not heard of any more keeps what it has told.
+        [other] = [
+            live.socket
+            for live in find_live_runs("", tempdir=str(hosts.runs.parent))
+            if live.host == hosts.address(1) and live.socket is not None
+        ]
+        with AgentClient.at(other) as client:
+            agent = int(client.hello["pid"])
+        os.kill(agent, signal.SIGSTOP)
+        try:
+
+            def read_missing() -> str | None:
+                text = get(f"{at[0]}/metrics").text
+                return text if value_of(text, "distdbg_agent_hosts_missing") == 1 else None
+
+            text = await_that(read_missing, "nobody notices that a host is missing", 30.0)
+            assert value_of(text, "distdbg_op_duration_seconds_count", kind="all_reduce") == 80
+        finally:
+            os.kill(agent, signal.SIGCONT)
         end.touch()
         assert [launcher.wait() for launcher in both] == [0, 0]

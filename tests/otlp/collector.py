@@ -38,7 +38,7 @@ class Taken:
         self.requests: list[Any] = []
         self.headers: list[dict[str, str]] = []
         self.delay_s = 0.0
-        self.is_refusing = False
+        self.end = threading.Event()
 
     def take(self, request: Any) -> None:
         self.requests.append(request)
@@ -104,9 +104,7 @@ def over_http(port: int = 0) -> Iterator[tuple[Taken, int]]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            time.sleep(taken.delay_s)  # a slow collector is what is tested
-            if taken.is_refusing:
-                self._answer(503, b"")
+            if taken.delay_s and taken.end.wait(taken.delay_s):
                 return
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
@@ -137,6 +135,7 @@ def over_http(port: int = 0) -> Iterator[tuple[Taken, int]]:
     try:
         yield taken, server.server_address[1]
     finally:
+        taken.end.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -56,7 +56,7 @@ def test_node_exporter_serves_the_file_while_it_is_there(tmp_path: Path) -> None
     metrics.mkdir()
     write_textfile(metrics, whole())
     write_textfile(metrics, whole("another"))
-    (metrics / "distdbg_0412.prom.77.tmp").write_text("half a f")
+    (metrics / "distdbg_0412@n01.prom.77.tmp").write_text("half a f")
     with started(
         "prometheus-node-exporter",
         "--collector.disable-defaults",
@@ -71,6 +71,6 @@ def test_node_exporter_serves_the_file_while_it_is_there(tmp_path: Path) -> None
         assert "node_textfile_scrape_error 0" in words
         runs = {one["run"] for one in labelled(ours(words), "distdbg_world_size")}
         assert runs == {"0412", "another"}
-        remove_textfile(metrics, "0412")
+        remove_textfile(metrics, "0412", "n01")
         found = ours(get(f"http://{address}/metrics"))
         assert {one["run"] for one in labelled(found, "distdbg_world_size")} == {"another"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from distdbg.agent.client import AgentClient
@@ -40,6 +40,7 @@ class JobSums:
         self._lock = threading.Lock()
         self._histograms = JobHistograms()
         self._wanted: tuple[str, ...] = ()
+        self._lost: frozenset[str] = frozenset()
         self._asked: dict[str, float] = {}
         """When each is asked again."""
         self._heard: dict[str, float] = {}
@@ -48,9 +49,10 @@ class JobSums:
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def want(self, hosts: Sequence[str]) -> None:
-        """These are the others now; the thread begins with the first of them."""
+    def want(self, hosts: Mapping[str, bool]) -> None:
+        """These are the others now, and whether each is lost; the thread begins with the first of them."""
         self._wanted = tuple(hosts)
+        self._lost = frozenset(host for host, is_lost in hosts.items() if is_lost)
         if self._wanted and self._thread is None and not self._end.is_set():
             self._thread = threading.Thread(
                 target=self._run_thread, name="distdbg-hosts", daemon=True
@@ -58,8 +60,11 @@ class JobSums:
             self._thread.start()
 
     def missing(self, now: float) -> int:
-        """How many of them have said nothing lately; `now` in monotonic seconds."""
-        return sum(now - self._heard.get(host, -_STALE_S) >= _STALE_S for host in self._wanted)
+        """How many of them are lost, or have said nothing lately; `now` in monotonic seconds."""
+        return sum(
+            host in self._lost or now - self._heard.get(host, -_STALE_S) >= _STALE_S
+            for host in self._wanted
+        )
 
     def take(self, host: str, histograms: Histograms) -> None:
         """What a host says now."""
@@ -91,10 +96,11 @@ class JobSums:
             now = time.monotonic()
             if self._end.is_set():
                 break
-            if now < self._asked.get(host, 0.0):
+            if now < self._asked.get(host, 0.0) or host in self._lost:
                 continue
             self._asked[host] = now + (_EVERY_S if self._ask(host) else _REST_S)
-        due = min((self._asked.get(host, 0.0) for host in self._wanted), default=0.0)
+        wanted = [host for host in self._wanted if host not in self._lost]
+        due = min((self._asked.get(host, 0.0) for host in wanted), default=0.0)
         return min(1.0, max(0.1, due - time.monotonic()))
 
     def _ask(self, host: str) -> bool:

@@ -62,6 +62,8 @@ class RankReader:
             except RecordError:
                 counters = None  # it is found again, or it is gone
         is_over = seat.state.is_over
+        # Whoever the launcher ends, because another one failed or it was told to, has not died of itself.
+        state = RankState.ENDED if seat.end is not None and seat.end.was_asked else seat.state
         if seat.is_gone:
             in_flight = 0
         elif seat.standing is not None and seat.is_exact:
@@ -69,8 +71,8 @@ class RankReader:
         return RankFacts(
             rank=seat.rank,
             is_up=not is_over,
-            is_dead=seat.state in _DEAD,
-            state=seat.state,
+            is_dead=state in _DEAD,
+            state=state,
             in_flight=in_flight,
             since_progress_s=max(0, now_ns - seat.moved_ns) / 1e9,
             seqs=seqs,

@@ -117,8 +117,8 @@ class Follower:
 
     # ------------------------------------------------------------------------------- one look
 
-    def look(self) -> None:
-        """Take in what is new. RecordError when the record was cut short."""
+    def look(self, most_rows: int = MOST_ROWS) -> None:
+        """Take in what is new, the newest rows of it. RecordError when the record was cut short."""
         self._look_again()
         last = self.record.pulse().last_number
         if last <= self.last:
@@ -126,7 +126,7 @@ class Follower:
         room = self.record.ring_count
         if last >= room:
             room = max(1, room - _TAKEN)
-        part = self.record.slice(self.last, last, min(MOST_ROWS, room))
+        part = self.record.slice(self.last, last, min(most_rows, room))
         if part.first > self.last + 1:
             self.shared.missed += part.first - self.last - 1
             self._contexts.forget()

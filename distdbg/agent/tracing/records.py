@@ -2,7 +2,7 @@
 
     look at each record -> what the tail has found now -> each looks back for it -> spans and log records
 
-Bounded: a look reads at most `follower.MOST_ROWS` rows of each record and makes spans by the budget.
+Bounded: a look reads at most `most_rows` rows of each record and makes spans by the budget.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from distdbg.agent.tail import Tail as RecordTail
 from distdbg.agent.tail import TailedRecord
-from distdbg.agent.tracing.follower import Follower, Sampled, Shared
+from distdbg.agent.tracing.follower import MOST_ROWS, Follower, Sampled, Shared
 from distdbg.agent.tracing.head import Head
 from distdbg.agent.tracing.tail import Tail
 from distdbg.errors import RecordError
@@ -64,6 +64,8 @@ class HostRecords:
     has_room: Callable[[], bool] = lambda: True
     """Whether spans of another trace may be emitted; those of the tail are anyway."""
     on_sampled: Sampled = lambda *_: None
+    most_rows: int = MOST_ROWS
+    """Of each record, that one look takes in."""
     _seats: dict[int, _Seat] = field(default_factory=dict)
     _base_ns: int | None = None
 
@@ -94,7 +96,7 @@ class HostRecords:
         for rank, seat in list(self._seats.items()):
             try:
                 if self.emit is not None:
-                    seat.follower.look()
+                    seat.follower.look(self.most_rows)
                 if self.tell is not None:
                     self._tell_texts(rank, seat)
             except RecordError:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from distdbg import config
 from distdbg.agent.tracing.exporters import Owned, check_installed, make_exporter
+from distdbg.agent.tracing.follower import MOST_ROWS
 from distdbg.agent.tracing.queues import (
     DROPPED,
     FAILED,
@@ -47,7 +48,10 @@ from distdbg.export.otel.sampling import read_sampler
 from distdbg.record.ends import RankEnd
 
 _LOOK_S: Final = 0.05
-_MOST_LOOK_S: Final = 1.0
+_MOST_LOOK_S: Final = 5.0
+#: What one look should not cost.
+_DEAR_S: Final = 0.03
+_LEAST_ROWS: Final = 128
 #: The share of a core that looks may take.
 _SHARE: Final = 0.02
 #: Of what is left before a deadline, how much is for the last look.
@@ -208,7 +212,18 @@ class Tracing:
                 self._finish()
                 return
             cost_s = (time.thread_time_ns() - began_ns) / 1e9
+            self._pace(cost_s)
             pause_s = min(max(_LOOK_S, cost_s / _SHARE), _MOST_LOOK_S)
+
+    def _pace(self, cost_s: float) -> None:
+        """A look that costs much takes in less the next time, so that the next is not far off."""
+        records = self._records
+        if records is None:
+            return
+        if cost_s > _DEAR_S:
+            records.most_rows = max(records.most_rows // 2, _LEAST_ROWS)
+        elif cost_s < _DEAR_S / 4:
+            records.most_rows = min(2 * records.most_rows, MOST_ROWS)
 
     def _look(self, is_closing: bool) -> None:
         while self._told:

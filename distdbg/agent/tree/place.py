@@ -203,11 +203,11 @@ class Tree:
             nodes = {row.node for row in self.node.rows.ranks.values() if is_in(row, state)}
             return frozenset(hosts[n].host for n in nodes if n in hosts and not hosts[n].is_lost)
 
-    def hosts(self) -> list[str]:
-        """Those whose agents have not left in good order, by node; as far as `view` goes."""
+    def hosts(self) -> dict[str, bool]:
+        """Those whose agents have not left in good order, and whether each is lost; as far as `view` goes."""
         with self.lock:
-            rows = sorted(self.node.rows.hosts.items())
-        return [row.host for _, row in rows if row.is_lost <= LOST]
+            rows = list(self.node.rows.hosts.values())
+        return {row.host: row.is_lost == LOST for row in rows if row.is_lost <= LOST}
 
     def offset(self) -> Offset | None:
         """From this host's monotonic clock to the root's; None: not estimated."""

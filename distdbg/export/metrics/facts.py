@@ -48,7 +48,7 @@ class RankFacts:
     rank: int
     is_up: bool
     is_dead: bool = False
-    """It was killed or failed."""
+    """It died or failed, and the launcher had not asked it to end."""
     state: RankState
     in_flight: int = 0
     since_progress_s: float = 0.0

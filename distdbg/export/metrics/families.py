@@ -97,7 +97,7 @@ FAMILIES: Final = (
     _rank("distdbg_rank_resident_memory_bytes", _G, "Memory of the rank's process that is in RAM.", unit="bytes"),
     # The health of the job.
     _host("distdbg_ranks", _G, "Ranks of this host by what they do.", "state"),
-    _host("distdbg_dead_ranks", _G, "Ranks of this host that were killed or failed in this start of the job."),
+    _host("distdbg_dead_ranks", _G, "Ranks of this host that died or failed in this start of the job; not those that the launcher ended."),
     _host("distdbg_check_failures_total", _C, "Errors that the check raised, and what it suspected, by what was wrong.", "check"),
     _host("distdbg_recording_lost_total", _C, "What the records had no room for, by what it was.", "what"),
     _job("distdbg_findings", _G, "Findings of the diagnosis that hold now.", "kind"),

@@ -1,10 +1,10 @@
 """Metrics as a file in a folder that node_exporter's textfile collector reads.
 
-The file is `distdbg_<run>.prom`. It is written beside that name and moved over it, so whoever reads
-finds it whole or not at all; until then its name does not end in `.prom`, which is all that the
-collector looks for. Everybody may read it (0644): node_exporter is another user. So is whoever else has
-an account on this host; where that is not wanted, give the folder to node_exporter's group and close it
-to others.
+The file is `distdbg_<run>@<host>.prom`: several hosts of a run may have the same folder mounted. It is
+written beside that name and moved over it, so whoever reads finds it whole or not at all; until then its
+name does not end in `.prom`, which is all that the collector looks for. Everybody may read it (0644):
+node_exporter is another user. So is whoever else has an account on this host; where that is not wanted,
+give the folder to node_exporter's group and close it to others.
 
 A file that nobody writes any more is still read. So the last one is removed when the job ends, unless
 it is asked for: then its numbers stay until somebody removes them.
@@ -25,21 +25,24 @@ from distdbg.export.metrics.text import to_text
 
 _MODE: Final = 0o644
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
-_MOST_CHARACTERS: Final = 100
+#: Of the run and of the host; a name has 255 bytes, and a draft's has some more than these.
+_MOST_CHARACTERS: Final = 80
 
 
-def file_name(run: str) -> str:
-    """The name for a run; two runs have two, whatever they are called."""
-    words = _NOT_IN_A_NAME.sub("_", run)[:_MOST_CHARACTERS]
-    if words != run or not run:
-        digest = hashlib.blake2b(run.encode("utf-8", "replace"), digest_size=4).hexdigest()
-        words = f"{words}_{digest}"
-    return f"distdbg_{words}.prom"
+def file_name(run: str, host: str) -> str:
+    """The name for a host of a run; two have two, whatever they are called."""
+    some = (run, host)
+    words = [_NOT_IN_A_NAME.sub("_", one)[:_MOST_CHARACTERS] for one in some]
+    if any(told != one or not one for told, one in zip(words, some, strict=True)):
+        exactly = "/".join(f"{len(one)}:{one}" for one in some).encode("utf-8", "surrogatepass")
+        words.append(hashlib.blake2b(exactly, digest_size=4).hexdigest())
+    # None of these has an @.
+    return f"distdbg_{'@'.join(words)}.prom"
 
 
 def write_textfile(folder: Path, metrics: Metrics) -> Path:
-    """Write the file of this run anew; ConfigError where that cannot be done, and the old one stays."""
-    path = folder / file_name(metrics.run)
+    """Write the file of this host of the run; ConfigError where it cannot be: the old one stays."""
+    path = folder / file_name(metrics.run, metrics.host)
     draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with suppress(FileNotFoundError):
@@ -56,9 +59,9 @@ def write_textfile(folder: Path, metrics: Metrics) -> Path:
     return path
 
 
-def remove_textfile(folder: Path, run: str) -> None:
-    """Remove the file of a run, if it is there."""
-    path = folder / file_name(run)
+def remove_textfile(folder: Path, run: str, host: str) -> None:
+    """Remove the file of a host of a run, if it is there."""
+    path = folder / file_name(run, host)
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

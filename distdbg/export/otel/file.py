@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, BinaryIO, Final
+from typing import Any, Final, Protocol
 
 import distdbg
 from distdbg.export.otel import attributes as names
@@ -31,7 +31,13 @@ _FLAGS: Final = 1
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def write(run: Opened, output: BinaryIO) -> None:
+class Lines(Protocol):
+    """Takes one line after the other."""
+
+    def write(self, line: bytes, /) -> object: ...
+
+
+def write(run: Opened, output: Lines) -> None:
     """Write line after line as ranks are read."""
     for start in run.starts:
         for log in start.read():

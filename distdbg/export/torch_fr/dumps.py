@@ -9,6 +9,7 @@ those are is known when all ranks have been looked at (`sides.py`).
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -42,7 +43,7 @@ def write(run: Opened, folder: Path) -> None:
     written = set()
     for log in start.read():
         entries = Entries(start.session, sides, log)
-        with (folder / f"{FILE_PREFIX}{log.rank}").open("wb") as output:
+        with open(folder / f"{FILE_PREFIX}{log.rank}", "wb", opener=_open_private) as output:
             head = {
                 "version": _VERSION,
                 "comm_lib_version": "",
@@ -52,7 +53,7 @@ def write(run: Opened, folder: Path) -> None:
             write_pickle(output, head, "entries", entries, entries.groups)
         left_out.update(entries.left_out)
         written.add(log.rank)
-    lacks += [f"{count:,} {why}: left out" for why, count in left_out.items()]
+    lacks += [f"{count:,} left out: {why}" for why, count in left_out.items()]
     if missing := sorted(set(range(start.session.world_size)) - written):
         lacks.append(
             f"there is no dump of ranks {format_ranks(missing)}: "
@@ -60,11 +61,17 @@ def write(run: Opened, folder: Path) -> None:
         )
 
 
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _look_at_all(start: Start) -> Sides:
     sides = Sides(is_cut_short=start.window()[1] is not None)
+    wanted = set(start.ranks)
     for log in start.read_all():
         # Of a rank that is not wanted all is known; of the others what will be written.
-        if log.rank in start.ranks:
+        before = log.ops
+        if log.rank in wanted:
             start.choose(log)
-        sides.add(log, unreadable(log))
+        sides.add(log, unreadable(log), before)
     return sides

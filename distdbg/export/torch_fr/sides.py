@@ -69,9 +69,16 @@ class Sides:
         #: Group and receiver.
         self._from_any: set[tuple[int, int]] = set()
         self._incomplete: set[int] = set()
+        #: Group, sender, receiver and rank: some of these messages were not asked for.
+        self._trimmed: set[tuple[int, int, int, int]] = set()
 
-    def add(self, log: RankLog, unreadable: frozenset[int]) -> None:
-        """`unreadable`: indexes of ops of which too little is there to show them."""
+    def add(self, log: RankLog, unreadable: frozenset[int], before: Ops | None = None) -> None:
+        """Of one rank what will be written.
+
+        Args:
+            unreadable: indexes of ops of which too little is there to show them.
+            before: all of its ops, where some are not asked for.
+        """
         if log.lost.get("ops") or log.lost.get("gaps"):
             self._incomplete.add(log.rank)
         ops = log.ops
@@ -86,15 +93,25 @@ class Sides:
             seqs = present.get(group, [])
             self._lost[group] += _missing(seqs, max(progress.issued_seq, max(seqs, default=0)))
 
-    def _add_message(self, rank: int, ops: Ops, at: int) -> None:
+        if before is not None and before is not ops:
+            kept = set(ops.number)
+            for at, (number, flags) in enumerate(zip(before.number, before.flags, strict=True)):
+                if flags & Flag.MESSAGE and number not in kept:
+                    self._trimmed.add((*self._way_of(log.rank, before, at), log.rank))
+
+    def _way_of(self, rank: int, ops: Ops, at: int) -> tuple[int, int, int]:
+        """Group, sender and receiver."""
         group, peer = ops.group[at], ops.peer[at]
         if ops.kind[at] == _SEND:
-            end = self._sent[group, rank, peer]
-        else:
-            if peer == NONE:
-                self._from_any.add((group, rank))
-                peer = ops.source[at]
-            end = self._received[group, peer, rank]
+            return group, rank, peer
+        if peer == NONE:
+            self._from_any.add((group, rank))
+            peer = ops.source[at]
+        return group, peer, rank
+
+    def _add_message(self, rank: int, ops: Ops, at: int) -> None:
+        ends = self._sent if ops.kind[at] == _SEND else self._received
+        end = ends[self._way_of(rank, ops, at)]
         end.first, end.last = min(end.first, ops.seq[at]), max(end.last, ops.seq[at])
         end.count += 1
         end.tags.add(ops.tag[at])
@@ -106,10 +123,6 @@ class Sides:
         starts, ends = self._merge(group)
         at = bisect_right(starts, seq) - 1
         return at < 0 or seq > ends[at]
-
-    def has_lost(self, group: int) -> bool:
-        """Whether `is_known` is not always True."""
-        return bool(self._lost.get(group))
 
     def way(self, group: int, sender: int, receiver: int) -> Way | None:
         """None: which send belongs to which recv cannot be told."""
@@ -124,18 +137,19 @@ class Sides:
         group, sender, receiver = key
         there = {sender: self._sent.get(key), receiver: self._received.get(key)}
         ends = [end for end in there.values() if end is not None]
-        is_short = self._is_cut_short
-        is_whole = not self._incomplete & there.keys()
+        unsure = {
+            rank for rank in there if rank in self._incomplete or (*key, rank) in self._trimmed
+        }
         tags = set[int]().union(*(end.tags for end in ends))
         if len(tags) > 1 or (group, receiver) in self._from_any:
-            return Way(is_by_order=True) if is_whole and not is_short else None
-        if any(end is None and rank in self._incomplete for rank, end in there.items()):
+            return None if unsure else Way(is_by_order=True)
+        if any(end is None and rank in unsure for rank, end in there.items()):
             return None
         if any(end.count != end.last - end.first + 1 for end in ends):
             return None
         return Way(
             first=max(end.first for end in ends),
-            last=min(end.last for end in ends) if is_short else _FAR,
+            last=min(end.last for end in ends) if self._is_cut_short else _FAR,
         )
 
     def _merge(self, group: int) -> tuple[list[int], list[int]]:

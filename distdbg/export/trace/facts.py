@@ -81,10 +81,10 @@ def _view(ops: Ops, name: str) -> NDArray[np.int64]:
 
 
 def name_of(session: Session, ops: Ops, at: int) -> str:
-    """'all_reduce', 'all_gather_into_tensor (did not end)' ..."""
+    """'all_reduce', 'all_reduce (timeout)', 'all_gather_into_tensor (did not end)' ..."""
     form = session.forms[ops.form[at]]
     name = form.name or kind_of(session, ops, at)
-    return f"{name} (did not end)" if ops.status[at] == IN_FLIGHT else name
+    return name if ops.status[at] == Status.OK else f"{name} ({_status(ops.status[at])})"
 
 
 def kind_of(session: Session, ops: Ops, at: int) -> str:
@@ -133,7 +133,7 @@ def _status(status: int) -> str:
     if status == IN_FLIGHT:
         return "did not end"
     try:
-        return Status(status).name.lower()
+        return Status(status).name.lower().replace("_", " ")
     except ValueError:
         return f"status {status}"
 

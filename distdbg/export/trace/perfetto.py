@@ -402,8 +402,15 @@ class _StartWriter:
         for name, values in values_of(log).items():
             times, numbers = zip(*values, strict=True)
             series.append(Series(name, "", np.array(times), np.array(numbers, np.float64)))
-        for order, one in enumerate(series):
-            writer.put_series(process, _NOTES + 10 + order, one)
+        if series:
+            # Readers that sort the tracks of a process by name would put them between those of ops.
+            counters = writer.next_track()
+            named = packets.track(
+                counters, "counters", parent=process, order=_NOTES + 10, has_ordered_children=True
+            )
+            writer.put(named)
+            for order, one in enumerate(series):
+                writer.put_series(counters, order, one)
 
     def _write_moments(self, log: RankLog, findings: list[Finding], process: int) -> None:
         writer = self._writer

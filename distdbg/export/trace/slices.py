@@ -78,13 +78,14 @@ class RankSlices:
     @property
     def has_transfer(self) -> NDArray[np.bool_]:
         """Whether what comes after the wait is: the arrow of a message may not point back in time."""
-        came = self.waited_until != OPEN
-        return self.is_receiver & self.has_wait & came
+        came: NDArray[np.bool_] = self.is_receiver & self.has_wait & (self.waited_until != OPEN)
+        return came
 
     @property
     def has_flow(self) -> NDArray[np.bool_]:
         """Whether the op itself is joined with others, not its transfer; a recv that waits is with none."""
-        return (self.flows != 0) & ~(self.is_receiver & self.has_wait)
+        has: NDArray[np.bool_] = (self.flows != 0) & ~(self.is_receiver & self.has_wait)
+        return has
 
 
 def to_slices(session: Session, log: RankLog, arrivals: Arrivals) -> RankSlices:
@@ -134,6 +135,8 @@ def _tracks(
     for order, pair in enumerate(pairs.tolist()):
         group, kind = divmod(pair >> 32, 3)
         label = session.groups[group - 1].label if group else "no group"
+        if label.isdecimal():
+            label = f"group {label}"
         tracks.append(Track(f"{label}{_FAMILIES[kind]}", pair & 0xFFFFFFFF, order))
     return tracks, track.astype(np.int32)
 

@@ -12,6 +12,7 @@ from distdbg.agent.metering.findings import FindingCounts
 from distdbg.agent.metering.job import plain_histograms, read_histograms
 from distdbg.agent.metering.targets import read_targets
 from distdbg.export.http.sd import Target
+from distdbg.export.metrics import families
 from distdbg.export.metrics.facts import HistogramFacts
 
 
@@ -105,3 +106,7 @@ def test_an_agent_says_where_all_hosts_of_its_job_serve() -> None:
 @pytest.mark.parametrize("about", [{}, {"metrics": None}, {"metrics": {"address": None}}, None, []])
 def test_an_agent_that_serves_nothing_names_nothing(about: Any) -> None:
     assert read_targets(about) == ()
+
+
+def test_the_words_for_checks_are_those_of_the_table_of_metrics() -> None:
+    assert [*CHECKS.values(), OTHER] == [*families.CHECKS]

@@ -21,6 +21,13 @@ def test_a_run_of_collectives_is_matched_as_ops_between_others_are(has_message: 
     assert list(ops.by_rank[1].indexes) == [0, step, 2 * step, 3 * step]
 
 
+def test_the_largest_number_that_a_record_can_hold_is_a_seq_like_any_other() -> None:
+    build = SessionBuilder(1)
+    for seq in (2**63 - 1, 2**63 - 1):
+        build.op(0, "barrier", seq=seq)
+    assert match(build.session).of(0).index(0, 2**63 - 1) == 1
+
+
 def test_a_hole_is_no_run() -> None:
     build = SessionBuilder(1)
     for seq in (1, 2, 4):

@@ -163,7 +163,7 @@ def test_a_dtype_that_torch_does_not_know_keeps_its_name() -> None:
 
 def test_asides_are_left_out_and_counted(tmp_path: Path) -> None:
     dumps, opened = export(every_kind(), tmp_path)
-    assert "4 new_group that torch has no name for: left out" in opened.lacks()
+    assert "4 left out: new_group that torch has no name for" in opened.lacks()
     names = {e["profiling_name"] for dump in dumps for e in dump["entries"]}
     assert not any("new_group" in name for name in names)
     assert opened.counted.ranks == 4
@@ -181,7 +181,7 @@ def test_an_op_that_one_rank_has_lost_is_left_out_on_all(tmp_path: Path) -> None
     opened = open_run([folder])
     dumps = read(opened, tmp_path / "dumps")
     assert [[e["collective_seq_id"] for e in dump["entries"]] for dump in dumps] == [[1, 3], [1, 3]]
-    assert any("lost: left out" in lack for lack in opened.lacks())
+    assert any("left out: ops that another rank" in lack for lack in opened.lacks())
     assert any("damaged" in lack for lack in opened.lacks())
 
 
@@ -234,6 +234,28 @@ def test_mixed_tags_are_paired_tag_by_tag(tmp_path: Path) -> None:
     ] == [
         [("1:world[0->1 tag 1]", 1), ("1:world[0->1 tag 2]", 1), ("1:world[0->1 tag 1]", 2)],
         [("1:world[0->1 tag 2]", 1), ("1:world[0->1 tag 1]", 1), ("1:world[0->1 tag 1]", 2)],
+    ]
+
+
+def test_messages_of_which_one_end_was_not_asked_for_are_left_out(tmp_path: Path) -> None:
+    run = MadeRun(2)
+    for tag in (1, 2, 1):
+        run.message("send", 0, 1, tag=tag)
+    for tag in (2, 1, 1):
+        run.message("recv", 1, 0, tag=tag)
+    dumps, opened = export(run, tmp_path, Chosen(since_ns=WALL_NS + 35_000))
+    assert [dump["entries"] for dump in dumps] == [[], []]
+    assert any("other side cannot be told" in lack for lack in opened.lacks())
+
+
+def test_a_message_that_nobody_sent_is_there_also_when_the_beginning_is_not(tmp_path: Path) -> None:
+    run = MadeRun(2)
+    run.all("barrier")
+    run.message("recv", 1, 0, has_ended=False)
+    dumps, _ = export(run, tmp_path, Chosen(since_ns=WALL_NS + 25_000))
+    assert [[e["profiling_name"] for e in dump["entries"]] for dump in dumps] == [
+        [],
+        ["nccl:recv 1<-0"],
     ]
 
 

@@ -1,0 +1,131 @@
+"""Sends the lines of `file` to a collector instead: OTLP over HTTP, as JSON.
+
+    collector = Collector("http://localhost:4318")
+    write(run, collector)
+    collector.rejected
+
+One request is one line; the next goes out when the collector has taken it, so one that is slow makes the
+export slow and nothing larger. What may pass by itself (no connection, 429, 502 to 504) is tried again for
+some seconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http.client import HTTPException
+from typing import Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from distdbg.errors import DistNetworkError, UsageError
+
+_PATH: Final = "/v1/traces"
+_TIMEOUT_S: Final = 10.0
+#: In all, for one request.
+_PATIENCE_S: Final = 30.0
+_PAUSE_S: Final = 0.5
+_PASSING: Final = frozenset((429, 502, 503, 504))
+_MOST_ANSWER: Final = 1 << 16
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Spans go where they were meant to, and headers with a secret too."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+class Collector:
+    """Where `write` of a file can write to."""
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        patience_s: float = _PATIENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`url`: as OTEL_EXPORTER_OTLP_ENDPOINT, or with the path."""
+        self.url = to_endpoint(url)
+        self.sent = 0
+        """Requests."""
+        self.rejected = 0
+        """Spans that it did not want."""
+        self.why = ""
+        self._headers = {
+            "Content-Type": "application/json",
+            "Content-Encoding": "gzip",
+            **(headers or {}),
+        }
+        self._patience_s, self._clock, self._sleep = patience_s, clock, sleep
+        self._opener = urllib.request.build_opener(_Stay)
+
+    def write(self, line: bytes, /) -> int:
+        """Send one request; DistNetworkError when it is not taken."""
+        body = gzip.compress(line, compresslevel=1)
+        deadline = self._clock() + self._patience_s
+        pause_s = _PAUSE_S
+        while True:
+            why, may_pass = self._post(body)
+            if not why:
+                self.sent += 1
+                return len(line)
+            if not may_pass or self._clock() + pause_s > deadline:
+                raise DistNetworkError(
+                    f"{self.url} does not take spans: {why}",
+                    details=[f"it has taken {self.sent:,} requests before"],
+                    hint="--output FILE writes them; a collector's receiver otlpjsonfile reads that",
+                )
+            self._sleep(pause_s)
+            pause_s *= 2
+
+    def _post(self, body: bytes) -> tuple[str, bool]:
+        """Why it was not taken, and whether that may pass; '' when it was."""
+        request = urllib.request.Request(self.url, body, self._headers, method="POST")
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
+                self._read(answer.read(_MOST_ANSWER))
+        except urllib.error.HTTPError as error:
+            with error:
+                return f"HTTP {error.code} {error.reason}", error.code in _PASSING
+        except urllib.error.URLError as error:
+            return str(getattr(error.reason, "strerror", None) or error.reason), True
+        except (OSError, HTTPException) as error:
+            return getattr(error, "strerror", None) or str(error) or type(error).__name__, True
+        return "", False
+
+    def _read(self, answer: bytes) -> None:
+        """What was taken in part."""
+        with suppress(ValueError, AttributeError, TypeError, RecursionError):  # no JSON: taken
+            told = json.loads(answer).get("partialSuccess") or {}
+            self.rejected += int(told.get("rejectedSpans", 0))
+            self.why = str(told.get("errorMessage", ""))[:200] or self.why
+
+
+def is_url(output: str | None) -> bool:
+    """Whether spans are to be sent rather than written."""
+    return output is not None and output.startswith(("http://", "https://"))
+
+
+def to_endpoint(url: str) -> str:
+    """With OTLP's path for spans behind it, unless it is there."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        raise UsageError(f"--output {url}: has no host", hint="http://localhost:4318")
+    path = parts.path.rstrip("/")
+    if not path.endswith(_PATH):
+        path += _PATH
+    return urlunsplit(parts._replace(path=path))
+
+
+def read_headers(text: str) -> dict[str, str]:
+    """OTEL_EXPORTER_OTLP_HEADERS: 'name=value,name=value'."""
+    pairs = (part.partition("=") for part in text.split(",") if "=" in part)
+    return {name.strip(): unquote(value.strip()) for name, _, value in pairs}

@@ -1,0 +1,90 @@
+"""A collector that is slow, dead, or dead and back again: the job does not notice, and nothing is left."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distdbg.testing.jobs import Done, RunningJob
+from tests.otlp.collector import over_http, plain
+from tests.otlp.conftest import variables
+
+pytestmark = [pytest.mark.slow, pytest.mark.ranks]
+
+SHORT = """
+for step in range(200):
+    dist.all_reduce(x)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_a_dead_collector_costs_the_job_two_seconds_at_its_end_at_most(
+    protocol: str, run_job: Callable[..., Done]
+) -> None:
+    environ = variables(free_port(), OTEL_EXPORTER_OTLP_TIMEOUT="10")
+    plain_s = run_job(SHORT, {}).seconds
+    done = run_job(SHORT, environ | {"OTEL_EXPORTER_OTLP_PROTOCOL": protocol})
+    assert done.code == 0, done.err
+    assert done.seconds < plain_s + 4.0  # and what it takes to import the exporters on a busy host
+
+
+def test_a_collector_that_answers_nobody_holds_up_neither_the_ranks_nor_the_end(
+    run_job: Callable[..., Done],
+) -> None:
+    with over_http() as (taken, port):
+        taken.delay_s = 6.0
+        done = run_job(SHORT, variables(port, OTEL_EXPORTER_OTLP_TIMEOUT="10"))
+        assert done.code == 0, done.err
+        assert done.seconds < 8.0
+        assert taken.requests == []
+
+
+def test_a_collector_that_comes_back_gets_what_is_new_and_hears_what_was_lost(
+    run_job: Callable[..., Done], job_folder: Path
+) -> None:
+    go, port = job_folder / "go", free_port()
+    text = f"""
+while True:
+    for _ in range(50):
+        dist.all_reduce(x)
+    go_on = np.array([os.path.exists({str(go)!r})])
+    time.sleep(0.05)  # not too many
+    dist.broadcast(go_on, 0)
+    if go_on[0]:
+        break
+dist.barrier()
+time.sleep(0.5)  # what was begun is sent
+"""
+    seen: list[str] = []
+
+    def on_start(job: RunningJob) -> None:
+        def log() -> str:
+            return "".join(path.read_text() for path in job.run_folder.glob("agent-*.log"))
+
+        job.until(lambda: "traces cannot be sent" in log(), "the agent says that it fails")
+        with over_http(port) as (taken, _):
+            taken.until(lambda: taken.spans() and taken.metrics(), "spans come")
+            job.until(lambda: "takes traces again" in log(), "the agent says that it works")
+            go.touch()
+            job.process.wait(20)
+            go.unlink()
+            points = taken.metrics()["distdbg.agent.spans"].sum.data_points
+            outcomes = {plain(p.attributes)["outcome"]: p.as_double or p.as_int for p in points}
+            assert outcomes["failed"] > 0
+            assert outcomes["sent"] > 0
+            seen.append(log())
+
+    environ = variables(port, OTEL_BSP_MAX_QUEUE_SIZE="64", OTEL_BSP_MAX_EXPORT_BATCH_SIZE="32")
+    assert run_job(text, environ, on_start=on_start).code == 0
+    assert seen[0].count("traces cannot be sent") == 1
+    assert seen[0].count("takes traces again") == 1
