@@ -18,7 +18,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -73,7 +73,8 @@ class Cost:
     """The median, as Prometheus took it."""
     scrape_kib: float = 0.0
     series: int = 0
-    spans_per_s: float = 0.0
+    spans_per_s: dict[str, float] = field(default_factory=dict)
+    """By what became of them."""
 
     def row(self, ranks: int, mode: str) -> list[str]:
         has_scrapes = self.series > 0
@@ -83,7 +84,9 @@ class Cost:
             f"{self.cpu:.2%}",
             f"{self.rss_mib:.0f} MiB",
             f"{self.ops_per_s:.0f}" if has_scrapes else "",
-            f"{self.spans_per_s:.0f}" if self.spans_per_s else "",
+            ", ".join(
+                f"{name} {rate:.0f}" for name, rate in self.spans_per_s.items() if rate >= 0.5
+            ),
             f"{self.scrape_ms:.1f} ms" if has_scrapes else "",
             f"{self.scrape_kib:.0f} KiB" if has_scrapes else "",
             str(self.series) if has_scrapes else "",
@@ -162,7 +165,7 @@ def measure(ranks: int, mode: str, seconds: float, interval: int, pause_s: float
                 if mode == "nothing":
                     cpu = share(client, seconds, listens=False)
                     return Cost(cpu, rss_mib(about["pid"]))
-                address = str(about["metrics"]).removeprefix("http://").removesuffix("/metrics")
+                address = about["metrics"]["address"]
                 place = folder / "prometheus"
                 place.mkdir()
                 with prometheus(place, CONFIG.format(interval=interval, address=address)) as server:
@@ -173,7 +176,9 @@ def measure(ranks: int, mode: str, seconds: float, interval: int, pause_s: float
                     took = server.query_range("scrape_duration_seconds", begin_s, now_s, interval)
                     window = f"[{seconds:.0f}s]"
                     ops = server.query(f"sum(rate(distdbg_ops_total{window}))")
-                    spans = server.query(f"sum(rate(distdbg_agent_spans_total{window}))")
+                    spans = server.query(
+                        f"sum by (outcome) (rate(distdbg_agent_spans_total{window}))"
+                    )
                     series = server.query("sum(scrape_samples_scraped)")
                 with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
                     nbytes = len(answer.read())
@@ -184,7 +189,7 @@ def measure(ranks: int, mode: str, seconds: float, interval: int, pause_s: float
                     1e3 * statistics.median(value for _, points in took for _, value in points),
                     nbytes / 1024,
                     int(series[0][1][0][1]),
-                    spans[0][1][0][1] if spans else 0.0,
+                    {labels["outcome"]: points[0][1] for labels, points in spans},
                 )
         finally:
             for process in processes:

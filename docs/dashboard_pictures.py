@@ -1,4 +1,4 @@
-"""Makes the pictures of the dashboards: of a job that goes well, gets a straggler, a mismatch, and hangs.
+"""Makes the pictures of the dashboards: of a job that goes well, gets a straggler, and hangs.
 
 python docs/dashboard_pictures.py [FOLDER]     FOLDER is docs/how-to when it is not given
 
@@ -29,8 +29,8 @@ from dashboards.draw.fill import Shown  # noqa: E402
 from distdbg.testing.prometheus import made_quick, prometheus  # noqa: E402
 
 FOLDER = ROOT / "dashboards" / "prometheus"
-#: Seconds from the beginning: rank 5 gets slow, ranks differ once, rank 6 does not come any more, the end.
-LATE_S, DIFFER_S, HANG_S, END_S = 35, 50, 85, 103
+#: Seconds from the beginning: rank 5 gets slow, rank 6 does not come any more, the end.
+LATE_S, HANG_S, END_S = 35, 85, 103
 #: Whose picture is of the hang; the others are of the time before.
 OF_THE_HANG = ("overview", "ranks")
 #: What is minutes in the rules is this much shorter.
@@ -67,7 +67,6 @@ def compute(seconds):
     time.sleep(seconds)
 
 
-has_differed = False
 for step in range(10**6):
     for _ in range(4):
         compute(0.01)
@@ -85,12 +84,6 @@ for step in range(10**6):
             dist.recv(activations, src=0)
     now = np.array([time.monotonic() - begin])
     dist.all_reduce(now, op=dist.ReduceOp.MAX)
-    if now[0] > {DIFFER_S} and not has_differed:
-        has_differed = True
-        try:
-            dist.all_reduce(np.ones(4 + (rank == 3)))
-        except RuntimeError:
-            pass
     if now[0] > {HANG_S} and rank == 6:
         time.sleep(1000)
 """
@@ -174,7 +167,9 @@ def main(target: str = str(ROOT / "docs" / "how-to")) -> None:
             with prometheus(folder, config, ["--enable-feature=exemplar-storage"]) as server:
                 time.sleep(END_S)  # the story takes as long as it takes
                 for is_hang, end_s in ((False, HANG_S), (True, END_S)):
-                    shown = Shown(begin_s=begin_s + 5, end_s=begin_s + end_s, scrape_s=1.0)
+                    shown = Shown(
+                        begin_s=begin_s + 5, end_s=begin_s + end_s, scrape_s=1.0, most_points=60
+                    )
                     drawn = folder / f"drawn-{end_s}"
                     drawn.mkdir()
                     for path in draw(server, shown, {}, drawn):

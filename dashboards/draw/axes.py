@@ -14,6 +14,7 @@ _STEPS_S: Final = (
     5,
     10,
     15,
+    20,
     30,
     60,
     120,
@@ -93,7 +94,9 @@ def ticks(low: float, high: float, most: int, rounding: Rounding) -> list[float]
 def time_ticks(begin_s: float, end_s: float, most: int) -> list[tuple[float, str]]:
     """Round moments with what is written at each."""
     wanted = (end_s - begin_s) / max(most, 1)
-    step = next((it for it in _STEPS_S if it >= wanted), _STEPS_S[-1])
+    # Two labels at the least, where the time is long enough.
+    steps = [it for it in _STEPS_S if end_s // it - -(-begin_s // it) >= 1] or [_STEPS_S[0]]
+    step = next((it for it in steps if it >= wanted), steps[-1])
     form = "%H:%M:%S" if step < 60 else "%H:%M"
     first = math.ceil(begin_s / step)
     moments = [n * step for n in range(first, math.floor(end_s / step) + 1)]

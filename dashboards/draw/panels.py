@@ -62,7 +62,9 @@ def timeseries(panel: Json, server: Asked, shown: Shown, box: Box, marks: Marks)
         for part in _unbroken(base, top, shown.step_s):
             edge = [(x.at(at), y.inside(value)) for at, _, value in part]
             floor = [(x.at(at), y.inside(value)) for at, value, _ in part]
-            found += [polygon([*edge, *reversed(floor)], color, opacity), polyline(edge, color)]
+            if opacity:
+                found.append(polygon([*edge, *reversed(floor)], color, opacity))
+            found.append(polyline(edge, color))
     if field.custom.get("thresholdsStyle", {}).get("mode", "off") != "off":
         for step in field.steps:
             if step.get("value") is not None and low < step["value"] <= high:

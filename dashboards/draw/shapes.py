@@ -33,12 +33,14 @@ class Box:
         return self.y + self.h
 
 
-def rectangle(
-    box: Box, fill: str, *, edge: str = "none", radius: float = 0, opacity: float = 1
-) -> str:
+def rectangle(box: Box, fill: str, *, edge: str = "", radius: float = 0, opacity: float = 1) -> str:
+    """What is as usual is left out: a heatmap has thousands."""
+    more = f' rx="{radius:g}"' if radius else ""
+    more += f' stroke="{edge}"' if edge else ""
+    more += f' fill-opacity="{opacity:g}"' if opacity != 1 else ""
     return (
-        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{max(box.w, 0):.1f}" height="{max(box.h, 0):.1f}"'
-        f' rx="{radius:g}" fill="{fill}" stroke="{edge}" fill-opacity="{opacity:g}"/>'
+        f'<rect x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(max(box.w, 0))}"'
+        f' height="{_n(max(box.h, 0))}" fill="{fill}"{more}/>'
     )
 
 
@@ -107,4 +109,8 @@ def width_of(text: str, size: float) -> float:
 
 
 def _pairs(points: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
+
+
+def _n(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")

@@ -1,6 +1,7 @@
 """A real Prometheus and three live jobs, one of each kind of trouble, shared by all tests of this folder.
 
-late      4 ranks under `distdbg run`; rank 3 is late in every step, and once the ranks call different things
+late      4 ranks under `distdbg run`; rank 3 is late in every step, once the ranks call different things, and
+          the collector that gets their spans is not there
 dies      4 ranks without a launcher; rank 1 is killed, the others lose it and stay
 restarts  2 ranks under `distdbg run`, which starts them again after one was killed
 
@@ -139,7 +140,13 @@ def jobs(jobs_folder: Path) -> Iterator[Jobs]:
             environ = common | how.pop("environ", {})
             return stack.enter_context(running(argv, jobs_folder, environ, has_agent=True, **how))
 
-        late = start("late", "--nproc-per-node=4", "--metrics-port=0")
+        nobody = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+        }
+        sent = ("--metrics-port=0", "--otlp=all")
+        late = start("late", "--nproc-per-node=4", *sent, environ=nobody)
         alone = {
             "DISTDBG_STORE": f"local://{jobs_folder}/store",
             "DISTDBG_TOKEN": "of these tests",
