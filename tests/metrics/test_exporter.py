@@ -6,12 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from distdbg.exporter import RunsCollector
+from distdbg.record.folders import user_folder
 from distdbg.testing.jobs import RunningJob
 from tests.metrics.scraping import await_that, get, samples, value_of
+
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 StartJob = Callable[..., RunningJob]
@@ -116,6 +123,29 @@ def test_a_run_whose_agent_serves_is_named_and_not_served_twice(
         )
         assert f"127.0.0.1:{free_port}" in found
         assert run not in get(f"{url}/metrics").text
+
+
+def test_a_collector_leaves_a_run_to_the_agent_that_serves_it_unless_it_is_named(
+    start_job: StartJob, job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(job_folder))
+    folder = user_folder(str(job_folder))
+    runs = {"served": 2, "alone": 2}
+    start_job(WAITS, "--metrics-port", "0", DISTDBG_RUN="served")
+    start_job(WAITS, DISTDBG_RUN="alone")
+    await_that(lambda: worlds(*(folder / run for run in runs)) == runs, "not all runs")
+    await_that(lambda: worlds() == {"alone": 2}, "not the one run that nobody serves")
+    assert worlds("served") == {"served": 2}
+
+
+def worlds(*runs: str | Path) -> dict[str, float]:
+    with closing(RunsCollector(runs)) as collector:
+        return {
+            sample.labels["run"]: sample.value
+            for metric in collector.collect()
+            for sample in metric.samples
+            if sample.name == "distdbg_world_size"
+        }
 
 
 def test_a_port_that_somebody_has_is_an_error(job_folder: Path, free_port: int) -> None:

@@ -87,8 +87,8 @@ class Runs:
         return found
 
     def _choose(self) -> list[Path]:
-        if self._named:
-            return self._named
+        if self._named:  # one that is not there may come
+            return [one for one in self._named if one in self._meters or one.is_dir()]
         served = {target.run for target in self._neighbours.targets()}
         alive, over = [], []
         for folder in self._list():
