@@ -74,7 +74,9 @@ serves the same.
 
 Every series has two labels besides those named here: `run`, the name of the run, which is another one each
 time a job is started (`DISTDBG_RUN`, else made from the time), and `host`, the host whose agent serves it.
-What is served once for a job has the `host` of the agent that speaks for it.
+What is served once for a job has the `host` of the agent that speaks for it. Where Prometheus gives its
+targets a label `run` or `host` of its own, that scrape job needs `honor_labels: true`, or these come as
+`exported_run` and `exported_host`.
 
 | question | look at |
 |---|---|
