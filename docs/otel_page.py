@@ -87,6 +87,15 @@ budget, or no room in the queue), `unsampled`, `missed`; the last three count op
 
 What ranks print is not sent: `--redirects` and `--log-dir` keep it in files, for a collector that reads files.
 
+## What it costs
+
+Ranks: nothing, but for the context of the program's own spans. The agent: a fiftieth of a core for looking, whatever the ranks do, and about 80 microseconds for each
+span that is sent; with 8 ranks on 2 cores it took 0.8 % of a core without and 3 to 4 % with traces, at any speed of the ranks. Memory: 25 MiB more over
+HTTP, 35 MiB over gRPC, most of it for the libraries, which nobody loads who does not ask.
+
+A collector that is slow, down or back again is noticed by nobody but the sender: what has no room in the queue is counted. A batch that was not taken is not sent again,
+and the next waits, from 1 s up to 30 s. When the job is over the agent sends what is left, for two seconds at the most.
+
 ## Variables
 
 OpenTelemetry's own, as its specification says. Read by its exporters: `OTEL_EXPORTER_OTLP_ENDPOINT`, `_HEADERS`, `_TIMEOUT`, `_COMPRESSION`, `_CERTIFICATE`,

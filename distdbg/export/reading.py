@@ -111,6 +111,7 @@ class Start:
         self.session = session
         """Its tables; `ranks` is empty, unless it is of another tool."""
         self._held: dict[int, RankLog] = {}
+        self._end_ns: int | None = None
         if files is None:
             self._held, session.ranks = session.ranks, {}
         self._tables = Tables(session)
@@ -207,7 +208,12 @@ class Start:
         return min(times, default=NEVER)
 
     def end_ns(self) -> int:
-        """The last sign of life of any of its ranks, on the run's clock; NEVER."""
+        """The last sign of life of any rank, or when this was asked first, on the run's clock; NEVER."""
+        if self._end_ns is None:
+            self._end_ns = self._find_end()
+        return self._end_ns
+
+    def _find_end(self) -> int:
         times = [end.ended_ns + self.offset_ns(r) for r, ends in self._ends.items() for end in ends]
         for rank, file in (self._files or {}).items():
             if file.is_live and file.header.boot_id == read_boot_id():

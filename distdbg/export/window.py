@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
+from distdbg.record.entries import Event, SpanBegin, SpanEnd
 
 if TYPE_CHECKING:
     from distdbg.diagnose.session import RankLog
@@ -18,8 +20,31 @@ def cut_to_window(log: RankLog, since_ns: int | None, until_ns: int | None) -> N
     low = NEVER if since_ns is None else since_ns - log.offset_ns
     high = 2**63 - 1 if until_ns is None else until_ns - log.offset_ns
     log.ops = _cut(log.ops, low, high)
-    log.notes = tuple(note for note in log.notes if low <= note.issued_ns < high)
+    log.notes = _cut_notes(log.notes, low, high)
     log.found = tuple(one for one in log.found if one.at_ns == NEVER or low <= one.at_ns < high)
+
+
+def _cut_notes(notes: Sequence[Event], low: int, high: int) -> tuple[Event, ...]:
+    """Of a span that reaches into the window both ends are kept."""
+    ends = {note.begin: note.issued_ns for note in notes if isinstance(note, SpanEnd)}
+    begins = {
+        note.number
+        for note in notes
+        if isinstance(note, SpanBegin)
+        and note.issued_ns < high
+        and ends.get(note.number, high) >= low
+    }
+    return tuple(
+        note
+        for note in notes
+        if (
+            note.number in begins
+            if isinstance(note, SpanBegin)
+            else note.begin in begins
+            if isinstance(note, SpanEnd)
+            else low <= note.issued_ns < high
+        )
+    )
 
 
 def _cut(ops: Ops, low: int, high: int) -> Ops:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,19 @@ OBSERVERS = {f"distdbg.{name}" for name in ("diagnose", "render", "export", "tui
 def test_the_observed_column_loads_nothing_of_the_observers(name: str) -> None:
     loaded = modules_after(f"import distdbg.{name}")
     assert not loaded_of(loaded, OBSERVERS | OBSERVER_LIBRARIES | {"torch"})
+
+
+def test_the_client_of_prometheus_is_loaded_for_those_alone_who_have_it_themselves() -> None:
+    ours = {"exporter.py", "export/metrics/client.py"}
+    imports = re.compile(r"^\s*(?:from|import) prometheus_client\b", re.MULTILINE)
+    found = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if imports.search(path.read_text())
+    }
+    assert found == ours
+    loaded = modules_after(
+        "from distdbg.agent.metering import exporter, metering, sending, serving"
+    )
+    assert not loaded_of(loaded, {"prometheus_client"})
+    assert "prometheus_client" in modules_after("import distdbg.exporter")

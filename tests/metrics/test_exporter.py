@@ -6,12 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from distdbg.exporter import RunsCollector
+from distdbg.record.folders import user_folder
 from distdbg.testing.jobs import RunningJob
 from tests.metrics.scraping import await_that, get, samples, value_of
+
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 StartJob = Callable[..., RunningJob]
@@ -118,6 +125,29 @@ def test_a_run_whose_agent_serves_is_named_and_not_served_twice(
         assert run not in get(f"{url}/metrics").text
 
 
+def test_a_collector_leaves_a_run_to_the_agent_that_serves_it_unless_it_is_named(
+    start_job: StartJob, job_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(job_folder))
+    folder = user_folder(str(job_folder))
+    runs = {"served": 2, "alone": 2}
+    start_job(WAITS, "--metrics-port", "0", DISTDBG_RUN="served")
+    start_job(WAITS, DISTDBG_RUN="alone")
+    await_that(lambda: worlds(*(folder / run for run in runs)) == runs, "not all runs")
+    await_that(lambda: worlds() == {"alone": 2}, "not the one run that nobody serves")
+    assert worlds("served") == {"served": 2}
+
+
+def worlds(*runs: str | Path) -> dict[str, float]:
+    with closing(RunsCollector(runs)) as collector:
+        return {
+            sample.labels["run"]: sample.value
+            for metric in collector.collect()
+            for sample in metric.samples
+            if sample.name == "distdbg_world_size"
+        }
+
+
 def test_a_port_that_somebody_has_is_an_error(job_folder: Path, free_port: int) -> None:
     with exporting(job_folder, free_port):
         words, environ = command(job_folder, "--port", str(free_port))
@@ -127,3 +157,24 @@ def test_a_port_that_somebody_has_is_an_error(job_folder: Path, free_port: int) 
     assert done.returncode != 0
     assert "is held by" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_another_run_takes_is_read_anew(
+    start_job: StartJob, job_folder: Path, tmp_path: Path, free_port: int
+) -> None:
+    folder = tmp_path / "run"
+    where = ["--run-dir", str(folder), "--no-agent"]
+    assert start_job(SHORT, *where, DISTDBG_RUN="first").wait().code == 0
+    with exporting(job_folder, free_port, str(folder)) as url:
+        text = get(f"{url}/metrics").text
+        assert value_of(text, "distdbg_ranks", run="first", state="ended") == 2
+        start_job(WAITS, *where, DISTDBG_RUN="second")
+        text = await_that(
+            lambda: (
+                text
+                if value_of(text := get(f"{url}/metrics").text, "distdbg_rank_up", run="second")
+                else None
+            ),
+            "the second run is not served",
+        )
+        assert 'run="first"' not in text

@@ -44,8 +44,7 @@ class JobSums:
         self._asked: dict[str, float] = {}
         """When each is asked again."""
         self._heard: dict[str, float] = {}
-        self.addresses: dict[str, str] = {}
-        """Where the other hosts serve metrics, as far as they have said."""
+        self._addresses: dict[str, str] = {}
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -65,6 +64,11 @@ class JobSums:
             host in self._lost or now - self._heard.get(host, -_STALE_S) >= _STALE_S
             for host in self._wanted
         )
+
+    def addresses(self) -> dict[str, str]:
+        """Where the other hosts that are there serve metrics, as far as they have said."""
+        known = dict(self._addresses)
+        return {host: known[host] for host in self._wanted if host in known}
 
     def take(self, host: str, histograms: Histograms) -> None:
         """What a host says now."""
@@ -119,7 +123,7 @@ class JobSums:
         self._heard[host] = time.monotonic()
         metrics = about.get("metrics")
         if isinstance(metrics, dict) and isinstance(metrics.get("address"), str):
-            self.addresses[host] = metrics["address"][:300]
+            self._addresses[host] = metrics["address"][:300]
         return True
 
 

@@ -85,7 +85,7 @@ class RunMeter:
             self._begin(folder)
         found = self._collect(is_over)
         self._collect_s = time.perf_counter() - began
-        if is_over:
+        if is_over and found:  # without a record it may be about to begin
             self._final = found
             self.close()
         return found

@@ -75,6 +75,9 @@ class Runs:
         found: list[Metrics] = []
         for folder in wanted:
             meter = self._meters.get(folder)
+            is_reused = meter is not None and meter.is_over and folder in self._named
+            if is_reused and is_folder_over(folder) is False:
+                meter = None  # another run writes there now
             if meter is None:
                 meter = self._meters[folder] = RunMeter(folder, folder.name, self._began_s)
             try:
@@ -84,8 +87,8 @@ class Runs:
         return found
 
     def _choose(self) -> list[Path]:
-        if self._named:
-            return self._named
+        if self._named:  # one that is not there may come
+            return [one for one in self._named if one in self._meters or one.is_dir()]
         served = {target.run for target in self._neighbours.targets()}
         alive, over = [], []
         for folder in self._list():

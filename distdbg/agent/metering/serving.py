@@ -84,7 +84,7 @@ class Serving:
         """By other hosts of the job where they serve theirs, as far as that leads there from elsewhere."""
         return {
             host: address
-            for host, address in dict(self._metering.sums.addresses).items()
+            for host, address in self._metering.sums.addresses().items()
             if not is_loopback(address.rpartition(":")[0].strip("[]"))
         }
 

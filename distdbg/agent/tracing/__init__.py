@@ -7,6 +7,8 @@
     settings.py   OTEL_* variables that the SDK's own code does not read
     head.py       which numbers of a group the head keeps, known before any op is looked at
     tail.py       what was slow or failed on one rank, for all of the host
+    records.py    all records of the host, one look after the other
+    row.py        an op as far as its words tell
     follower.py   one record: what is new in it, at a cost that does not depend on how fast the rank is
     queues.py     what waits to be sent: bounded, with counts of what had no room
     sender.py     one thread that sends, and what it does while nobody takes it

@@ -12,20 +12,17 @@ An op becomes spans when it has ended, or when its rank is gone.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from distdbg.agent.tail import TailedRecord
-from distdbg.agent.tracing.head import Head
-from distdbg.agent.tracing.tail import Tail
+from distdbg.agent.tracing.row import Emit, Message, Row, Sampled, Shared
 from distdbg.export.otel.contexts import Contexts
-from distdbg.export.otel.facts import Context, GroupFacts, RankFacts, count_message, facts_of
+from distdbg.export.otel.facts import GroupFacts, RankFacts, count_message, facts_of
 from distdbg.export.otel.matching import MessageNumbers
-from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
 from distdbg.export.otel.regions import RegionSpans
-from distdbg.export.otel.sampling import ALL, Budget, Sampler, is_remarkable
+from distdbg.export.otel.sampling import ALL, is_remarkable
 from distdbg.record.entries import Event, Op, label_of_kind
 from distdbg.record.format import Aside, EventType, Flag, pack
 from distdbg.record.slices import ENDED_WELL, Slice
@@ -42,56 +39,6 @@ _KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 _PLAIN: Final = bytes(f for f in range(256) if not f & _NO_COLLECTIVE)
 
-Emit = Callable[[SpanData], None]
-#: Of an op that was kept and has ended: kind, label of the group, duration, trace, wall time of its end.
-Sampled = Callable[[str, str, int, int, int], None]
-
-
-@dataclass(slots=True)
-class Shared:
-    """What all followers of a host have together."""
-
-    sampler: Sampler
-    head: Head
-    tail: Tail
-    budget: Budget
-    tail_budget: Budget
-    slow_ns: int
-    ranks: int = 1
-    """How many are followed: a collective will have a span of each, as a rule."""
-    unsampled: int = 0
-    missed: int = 0
-    dropped: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Messages:
-    """Of a message what its trace depends on; `peer` -1: from any."""
-
-    group: GroupFacts
-    number: int
-    """Of the group, in the record."""
-    kind: str
-    peer: int
-    tag: int
-    seq: int
-
-
-@dataclass(slots=True)
-class _Row:
-    """An op as far as its words tell, before anything is looked up."""
-
-    number: int
-    trace_id: int
-    why: str = ""
-    """Of the head or the tail; '' when only its end can be a reason."""
-    message: int | None = None
-    messages: _Messages | None = None
-    key: tuple[str, int] | None = None
-    """Of a collective: the name of its group and its number there."""
-    context: Context | None = None
-    region: str = ""
-
 
 @dataclass
 class Follower:
@@ -104,7 +51,7 @@ class Follower:
     on_sampled: Sampled = lambda *_: None
     last: int = 0
     """The number up to which everything was seen or missed."""
-    _open: dict[int, _Row] = field(default_factory=dict)
+    _open: dict[int, Row] = field(default_factory=dict)
     _names: dict[int, GroupFacts] = field(default_factory=dict)
     _done: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
 
@@ -144,7 +91,7 @@ class Follower:
             number = self.record.find_op(group, seq)
             if number is None or number > self.last:
                 continue  # not called yet, or not come to
-            row = _Row(number, self.spans.collective_trace_id(name, seq))
+            row = Row(number, self.spans.collective_trace_id(name, seq))
             row.why, row.key = self.shared.tail.why(name, seq), (name, seq)
             if number not in self._open:
                 self._consider(row)
@@ -190,7 +137,7 @@ class Follower:
             *(n for n in tail if first <= n < until),
         }
         for seq in sorted(kept):
-            row = _Row(part.first + seq - first, self.spans.collective_trace_id(name, seq))
+            row = Row(part.first + seq - first, self.spans.collective_trace_id(name, seq))
             row.why, row.key = self._why(name, seq), (name, seq)
             self._consider(row)
         self.shared.unsampled += count - 1 - len(kept)
@@ -254,10 +201,13 @@ class Follower:
             row = self._message_row(part, at, group)
         elif flags & Flag.ASIDE:
             kind, number = label_of_kind(part.kind(at)), part.first + at
-            row = _Row(number, self.spans.aside_trace_id(group.name, kind, seq, number))
-            row.why = "debugger" if part.kind(at) in _KEPT_ASIDES else "head"
+            row = Row(number, self.spans.aside_trace_id(group.name, kind, seq, number))
+            if part.kind(at) in _KEPT_ASIDES:
+                row.why = "debugger"
+            elif self.shared.sampler.keeps(row.trace_id, seq):
+                row.why = "head"
         else:
-            row = _Row(part.first + at, self.spans.collective_trace_id(group.name, seq))
+            row = Row(part.first + at, self.spans.collective_trace_id(group.name, seq))
             row.why = self._why(group.name, seq)
             row.key = group.name, seq
         row.context = self._contexts.of(part.thread(at))
@@ -269,7 +219,7 @@ class Follower:
         self._judge(row, outcome & 0xFF, ended >> 16)
         self._consider(row)
 
-    def _message_row(self, part: Slice, at: int, group: GroupFacts) -> _Row:
+    def _message_row(self, part: Slice, at: int, group: GroupFacts) -> Row:
         number, peer, tag = part.first + at, part.peer(at), part.tag(at)
         source = (part.outcomes[at] >> 24) - 1 if part.ended[at] else -1
         message = count_message(
@@ -282,8 +232,8 @@ class Follower:
             op=number,
             source=source if source >= 0 else None,
         )
-        row = _Row(number, 0, message=message)
-        row.messages = _Messages(
+        row = Row(number, 0, message=message)
+        row.sent = Message(
             group=group,
             number=part.groups[at],
             kind=label_of_kind(part.kind(at)),
@@ -294,9 +244,9 @@ class Follower:
         self._place_message(row, source)
         return row
 
-    def _place_message(self, row: _Row, source: int) -> None:
+    def _place_message(self, row: Row, source: int) -> None:
         """Its trace and whether the head keeps it, once it is known whom it is from."""
-        found = row.messages
+        found = row.sent
         assert found is not None
         rank = found.group.global_rank(found.peer if found.peer >= 0 else source)
         row.trace_id = self.spans.message_trace_id(
@@ -305,7 +255,7 @@ class Follower:
         if self.shared.sampler.keeps(row.trace_id, row.message or found.seq):
             row.why = "head"
 
-    def _judge(self, row: _Row, status: int, took_ns: int) -> None:
+    def _judge(self, row: Row, status: int, took_ns: int) -> None:
         """Whether the tail keeps what has ended and the head does not."""
         if row.why or not is_remarkable(
             status=status, took_ns=took_ns, slow_ns=self.shared.slow_ns
@@ -323,7 +273,7 @@ class Follower:
             else:
                 self.shared.dropped += 1
 
-    def _wait_for(self, row: _Row) -> None:
+    def _wait_for(self, row: Row) -> None:
         if len(self._open) >= _MOST_OPEN:
             self._open.pop(next(iter(self._open)))
             self.shared.missed += 1
@@ -339,15 +289,15 @@ class Follower:
             if op.ended_ns is None:
                 continue
             del self._open[number]
-            if row.messages is not None and row.messages.peer < 0:
+            if row.sent is not None and row.sent.peer < 0:
                 self._end_any(row)
             if row.key is not None and not row.why:
                 row.why = self.shared.tail.why(*row.key)
             self._judge(row, op.status or 0, op.ended_ns - op.issued_ns)
             self._consider(row)
 
-    def _end_any(self, row: _Row) -> None:
-        event, found = self.record.event(row.number), row.messages
+    def _end_any(self, row: Row) -> None:
+        event, found = self.record.event(row.number), row.sent
         assert found is not None
         source = event.source if isinstance(event, Op) else None
         row.message = self._numbers.end_any(found.number, found.tag, row.number, source)
@@ -361,7 +311,7 @@ class Follower:
     def _is_by_head(self, name: str, seq: int) -> bool:
         return seq in self.shared.head.kept(name, seq, seq + 1)
 
-    def _consider(self, row: _Row) -> None:
+    def _consider(self, row: Row) -> None:
         """Look an op up if it is kept and there is room for it."""
         shared = self.shared
         if not row.why and row.context is None:
@@ -372,7 +322,7 @@ class Follower:
         if row.context and not row.why:
             bound = ALL
         budget = shared.budget if is_by_head else shared.tail_budget
-        if not budget.takes(row.trace_id, bound, 2 if row.messages else shared.ranks + 1):
+        if not budget.takes(row.trace_id, bound, 2 if row.sent else shared.ranks + 1):
             shared.dropped += 1
             return
         event = self.record.event(row.number)
@@ -383,7 +333,7 @@ class Follower:
         else:
             self._make(event, row)
 
-    def _make(self, event: Op, row: _Row, now_ns: int = 0, how: str = "") -> None:
+    def _make(self, event: Op, row: Row, now_ns: int = 0, how: str = "") -> None:
         shared = self.shared
         group = self._group(event.group_number)
         op = facts_of(

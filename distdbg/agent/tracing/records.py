@@ -16,8 +16,9 @@ from typing import Final
 
 from distdbg.agent.tail import Tail as RecordTail
 from distdbg.agent.tail import TailedRecord
-from distdbg.agent.tracing.follower import MOST_ROWS, Follower, Sampled, Shared
+from distdbg.agent.tracing.follower import MOST_ROWS, Follower
 from distdbg.agent.tracing.head import Head
+from distdbg.agent.tracing.row import Sampled, Shared
 from distdbg.agent.tracing.tail import Tail
 from distdbg.errors import RecordError
 from distdbg.export.otel.facts import RankFacts

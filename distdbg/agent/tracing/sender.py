@@ -156,6 +156,6 @@ class Sender:
         _, pause_ns = self._paused.get(signal, (0, _FIRST_PAUSE_NS // 2))
         pause_ns = min(2 * pause_ns, _MOST_PAUSE_NS)
         self._paused[signal] = self._clock() + pause_ns, pause_ns
-        if signal not in self._is_failing and not self._is_closing:
+        if signal not in self._is_failing:
             self._is_failing.add(signal)
             _log.warning("%s cannot be sent to the collector: %s", signal, why)

@@ -8,6 +8,7 @@ model.py       a collected set, as plain values
 collect.py     facts to a collected set
 text.py        written as Prometheus' text and as OpenMetrics
 protobuf.py    written as protobuf, with native histograms
+client.py      as prometheus_client's objects, for a program of somebody else
 negotiate.py   which of them a scraper has asked for
 textfile.py    into a folder of node_exporter
 push.py        to a Pushgateway

@@ -33,7 +33,7 @@ class Numbering:
     def trace_id(self, seq: int) -> int:
         """Of the op with this number."""
         state = self._base.copy()
-        state.update(seq.to_bytes(8, "little", signed=True))
+        state.update((seq & _LAST).to_bytes(8, "little"))
         return int.from_bytes(state.digest(), "big") or 1
 
 

@@ -33,6 +33,7 @@ _KINDS: Final = {
     model.SpanKind.PRODUCER: SpanKind.PRODUCER,
     model.SpanKind.CONSUMER: SpanKind.CONSUMER,
 }
+_MOST: Final = 2**63 - 1
 _UNSET: Final = Status(StatusCode.UNSET)
 
 
@@ -96,9 +97,9 @@ def to_sdk(span: SpanData, resource: Resource) -> ReadableSpan:
         context=_context(span.trace_id, span.span_id, is_remote=False),
         parent=_context(span.trace_id, span.parent_id, is_remote=True) if span.parent_id else None,
         resource=resource,
-        attributes=dict(span.attributes),
+        attributes=_fitting(span.attributes),
         events=[
-            Event(event.name, attributes=dict(event.attributes), timestamp=event.at_ns)
+            Event(event.name, attributes=dict(event.attributes), timestamp=_time(event.at_ns))
             for event in span.events
         ],
         links=[
@@ -107,8 +108,8 @@ def to_sdk(span: SpanData, resource: Resource) -> ReadableSpan:
         ],
         kind=_KINDS[span.kind],
         status=_UNSET if span.error is None else Status(StatusCode.ERROR, span.error),
-        start_time=span.began_ns,
-        end_time=span.ended_ns,
+        start_time=_time(span.began_ns),
+        end_time=_time(span.ended_ns),
         instrumentation_scope=SCOPE,
     )
 
@@ -120,3 +121,17 @@ def to_sdk_all(spans: Iterable[SpanData], resources: Mapping[int, Resource]) -> 
 
 def _context(trace_id: int, span: int, *, is_remote: bool) -> SpanContext:
     return SpanContext(trace_id, span, is_remote=is_remote, trace_flags=_SAMPLED)
+
+
+def _time(wall_ns: int) -> int:
+    """As the protocol has room for it: a damaged record may say anything."""
+    return min(max(wall_ns, 0), _MOST)
+
+
+def _fitting(attributes: model.Attributes) -> dict[str, Value]:
+    """Without numbers that the protocol has no room for."""
+    return {
+        name: value
+        for name, value in attributes.items()
+        if not isinstance(value, int) or -_MOST <= value <= _MOST
+    }

@@ -123,7 +123,7 @@ class _StartWriter:
         pid = _RUN_PID + session.attempt
         self._put(_name_process(pid, f"run {session.run or session.source}{which}", "", -1))
         self._put([_name_thread(pid, _FINDINGS, "findings", 0)])
-        moments = [to_moment(finding, self._end_ns) for finding in findings]
+        moments = [to_moment(finding, self._start) for finding in findings]
         if self._end_ns != NEVER:
             words = "now" if session.is_live else "last sign of life"
             moments.append(Moment(self._end_ns, words, "end"))
@@ -146,7 +146,7 @@ class _StartWriter:
         self._write_spans(pid, log)
         found = list(findings_of(log))
         found += [
-            to_moment(finding, self._end_ns)
+            to_moment(finding, self._start)
             for finding in findings
             if log.rank in finding.ranks[:_MOST_BLAMED]
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from distdbg.diagnose.finding import Finding
 from distdbg.diagnose.ops import NEVER
@@ -12,6 +12,9 @@ from distdbg.diagnose.session import Found, RankLog
 from distdbg.export.trace.lanes import OPEN, find_nested_lanes
 from distdbg.record.entries import Event, Mark, SpanBegin, SpanEnd
 from distdbg.record.format import Exit
+
+if TYPE_CHECKING:
+    from distdbg.export.reading import Start
 
 Facts = Mapping[str, str | int | float]
 _MOST_TEXT: Final = 4_000
@@ -58,8 +61,9 @@ def values_of(log: RankLog) -> dict[str, list[tuple[int, float]]]:
     found: dict[str, list[tuple[int, float]]] = {}
     for note in log.notes:
         if isinstance(note, Mark) and note.value is not None:
-            series = found.setdefault(note.name or "mark", [])
-            series.append((note.issued_ns + log.offset_ns, note.value))
+            # A damaged clock may have any time; a column of times has 64 bits for each.
+            at_ns = min(note.issued_ns + log.offset_ns, OPEN)
+            found.setdefault(note.name or "mark", []).append((at_ns, note.value))
     return found
 
 
@@ -130,8 +134,11 @@ def _found_facts(found: Found) -> Facts:
     return {name: value for name, value in facts.items() if value}
 
 
-def to_moment(finding: Finding, end_ns: int) -> Moment:
-    """A finding of the diagnosis; one that has no time of its own is of the end."""
+def to_moment(finding: Finding, start: Start) -> Moment:
+    """A finding of the diagnosis; one that has no time of its own is of the end.
+
+    One from before what is wanted of a run stands at its beginning.
+    """
     from distdbg.errors import format_ranks
 
     facts: dict[str, str | int | float] = {
@@ -144,7 +151,9 @@ def to_moment(finding: Finding, end_ns: int) -> Moment:
         "advice": finding.advice,
         "evidence": "\n".join(fact.text for fact in finding.evidence)[:_MOST_TEXT],
     }
-    at_ns = finding.at_ns if finding.at_ns is not None and finding.at_ns != NEVER else end_ns
+    since_ns, _ = start.window()
+    at_ns = finding.at_ns if finding.at_ns not in (None, NEVER) else start.end_ns()
+    at_ns = max(at_ns or 0, since_ns or 0)
     kept = {name: value for name, value in facts.items() if value}
     return Moment(at_ns, f"{finding.kind}: {finding.what}", "finding", kept)
 

@@ -369,7 +369,7 @@ class _StartWriter:
         }
         name = f"run {session.run or session.source}{which}"
         writer.put(packets.track(root, name) + packets.track(track, "findings", parent=root))
-        moments = [to_moment(finding, self._end_ns) for finding in findings]
+        moments = [to_moment(finding, self._start) for finding in findings]
         if self._end_ns != NEVER:
             words = "now" if session.is_live else "last sign of life"
             moments.append(Moment(self._end_ns, words, "end", facts))
@@ -416,7 +416,7 @@ class _StartWriter:
         writer = self._writer
         found = list(findings_of(log))
         found += [
-            to_moment(finding, self._end_ns)
+            to_moment(finding, self._start)
             for finding in findings
             if log.rank in finding.ranks[:_MOST_BLAMED]
         ]

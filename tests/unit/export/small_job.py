@@ -26,11 +26,13 @@ END_NS = 3_000_000_000
 _STEP = [("train.py", 80, "step"), ("train.py", 120, "main")]
 
 
-def make_job(folder: Path, *, run: str = "small", shift_ns: int = 0) -> Path:
+def make_job(
+    folder: Path, *, run: str = "small", shift_ns: int = 0, comm: str = "dp grads"
+) -> Path:
     """Write its records; `shift_ns`: so much later, by the wall as well."""
     folder.mkdir(parents=True, exist_ok=True)
     for rank in range(3):
-        build = _make_rank(rank, run, shift_ns)
+        build = _make_rank(rank, run, shift_ns, comm)
         (folder / record_name(rank)).write_bytes(build.to_bytes())
     write_end(
         folder,
@@ -47,7 +49,7 @@ def make_job(folder: Path, *, run: str = "small", shift_ns: int = 0) -> Path:
     return folder
 
 
-def _make_rank(rank: int, run: str, shift_ns: int) -> RecordBuilder:
+def _make_rank(rank: int, run: str, shift_ns: int, comm: str) -> RecordBuilder:
     build = RecordBuilder(
         rank=rank,
         world_size=3,
@@ -69,7 +71,7 @@ def _make_rank(rank: int, run: str, shift_ns: int) -> RecordBuilder:
         inner = build.begin_span("forward", at_ns=BEGAN_NS + 6 * US)
         build.end_span(inner, at_ns=BEGAN_NS + 8 * US)
         build.mark("loss", 0.5, at_ns=BEGAN_NS + 9 * US)
-    first = _reduce(build, group, (10, 14, 30)[rank], "dp grads")
+    first = _reduce(build, group, (10, 14, 30)[rank], comm)
     build.start(first, after_ns=(30 - (10, 14, 30)[rank]) * US)
     build.end(first, after_ns=(40 - (10, 14, 30)[rank]) * US)
     for at_us in (50, 52):

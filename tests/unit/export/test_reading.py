@@ -9,6 +9,7 @@ import pytest
 from distdbg.diagnose.load.run_folder import load_run
 from distdbg.errors import RecordError, UsageError
 from distdbg.export.reading import Chosen, Opened, open_run
+from distdbg.export.trace.moments import spans_of
 from distdbg.record.folders import record_name
 from tests.unit.export.small_job import BEGAN_NS, END_NS, US, WALL_NS, make_job
 
@@ -63,7 +64,19 @@ def test_a_window_keeps_what_was_in_flight_in_it(tmp_path: Path) -> None:
     logs = {log.rank: log for log in start.read()}
     assert logs[0].ops.seq.tolist() == [2, 3, 1]
     assert logs[2].ops.seq.tolist() == [2, 3]
-    assert logs[0].notes == ()
+
+
+def test_a_span_that_reaches_into_the_window_keeps_both_ends(tmp_path: Path) -> None:
+    make_job(tmp_path)
+    window = Chosen(since_ns=WALL_NS + 60 * US, until_ns=WALL_NS + 70 * US, ranks=frozenset({0}))
+    (log,) = open_run([tmp_path], window).starts[0].read()
+    (span,) = spans_of(log)
+    assert (span.name, span.begin_ns, span.end_ns) == (
+        "step 1",
+        WALL_NS + 5 * US,
+        WALL_NS + 95 * US,
+    )
+    assert len(log.notes) == 2
 
 
 def test_the_last_while_counts_from_the_end_of_the_run(tmp_path: Path) -> None:

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import Metric
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.openmetrics import exposition
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from distdbg.export.metrics.bounds import KINDS, most_series
-from distdbg.export.metrics.buckets import LE_LABELS, cumulative
+from distdbg.export.metrics.client import describe, to_client
 from distdbg.export.metrics.collect import collect
 from distdbg.export.metrics.facts import Exemplars, HostFacts
 from distdbg.export.metrics.families import FAMILIES, MetricType, Scope
@@ -28,6 +28,9 @@ from distdbg.export.metrics.text import newest_by_le, to_openmetrics, to_text
 from distdbg.export.metrics.totals import Accumulator
 from distdbg.record.rank_state import RankState
 from tests.unit.export.made_up import buckets, count, host, job_of, large_host, rank
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics_page.py"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -106,33 +109,33 @@ def test_a_sample_has_the_labels_of_its_family() -> None:
 class Registered:
     """The same for prometheus_client's own writers."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, *metrics: Metrics) -> None:
         self.metrics = metrics
 
-    def describe(self) -> list[Metric]:
-        return []
+    def describe(self) -> Iterator[Metric]:
+        return describe()
 
     def collect(self) -> Iterator[Metric]:
-        for family, some, histograms in self.metrics:
-            name = family.name.removesuffix("_total").removesuffix("_info")
-            made = Metric(name, family.about, family.type.value, family.unit)
-            own = {"run": self.metrics.run, "host": self.metrics.host}
-            for values, value in some:
-                labels = own | dict(zip(family.labels, values, strict=True))
-                made.add_sample(family.name, labels, value)
-            for one in histograms:
-                labels = own | dict(zip(family.labels, one.labels, strict=True))
-                for le, below in zip(LE_LABELS, cumulative(one.buckets), strict=True):
-                    made.add_sample(f"{family.name}_bucket", labels | {"le": le}, below)
-                made.add_sample(f"{family.name}_sum", labels, one.sum_ns / 1e9)
-                made.add_sample(f"{family.name}_count", labels, one.total)
-            yield made
+        return to_client(*self.metrics)
 
 
-@pytest.mark.parametrize("metrics", [whole(), whole('a b\\"\n', "\N{SNOWMAN}")])
-def test_prometheus_client_writes_the_same(metrics: Metrics) -> None:
+TRACED: Exemplars = {("all_reduce", "dp"): [(1500, TRACE, 20.0), (5000, TRACE, 1_763_784_000.25)]}
+
+
+@pytest.mark.parametrize(
+    "some",
+    [
+        [whole()],
+        [whole('a b\\"\n', "\N{SNOWMAN}")],
+        [whole("\udcff", "\udcfe")],
+        [whole("a" * 200)],
+        [whole(exemplars=TRACED)],
+        [whole("a"), whole("b", "n02")],
+    ],
+)
+def test_prometheus_client_writes_the_same(some: list[Metrics]) -> None:
     registry = CollectorRegistry()
-    registry.register(Registered(metrics))
+    registry.register(Registered(*some))
 
     def lines(words: bytes) -> list[str]:
         # It sorts the labels by name; the order means nothing.
@@ -142,14 +145,26 @@ def test_prometheus_client_writes_the_same(metrics: Metrics) -> None:
             found.append(" ".join((line.partition("{")[0], *sorted(labels))))
         return found
 
-    assert lines(to_openmetrics(metrics)) == lines(exposition.generate_latest(registry))
-    assert samples(metrics, is_open=True) == {
-        (one.name, tuple(sorted(one.labels.items()))): one.value
-        for family in openmetrics.text_string_to_metric_families(
-            exposition.generate_latest(registry).decode()
-        )
+    written = exposition.generate_latest(registry)
+    assert lines(to_openmetrics(*some)) == lines(written)
+    assert read(to_openmetrics(*some)) == read(written)
+
+
+def read(words: bytes) -> dict[tuple[str, tuple], tuple[float, object]]:
+    return {
+        (one.name, tuple(sorted(one.labels.items()))): (one.value, one.exemplar)
+        for family in openmetrics.text_string_to_metric_families(words.decode())
         for one in family.samples
     }
+
+
+def test_a_registry_knows_all_names_before_anything_is_read() -> None:
+    registry = CollectorRegistry()
+    registry.register(Registered())
+    for family in FAMILIES:
+        with pytest.raises(ValueError, match=family.name):
+            Gauge(family.name, "of somebody else", registry=registry)
+    assert list(registry.collect()) == []
 
 
 @pytest.mark.parametrize("metrics", [whole(), whole('a b\\"\n', "\N{SNOWMAN}")])

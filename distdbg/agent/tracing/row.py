@@ -1,0 +1,62 @@
+"""What followers have together, and an op as far as its words tell, before anything of it is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from distdbg.agent.tracing.head import Head
+from distdbg.agent.tracing.tail import Tail
+from distdbg.export.otel.facts import Context, GroupFacts
+from distdbg.export.otel.model import SpanData
+from distdbg.export.otel.sampling import Budget, Sampler
+
+Emit = Callable[[SpanData], None]
+#: Of an op that was kept and has ended: kind, label of the group, duration, trace, wall time of its end.
+Sampled = Callable[[str, str, int, int, int], None]
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all followers of a host have together."""
+
+    sampler: Sampler
+    head: Head
+    tail: Tail
+    budget: Budget
+    tail_budget: Budget
+    slow_ns: int
+    ranks: int = 1
+    """How many are followed: a collective will have a span of each, as a rule."""
+    unsampled: int = 0
+    missed: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Of a message what its trace depends on; `peer` -1: from any."""
+
+    group: GroupFacts
+    number: int
+    """Of the group, in the record."""
+    kind: str
+    peer: int
+    tag: int
+    seq: int
+
+
+@dataclass(slots=True)
+class Row:
+    """An op as far as its words tell, before anything is looked up."""
+
+    number: int
+    trace_id: int
+    why: str = ""
+    """Of the head or the tail; '' when only its end can be a reason."""
+    message: int | None = None
+    sent: Message | None = None
+    key: tuple[str, int] | None = None
+    """Of a collective: the name of its group and its number there."""
+    context: Context | None = None
+    region: str = ""
