@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.testing.jobs import RunningJob
-from tests.metrics.scraping import Answer, await_that, get, samples, value_of
+from tests.metrics.scraping import Answer, await_that, get, get_numbers, samples, value_of
 
 StartJob = Callable[..., RunningJob]
 Go = Callable[[str], None]
@@ -29,7 +29,7 @@ def await_metrics(
     port: int, is_it: Callable[[str], object] = lambda text: "ops_total" in text
 ) -> str:
     def read() -> str | None:
-        text = get(f"http://127.0.0.1:{port}/metrics").text
+        text = get_numbers(f"http://127.0.0.1:{port}")
         return text if is_it(text) else None
 
     return str(await_that(read, "the numbers do not come"))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.export.metrics.bounds import clean, group_label
-from distdbg.export.metrics.facts import OpCount
+from distdbg.export.metrics.facts import HistogramFacts, OpCount
 from distdbg.export.metrics.families import OTHER_DTYPE, OTHER_GROUP
 from distdbg.export.metrics.totals import Accumulator, JobHistograms
 from distdbg.record.format import BUCKET_COUNT
@@ -128,10 +128,49 @@ def test_a_host_that_does_not_answer_stays_in_the_sum_of_the_job() -> None:
     one.take(host(rank(0, [count(ended=9)])))
     job.take("a", one.histograms())
     assert job.sum()["all_reduce", "dp"].count == 15
-    # Its agent was started again.
-    job.take("b", {})
-    job.take("b", other.histograms())
-    assert job.sum()["all_reduce", "dp"].count == 21
+
+
+def told(*counts: int) -> dict[tuple[str, str], HistogramFacts]:
+    """Of an Accumulator that has seen ranks with so many ops."""
+    totals = Accumulator()
+    totals.take(host(*(rank(n, [count(ended=some)]) for n, some in enumerate(counts))))
+    return totals.histograms()
+
+
+def whole(job: JobHistograms) -> int:
+    return job.sum()["all_reduce", "dp"].count
+
+
+def test_another_agent_of_a_host_that_reads_the_same_records_adds_nothing() -> None:
+    job = JobHistograms()
+    job.take("a", told(10), agent="1")
+    job.take("a", told(12), agent="2")
+    assert whole(job) == 12
+    job.take("a", told(15), agent="2")
+    assert whole(job) == 15
+
+
+def test_another_agent_of_a_host_keeps_what_earlier_starts_have_done() -> None:
+    job = JobHistograms()
+    job.take("a", told(100), agent="1")
+    job.take("a", told(100, 20), agent="1", attempt=1)  # the first start has done 100
+    job.take("a", told(100, 50), agent="1", attempt=1)
+    job.take("a", told(70), agent="2", attempt=1)  # it reads the second one alone
+    assert whole(job) == 170
+    # That has by then done more than was ever told.
+    job.take("a", told(400), agent="3", attempt=1)
+    assert whole(job) == 500
+    job.take("a", told(3), agent="4", attempt=2)
+    assert whole(job) == 503
+
+
+def test_another_agent_of_a_host_keeps_the_groups_that_it_does_not_see_any_more() -> None:
+    job = JobHistograms()
+    job.take("a", told(1000), agent="1")
+    job.take("a", told(2), agent="2")
+    assert whole(job) == 1000
+    job.take("a", told(7), agent="2")
+    assert whole(job) == 1005
 
 
 _ROWS = st.lists(
