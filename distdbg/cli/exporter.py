@@ -50,6 +50,8 @@ def main(argv: Sequence[str]) -> int:
     folders = [_find(text) for text in chosen.runs]
     if chosen.once is not None:
         return _write(folders, chosen.once)
+    if not 0 <= chosen.port <= 65535:
+        raise UsageError(f"--port {chosen.port}: a port is a number from 0 (any free one) to 65535")
     where = f"[{chosen.address}]" if ":" in chosen.address else chosen.address
     exports = read_exports(os.environ, address=f"{where}:{chosen.port}")
     check_here(exports)
