@@ -1,8 +1,9 @@
 """Prints records: python -m distdbg.record [PATH] [--ops N] [--json]
 
-PATH is a record, or a run by its folder or its name, or the beginning of that; without it, the latest run of
-this user. Of a run that was started several times, the last start is shown; name `attempt_0` in its folder for
-another. A record of a rank that runs is shown as it is at this moment; the rank is not asked and does not wait.
+PATH is a record, or a run by its folder or its name, or the beginning of that; without it, the latest run
+of this user. Of a run that was started several times the last start is shown; `attempt_0` in its folder is
+another. A record of a rank that runs is shown as it is at this moment; the rank is not asked and does not
+wait.
 """
 
 from __future__ import annotations
