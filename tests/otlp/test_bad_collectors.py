@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.testing.jobs import Done, RunningJob
-from tests.otlp.collector import over_http, plain
+from tests.otlp.collector import Taken, over_http, plain
 from tests.otlp.conftest import variables
 
 pytestmark = [pytest.mark.slow, pytest.mark.ranks]
@@ -25,6 +25,21 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def spans_by_outcome(taken: Taken) -> dict[str, float]:
+    """What the last metrics that came say has become of spans."""
+    points = taken.metrics()["distdbg.agent.spans"].sum.data_points
+    return {plain(p.attributes)["outcome"]: p.as_double or p.as_int for p in points}
+
+
+def test_the_last_metrics_count_the_spans_that_were_sent_before_them(
+    run_job: Callable[..., Done],
+) -> None:
+    with over_http() as (taken, port):
+        environ = variables(port, OTEL_BSP_SCHEDULE_DELAY="60000", OTEL_METRIC_EXPORT_INTERVAL="60000")
+        assert run_job(SHORT, environ).code == 0
+        assert spans_by_outcome(taken)["sent"] == len(taken.spans()) == 5 * 200
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
@@ -78,10 +93,9 @@ time.sleep(0.5)  # what was begun is sent
             go.touch()
             job.process.wait(20)
             go.unlink()
-            points = taken.metrics()["distdbg.agent.spans"].sum.data_points
-            outcomes = {plain(p.attributes)["outcome"]: p.as_double or p.as_int for p in points}
+            outcomes = spans_by_outcome(taken)
             assert outcomes["failed"] > 0
-            assert outcomes["sent"] > 0
+            assert outcomes["sent"] == len(taken.spans())
             seen.append(log())
 
     environ = variables(port, OTEL_BSP_MAX_QUEUE_SIZE="64", OTEL_BSP_MAX_EXPORT_BATCH_SIZE="32")

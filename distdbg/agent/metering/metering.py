@@ -56,6 +56,14 @@ class ExportCounts:
     failures: dict[str, int] = field(default_factory=dict)
     queues: dict[str, int] = field(default_factory=dict)
 
+    def plain(self) -> dict[str, dict[str, int]]:
+        """As they are now, by the names that facts of an agent have for them."""
+        return {
+            "spans": dict(self.spans),
+            "failures": dict(self.failures),
+            "queues": dict(self.queues),
+        }
+
     def fail(self, signal: str) -> bool:
         """Count one more; whether it is the first."""
         self.failures[signal] = self.failures.get(signal, 0) + 1
@@ -157,9 +165,7 @@ class Metering:
                 rss_nbytes=stat.rss_nbytes if stat is not None else None,
                 collect_s=read_s + self._collect_s,
                 hosts_missing=self.sums.missing(time.monotonic()) if is_root else None,
-                spans=dict(self.counts.spans),
-                failures=dict(self.counts.failures),
-                queues=dict(self.counts.queues),
+                **self.counts.plain(),
             ),
         )
         found = _Read(host, self._read_job() if is_root else None)
@@ -193,10 +199,19 @@ class Metering:
         finally:
             self._lock.release()
 
-    def last_metrics(self) -> Metrics | None:
-        """All that was read by now, also when the loop has ended; None: nothing was."""
+    def last_metrics(self, counts: ExportCounts | None = None) -> Metrics | None:
+        """All that was read by now, also when the loop has ended; None: nothing was.
+
+        `counts`: what has become of exports since.
+        """
         with self._lock:
-            return self._collect() if self._take_in() is not None else None
+            newest = self._take_in()
+            if newest is None:
+                return None
+            if counts is not None:
+                agent = replace(newest.host.agent, **counts.plain())
+                self._newest = replace(newest, host=replace(newest.host, agent=agent))
+            return self._collect()
 
     def _ask_loop(self, deadline: float) -> None:
         done = self._asked = threading.Event()

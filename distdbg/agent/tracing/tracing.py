@@ -181,8 +181,13 @@ class Tracing:
         """By kind and label of the group, newest ops that have a trace: duration, trace, wall time in s."""
         return self._exemplars.copy()
 
-    def close(self, deadline_ns: int) -> bool:
-        """Look a last time, send what there is, and give up the rest; whether both threads have ended."""
+    def close(
+        self, deadline_ns: int, last_metrics: Callable[[], Metrics | None] | None = None
+    ) -> bool:
+        """Look a last time, send what there is, and give up the rest; whether both threads have ended.
+
+        `last_metrics` are asked for when all else was sent: they say what became of it.
+        """
         if not self.settings.signals:
             return True
         left_ns = max(0, deadline_ns - time.monotonic_ns())
@@ -190,6 +195,10 @@ class Tracing:
         self._is_closing = True
         self._wake.set()
         self._thread.join(max(0.0, (self._until_ns - time.monotonic_ns()) / 1e9))
+        with self._news:  # so that no time is left in which they would be sent before the last spans
+            if last_metrics is not None:
+                self.hear_metrics(last_metrics)
+            self._sender.begin_close(deadline_ns)
         is_over = self._sender.close(deadline_ns)
         return is_over and not self._thread.is_alive()
 
