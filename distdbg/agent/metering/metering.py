@@ -56,13 +56,14 @@ class ExportCounts:
     failures: dict[str, int] = field(default_factory=dict)
     queues: dict[str, int] = field(default_factory=dict)
 
-    def plain(self) -> dict[str, dict[str, int]]:
-        """As they are now, by the names that facts of an agent have for them."""
-        return {
-            "spans": dict(self.spans),
-            "failures": dict(self.failures),
-            "queues": dict(self.queues),
-        }
+    def put_into(self, facts: AgentFacts) -> AgentFacts:
+        """The facts with these counts, as they are now."""
+        return replace(
+            facts,
+            spans=dict(self.spans),
+            failures=dict(self.failures),
+            queues=dict(self.queues),
+        )
 
     def fail(self, signal: str) -> bool:
         """Count one more; whether it is the first."""
@@ -157,15 +158,16 @@ class Metering:
             run=agent.run_name,
             host=agent.host,
             ranks=ranks,
-            agent=AgentFacts(
-                version=__version__,
-                python=platform.python_version(),
-                began_s=self._began_s,
-                cpu_s=time.process_time(),
-                rss_nbytes=stat.rss_nbytes if stat is not None else None,
-                collect_s=read_s + self._collect_s,
-                hosts_missing=self.sums.missing(time.monotonic()) if is_root else None,
-                **self.counts.plain(),
+            agent=self.counts.put_into(
+                AgentFacts(
+                    version=__version__,
+                    python=platform.python_version(),
+                    began_s=self._began_s,
+                    cpu_s=time.process_time(),
+                    rss_nbytes=stat.rss_nbytes if stat is not None else None,
+                    collect_s=read_s + self._collect_s,
+                    hosts_missing=self.sums.missing(time.monotonic()) if is_root else None,
+                )
             ),
         )
         found = _Read(host, self._read_job() if is_root else None)
@@ -209,7 +211,7 @@ class Metering:
             if newest is None:
                 return None
             if counts is not None:
-                agent = replace(newest.host.agent, **counts.plain())
+                agent = counts.put_into(newest.host.agent)
                 self._newest = replace(newest, host=replace(newest.host, agent=agent))
             return self._collect()
 

@@ -39,6 +39,7 @@ class TracingOutlet:
     def tick(self, now_ns: int) -> None:
         """Tell what is new. Never waits."""
         self._tell_ends()
+        self._exchange_keeps()
         if self._watch.version != self._version:
             self._version = self._watch.version
             self._tell(self._watch.plain_verdict())
@@ -70,6 +71,11 @@ class TracingOutlet:
         counts.spans = self.tracing.counts
         counts.queues.update(self.tracing.queued)
         counts.failures.update(self.tracing.failures)
+
+    def _exchange_keeps(self) -> None:
+        steering = self._agent.steering
+        steering.keep(self.tracing.take_untold())
+        self.tracing.hear_keeps(steering.kept())
 
     def _tell_ends(self) -> None:
         for end in self._roster.ends:
