@@ -36,6 +36,8 @@ _MOST_OPEN: Final = 128
 _MOST_NOTES: Final = 256
 _MOST_DONE: Final = 1024
 _MOST_PASSED: Final = 256
+#: A lost peer is asked after for a second or two before the words are there.
+_LOOKS_FOR_WORDS: Final = 40
 _KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 _PLAIN: Final = bytes(f for f in range(256) if not f & _NO_COLLECTIVE)
@@ -55,6 +57,8 @@ class Follower:
     _open: dict[int, Row] = field(default_factory=dict)
     _names: dict[int, GroupFacts] = field(default_factory=dict)
     _done: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
+    _wordless: dict[int, tuple[Row, int]] = field(default_factory=dict)
+    """What has failed and not said why, and how often it is still looked at."""
     _passed: OrderedDict[int, Row] = field(default_factory=OrderedDict)
     """By trace, the newest that were not kept and that no group numbers: messages, asides."""
 
@@ -70,6 +74,7 @@ class Follower:
     def look(self, most_rows: int = MOST_ROWS) -> None:
         """Take in what is new, the newest rows of it. RecordError when the record was cut short."""
         self._look_again()
+        self._look_for_words()
         last = self.record.pulse().last_number
         if last <= self.last:
             return
@@ -102,12 +107,13 @@ class Follower:
                 continue  # not called yet, or not come to
             row = Row(number, self.spans.collective_trace_id(name, seq))
             row.why, row.key = self.shared.tail.why(name, seq), (name, seq)
-            if number not in self._open:
+            if number not in self._open and number not in self._wordless:
                 self._consider(row)
 
     def flush(self, now_ns: int, how: str = "") -> None:
         """The rank is gone: what has not ended never will. `now_ns`: wall time."""
         self._look_again()
+        self._look_for_words(is_last=True)
         for number, row in list(self._open.items()):
             event = self.record.event(number)
             if isinstance(event, Op):
@@ -317,6 +323,19 @@ class Follower:
             self._judge(row, op.status or 0, op.ended_ns - op.issued_ns)
             self._consider(row)
 
+    def _look_for_words(self, *, is_last: bool = False) -> None:
+        """What has failed gets its words a moment after its end, if somebody waits for it."""
+        for number, (row, looks) in list(self._wordless.items()):
+            event = self.record.event(number)
+            if not isinstance(event, Op):
+                del self._wordless[number]
+                self.shared.missed += 1
+            elif event.error or is_last or looks <= 0:
+                del self._wordless[number]
+                self._make(event, row)
+            else:
+                self._wordless[number] = row, looks - 1
+
     def _end_any(self, row: Row) -> None:
         event, found = self.record.event(row.number), row.sent
         assert found is not None
@@ -355,6 +374,8 @@ class Follower:
             shared.missed += 1
         elif event.ended_ns is None:
             self._wait_for(row)
+        elif event.status and not event.error and len(self._wordless) < _MOST_OPEN:
+            self._wordless[row.number] = row, _LOOKS_FOR_WORDS
         else:
             self._make(event, row)
 
