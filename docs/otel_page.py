@@ -135,7 +135,10 @@ def _attributes() -> Iterable[str]:
 def _metrics() -> Iterable[str]:
     yield "## Metrics"
     yield ""
-    yield "The same as [for Prometheus](metrics.md), with the same labels as attributes."
+    yield (
+        "The same as [for Prometheus](metrics.md), with the same labels as attributes. A collector that writes "
+        "them for Prometheus, and Prometheus where it takes OTLP itself, make the names on the right of them."
+    )
     yield ""
     yield "| name | unit | for Prometheus |"
     yield "|---|---|---|"
