@@ -168,6 +168,20 @@ def test_integers_are_text_and_ids_are_hex(tmp_path: Path) -> None:
     assert {"key": "distdbg.seq", "value": {"intValue": "1"}} in span["attributes"]
 
 
+def test_blocks_of_any_name_are_those_of_the_ops_within(tmp_path: Path) -> None:
+    run = MadeRun(1)
+    words = ["step 1", 'a "b"\n%s\\', "\u00fc\U0001f600", "", "\x00"]
+    for word in words:
+        begin = run.builds[0].begin_span(word, at_ns=10**6)
+        run.op(0, "barrier")
+        run.builds[0].end_span(begin, at_ns=2 * 10**6)
+        run.op(0, "barrier")
+    ops = [span for span in spans_of(run.open(tmp_path)) if span.name == "barrier rank 0"]
+    found = [{a.key: a.value.string_value for a in span.attributes} for span in ops]
+    assert [one.get("distdbg.region", "") for one in found[::2]] == words
+    assert not any("distdbg.region" in one for one in found[1::2])
+
+
 def test_a_block_that_never_ended_is_there_for_those_within_it(tmp_path: Path) -> None:
     run = MadeRun(1)
     build = run.builds[0]
