@@ -99,9 +99,15 @@ _TOTALS = """
 
 A counter of a record ends with its group, and a rank that is started again begins at 0. The totals that are
 served do not fall for that: an agent counts what it finds at its first look, and from then on what is
-added. It looks when it is asked, and when the ranks are over. What a group counted after the last look, and
-before it was destroyed, is not in them. An agent that is started again begins with what is in the records
-then, so its counters may fall, once, as any counter may.
+added. It looks when it is asked, when the ranks are over, and while a rank makes group after group. A record
+has 256 counters, and those of destroyed groups give way to others: `distdbg exporter`, which only looks when
+it is asked, may miss some of a program that makes a group each step. An agent that is started again begins
+with what is in the records then, so its counters may fall, once, as any counter may.
+
+Histograms are sums over all hosts. The agent of the first host asks the others, each second at first and
+later every ten, so what is told of them is a moment old, and the last moment of a job may be missing; a host
+that is lost keeps what it has told. After that agent was started again there are none until all hosts have
+answered, 12 seconds at most.
 
 Times of ops are from the call to the end, also where the program goes on meanwhile (`async_op`). So a rank
 with several ops in flight may have more than one second of them in a second.

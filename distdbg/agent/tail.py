@@ -141,6 +141,10 @@ class TailedRecord:
         """Those that are there, also closed ones."""
         return tuple(self._record.groups())
 
+    def group_count(self) -> int:
+        """How many were ever made."""
+        return self._record.group_count()
+
     def group(self, number: int) -> Group | None:
         """One of them, by the number that ops and counters have; costs nothing after the first time."""
         return self._record.group(number)

@@ -121,6 +121,11 @@ class RecordFile:
             raise RecordError(f"{self.path} is cut short", path=self.path, offset=len(data))
         return read_fields(STATE, data)
 
+    def group_count(self) -> int:
+        """How many groups were ever made, by one short read."""
+        data = self._source.read(self._opening.state_offset + STATE["last_group"].offset, 8)
+        return int.from_bytes(data, "little")
+
     def work_waits(self) -> tuple[WorkWait, ...]:
         """The threads that wait for an op in flight, by one short read."""
         field = STATE["waits"]
