@@ -21,6 +21,7 @@ from distdbg.agent.other_hosts import OtherHosts
 from distdbg.agent.status import RankStatus
 from distdbg.agent.tree.accounts import Told, Vouch
 from distdbg.agent.tree.clock_words import write_offset
+from distdbg.agent.tree.keeps import Keep
 from distdbg.agent.tree.orders import Do
 from distdbg.agent.tree.pipes import Key, NoWay, Target
 from distdbg.control.holds import OTHER_HOST, USER, Hold, hold_of
@@ -226,6 +227,15 @@ class Steering:
     def ask_vouch(self, ranks: Sequence[int]) -> int:
         """Let all other hosts tell it again; the number of the probe."""
         return self._tree.ask_vouch(ranks) if self._tree is not None else 0
+
+    def keep(self, keeps: Sequence[Keep]) -> None:
+        """Have all other hosts keep the spans of these ops."""
+        if self._tree is not None and keeps:
+            self._tree.keep(keeps)
+
+    def kept(self) -> list[Keep]:
+        """Those that others have told of since this was asked last."""
+        return self._tree.kept() if self._tree is not None else []
 
     def rows_of_others(self) -> tuple[RankStatus, ...]:
         """The ranks of other hosts."""

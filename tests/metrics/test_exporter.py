@@ -176,3 +176,13 @@ def test_a_folder_that_another_run_takes_is_read_anew(
             "the second run is not served",
         )
         assert 'run="first"' not in text
+
+
+def test_a_folder_without_records_is_an_error_where_they_are_written_once(tmp_path: Path) -> None:
+    words, environ = command(tmp_path, "--once", "run.prom", str(tmp_path))
+    done = subprocess.run(
+        words, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 7
+    assert done.stderr.startswith(f"RecordError: {tmp_path}: there are no records")
+    assert not (tmp_path / "run.prom").exists()

@@ -59,6 +59,15 @@ class ExportCounts:
     failures: dict[str, int] = field(default_factory=dict)
     queues: dict[str, int] = field(default_factory=dict)
 
+    def put_into(self, facts: AgentFacts) -> AgentFacts:
+        """The facts with these counts, as they are now."""
+        return replace(
+            facts,
+            spans=dict(self.spans),
+            failures=dict(self.failures),
+            queues=dict(self.queues),
+        )
+
     def fail(self, signal: str) -> bool:
         """Count one more; whether it is the first."""
         self.failures[signal] = self.failures.get(signal, 0) + 1
@@ -176,17 +185,16 @@ class Metering:
             run=agent.run_name,
             host=agent.host,
             ranks=ranks,
-            agent=AgentFacts(
-                version=__version__,
-                python=platform.python_version(),
-                began_s=self._began_s,
-                cpu_s=time.process_time(),
-                rss_nbytes=stat.rss_nbytes if stat is not None else None,
-                collect_s=read_s + self._collect_s,
-                hosts_missing=self.sums.missing(time.monotonic()) if is_root else None,
-                spans=dict(self.counts.spans),
-                failures=dict(self.counts.failures),
-                queues=dict(self.counts.queues),
+            agent=self.counts.put_into(
+                AgentFacts(
+                    version=__version__,
+                    python=platform.python_version(),
+                    began_s=self._began_s,
+                    cpu_s=time.process_time(),
+                    rss_nbytes=stat.rss_nbytes if stat is not None else None,
+                    collect_s=read_s + self._collect_s,
+                    hosts_missing=self.sums.missing(time.monotonic()) if is_root else None,
+                )
             ),
         )
         found = _Read(host, self._read_job() if is_root else None)
@@ -220,10 +228,19 @@ class Metering:
         finally:
             self._lock.release()
 
-    def last_metrics(self) -> Metrics | None:
-        """All that was read by now, also when the loop has ended; None: nothing was."""
+    def last_metrics(self, counts: ExportCounts | None = None) -> Metrics | None:
+        """All that was read by now, also when the loop has ended; None: nothing was.
+
+        `counts`: what has become of exports since.
+        """
         with self._lock:
-            return self._collect(is_last=True) if self._take_in() is not None else None
+            newest = self._take_in()
+            if newest is None:
+                return None
+            if counts is not None:
+                agent = counts.put_into(newest.host.agent)
+                self._newest = replace(newest, host=replace(newest.host, agent=agent))
+            return self._collect(is_last=True)
 
     def _ask_loop(self, deadline: float) -> None:
         done = self._asked = threading.Event()

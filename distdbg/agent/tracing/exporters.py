@@ -17,10 +17,12 @@ from distdbg.errors import UsageError
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.model import LogData, SpanData
+from distdbg.record.printable import printable
 
 Owned = tuple[RankFacts | None, SpanData | LogData]
 """With whose it is; None: the agent's."""
 _MOST_RESOURCES: Final = 4096
+_MOST_WORDS: Final = 400
 
 
 def check_installed(protocols: Sequence[Protocol]) -> None:
@@ -48,10 +50,33 @@ def make_exporter(
 
     ImportError, or whatever an exporter says of its variables.
     """
-    # What they have to say is said once by the sender, and not with each batch.
-    for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    logging.getLogger("opentelemetry.sdk").setLevel(logging.CRITICAL + 1)
+    _SAID.listen()
     return _Converted(_make_inner(signal, protocol), _make_converter(signal, run, host, began_ns))
+
+
+class _FirstWords(logging.Handler):
+    """What the exporters say of a batch goes to the sender, which says it once, and not with each batch.
+
+    The first words have the reason; later ones say that it was tried again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.words = ""
+
+    def listen(self) -> None:
+        logger = logging.getLogger("opentelemetry.exporter")
+        logger.setLevel(logging.WARNING)
+        logger.handlers, logger.propagate = [self], False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.words:
+            self.words = " ".join(printable(record.getMessage()).split())[:_MOST_WORDS]
+
+
+#: One for all: one thread sends, one batch at a time.
+_SAID: Final = _FirstWords()
 
 
 class _Converted:
@@ -60,10 +85,17 @@ class _Converted:
     def __init__(self, inner: Any, convert: Callable[[Sequence[Any]], Any]) -> None:
         self._inner = inner
         self._convert = convert
+        self.why = ""
 
     def send(self, batch: Sequence[Any]) -> bool:
         converted = self._convert(batch)
-        return not converted or self._inner.export(converted).name == "SUCCESS"
+        _SAID.words = ""
+        if not converted or self._inner.export(converted).name == "SUCCESS":
+            return True
+        scheme, colon, rest = str(getattr(self._inner, "_endpoint", "it")).rpartition("://")
+        address = scheme + colon + rest.rpartition("@")[2]  # a password may be before it
+        self.why = f"{address} does not take them; {_SAID.words or 'no answer in time'}"
+        return False
 
     def shutdown(self) -> None:
         self._inner.shutdown()

@@ -29,6 +29,9 @@ _log = logging.getLogger("distdbg.agent")
 class Exporter(Protocol):
     """Sends batches of one signal; used by one thread alone, but for `shutdown`."""
 
+    why: str
+    """Of the last batch that was not taken: by whom, and what is known of the reason. Or ''."""
+
     def send(self, batch: Sequence[Any]) -> bool:
         """Whether they were taken. May take as long as its timeout says."""
         ...
@@ -67,11 +70,15 @@ class Sender:
     def start(self) -> None:
         self._thread.start()
 
-    def close(self, deadline_ns: int) -> bool:
-        """Send what there is until then, and give up the rest; whether the thread has ended."""
+    def begin_close(self, deadline_ns: int) -> None:
+        """From now on send what there is, signal after signal, whether a batch is full or not."""
         with self._news:
             self._is_closing, self._until_ns = True, deadline_ns
             self._news.notify()
+
+    def close(self, deadline_ns: int) -> bool:
+        """Send what there is until then, and give up the rest; whether the thread has ended."""
+        self.begin_close(deadline_ns)
         # The last moments are for whoever has to be told that it is over.
         self._join(deadline_ns - _S // 4)
         for exporter in list(self._exporters.values()):
@@ -138,6 +145,7 @@ class Sender:
             if exporter is None:
                 exporter = self._exporters[signal] = self._make(signal)
             is_sent = exporter.send(batch)
+            why = exporter.why or why
         except Exception as error:  # noqa: BLE001  # an observer that fails says so and goes on
             is_sent, why = False, f"{type(error).__name__}: {error}"
         queue.counts[SENT if is_sent else FAILED] += len(batch)

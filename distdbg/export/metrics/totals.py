@@ -13,6 +13,10 @@ The times of a row are written one after the other while it is read, so a differ
 look smaller than a moment ago; what is told never falls. What a group counted between the last look and
 its end is lost with it; the more often somebody looks, the less that is.
 
+An op in flight is in no counter, and in a hang it is all there is. So the time that a rank has been in ops
+is that of its counters and of what lasts. When such an op ends, its time goes from the one to the other;
+should it be in neither for a moment, what is told stays where it is.
+
 One thread at a time; nothing here is locked.
 """
 
@@ -152,6 +156,7 @@ class Accumulator:
             self._take_words(name, rank, now)
         if facts.counters is None:
             return
+        rank.lasting_ns = facts.lasting_ns
         places = rank.places
         for row in facts.counters:
             named = (row.instance, row.kind, row.dtype, row.group)
@@ -313,6 +318,8 @@ class _Rank:
     """Those not seen for the longest time first."""
     duration_ns: int = 0
     wait_ns: int = 0
+    lasting_ns: tuple[int, int] = (0, 0)
+    """Of ops that have not ended; of a life that is over they never will."""
     words: dict[str, dict[str, int]] = field(default_factory=dict)
     cpu_before_s: float = 0.0
     """Of its lives that are over."""
@@ -321,6 +328,9 @@ class _Rank:
 
     def begin_anew(self, life: tuple[int, int]) -> None:
         self.life = life
+        late_ns, transfer_ns, _ = self.total()
+        self.wait_ns, self.duration_ns = late_ns, late_ns + transfer_ns
+        self.lasting_ns = (0, 0)
         self.places.clear()
         self.words.clear()
         self.cpu_before_s += self.cpu_s or 0.0
@@ -333,8 +343,8 @@ class _Rank:
         self.cpu_s = cpu_s
 
     def total(self) -> RankTotal:
-        late_ns = max(self.told_ns[0], self.wait_ns)
-        transfer_ns = max(self.told_ns[1], self.duration_ns - self.wait_ns)
+        late_ns = max(self.told_ns[0], self.wait_ns + self.lasting_ns[0])
+        transfer_ns = max(self.told_ns[1], self.duration_ns - self.wait_ns + self.lasting_ns[1])
         self.told_ns = (late_ns, transfer_ns)
         cpu_s = None if self.cpu_s is None else self.cpu_before_s + self.cpu_s
         return RankTotal(late_ns, transfer_ns, cpu_s)

@@ -85,13 +85,13 @@ def test_an_outlet_that_cannot_be_made_is_said_and_the_others_are_made(
     agent: HostAgent, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> Outlet:
-        raise ConfigError("there is no such gateway")
+        raise ConfigError("there is no such gateway", hint="start one")
 
     good = Kept()
     exporting = Exporting(agent, Exports(), makers=[refuse, lambda *_: good])
     exporting.tick(time.monotonic_ns())
     assert good.calls == ["tick"]
-    assert "there is no such gateway" in capfd.readouterr().err
+    assert "distdbg: there is no such gateway\n  hint: start one\n" in capfd.readouterr().err
 
 
 def test_each_outlet_has_its_share_of_the_last_moment(agent: HostAgent) -> None:
