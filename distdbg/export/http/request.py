@@ -36,9 +36,11 @@ class Connection:
         """Of the last that has happened: it came, a request was read, an answer written."""
         self.is_idle = False
         """Whether it has had an answer and asked nothing more."""
+        self.has_asked = False
+        """Whether a request has come as a whole."""
 
     def happened(self, *, is_idle: bool) -> None:
-        self.since, self.is_idle = time.monotonic(), is_idle
+        self.since, self.is_idle, self.has_asked = time.monotonic(), is_idle, True
 
     def end(self) -> None:
         """Let whoever waits in it go on; from any thread."""
