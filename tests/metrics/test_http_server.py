@@ -112,6 +112,22 @@ def test_who_comes_when_all_are_busy_is_told_so(served: Served) -> None:
         served.may_answer.set()
 
 
+def test_an_answer_that_is_on_its_way_arrives_though_the_server_ends(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distdbg.export.http.server._LAST_S", 10.0)
+    served.may_answer.clear()
+    with served.connect() as asked, served.connect() as idle:
+        asked.sendall(GET)
+        await_that(lambda: served.asked, "it is not asked")
+        end = threading.Thread(target=served.server.close)
+        end.start()
+        assert idle.recv(1) == b""  # it ends
+        served.may_answer.set()
+        assert read_answer(asked).endswith(b"up 1\n")
+        end.join()
+
+
 def test_who_comes_and_asks_nothing_keeps_nobody_out_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

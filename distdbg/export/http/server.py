@@ -27,6 +27,8 @@ _LOOK_S: Final = 1.0
 _DUMB_S: Final = 1.0
 #: How long threads may take to end.
 _END_S: Final = 1.0
+#: How long answers that are on their way may take then.
+_LAST_S: Final = 0.3
 _BACKLOG: Final = 16
 _BUSY: Final = (
     b"HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"
@@ -78,6 +80,14 @@ class Server:
             connections = dict(self._connections)
         for sock in listening:
             sock.close()
+        # Of a job that ends the answer that is on its way has the last numbers.
+        for connection in connections:
+            connection.is_last = True
+            if connection.is_idle or not connection.has_asked:
+                connection.end()
+        until = time.monotonic() + _LAST_S
+        for thread in connections.values():
+            thread.join(max(0.0, until - time.monotonic()))
         for connection in connections:
             connection.end()
         until = time.monotonic() + _END_S
