@@ -196,6 +196,7 @@ class Watch:
             return
         if judged.verdict.has_faults:
             self._judged = judged
+            self.version += 1
             self._write(judged)
 
     def _write(self, judged: Judged) -> None:

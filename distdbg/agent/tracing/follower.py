@@ -35,6 +35,9 @@ _TAKEN: Final = 64
 _MOST_OPEN: Final = 128
 _MOST_NOTES: Final = 256
 _MOST_DONE: Final = 1024
+_MOST_PASSED: Final = 256
+#: A lost peer is asked after for a second or two before the words are there.
+_LOOKS_FOR_WORDS: Final = 40
 _KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 _PLAIN: Final = bytes(f for f in range(256) if not f & _NO_COLLECTIVE)
@@ -54,6 +57,10 @@ class Follower:
     _open: dict[int, Row] = field(default_factory=dict)
     _names: dict[int, GroupFacts] = field(default_factory=dict)
     _done: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
+    _wordless: dict[int, tuple[Row, int]] = field(default_factory=dict)
+    """What has failed and not said why, and how often it is still looked at."""
+    _passed: OrderedDict[int, Row] = field(default_factory=OrderedDict)
+    """By trace, the newest that were not kept and that no group numbers: messages, asides."""
 
     def __post_init__(self) -> None:
         self.spans = OpSpans(self.rank)
@@ -67,6 +74,7 @@ class Follower:
     def look(self, most_rows: int = MOST_ROWS) -> None:
         """Take in what is new, the newest rows of it. RecordError when the record was cut short."""
         self._look_again()
+        self._look_for_words()
         last = self.record.pulse().last_number
         if last <= self.last:
             return
@@ -85,6 +93,12 @@ class Follower:
     def look_back(self, keys: list[tuple[str, int]]) -> None:
         """The tail keeps these from now on: those that were passed are looked for."""
         for name, seq in keys:
+            if not name:
+                passed = self._passed.pop(seq, None)
+                if passed is not None:
+                    passed.why = self.shared.tail.why(name, seq)
+                    self._consider(passed)
+                continue
             group = next((n for n, facts in self._names.items() if facts.name == name), None)
             if group is None or (name, seq) in self._done or self._is_by_head(name, seq):
                 continue
@@ -93,12 +107,13 @@ class Follower:
                 continue  # not called yet, or not come to
             row = Row(number, self.spans.collective_trace_id(name, seq))
             row.why, row.key = self.shared.tail.why(name, seq), (name, seq)
-            if number not in self._open:
+            if number not in self._open and number not in self._wordless:
                 self._consider(row)
 
     def flush(self, now_ns: int, how: str = "") -> None:
         """The rank is gone: what has not ended never will. `now_ns`: wall time."""
         self._look_again()
+        self._look_for_words(is_last=True)
         for number, row in list(self._open.items()):
             event = self.record.event(number)
             if isinstance(event, Op):
@@ -204,12 +219,12 @@ class Follower:
             row = Row(number, self.spans.aside_trace_id(group.name, kind, seq, number))
             if part.kind(at) in _KEPT_ASIDES:
                 row.why = "debugger"
-            elif self.shared.sampler.keeps(row.trace_id, seq):
-                row.why = "head"
+            else:
+                self._place(row, seq, self._is_wide(group))
         else:
             row = Row(part.first + at, self.spans.collective_trace_id(group.name, seq))
             row.why = self._why(group.name, seq)
-            row.key = group.name, seq
+            row.key, row.is_wide = (group.name, seq), self._is_wide(group)
         row.context = self._contexts.of(part.thread(at))
         row.region = self._regions.innermost(part.thread(at))
         ended, outcome = part.ended[at], part.outcomes[at] >> 16
@@ -252,8 +267,20 @@ class Follower:
         row.trace_id = self.spans.message_trace_id(
             found.group.name, found.kind, rank, found.tag, row.message, row.number
         )
-        if self.shared.sampler.keeps(row.trace_id, row.message or found.seq):
+        is_wide = rank not in self.shared.ranks
+        self._place(row, row.message or found.seq, is_wide, is_shared=row.message is not None)
+
+    def _place(self, row: Row, seq: int, is_wide: bool, *, is_shared: bool = True) -> None:
+        """Whether the head or the tail keeps what no group numbers; `is_shared`: others have its trace."""
+        if is_shared:
+            row.key, row.is_wide = ("", row.trace_id), is_wide
+        if self.shared.sampler.keeps(row.trace_id, seq):
             row.why = "head"
+        elif row.key is not None:
+            row.why = self.shared.tail.why(*row.key)
+
+    def _is_wide(self, group: GroupFacts) -> bool:
+        return not self.shared.ranks.issuperset(group.ranks)
 
     def _judge(self, row: Row, status: int, took_ns: int) -> None:
         """Whether the tail keeps what has ended and the head does not."""
@@ -263,7 +290,7 @@ class Follower:
             return
         row.why = "failed" if status else "slow"
         if row.key is not None:
-            self.shared.tail.add(*row.key, row.why)
+            self.shared.tail.add(*row.key, row.why, is_wide=row.is_wide)
 
     def _take_note(self, event: Event) -> None:
         self._contexts.take(event)
@@ -296,6 +323,19 @@ class Follower:
             self._judge(row, op.status or 0, op.ended_ns - op.issued_ns)
             self._consider(row)
 
+    def _look_for_words(self, *, is_last: bool = False) -> None:
+        """What has failed gets its words a moment after its end, if somebody waits for it."""
+        for number, (row, looks) in list(self._wordless.items()):
+            event = self.record.event(number)
+            if not isinstance(event, Op):
+                del self._wordless[number]
+                self.shared.missed += 1
+            elif event.error or is_last or looks <= 0:
+                del self._wordless[number]
+                self._make(event, row)
+            else:
+                self._wordless[number] = row, looks - 1
+
     def _end_any(self, row: Row) -> None:
         event, found = self.record.event(row.number), row.sent
         assert found is not None
@@ -314,6 +354,10 @@ class Follower:
     def _consider(self, row: Row) -> None:
         """Look an op up if it is kept and there is room for it."""
         shared = self.shared
+        if not row.why and row.key is not None and not row.key[0]:
+            self._passed[row.trace_id] = row
+            if len(self._passed) > _MOST_PASSED:
+                self._passed.popitem(last=False)
         if not row.why and row.context is None:
             shared.unsampled += 1
             return
@@ -322,7 +366,7 @@ class Follower:
         if row.context and not row.why:
             bound = ALL
         budget = shared.budget if is_by_head else shared.tail_budget
-        if not budget.takes(row.trace_id, bound, 2 if row.sent else shared.ranks + 1):
+        if not budget.takes(row.trace_id, bound, 2 if row.sent else len(shared.ranks) + 1):
             shared.dropped += 1
             return
         event = self.record.event(row.number)
@@ -330,6 +374,8 @@ class Follower:
             shared.missed += 1
         elif event.ended_ns is None:
             self._wait_for(row)
+        elif event.status and not event.error and len(self._wordless) < _MOST_OPEN:
+            self._wordless[row.number] = row, _LOOKS_FOR_WORDS
         else:
             self._make(event, row)
 

@@ -20,6 +20,7 @@ from distdbg.agent.tracing.follower import MOST_ROWS, Follower
 from distdbg.agent.tracing.head import Head
 from distdbg.agent.tracing.row import Sampled, Shared
 from distdbg.agent.tracing.tail import Tail
+from distdbg.agent.tree.keeps import Keep
 from distdbg.errors import RecordError
 from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.found import log_of_error
@@ -114,11 +115,15 @@ class HostRecords:
         for rank, record in self._tail.records.items():
             if rank not in self._seats:
                 self._seats[rank] = _Seat(self._follow(record), record.inode)
-        self.shared.ranks = len(self._seats)
+        self.shared.ranks = frozenset(self._seats)
 
-    def keep(self, group: str, seq: int, why: str) -> None:
-        """Keep one collective, whatever the head says of it."""
-        self.shared.tail.add(group, seq, why)
+    def keep(self, group: str, seq: int, why: str, *, is_wide: bool = False) -> None:
+        """Keep an op, whatever the head says of it; `is_wide`: other hosts are to be told."""
+        self.shared.tail.add(group, seq, why, is_wide=is_wide)
+
+    def take_untold(self) -> list[Keep]:
+        """What other hosts are to keep as well."""
+        return self.shared.tail.take_untold()
 
     def on_end(self, rank: int, wall_ns: int, how: str) -> None:
         """A rank is gone: what it was in never ends."""

@@ -70,11 +70,15 @@ class Sender:
     def start(self) -> None:
         self._thread.start()
 
-    def close(self, deadline_ns: int) -> bool:
-        """Send what there is until then, and give up the rest; whether the thread has ended."""
+    def begin_close(self, deadline_ns: int) -> None:
+        """From now on send what there is, signal after signal, whether a batch is full or not."""
         with self._news:
             self._is_closing, self._until_ns = True, deadline_ns
             self._news.notify()
+
+    def close(self, deadline_ns: int) -> bool:
+        """Send what there is until then, and give up the rest; whether the thread has ended."""
+        self.begin_close(deadline_ns)
         # The last moments are for whoever has to be told that it is over.
         self._join(deadline_ns - _S // 4)
         for exporter in list(self._exporters.values()):

@@ -2,6 +2,7 @@
 
     links    attach_parent, attach_child, detach; receive(link, message); send() -> [(link, message)]
     host     report(rows), tell(account), ask_vouch(ranks), order(...), orders(), acknowledge(order)
+             keeps.keep(...), keeps.take_news()
 
 Messages are those of `messages.py`.
 
@@ -23,6 +24,7 @@ from distdbg.agent.tree.accounts import Accounts, Told, Vouch
 from distdbg.agent.tree.clock import HERE, Exchanges, Offset
 from distdbg.agent.tree.columns import Schema, decode
 from distdbg.agent.tree.gather import OWN, Gathering
+from distdbg.agent.tree.keeps import Keeps
 from distdbg.agent.tree.messages import (
     BadMessage,
     pack_message,
@@ -82,6 +84,7 @@ class Node:
         self.accounts = Accounts(is_root=node == 0)
         self.pipes = Pipes(node, host, self._find_way)
         self.vouch = Vouch()
+        self.keeps = Keeps()
         self._salt = salt
         self._log = OrderLog()
         self._orders: deque[Order] = deque()
@@ -131,6 +134,7 @@ class Node:
         self.rows.host_updates.forget(self.rows.hosts)
         self.rows.rank_updates.forget(self.rows.ranks)
         self.accounts.forget()
+        self.keeps.add_link(link)
         self._say(link, {"seen": [self._log.last]})
         for ask in self._asks.values():
             ask.again_ns = now_ns
@@ -138,6 +142,7 @@ class Node:
     def attach_child(self, link: int) -> None:
         self._children[link] = Child()
         self.rows.add_link(link)
+        self.keeps.add_link(link)
         self._dealt_ns = -_S
 
     def detach(self, link: int, now_ns: int) -> None:
@@ -149,6 +154,7 @@ class Node:
             self._dealt_ns = -_S
             self.touched += 1
         self._out = [(to, message) for to, message in self._out if to != link]
+        self.keeps.drop_link(link)
         self.pipes.drop_link(link)
 
     def receive(self, link: int, message: bytes, now_ns: int) -> None:
@@ -160,7 +166,7 @@ class Node:
         words = unpack_message(message)
         try:
             if link == self._parent:
-                self._receive_from_parent(words, now_ns)
+                self._receive_from_parent(link, words, now_ns)
             elif link in self._children:
                 self._receive_from_child(link, words, now_ns)
         except (ValueError, TypeError) as error:
@@ -183,6 +189,8 @@ class Node:
                 (asked_ns,) = read_whole(value, 1)
                 offset = self.offset(now_ns)
                 self._say(link, {"pong": [asked_ns, now_ns, *(offset or (0, 0))]})
+            elif what == "keep":
+                self.keeps.take(link, value)
             elif what == "ask":
                 self._ask(Order.from_json(value), now_ns)
             elif what == "seen":
@@ -192,7 +200,7 @@ class Node:
                 for order in self._log.since(seen):
                     self._say(link, {"order": order.to_json()})
 
-    def _receive_from_parent(self, words: dict[str, Any], now_ns: int) -> None:
+    def _receive_from_parent(self, link: int, words: dict[str, Any], now_ns: int) -> None:
         for what, value in words.items():
             if what == "pong":
                 asked_ns, heard_ns, offset_ns, error_ns = read_whole(value, 4)
@@ -202,6 +210,8 @@ class Node:
                 self._take_order(Order.from_json(value))
             elif what == "vouch":
                 self._hear_vouch(Vouch.from_json(value))
+            elif what == "keep":
+                self.keeps.take(link, value)
             elif what == "counts":
                 self._counts = read_counts(value)
             elif what == "pace":
@@ -311,6 +321,8 @@ class Node:
             self._count(now_ns)
         if self._children:
             self._pass_counts()
+        for link, batch in self.keeps.batches(now_ns):
+            self._say(link, {"keep": batch})
         for ask in self._asks.values():
             if not ask.is_given and now_ns - ask.since_ns >= _ALONE_NS:
                 ask.is_given = True
@@ -326,6 +338,8 @@ class Node:
         if self._out:
             return now_ns
         due = self._dealt_ns + _DEAL_NS if self._children else _NEVER
+        if (keeps_ns := self.keeps.due_ns()) is not None:
+            due = min(due, keeps_ns)
         if self.is_root and self._counts_dirty():
             due = min(due, self._counts_ns + _COUNTS_NS)
         for ask in self._asks.values():
