@@ -115,8 +115,9 @@ with several ops in flight may have more than one second of them in a second.
 `distdbg_bus_bytes_total` are the bytes that all ranks counted times the factor of nccl-tests for the kind
 and the size of the group: 2 (n - 1) / n for all_reduce, (n - 1) / n for all_gather, reduce_scatter and
 all_to_all, 1 for broadcast, reduce and recv, and for a group of one rank. Gather, scatter and barrier have
-none, and a message counts where it is received: send has none. The transfer is added up over the ranks as well, so the quotient is the bus bandwidth of one rank
-while data moves, in bytes per second, without the time in which ranks wait for late ones:
+none, and a message counts where it is received: send has none. The transfer is added up over the ranks as
+well, so the quotient is the bus bandwidth of one rank while data moves, in bytes per second, without the
+time in which ranks wait for late ones:
 
 ```promql
 sum by (run, kind, group) (rate(distdbg_bus_bytes_total[1m]))

@@ -63,8 +63,9 @@ the program's span decides on the first, the sampler below on the second.
 This is decided from run, group and number alone, so on all hosts alike: **all ranks of an op or none.**
 
 **The tail** keeps what is worth it whatever the sampler says: what failed, was never ended, took {slow} s or longer (`DISTDBG_OTLP_SLOW_S`), was a stop in a
-debugger, or is what a finding is about. Decided from what a rank's record says of the end, and then kept of all ranks of that host. An error has all
-hosts, since all ranks that were in the op have it. Of a slow op a host whose ranks all came last does not know; its spans are missing there.
+debugger, or is what a finding is about. Decided from what a rank's record says of the end. Under `distdbg run` the hosts of a job tell each
+other, at most 16 ops each tenth of a second, so all ranks of an op are kept, also those that came last and saw a fast one. Agents that no launcher
+started know their own host only; and what a host hears of after its record has overwritten the op comes too late.
 
 **Budget.** An agent sends {rate} spans a second (`DISTDBG_OTLP_SPANS_PER_S`), and five times as many at once after a quiet time; beside those of the tail. Of
 more it keeps the traces with the smallest ids and leaves out the others, all ranks of its host. So of two hosts that both leave out,

@@ -278,7 +278,8 @@ def test_time_in_ops_counts_once_whether_they_last_or_have_ended(
         )
         totals.take(host(facts))
         before = told
-        assert (found := totals.rank(0)) is not None
+        found = totals.rank(0)
+        assert found is not None
         told = found[:2]
         assert told[0] >= before[0]
         assert told[1] >= before[1]
@@ -298,7 +299,8 @@ def test_a_wait_that_goes_on_counts_before_it_ends() -> None:
         ((9000, 40), 10_000, 540),
     ):
         totals.take(host(rank(0, [row], lasting_ns=lasting)))
-        assert (found := totals.rank(0)) is not None
+        found = totals.rank(0)
+        assert found is not None
         assert found[:2] == (late, transfer)
     # A rank that moves says nothing of what lasts; a moment later the op has ended.
     totals.take(host(rank(0, [row])))
