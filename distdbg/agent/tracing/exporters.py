@@ -6,11 +6,11 @@ _CLIENT_KEY, _CLIENT_CERTIFICATE, _INSECURE, and the same with _TRACES_, _METRIC
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from distdbg.agent.tracing.listening import Listener, NotTaken, listen
 from distdbg.agent.tracing.sender import Exporter
 from distdbg.agent.tracing.settings import Protocol, Signal
 from distdbg.errors import UsageError
@@ -48,22 +48,32 @@ def make_exporter(
 
     ImportError, or whatever an exporter says of its variables.
     """
-    # What they have to say is said once by the sender, and not with each batch.
-    for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    return _Converted(_make_inner(signal, protocol), _make_converter(signal, run, host, began_ns))
+    listener = listen()  # what they have to say is said once by the sender, and not with each batch
+    inner = _make_inner(signal, protocol)
+    return _Converted(inner, _make_converter(signal, run, host, began_ns), listener)
 
 
 class _Converted:
     """Implements Exporter: makes of plain values those of the SDK, in the thread that sends them."""
 
-    def __init__(self, inner: Any, convert: Callable[[Sequence[Any]], Any]) -> None:
+    def __init__(
+        self, inner: Any, convert: Callable[[Sequence[Any]], Any], listener: Listener
+    ) -> None:
         self._inner = inner
         self._convert = convert
+        self._listener = listener
 
     def send(self, batch: Sequence[Any]) -> bool:
+        """NotTaken when it is known why."""
         converted = self._convert(batch)
-        return not converted or self._inner.export(converted).name == "SUCCESS"
+        if not converted:
+            return True
+        self._listener.begin()
+        is_taken: bool = self._inner.export(converted).name == "SUCCESS"
+        words = self._listener.end()
+        if not is_taken and words:
+            raise NotTaken(words)
+        return is_taken
 
     def shutdown(self) -> None:
         self._inner.shutdown()
