@@ -34,7 +34,7 @@ MOST_ROWS: Final = 4096
 _TAKEN: Final = 64
 #: Ops in flight that are asked again, and events that are no ops, per look.
 _MOST_OPEN: Final = 128
-_MOST_NOTES: Final = 256
+_MOST_NOTES: Final = 1024
 _MOST_DONE: Final = 1024
 _MOST_PASSED: Final = 256
 _MOST_FAILED: Final = 64
@@ -214,10 +214,13 @@ class Follower:
                 notes += 1
                 event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
                 if event is None:
+                    # It may have been the end of a block, or of a span of the program's.
                     self.shared.missed += 1
+                    self._contexts.forget()
+                    self._regions.doubt()
                 else:
                     self._take_note(event)
-                    has_contexts = self._contexts.are_any
+                has_contexts = self._contexts.are_any
         self.shared.unsampled += unsampled
 
     def _kept_in(self, part: Slice) -> dict[int, set[int]]:

@@ -355,3 +355,17 @@ def test_what_the_first_rank_came_to_has_one_root(make_host) -> None:
     host.records.finish(host.now_ns, 2 * S)
     names_of = [span.name for span in host.spans]
     assert names_of.count("all_reduce #1 on dp") == names_of.count("all_reduce #2 on dp") == 1
+
+
+def test_of_more_changes_than_a_look_takes_in_no_op_gets_a_span_that_it_was_not_in(make_host) -> None:
+    host = make_host(EVERYTHING, ring_count=4096)
+    build = host.builds[0]
+    inside = set()
+    for step in range(700):
+        build.context(7, step + 1)
+        inside.add(host.call(0))
+        build.context(0, 0)
+        host.call(0)
+    spans = [span for span in host.look() if span.attributes[names.ROLE] == "caller"]
+    assert 300 < len(spans) < 700
+    assert {span.attributes[names.NUMBER] for span in spans} < inside
