@@ -138,7 +138,8 @@ def start(
             **variables,
         }
         command = [sys.executable, "-c", RANK, str(seconds), str(pause_s)]
-        processes.append(subprocess.Popen(command, env=environ))
+        # The last words of ranks that are killed are many, and of no use.
+        processes.append(subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL))
     return processes
 
 
@@ -194,6 +195,7 @@ def measure(ranks: int, mode: str, seconds: float, interval: int, pause_s: float
         finally:
             for process in processes:
                 process.kill()
+            for process in processes:
                 process.wait()
 
 

@@ -33,7 +33,7 @@ the records: a rank imports nothing, sends nothing and waits for nobody.
 
 **Ids are hashes**, so nobody has to hand them on. The trace of a collective is the BLAKE2b hash, 16 bytes, of run, start of the ranks, name of
 the group, `collective` and the number of the op on the group; of a message, of sender, receiver, tag and which of those messages it is. A span's id is the
-hash, 8 bytes, of its trace, its rank and its role. `init_process_group` called again under one `DISTDBG_RUN` begins the numbers anew, and with
+last half of its trace's, XOR the hash, 8 bytes, of its rank and its role. `init_process_group` called again under one `DISTDBG_RUN` begins the numbers anew, and with
 them the ids.
 
 Only the names of root spans have a number in them. Whoever makes metrics of spans leaves out those with `distdbg.role` `root`.
@@ -138,7 +138,10 @@ def _attributes() -> Iterable[str]:
 def _metrics() -> Iterable[str]:
     yield "## Metrics"
     yield ""
-    yield "The same as [for Prometheus](metrics.md), with the same labels as attributes."
+    yield (
+        "The same as [for Prometheus](metrics.md), with the same labels as attributes. A collector that writes "
+        "them for Prometheus, and Prometheus where it takes OTLP itself, make the names on the right of them."
+    )
     yield ""
     yield "| name | unit | for Prometheus |"
     yield "|---|---|---|"

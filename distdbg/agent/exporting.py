@@ -107,7 +107,7 @@ class Exporting:
         try:
             outlet = make(self._agent, exports)
         except (DistError, OSError) as error:
-            self._agent.say([f"{error.what if isinstance(error, DistError) else error}"])
+            self._agent.say(str(error).splitlines())
             return
         if outlet is not None:
             self._outlets.append(outlet)

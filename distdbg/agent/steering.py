@@ -60,6 +60,7 @@ class Steering:
         self._tree: Tree | None = None
         self._is_launched = False
         self._node = 0
+        self._nodes = 1
         #: The breakpoints that were ordered last: they are armed at the next start as well.
         self._armed: dict[str, Any] = {}
         #: Of ranks that a launcher has started: an order stands, also for those that join later.
@@ -89,7 +90,7 @@ class Steering:
     def join(self, attempt: Attempt) -> None:
         """Of a launcher's start: meet the agents of the job's other hosts."""
         self._is_launched = True
-        self._node = attempt.node_rank
+        self._node, self._nodes = attempt.node_rank, attempt.nodes
         self._meet(attempt)
         if self._armed and self.is_root:
             with suppress(RecordError, ValueError):
@@ -248,6 +249,11 @@ class Steering:
         if self._tree is None or not self._tree.is_root:
             return {}
         return {host: lost for host, lost in self._tree.hosts().items() if host != self._host}
+
+    @property
+    def other_count(self) -> int:
+        """How many other hosts the job has, by its root; elsewhere none."""
+        return self._nodes - 1 if self._tree is not None and self._tree.is_root else 0
 
     def plain_tree(self) -> dict[str, Any] | None:
         """How this agent is placed among those of the job's hosts; None: there are no others."""

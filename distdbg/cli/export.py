@@ -135,8 +135,8 @@ def _choose(chosen: argparse.Namespace) -> Chosen:
     if chosen.ranks is not None:
         try:
             ranks = frozenset(read_ranks(chosen.ranks))
-        except ValueError as error:
-            raise UsageError(f"--ranks {chosen.ranks!r}: {error}", hint="write 0-3,7") from None
+        except ValueError:
+            raise UsageError(f"--ranks {chosen.ranks!r} are no ranks", hint="write 0-3,7") from None
     if chosen.attempt is not None and chosen.attempt < 0:
         raise UsageError("--attempt counts from 0")
     since_ns = last_ns = until_ns = None

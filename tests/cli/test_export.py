@@ -87,7 +87,7 @@ def test_ranks_and_times_choose_what_is_written(export: Export) -> None:
     ("arguments", "words"),
     [
         (["--to", "svg"], "there is no such format"),
-        (["--to", "chrome", "--ranks", "x"], "--ranks 'x'"),
+        (["--to", "chrome", "--ranks", "x"], "--ranks 'x' are no ranks"),
         (["--to", "chrome", "--ranks", "9"], "nothing of ranks 9"),
         (["--to", "chrome", "--since", "soon"], "is no time"),
         (["--to", "chrome", "--until", "3s"], "is no time"),

@@ -1,4 +1,4 @@
-"""A real Prometheus and three live jobs, one of each kind of trouble, shared by all tests of this folder.
+"""A real Prometheus and three live jobs, one of each kind of trouble, shared by the tests of a file.
 
 late      4 ranks under `distdbg run`; rank 3 is late in every step, once the ranks call different things, and
           the collector that gets their spans is not there
@@ -114,7 +114,7 @@ class Jobs:
     """Of the agent that knows all of them."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def jobs_folder() -> Iterator[Path]:
     # A short name: sockets are in it.
     folder = Path(tempfile.mkdtemp(prefix="m-"))
@@ -122,7 +122,7 @@ def jobs_folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def jobs(jobs_folder: Path) -> Iterator[Jobs]:
     """All three, from before the first scrape until after the last test."""
     if shutil.which("prometheus") is None:
@@ -161,7 +161,7 @@ def jobs(jobs_folder: Path) -> Iterator[Jobs]:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(jobs: Jobs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """The Prometheus of the dashboards, which finds the jobs at /sd."""
     folder = tmp_path_factory.mktemp("prometheus")

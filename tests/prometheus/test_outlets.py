@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from distdbg.export.metrics.push import group_path, push
-from distdbg.export.metrics.textfile import remove_textfile, write_textfile
+from distdbg.export.metrics.textfile import write_textfile
 from tests.prometheus.started import free_address, get, started
 from tests.unit.export.test_text import whole
 
@@ -71,6 +71,6 @@ def test_node_exporter_serves_the_file_while_it_is_there(tmp_path: Path) -> None
         assert "node_textfile_scrape_error 0" in words
         runs = {one["run"] for one in labelled(ours(words), "distdbg_world_size")}
         assert runs == {"0412", "another"}
-        remove_textfile(metrics, "0412", "n01")
+        (metrics / "distdbg_0412@n01.prom").unlink()
         found = ours(get(f"http://{address}/metrics"))
         assert {one["run"] for one in labelled(found, "distdbg_world_size")} == {"another"}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from distdbg.agent.api import Client
     from distdbg.agent.host_agent import HostAgent
     from distdbg.agent.protocol import Request
+    from distdbg.agent.roster import Roster
 
 #: For how long what was collected is given to others as well.
 KEPT_S: Final = 0.5
@@ -87,6 +88,8 @@ class Metering:
         self._reader = RankReader()
         self._findings = FindingCounts()
         self._verdict: tuple[int, int] = (0, 0)
+        self._roster: Roster | None = None
+        """Of which all records were looked for."""
         self._began_s = time.time() - (time.monotonic_ns() - agent.began_ns) / 1e9
         #: What was read and is not in the totals yet; both threads use it, and append and pop are atomic.
         self._reads: deque[_Read] = deque(maxlen=64)
@@ -114,7 +117,11 @@ class Metering:
             self._findings.take(self._agent.roster.attempt, watch.plain_verdict())
         if now_ns - self._hosts_ns >= _HOSTS_NS:
             self._hosts_ns = now_ns
-            self.sums.want(self._agent.steering.other_hosts())
+            self._look_for_hosts()
+
+    def _look_for_hosts(self) -> None:
+        steering = self._agent.steering
+        self.sums.want(steering.other_hosts(), steering.other_count)
 
     def finish(self, now_ns: int) -> None:
         """The ranks are over, or others will be started: look at all of them once more."""
@@ -129,6 +136,10 @@ class Metering:
         """The API's `totals`: what the ranks of this host have done, for the root's sums."""
         from distdbg.agent import protocol
 
+        if (
+            not self._agent.roster.seats
+        ):  # it begins; whoever asks knows what the one before it has told
+            raise NotInTime("no rank is known here so far")
         self._read(time.monotonic_ns())
 
         def then(done: Any) -> None:
@@ -150,9 +161,15 @@ class Metering:
     def _read(self, now_ns: int) -> _Read:
         agent = self._agent
         began_ns = time.perf_counter_ns()
+        if agent.roster is not self._roster and agent.roster.seats:
+            # All of them from the first look on: else their sums would rise as records are found.
+            self._roster = agent.roster
+            agent.roster.settle(now_ns)
+            self._look_for_hosts()
         ranks = self._reader.read(agent.roster, now_ns)
         stat = read_stat(os.getpid())
-        is_root = agent.steering.is_root
+        # Who does not know its ranks does not know either whether other hosts have some.
+        is_root = agent.steering.is_root and bool(ranks)
         read_s = (time.perf_counter_ns() - began_ns) / 1e9
         host = HostFacts(
             run=agent.run_name,
@@ -213,7 +230,7 @@ class Metering:
             if counts is not None:
                 agent = counts.put_into(newest.host.agent)
                 self._newest = replace(newest, host=replace(newest.host, agent=agent))
-            return self._collect()
+            return self._collect(is_last=True)
 
     def _ask_loop(self, deadline: float) -> None:
         done = self._asked = threading.Event()
@@ -238,7 +255,7 @@ class Metering:
             self._totals.take(self._newest.host)
         return self._newest
 
-    def _collect(self) -> Metrics:
+    def _collect(self, *, is_last: bool = False) -> Metrics:
         began = time.perf_counter()
         newest = self._take_in()
         if newest is None:
@@ -246,7 +263,8 @@ class Metering:
         job = newest.job
         if job is not None:
             self.sums.take(newest.host.host, self._totals.histograms())
-            job = replace(job, histograms=self.sums.sum())
+            if is_last or self.sums.is_whole(time.monotonic()):
+                job = replace(job, histograms=self.sums.sum())
         metrics = collect(newest.host, self._totals, job, self.exemplars())
         self._kept = (time.monotonic(), metrics)
         self._collect_s = time.perf_counter() - began
@@ -257,6 +275,10 @@ class Metering:
             raise NotInTime("the numbers of this host are being put together")
         try:
             self._take_in()
-            return {"histograms": plain_histograms(self._totals.histograms())}
+            return {
+                "agent": f"{os.getpid()} {self._agent.began_ns}",
+                "attempt": self._agent.roster.attempt,
+                "histograms": plain_histograms(self._totals.histograms()),
+            }
         finally:
             self._lock.release()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from distdbg.agent.tracing.listening import Listener, NotTaken, listen
+from distdbg.agent.tracing.listening import Listener, listen
 from distdbg.agent.tracing.sender import Exporter
 from distdbg.agent.tracing.settings import Protocol, Signal
 from distdbg.errors import UsageError
@@ -62,18 +62,19 @@ class _Converted:
         self._inner = inner
         self._convert = convert
         self._listener = listener
+        self.why = ""
 
     def send(self, batch: Sequence[Any]) -> bool:
-        """NotTaken when it is known why."""
         converted = self._convert(batch)
-        if not converted:
-            return True
         self._listener.begin()
-        is_taken: bool = self._inner.export(converted).name == "SUCCESS"
+        is_taken = not converted or self._inner.export(converted).name == "SUCCESS"
         words = self._listener.end()
-        if not is_taken and words:
-            raise NotTaken(words)
-        return is_taken
+        if is_taken:
+            return True
+        scheme, colon, rest = str(getattr(self._inner, "_endpoint", "it")).rpartition("://")
+        address = scheme + colon + rest.rpartition("@")[2]  # a password may be before it
+        self.why = f"{address} does not take them; {words or 'no answer in time'}"
+        return False
 
     def shutdown(self) -> None:
         self._inner.shutdown()

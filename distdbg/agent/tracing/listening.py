@@ -10,16 +10,14 @@ import logging
 import threading
 from typing import Final
 
+from distdbg.record.printable import printable
+
 _OURS: Final = "opentelemetry"
 _EXPORTERS: Final = ("opentelemetry.exporter", "opentelemetry.sdk")
 _MOST_LETTERS: Final = 400
 _MOST_SAID: Final = 32
 
 _log = logging.getLogger("distdbg.agent")
-
-
-class NotTaken(Exception):
-    """A batch was not taken; with the words of the exporter."""
 
 
 class Listener(logging.Handler):
@@ -42,7 +40,7 @@ class Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            words = " ".join(record.getMessage().split())[:_MOST_LETTERS]
+            words = printable(" ".join(record.getMessage().split()))[:_MOST_LETTERS]
         except Exception:  # noqa: BLE001  # a record of somebody else's that cannot be put into words
             return
         is_of_exporter = record.name.startswith(_EXPORTERS)

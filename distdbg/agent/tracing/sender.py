@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from distdbg.agent.tracing.listening import NotTaken
 from distdbg.agent.tracing.queues import FAILED, SENT, AnyQueue
 from distdbg.agent.tracing.settings import Signal
 
@@ -31,6 +30,9 @@ _log = logging.getLogger("distdbg.agent")
 
 class Exporter(Protocol):
     """Sends batches of one signal; used by one thread alone, but for `shutdown`."""
+
+    why: str
+    """Of the last batch that was not taken: by whom, and what is known of the reason. Or ''."""
 
     def send(self, batch: Sequence[Any]) -> bool:
         """Whether they were taken. May take as long as its timeout says."""
@@ -152,8 +154,7 @@ class Sender:
             if exporter is None:
                 exporter = self._exporters[signal] = self._make(signal)
             is_sent = exporter.send(batch)
-        except NotTaken as error:
-            is_sent, why = False, str(error)
+            why = exporter.why or why
         except Exception as error:  # noqa: BLE001  # an observer that fails says so and goes on
             is_sent, why = False, f"{type(error).__name__}: {error}"
         queue.counts[SENT if is_sent else FAILED] += len(batch)

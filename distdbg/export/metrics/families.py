@@ -80,19 +80,19 @@ _C, _G, _H, _I = MetricType.COUNTER, MetricType.GAUGE, MetricType.HISTOGRAM, Met
 
 FAMILIES: Final = (
     # What the ranks do, by kind and group.
-    _host("distdbg_ops_total", _C, "Ops that ended, as each rank counts its own calls.", "kind", "group", "dtype"),
-    _host("distdbg_op_bytes_total", _C, "Bytes that ops which ended well moved in or out of ranks.", "kind", "group", "dtype", unit="bytes"),
+    _host("distdbg_ops_total", _C, "Ops that ended, as each rank counts its own calls: an all_reduce of 8 ranks is 8.", "kind", "group", "dtype"),
+    _host("distdbg_op_bytes_total", _C, "Bytes of ops that ended well: what moved in or out of each rank, the larger of both.", "kind", "group", "dtype", unit="bytes"),
     _host("distdbg_op_failures_total", _C, "Ops that ended with an error.", "kind", "group"),
-    _host("distdbg_bus_bytes_total", _C, "Bytes over the bus, as nccl-tests counts them.", "kind", "group", unit="bytes"),
+    _host("distdbg_bus_bytes_total", _C, "Bytes over the bus, as nccl-tests counts them, of all ranks.", "kind", "group", unit="bytes"),
     _host("distdbg_transfer_seconds_total", _C, "Time from when all ranks of an op had come until it ended; bus bytes per second of it are the bus bandwidth.", "kind", "group", unit="seconds"),
     _job("distdbg_op_duration_seconds", _H, "How long ops took, from the call to the end.", "kind", "group", unit="seconds"),
     _job("distdbg_op_late_arrival_seconds", _H, "How long ranks waited in an op until the last rank had come.", "kind", "group", unit="seconds"),
     # One rank each.
     _rank("distdbg_rank_up", _G, "1 while the process of the rank lives, 0 after it."),
-    _rank("distdbg_rank_ops_in_flight", _G, "Ops that the rank has begun and not ended."),
+    _rank("distdbg_rank_ops_in_flight", _G, "Ops that the rank has begun and not ended; while it moves without messages, which are send and recv."),
     _rank("distdbg_rank_since_progress_seconds", _G, "Time since the rank began or ended an op; 0 once it is over.", unit="seconds"),
     _rank("distdbg_rank_seq", _G, "The number of the collective that the rank called last on the group.", "group"),
-    _rank("distdbg_rank_wait_seconds_total", _C, "Time in ops, by cause: late_peer until the last rank had come, transfer from then on.", "cause", unit="seconds"),
+    _rank("distdbg_rank_wait_seconds_total", _C, "Time in ops, by cause: late_peer until the last rank had come, transfer from then on. Each op counts its own time; one that lasts counts once its rank stands still.", "cause", unit="seconds"),
     _rank("distdbg_rank_cpu_seconds_total", _C, "CPU time of the rank's process.", unit="seconds"),
     _rank("distdbg_rank_resident_memory_bytes", _G, "Memory of the rank's process that is in RAM.", unit="bytes"),
     # The health of the job.
@@ -101,7 +101,7 @@ FAMILIES: Final = (
     _host("distdbg_check_failures_total", _C, "Errors that the check raised, and what it suspected, by what was wrong.", "check"),
     _host("distdbg_recording_lost_total", _C, "What the records had no room for, by what it was.", "what"),
     _job("distdbg_findings", _G, "Findings of the diagnosis that hold now.", "kind"),
-    _job("distdbg_findings_made_total", _C, "Findings that the diagnosis has made since the job began.", "kind"),
+    _job("distdbg_findings_made_total", _C, "Findings that the diagnosis has made; one that lasts counts once.", "kind"),
     _job("distdbg_rank_blamed", _G, "1 for each rank to blame by the verdict that holds now; no sample for the others.", "rank", "kind"),
     _job("distdbg_restarts_total", _C, "How often the launcher has started the ranks again."),
     _job("distdbg_world_size", _G, "Ranks of the job."),
@@ -114,9 +114,9 @@ FAMILIES: Final = (
     _host("distdbg_agent_collect_seconds", _G, "How long it took to put these numbers together.", unit="seconds"),
     _host("distdbg_agent_series", _G, "Series that this agent serves."),
     _host("distdbg_agent_hosts_missing", _G, "Hosts of the job whose numbers of now are not in the sums for the job; only from its first host."),
-    _host("distdbg_agent_spans_total", _C, "Spans by what became of them: sent, unsampled, dropped (the queue was full), missed (overwritten in the record before they were read), failed.", "outcome"),
+    _host("distdbg_agent_spans_total", _C, "Spans by what became of them: sent, failed (not taken by the collector); and ops without spans: unsampled, dropped (beyond the budget, or the queue was full), missed (overwritten in the record before they were read).", "outcome"),
     _host("distdbg_agent_export_failures_total", _C, "Exports that did not arrive, by signal: traces, metrics, logs, push, textfile.", "signal"),
-    _host("distdbg_agent_queue_length", _G, "What waits to be exported, by signal.", "signal"),
+    _host("distdbg_agent_queue_length", _G, "What waits to be exported, by signal: traces, metrics, logs.", "signal"),
 )  # fmt: skip
 
 BY_NAME: Final = {family.name: family for family in FAMILIES}

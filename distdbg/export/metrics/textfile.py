@@ -6,8 +6,8 @@ name does not end in `.prom`, which is all that the collector looks for. Everybo
 node_exporter is another user. So is whoever else has an account on this host; where that is not wanted,
 give the folder to node_exporter's group and close it to others.
 
-A file that nobody writes any more is still read. So the last one is removed when the job ends, unless
-it is asked for: then its numbers stay until somebody removes them.
+A file that nobody writes any more is still read. It has the last numbers of its job, of a short one all that
+there are; whoever writes into the folder next removes those that are old.
 """
 
 from __future__ import annotations
@@ -59,20 +59,11 @@ def write_textfile(folder: Path, metrics: Metrics) -> Path:
     return path
 
 
-def remove_textfile(folder: Path, run: str, host: str) -> None:
-    """Remove the file of a host of a run, if it is there."""
-    path = folder / file_name(run, host)
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise _refused(folder, path, error, "removed") from error
-
-
-def _refused(folder: Path, path: Path, error: OSError, done: str = "written") -> ConfigError:
+def _refused(folder: Path, path: Path, error: OSError) -> ConfigError:
     why = error.strerror or str(error)
     if not folder.is_dir():
         return ConfigError(
             f"the folder for metrics {str(folder)!r} is not there: {why}",
             hint="make it, and name it to node_exporter by --collector.textfile.directory",
         )
-    return ConfigError(f"the metrics file {str(path)!r} cannot be {done}: {why}")
+    return ConfigError(f"the metrics file {str(path)!r} cannot be written: {why}")

@@ -357,7 +357,9 @@ def test_what_the_first_rank_came_to_has_one_root(make_host) -> None:
     assert names_of.count("all_reduce #1 on dp") == names_of.count("all_reduce #2 on dp") == 1
 
 
-def test_of_more_changes_than_a_look_takes_in_no_op_gets_a_span_that_it_was_not_in(make_host) -> None:
+def test_of_more_changes_than_a_look_takes_in_no_op_gets_a_span_that_it_was_not_in(
+    make_host,
+) -> None:
     host = make_host(EVERYTHING, ring_count=4096)
     build = host.builds[0]
     inside = set()

@@ -22,6 +22,7 @@ class Collector:
     """Implements Exporter: in memory."""
 
     def __init__(self) -> None:
+        self.why = "nobody is there"
         self.taken: list[Any] = []
         self.is_up = True
         self.is_shut = threading.Event()
@@ -110,7 +111,7 @@ def test_a_collector_that_is_down_is_asked_more_and_more_seldom_and_said_once(
     assert bench.collector.taken
     texts = [record.getMessage() for record in caplog.records]
     assert texts == [
-        "traces cannot be sent to the collector: it does not take them",
+        "traces cannot be sent to the collector: nobody is there",
         "the collector takes traces again",
     ]
 

@@ -14,7 +14,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from distdbg.export.otel.file import write
-from distdbg.export.otel.ids import COLLECTIVE, Numbering
+from distdbg.export.otel.ids import COLLECTIVE, Numbering, hex_ids, root_span_id, span_id
 from distdbg.export.otel.of_log import LogSpans, rank_facts
 from distdbg.export.otel.sdk import resource_of_rank, to_sdk
 from distdbg.export.reading import Opened
@@ -117,6 +117,16 @@ def test_ids_are_those_that_an_agent_sends(tmp_path: Path) -> None:
     assert [span.name for span in roots] == ["all_reduce #1 on world"]
     assert {span.parent_span_id for span in spans} == {b"", roots[0].span_id}
     assert spans[0].start_time_unix_nano == WALL_NS + 10_000
+
+
+def test_many_ids_at_once_are_those_made_one_by_one() -> None:
+    numbering = Numbering("0412", 1, "dp", COLLECTIVE)
+    traces, own, roots = hex_ids([numbering.digest(seq) for seq in range(9)], 3)
+    ids = [numbering.trace_id(seq) for seq in range(9)]
+    assert traces == [f"{one:032x}" for one in ids]
+    assert own == [f"{span_id(one, 3):016x}" for one in ids]
+    assert roots == [f"{root_span_id(one):016x}" for one in ids]
+    assert hex_ids([], 0) == ([], [], [])
 
 
 def test_both_ends_of_a_message_are_one_trace(tmp_path: Path) -> None:
