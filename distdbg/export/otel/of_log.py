@@ -70,14 +70,15 @@ class LogSpans:
             yield from self._notes_before(number)
             yield from self._make(at)
         yield from self._notes_before(None)
+        yield from self._unended()
 
     def each_text(self, to_json: ToJson) -> Iterator[str]:
         """The same as text; `to_json` of some spans is that of each, with something between them."""
         ops = self._log.ops
         for low in range(0, len(ops), _CHUNK):
             yield from self._some_text(low, min(low + _CHUNK, len(ops)), to_json)
-        if notes := list(self._notes_before(None)):
-            yield to_json(notes)
+        if rest := [*self._notes_before(None), *self._unended()]:
+            yield to_json(rest)
 
     def _some_text(self, low: int, high: int, to_json: ToJson) -> Iterator[str]:
         ops, notes = self._log.ops, self._notes
@@ -144,6 +145,9 @@ class LogSpans:
                 return
             self._noted += 1
             yield from self._regions.take(note)
+
+    def _unended(self) -> Iterator[SpanData]:
+        return self._regions.take_open(self._last_ns - self._log.offset_ns)
 
     def _op(self, at: int) -> OpFacts:
         """To be called for each message once, in order."""

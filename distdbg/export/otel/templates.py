@@ -9,7 +9,6 @@ the op that it was made for is none.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -86,10 +85,11 @@ def make_template(op: OpFacts, spans: OpSpans, choice: Choice, to_json: ToJson) 
         ended_ns=_ISSUED_NS + _WAIT_NS + _TRANSFER_NS,
     )
     marks = _values(probe, spans)
-    pieces = re.split(
-        "(" + "|".join(map(re.escape, marks)) + ")", to_json(spans.make(probe, choice))
-    )
-    places = [marks.index(mark) for mark in pieces[1::2]]
+    text = to_json(spans.make(probe, choice))
+    for place, mark in enumerate(marks):
+        text = text.replace(mark, f"\0{place}\0")  # a letter that JSON has not
+    pieces = text.split("\0")
+    places = list(map(int, pieces[1::2]))
     if len(places) < 2:
         return None
     template = Template(tuple(pieces), itemgetter(*places))
