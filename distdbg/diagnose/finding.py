@@ -130,5 +130,5 @@ class Verdict:
 
     @property
     def is_root_a_fault(self) -> bool:
-        """Whether something is wrong now: ranks may also wait for one that comes, after faults that are over."""
+        """Whether something is wrong now: else ranks wait for one that is busy, if at all."""
         return self.root is not None and self.root.severity is not Severity.NOTE

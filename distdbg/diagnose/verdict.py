@@ -232,12 +232,10 @@ def _in_order(session: Session, found: Sequence[Finding]) -> list[Finding]:
 
 def _key(
     finding: Finding, is_waiting: bool
-) -> tuple[float, int, int, int, tuple[int, ...], str, int, str]:
-    weight: float = _SEVERITIES.index(finding.severity)
+) -> tuple[int, int, int, int, tuple[int, ...], str, int, str]:
+    weight = _SEVERITIES.index(finding.severity)
     if is_waiting and _is_over(finding):
-        weight = (
-            _SEVERITIES.index(Severity.NOTE) + 0.5
-        )  # it does not explain what ranks wait in now
+        weight += len(_SEVERITIES)  # it explains nothing that ranks wait in now
     return (
         weight,
         _place(finding.kind) if finding.kind in _LATE or finding.kind not in _ORDER else 0,

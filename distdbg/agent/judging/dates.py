@@ -43,19 +43,23 @@ class Dates:
 
     def put(self, found: Sequence[_Told], seats: Mapping[int, Seat]) -> list[_Told]:
         """The same with their times; without what is older than all that its record still has."""
-        for rank in {told["rank"] for told in found}:
+        words: dict[int, set[_Words]] = {}
+        for told in found:
+            words.setdefault(told["rank"], set()).add(_words_of(told))
+        for rank, theirs in words.items():
             seat = seats.get(rank)
             if seat is not None and seat.record is not None:
-                self._read(rank, seat.record)
+                self._read(rank, seat.record, theirs)
         return [dated for told in found if (dated := self._dated(told, seats.get(told["rank"])))]
 
-    def _read(self, rank: int, record: TailedRecord) -> None:
+    def _read(self, rank: int, record: TailedRecord, words: set[_Words]) -> None:
         known = self._known.get(rank)
         if known is None or known.record is not record:
             known = self._known[rank] = _Known(record)
         try:
             count = record.pulse().text_count
-            if count == known.text_count:
+            # The words of an error are there a moment before its entry.
+            if count == known.text_count and words <= known.at_ns.keys():
                 return
             for finding in record.findings(known.last, _MOST_NEW):
                 known.at_ns[_words_of(read_words(finding.text or ""))] = finding.issued_ns
