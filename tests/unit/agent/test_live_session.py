@@ -8,7 +8,7 @@ import pytest
 from distdbg.agent.judging.account import name_groups, ranks_of, without_ops
 from distdbg.agent.judging.judge import judge_accounts, plain_waits
 from distdbg.agent.judging.live_session import Facts, Heard, make_session
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import Kind, Severity
 from distdbg.record.entries import KIND_LABELS, Group
 from distdbg.record.format import Flag
 from distdbg.record.rank_state import RankState
@@ -135,7 +135,8 @@ def test_an_error_after_which_ops_went_well_is_not_what_ranks_wait_in(kind: str)
     assert judged.case is not None
     assert (judged.case.finding.kind, judged.case.finding.ranks) == (Kind.STALL, (1,))
     assert not judged.verdict.is_root_a_fault
-    assert [kind in finding.what for finding in judged.verdict.findings] == [False, True]
+    [_, over] = judged.verdict.findings
+    assert over.severity is not Severity.ERROR
 
 
 @pytest.mark.parametrize(("at_ns", "good_ns"), [(900, 800), (None, 800), (900, None)])
@@ -149,7 +150,7 @@ def test_an_error_after_which_no_op_is_known_to_have_gone_well_may_be_the_cause(
     facts = Facts(now_ns=91_000, wall_ns=91_000, found=[told(kind, at_ns)], last_good=good)
     judged = judge_accounts(heard, facts)
     assert judged.case is not None
-    assert kind in judged.case.finding.what
+    assert judged.case.finding.severity is Severity.ERROR
     assert judged.verdict.is_root_a_fault
 
 
