@@ -26,6 +26,7 @@ from distdbg.agent.judging.blamed import (
     withdraw_verdict,
     write_verdict,
 )
+from distdbg.agent.judging.dates import Dates, last_good
 from distdbg.agent.judging.looks import fresh_ns, pause_ns
 from distdbg.agent.judging.patience import patient_state
 from distdbg.agent.seat import Seat
@@ -86,6 +87,7 @@ class Watch:
         self._findings = findings
         self._maker = AccountMaker(host)
         self._sightings = Sightings()
+        self._dates = Dates()
         self._seen: _Signature = ()
         self._told: _Signature = ()
         self._vouched = 0
@@ -254,13 +256,15 @@ class Watch:
         began_ns = time.thread_time_ns()
         heard = [Heard(self._account(now_ns), now_ns)]
         heard += [Heard(one.account, one.made_ns) for one in self._steering.accounts()]
+        found = self._dates.put(self._findings(), self._roster.seats)
         facts = Facts(
             run=self._run,
             source=str(self._roster.folder),
             attempt=self._roster.attempt,
             now_ns=now_ns,
             wall_ns=time.time_ns(),
-            found=self._findings(),
+            found=found,
+            last_good=last_good(found, self._roster.seats),
         )
         here_ns = time.thread_time_ns() - began_ns
 
@@ -357,7 +361,7 @@ class Watch:
         self._aged_ns = None
         if judged.case is not None and judged.case.proof is None:
             self._aged_ns = now_ns + fresh_ns(now_ns - self._news.since_ns, self._cost_ns)
-        if judged.verdict.has_faults:
+        if judged.verdict.is_root_a_fault:
             self._write(judged)
         else:
             self._withdraw()
