@@ -104,13 +104,16 @@ before it was destroyed, is not in them. An agent that is started again begins w
 then, so its counters may fall, once, as any counter may.
 
 Times of ops are from the call to the end, also where the program goes on meanwhile (`async_op`). So a rank
-with several ops in flight may have more than one second of them in a second.
+with several ops in flight may have more than one second of them in a second. `distdbg_rank_wait_seconds_total`
+counts ops that have not ended as well, once their rank has stood still for a quarter of a second: in a hang
+a rank that waits has a second of `late_peer` in each second. All other times are those of ops that ended.
 
 `distdbg_bus_bytes_total` are the bytes that all ranks counted times the factor of nccl-tests for the kind
 and the size of the group: 2 (n - 1) / n for all_reduce, (n - 1) / n for all_gather, reduce_scatter and
 all_to_all, 1 for broadcast, reduce and recv, and for a group of one rank. Gather, scatter and barrier have
-none, and a message counts where it is received: send has none. The transfer is added up over the ranks as well, so the quotient is the bus bandwidth of one rank
-while data moves, in bytes per second, without the time in which ranks wait for late ones:
+none, and a message counts where it is received: send has none. The transfer is added up over the ranks as
+well, so the quotient is the bus bandwidth of one rank while data moves, in bytes per second, without the
+time in which ranks wait for late ones:
 
 ```promql
 sum by (run, kind, group) (rate(distdbg_bus_bytes_total[1m]))

@@ -107,11 +107,13 @@ def lines(
     is_log: bool = False,
     most: float | None = None,
     decimals: int | None = None,
+    no_value: str = "",
     links: Sequence[DashboardLink] = (),
 ) -> Panel:
     """Series over time, with the greatest at the top of the tooltip.
 
     From 0 up, or `is_log` for what differs by factors: of two lines the small one is then seen too.
+    `no_value` is said where it is well that there is none, lest somebody takes the panel for broken.
     """
     panel = _begin(timeseries.Panel(), title, about, unit, queries)
     if is_log:
@@ -130,6 +132,8 @@ def lines(
     if thresholds is not None:
         panel.thresholds(thresholds)
         panel.thresholds_style(common.GraphThresholdsStyleConfig().mode(DASHED))
+    if no_value:
+        panel.no_value(no_value)
     if links:
         panel.data_links(list(links))
     # A series keeps its colour when others come and go.
