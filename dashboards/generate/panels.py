@@ -122,7 +122,8 @@ def lines(
     else:
         panel.min(0)
     panel.line_width(1).show_points(VisibilityMode.NEVER).span_nulls(False)
-    panel.fill_opacity(60 if is_stacked else 8)
+    # Of many lines the areas would lie on each other.
+    panel.fill_opacity(60 if is_stacked else 0)
     if is_stacked:
         panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
     if most is not None:
@@ -198,7 +199,7 @@ def ranking(
 ) -> Panel:
     """A bar for each series."""
     panel = _begin(bargauge.Panel(), title, about, unit, [query])
-    panel.thresholds(thresholds).min(0).max(most)
+    panel.thresholds(thresholds).min(0).max(most).decimals(0)
     panel.color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
     panel.display_mode(BarGaugeDisplayMode.BASIC).orientation(VizOrientation.HORIZONTAL)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))

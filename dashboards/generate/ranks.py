@@ -117,7 +117,7 @@ def _since_progress() -> Panel:
 def _behind() -> Panel:
     return lines(
         "Ops behind",
-        "How many collectives a rank has called less than the first, on the group where it is furthest behind.",
+        "How many collectives fewer than the first a rank has called, on the group where it lags most.",
         "none",
         range_query(f"max by (rank) ({behind(RANK, GROUP)})", "rank {{rank}}"),
         decimals=0,
