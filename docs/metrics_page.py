@@ -111,6 +111,9 @@ answered, 12 seconds at most.
 
 Times of ops are from the call to the end, also where the program goes on meanwhile (`async_op`). So a rank
 with several ops in flight may have more than one second of them in a second.
+`distdbg_rank_wait_seconds_total` counts ops that have not ended as well, once their rank has stood still for
+a quarter of a second: in a hang a rank that waits has a second of `late_peer` in each second. All other
+times are those of ops that ended.
 
 `distdbg_bus_bytes_total` are the bytes that all ranks counted times the factor of nccl-tests for the kind
 and the size of the group: 2 (n - 1) / n for all_reduce, (n - 1) / n for all_gather, reduce_scatter and
