@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.judging.account import Account, AccountMaker, without_ops
@@ -27,6 +26,7 @@ from distdbg.agent.judging.blamed import (
     write_verdict,
 )
 from distdbg.agent.judging.dates import Dates, last_good
+from distdbg.agent.judging.doubt import Doubt
 from distdbg.agent.judging.looks import fresh_ns, pause_ns
 from distdbg.agent.judging.patience import patient_state
 from distdbg.agent.seat import Seat
@@ -51,15 +51,6 @@ DEAD: Final = "dead"
 _Signature = tuple[object, ...]
 
 _log = logging.getLogger("distdbg.agent")
-
-
-@dataclass(slots=True)
-class _Doubt:
-    """A proof that other hosts have still to vouch for."""
-
-    judged: Judged
-    vouch: int
-    until_ns: int
 
 
 class Watch:
@@ -103,7 +94,7 @@ class Watch:
         self._aged_ns: int | None = None
         self._cost_ns = 0
         self._judged: Judged | None = None
-        self._doubt: _Doubt | None = None
+        self._doubt: Doubt | None = None
         self._news: Any = None
         #: What would have ended the job, had nobody held its clock.
         self._postponed: Case | None = None
@@ -298,7 +289,7 @@ class Watch:
             elsewhere = [rank for rank in judged.hopeless if rank not in self._roster.seats]
             if elsewhere:
                 vouch = self._steering.ask_vouch(judged.case.finding.ranks)
-                self._doubt = _Doubt(judged, vouch, now_ns + _VOUCH_NS)
+                self._doubt = Doubt(judged, vouch, now_ns + _VOUCH_NS)
                 return
         self._accept(judged, now_ns)
 
