@@ -6,23 +6,21 @@ _CLIENT_KEY, _CLIENT_CERTIFICATE, _INSECURE, and the same with _TRACES_, _METRIC
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from distdbg.agent.tracing.listening import Listener, listen
 from distdbg.agent.tracing.sender import Exporter
 from distdbg.agent.tracing.settings import Protocol, Signal
 from distdbg.errors import UsageError
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.model import LogData, SpanData
-from distdbg.record.printable import printable
 
 Owned = tuple[RankFacts | None, SpanData | LogData]
 """With whose it is; None: the agent's."""
 _MOST_RESOURCES: Final = 4096
-_MOST_WORDS: Final = 400
 
 
 def check_installed(protocols: Sequence[Protocol]) -> None:
@@ -50,51 +48,32 @@ def make_exporter(
 
     ImportError, or whatever an exporter says of its variables.
     """
-    logging.getLogger("opentelemetry.sdk").setLevel(logging.CRITICAL + 1)
-    _SAID.listen()
-    return _Converted(_make_inner(signal, protocol), _make_converter(signal, run, host, began_ns))
-
-
-class _FirstWords(logging.Handler):
-    """What the exporters say of a batch goes to the sender, which says it once, and not with each batch.
-
-    The first words have the reason; later ones say that it was tried again.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.words = ""
-
-    def listen(self) -> None:
-        logger = logging.getLogger("opentelemetry.exporter")
-        logger.setLevel(logging.WARNING)
-        logger.handlers, logger.propagate = [self], False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not self.words:
-            self.words = " ".join(printable(record.getMessage()).split())[:_MOST_WORDS]
-
-
-#: One for all: one thread sends, one batch at a time.
-_SAID: Final = _FirstWords()
+    listener = listen()  # what they have to say is said once by the sender, and not with each batch
+    inner = _make_inner(signal, protocol)
+    return _Converted(inner, _make_converter(signal, run, host, began_ns), listener)
 
 
 class _Converted:
     """Implements Exporter: makes of plain values those of the SDK, in the thread that sends them."""
 
-    def __init__(self, inner: Any, convert: Callable[[Sequence[Any]], Any]) -> None:
+    def __init__(
+        self, inner: Any, convert: Callable[[Sequence[Any]], Any], listener: Listener
+    ) -> None:
         self._inner = inner
         self._convert = convert
+        self._listener = listener
         self.why = ""
 
     def send(self, batch: Sequence[Any]) -> bool:
         converted = self._convert(batch)
-        _SAID.words = ""
-        if not converted or self._inner.export(converted).name == "SUCCESS":
+        self._listener.begin()
+        is_taken = not converted or self._inner.export(converted).name == "SUCCESS"
+        words = self._listener.end()
+        if is_taken:
             return True
         scheme, colon, rest = str(getattr(self._inner, "_endpoint", "it")).rpartition("://")
         address = scheme + colon + rest.rpartition("@")[2]  # a password may be before it
-        self.why = f"{address} does not take them; {_SAID.words or 'no answer in time'}"
+        self.why = f"{address} does not take them; {words or 'no answer in time'}"
         return False
 
     def shutdown(self) -> None:

@@ -20,6 +20,7 @@ from distdbg.agent.tracing.row import Emit, Message, Row, Sampled, Shared
 from distdbg.export.otel.contexts import Contexts
 from distdbg.export.otel.facts import GroupFacts, RankFacts, count_message, facts_of
 from distdbg.export.otel.matching import MessageNumbers
+from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
 from distdbg.export.otel.regions import RegionSpans
 from distdbg.export.otel.sampling import ALL, is_remarkable
@@ -33,9 +34,10 @@ MOST_ROWS: Final = 4096
 _TAKEN: Final = 64
 #: Ops in flight that are asked again, and events that are no ops, per look.
 _MOST_OPEN: Final = 128
-_MOST_NOTES: Final = 256
+_MOST_NOTES: Final = 1024
 _MOST_DONE: Final = 1024
 _MOST_PASSED: Final = 256
+_MOST_FAILED: Final = 64
 #: A lost peer is asked after for a second or two before the words are there.
 _LOOKS_FOR_WORDS: Final = 40
 _KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
@@ -57,6 +59,9 @@ class Follower:
     _open: dict[int, Row] = field(default_factory=dict)
     _names: dict[int, GroupFacts] = field(default_factory=dict)
     _done: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
+    _failed: OrderedDict[tuple[str, int], tuple[GroupFacts, int, str]] = field(
+        default_factory=OrderedDict
+    )
     _wordless: dict[int, tuple[Row, int]] = field(default_factory=dict)
     """What has failed and not said why, and how often it is still looked at."""
     _passed: OrderedDict[int, Row] = field(default_factory=OrderedDict)
@@ -109,6 +114,27 @@ class Follower:
             row.why, row.key = self.shared.tail.why(name, seq), (name, seq)
             if number not in self._open and number not in self._wordless:
                 self._consider(row)
+
+    def failed(self) -> list[tuple[GroupFacts, int, str]]:
+        """The newest collectives that failed or were never ended here: group, number, why they are kept."""
+        return list(self._failed.values())
+
+    def has_come(self, name: str, seq: int) -> bool:
+        """Whether the rank has called this collective."""
+        for group, progress in self.record.groups():
+            if group.name == name and progress.issued_seq >= seq:
+                return True
+        number = next((n for n, facts in self._names.items() if facts.name == name), None)
+        return number is not None and self.record.find_op(number, seq) is not None
+
+    def root_of(self, group: GroupFacts, seq: int, why: str, now_ns: int) -> SpanData | None:
+        """The root of a collective that this rank was in, and the first of its group was not."""
+        number = next((n for n, facts in self._names.items() if facts is group), None)
+        number = None if number is None else self.record.find_op(number, seq)
+        event = None if number is None else self.record.event(number)
+        if not isinstance(event, Op):
+            return None
+        return self.spans.make_root(facts_of(event, self.rank, group), why, now_ns)
 
     def flush(self, now_ns: int, how: str = "") -> None:
         """The rank is gone: what has not ended never will. `now_ns`: wall time."""
@@ -188,10 +214,13 @@ class Follower:
                 notes += 1
                 event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
                 if event is None:
+                    # It may have been the end of a block, or of a span of the program's.
                     self.shared.missed += 1
+                    self._contexts.forget()
+                    self._regions.doubt()
                 else:
                     self._take_note(event)
-                    has_contexts = self._contexts.are_any
+                has_contexts = self._contexts.are_any
         self.shared.unsampled += unsampled
 
     def _kept_in(self, part: Slice) -> dict[int, set[int]]:
@@ -400,6 +429,10 @@ class Follower:
             self._done[row.key] = None
             if len(self._done) > _MOST_DONE:
                 self._done.popitem(last=False)
+        if row.key is not None and row.why and (op.status or op.ended_ns is None):
+            self._failed[row.key] = group, op.seq, row.why
+            if len(self._failed) > _MOST_FAILED:
+                self._failed.popitem(last=False)
         choice = Choice(op=bool(row.why), caller=caller, why=row.why or "head")
         for span in self.spans.make(op, choice, now_ns):
             if how and op.ended_ns is None:

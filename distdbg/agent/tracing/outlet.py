@@ -57,7 +57,8 @@ class TracingOutlet:
 
     def close(self, deadline_ns: int) -> None:
         """Send what there is until then."""
-        self.tick(deadline_ns)
+        self._tell_ends()
+        self._exchange_keeps()
         self._tell(self._watch.plain_verdict())  # the last word
         self.tracing.close(deadline_ns, self._last_metrics)
 

@@ -92,6 +92,19 @@ class OpSpans:
         if context is not None:
             yield self._of_caller(op, context, trace_id, caller_id, choice, now_ns)
 
+    def make_root(self, op: OpFacts, why: str, now_ns: int) -> SpanData:
+        """The root of a collective that this rank was in, for a first rank that never came."""
+        trace_id = self.trace_id(op)
+        return self._span(
+            op,
+            now_ns,
+            name=_root_name(op),
+            trace_id=trace_id,
+            span_id=root_span_id(trace_id),
+            role="root",
+            why=why,
+        )
+
     # --------------------------------------------------------------------------- one span each
 
     def _in_trace(

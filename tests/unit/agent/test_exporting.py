@@ -103,6 +103,35 @@ def test_each_outlet_has_its_share_of_the_last_moment(agent: HostAgent) -> None:
     assert last.deadline_ns - began_ns <= (LAST_S + 1) * 1e9
 
 
+def test_who_still_asks_for_numbers_at_the_end_holds_nobody_up(tmp_path: Path) -> None:
+    orders, launcher = os.pipe()
+    agent = make_agent(tmp_path, orders)
+    metering = agent.metering
+    agent.roster.tick(time.monotonic_ns())
+    metering.finish(time.monotonic_ns())
+    asked: list[type[BaseException]] = []
+
+    def ask() -> None:
+        try:
+            metering.metrics(timeout_s=30.0)
+        except NotInTime as error:
+            asked.append(type(error))
+
+    scraper = threading.Thread(target=ask)  # the loop does not answer: it is about to close
+    scraper.start()
+    while metering._asked is None:
+        time.sleep(0.001)  # until it waits for the loop, which nothing else tells
+    try:
+        make(agent).close()
+        assert metering.last_metrics() is not None
+        scraper.join(10.0)
+        assert asked == [NotInTime]
+    finally:
+        agent.close()
+        for fd in (orders, launcher):
+            os.close(fd)
+
+
 def test_numbers_come_from_the_loop_and_are_kept_for_a_moment(tmp_path: Path) -> None:
     orders, launcher = os.pipe()
     agent = make_agent(tmp_path, orders)

@@ -332,3 +332,42 @@ def test_what_another_host_keeps_is_kept_here_before_and_after_it_was_passed(mak
     assert [span.name for span in host.look()] == ["all_reduce #1 on dp", "all_reduce rank 0"]
     host.call(1)
     assert [span.name for span in host.look()] == ["all_reduce rank 1"]
+
+
+@pytest.mark.parametrize("sampler", [NOTHING, EVERYTHING])
+def test_what_the_first_rank_never_came_to_has_a_root_all_the_same(make_host, sampler) -> None:
+    host = make_host(sampler)
+    host.call(1, 20, status=int(Status.TIMEOUT), error='{"what": "rank 0 did not come"}')
+    (span,) = host.look()
+    host.records.finish(host.now_ns, 2 * S)
+    (root,) = host.spans[1:]
+    assert (root.name, root.error) == ("all_reduce #1 on dp", "rank 0 did not come")
+    assert root.span_id == span.parent_id
+
+
+def test_what_the_first_rank_came_to_has_one_root(make_host) -> None:
+    host = make_host(EVERYTHING)
+    host.call(0)
+    host.call(1, 20, status=int(Status.TIMEOUT), error='{"what": "it took long"}')
+    host.call(0, None)
+    host.call(1, 20, status=int(Status.TIMEOUT), error='{"what": "it took long"}')
+    host.look()
+    host.records.finish(host.now_ns, 2 * S)
+    names_of = [span.name for span in host.spans]
+    assert names_of.count("all_reduce #1 on dp") == names_of.count("all_reduce #2 on dp") == 1
+
+
+def test_of_more_changes_than_a_look_takes_in_no_op_gets_a_span_that_it_was_not_in(
+    make_host,
+) -> None:
+    host = make_host(EVERYTHING, ring_count=4096)
+    build = host.builds[0]
+    inside = set()
+    for step in range(700):
+        build.context(7, step + 1)
+        inside.add(host.call(0))
+        build.context(0, 0)
+        host.call(0)
+    spans = [span for span in host.look() if span.attributes[names.ROLE] == "caller"]
+    assert 300 < len(spans) < 700
+    assert {span.attributes[names.NUMBER] for span in spans} < inside
