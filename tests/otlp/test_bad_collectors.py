@@ -103,7 +103,12 @@ time.sleep(0.5)  # what was begun is sent
             job.process.wait(20)
             go.unlink()
 
-    environ = variables(port, OTEL_BSP_MAX_QUEUE_SIZE="64", OTEL_BSP_MAX_EXPORT_BATCH_SIZE="32")
+    environ = variables(
+        port,
+        OTEL_BSP_MAX_QUEUE_SIZE="64",
+        OTEL_BSP_MAX_EXPORT_BATCH_SIZE="32",
+        OTEL_EXPORTER_OTLP_TIMEOUT="3",  # an exporter that has no time to try again does not say why
+    )
     assert run_job(text, environ, on_start=on_start).code == 0
     [failed] = [line for line in seen[0].splitlines() if "traces cannot be sent" in line]
     assert f"http://127.0.0.1:{port}/v1/traces does not take them" in failed
