@@ -43,6 +43,8 @@ PATIENCE_S: Final = 3.0
 _WELL: Final = (RankState.ENDED, RankState.LEFT)
 #: How often hosts that came or went are looked for.
 _HOSTS_NS: Final = 1_000_000_000
+#: How often it is looked whether ranks make group after group.
+_GROUPS_NS: Final = 200_000_000
 
 
 class NotInTime(DistNetworkError):
@@ -81,7 +83,10 @@ class _Read:
 
 
 class Metering:
-    """The metrics of one agent. Made when somebody first wants them; nothing is read before."""
+    """The metrics of one agent. Made when somebody first wants them; nothing is read before.
+
+    It is read when somebody asks, and of ranks that make group after group more often.
+    """
 
     def __init__(self, agent: HostAgent) -> None:
         self._agent = agent
@@ -101,7 +106,7 @@ class Metering:
         self._is_closed = False
         self._asked: threading.Event | None = None
         """Set when the loop has answered whoever waits for it."""
-        self._hosts_ns = 0
+        self._hosts_ns = self._groups_ns = 0
         self.counts = ExportCounts()
         self.exemplars: Callable[[], Exemplars] = dict
         self.sums = JobSums(agent.host, agent.run_name)
@@ -118,6 +123,11 @@ class Metering:
         if now_ns - self._hosts_ns >= _HOSTS_NS:
             self._hosts_ns = now_ns
             self._look_for_hosts()
+        if now_ns - self._groups_ns >= _GROUPS_NS:
+            self._groups_ns = now_ns
+            if self._reader.is_due(self._agent.roster):
+                self._read(now_ns)
+                self._agent.work(self._add_up, lambda _: None)
 
     def _look_for_hosts(self) -> None:
         steering = self._agent.steering
@@ -247,6 +257,13 @@ class Metering:
                 raise NotInTime("the agent did not answer in time")
         if self._is_closed:
             raise NotInTime("the agent leaves")
+
+    def _add_up(self) -> None:
+        if self._lock.acquire(timeout=PATIENCE_S):
+            try:
+                self._take_in()
+            finally:
+                self._lock.release()
 
     def _take_in(self) -> _Read | None:
         """Add up what was read, in that order; the newest of it."""

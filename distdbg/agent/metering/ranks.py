@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from distdbg.agent.seat import Seat
     from distdbg.agent.tail import TailedRecord
 
+#: Groups that a rank may make before it is read again. A record has 256 counters, and those of closed groups
+#: give way to others.
+_MOST_NEW_GROUPS = 32
+
 #: Of more ops in flight the oldest count: each is read again.
 _MOST_LASTING = 64
 _DEAD = (RankState.FAILED, RankState.DEAD)
@@ -32,6 +36,8 @@ class _Known:
     labels: dict[int, str] = field(default_factory=dict)
     """Of its groups, by their numbers."""
     text_count: int = 0
+    group_count: int = 0
+    """How many it had made when it was read last."""
     found: dict[str, int] = field(default_factory=dict)
 
 
@@ -46,6 +52,15 @@ class RankReader:
         roster.freshen(now_ns)
         return tuple(self._read(seat, now_ns) for _, seat in sorted(roster.seats.items()))
 
+    def is_due(self, roster: Roster) -> bool:
+        """Whether a rank makes so many groups that counters of closed ones may be lost unread."""
+        for seat in roster.seats.values():
+            known = self._known.get(seat.rank)
+            seen = known.group_count if known and known.life == (seat.attempt, seat.pid) else 0
+            if seat.record is not None and seat.record.group_count() - seen >= _MOST_NEW_GROUPS:
+                return True
+        return False
+
     def _read(self, seat: Seat, now_ns: int) -> RankFacts:
         life = (seat.attempt, seat.pid)
         known = self._known.get(seat.rank)
@@ -58,6 +73,7 @@ class RankReader:
         lasting_ns = (0, 0)
         if seat.record is not None:
             try:
+                known.group_count = seat.record.group_count()  # before those are read
                 self._look_for_words(seat.record, known)
                 seqs, in_flight = _progress(seat.record, known)
                 lost = _lost(seat.record)

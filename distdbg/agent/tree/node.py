@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distdbg.agent.status import RankStatus
@@ -33,6 +32,7 @@ from distdbg.agent.tree.messages import (
 )
 from distdbg.agent.tree.orders import Do, Order, OrderLog
 from distdbg.agent.tree.pipes import NoWay, Pipes, Target
+from distdbg.agent.tree.remembered import Ask, Child
 from distdbg.agent.tree.rows import (
     HOST_SCHEMA,
     LEFT,
@@ -59,26 +59,6 @@ _DEAL_NS: Final = _S
 _COUNTS_NS: Final = 100_000_000
 _MOST_WAITING: Final = 64
 _MOST_COUNTS: Final = 16
-
-
-@dataclass(slots=True)
-class Child:
-    """A link downwards."""
-
-    nbytes_s: int = 0
-    rows_s: int = 0
-    period_ns: int = 0
-    counts: list[Any] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Ask:
-    """An order that the root has not numbered yet."""
-
-    order: Order
-    since_ns: int
-    again_ns: int
-    is_given: bool = False
 
 
 class Node:

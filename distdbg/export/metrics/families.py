@@ -92,7 +92,7 @@ FAMILIES: Final = (
     _rank("distdbg_rank_ops_in_flight", _G, "Ops that the rank has begun and not ended; while it moves without messages, which are send and recv."),
     _rank("distdbg_rank_since_progress_seconds", _G, "Time since the rank began or ended an op; 0 once it is over.", unit="seconds"),
     _rank("distdbg_rank_seq", _G, "The number of the collective that the rank called last on the group.", "group"),
-    _rank("distdbg_rank_wait_seconds_total", _C, "Time in ops, by cause: late_peer until the last rank had come, transfer from then on. Each op counts its own time; one that lasts counts once its rank stands still.", "cause", unit="seconds"),
+    _rank("distdbg_rank_wait_seconds_total", _C, "Time in ops, by cause: late_peer until the last rank had come, transfer from then on. Ops beside each other count each; one that lasts counts too, once its rank stands still.", "cause", unit="seconds"),
     _rank("distdbg_rank_cpu_seconds_total", _C, "CPU time of the rank's process.", unit="seconds"),
     _rank("distdbg_rank_resident_memory_bytes", _G, "Memory of the rank's process that is in RAM.", unit="bytes"),
     # The health of the job.

@@ -9,7 +9,6 @@ The ids are those of the spans that an agent has sent of the same run, or would 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import count, repeat
 from typing import Final
@@ -23,7 +22,7 @@ from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
 from distdbg.export.otel.regions import RegionSpans
-from distdbg.export.otel.templates import Template, ToJson, make_template, values_of
+from distdbg.export.otel.templates import Template, ToJson, escape, make_template, values_of
 from distdbg.export.otel.whole import EVERYTHING
 from distdbg.record.entries import label_of_kind
 from distdbg.record.format import Flag
@@ -60,9 +59,8 @@ class LogSpans:
         self._groups: dict[int, GroupFacts] = {NONE: GroupFacts()}
         self._numberings: dict[int, Numbering] = {}
         self._messages = MessageNumbers()
-        #: By the innermost block around the op.
-        self._templates: defaultdict[str, dict[tuple[int, ...], Template | None]]
-        self._templates = defaultdict(dict)
+        #: Of ops that no block is around, and of those that are within one.
+        self._templates: tuple[dict[tuple[int, ...], Template | None], ...] = ({}, {})
 
     def each(self) -> Iterator[SpanData]:
         """By the numbers at which ops were issued."""
@@ -70,14 +68,15 @@ class LogSpans:
             yield from self._notes_before(number)
             yield from self._make(at)
         yield from self._notes_before(None)
+        yield from self._unended()
 
     def each_text(self, to_json: ToJson) -> Iterator[str]:
         """The same as text; `to_json` of some spans is that of each, with something between them."""
         ops = self._log.ops
         for low in range(0, len(ops), _CHUNK):
             yield from self._some_text(low, min(low + _CHUNK, len(ops)), to_json)
-        if notes := list(self._notes_before(None)):
-            yield to_json(notes)
+        if rest := [*self._notes_before(None), *self._unended()]:
+            yield to_json(rest)
 
     def _some_text(self, low: int, high: int, to_json: ToJson) -> Iterator[str]:
         ops, notes = self._log.ops, self._notes
@@ -85,6 +84,7 @@ class LogSpans:
         columns = ops.flags, ops.group, ops.form, ops.stack, ops.thread, ops.kind, ops.comm
         keys = zip(*(column[low:high] or repeat(0) for column in columns), strict=False)
         numbers = ops.number[low:high]
+        known = words = ""
         rows = zip(count(low), numbers, keys, *self._values(low, high), strict=False)
         for at, number, key, is_plain, values in rows:
             if self._noted < len(notes) and notes[self._noted].number <= number:
@@ -94,7 +94,12 @@ class LogSpans:
             if not is_plain:
                 yield to_json(self._make(at))
                 continue
-            templates = self._templates[self._regions.innermost(key[4])]
+            region = self._regions.innermost(key[4])
+            templates = self._templates[bool(region)]
+            if region:
+                if region != known:
+                    known, words = region, escape(region)
+                values = (*values, words)
             if key not in templates:
                 templates[key] = make_template(self._op(at), self._spans, _ALL, to_json)
             template = templates[key]
@@ -144,6 +149,9 @@ class LogSpans:
                 return
             self._noted += 1
             yield from self._regions.take(note)
+
+    def _unended(self) -> Iterator[SpanData]:
+        return self._regions.take_open(self._last_ns - self._log.offset_ns)
 
     def _op(self, at: int) -> OpFacts:
         """To be called for each message once, in order."""

@@ -26,7 +26,6 @@ from distdbg.record.forms import Listing
 _MOST_SHAPES: Final = 8
 _DEBUGGER: Final = Aside.DEBUGGER.label
 _BREAKPOINT: Final = Aside.BREAKPOINT.label
-_UNENDED: Final = "unended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,7 @@ class OpSpans:
             values[names.ERROR_TYPE] = op.error_type
         elif op.ended_ns is None:
             error = f"rank {self.rank.rank} never ended it"
-            values[names.ERROR_TYPE] = _UNENDED
+            values[names.ERROR_TYPE] = names.UNENDED
         events = []
         if op.started_ns is not None and op.kind != _DEBUGGER:
             events.append(SpanEvent(name="started", at_ns=op.started_ns))

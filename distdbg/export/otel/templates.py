@@ -1,15 +1,15 @@
 """Spans of ops as JSON, fast: the text of one op with places for what differs in the next.
 
-Two ops of a rank that were called on one line with one form differ in their ids, numbers and times, and in
-nothing else of what a span says. So the spans of such an op are made once with numbers that occur nowhere
-else, and their JSON is cut where those are. What this must never do is to know what is in a span: `fill`
-of a template gives the same letters as `to_json` of the spans, and a template of which that is not so for
-the op that it was made for is none.
+Two ops of a rank that were called on one line with one form differ in their ids, numbers and times, and the
+name of the block around them, and in nothing else of what a span says. So the spans of such an op are made
+once with values that occur nowhere else, and their JSON is cut where those are. What this must never do is
+to know what is in a span: `fill` of a template gives the same letters as `to_json` of the spans, and a
+template of which that is not so for the op that it was made for is none.
 """
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -30,6 +30,7 @@ _NUMBER: Final = 7_654_390_123_456_789_012
 _ISSUED_NS: Final = 1_234_567_890_987_654_321
 _WAIT_NS: Final = 234_567_890_123_457
 _TRANSFER_NS: Final = 345_678_901_234_567
+_REGION: Final = "A block that nobody has called so"
 
 ToJson = Callable[[Iterable[SpanData]], str]
 
@@ -43,7 +44,7 @@ class Template:
     pick: Callable[[tuple[str, ...]], tuple[str, ...]]
 
     def fill(self, values: tuple[str, ...]) -> str:
-        """`values` as `values_of` has them."""
+        """`values` as `values_of` has them; of an op within a block its name behind them, by `escape`."""
         parts = list(self.pieces)
         parts[1::2] = self.pick(values)
         return "".join(parts)
@@ -72,6 +73,13 @@ def values_of(
     )
 
 
+def escape(text: str) -> str:
+    """As it stands between quotes; what is no letter is escaped twice, as nobody else could read it."""
+    if not text.isascii():
+        text = text.encode("utf-8", "backslashreplace").decode()
+    return json.dumps(text)[1:-1]
+
+
 def make_template(op: OpFacts, spans: OpSpans, choice: Choice, to_json: ToJson) -> Template | None:
     """Of an op that has started and ended well; None where it has to be made anew each time."""
     started_ns, ended_ns = op.started_ns, op.ended_ns
@@ -84,16 +92,18 @@ def make_template(op: OpFacts, spans: OpSpans, choice: Choice, to_json: ToJson) 
         issued_ns=_ISSUED_NS,
         started_ns=_ISSUED_NS + _WAIT_NS,
         ended_ns=_ISSUED_NS + _WAIT_NS + _TRANSFER_NS,
+        region=_REGION if op.region else "",
     )
-    marks = _values(probe, spans)
-    pieces = re.split(
-        "(" + "|".join(map(re.escape, marks)) + ")", to_json(spans.make(probe, choice))
-    )
-    places = [marks.index(mark) for mark in pieces[1::2]]
+    marks = (*_values(probe, spans), _REGION)
+    text = to_json(spans.make(probe, choice))
+    for place, mark in enumerate(marks):
+        text = text.replace(mark, f"\0{place}\0")  # a letter that JSON has not
+    pieces = text.split("\0")
+    places = list(map(int, pieces[1::2]))
     if len(places) < 2:
         return None
     template = Template(tuple(pieces), itemgetter(*places))
-    filled = template.fill(_values(op, spans))
+    filled = template.fill((*_values(op, spans), escape(op.region)))
     return template if filled == to_json(spans.make(op, choice)) else None
 
 

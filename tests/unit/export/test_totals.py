@@ -236,6 +236,13 @@ def test_totals_never_fall_and_rise_by_no_more_than_was_seen(looks: list) -> Non
     assert len({group for _, group in totals.ops}) <= 3
 
 
+def waited(totals: Accumulator) -> tuple[int, int]:
+    """By cause, of rank 0."""
+    found = totals.rank(0)
+    assert found is not None
+    return found.late_peer_ns, found.transfer_ns
+
+
 #: Of ops of one rank: when each was called, and how long after that its last rank came, and it ended.
 _SPANS = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(0, 30)).map(
@@ -278,8 +285,7 @@ def test_time_in_ops_counts_once_whether_they_last_or_have_ended(
         )
         totals.take(host(facts))
         before = told
-        assert (found := totals.rank(0)) is not None
-        told = found[:2]
+        told = waited(totals)
         assert told[0] >= before[0]
         assert told[1] >= before[1]
         old = time_in_ops(ops, 0, restart_ns) if is_new else (0, 0)
@@ -298,13 +304,12 @@ def test_a_wait_that_goes_on_counts_before_it_ends() -> None:
         ((9000, 40), 10_000, 540),
     ):
         totals.take(host(rank(0, [row], lasting_ns=lasting)))
-        assert (found := totals.rank(0)) is not None
-        assert found[:2] == (late, transfer)
+        assert waited(totals) == (late, transfer)
     # A rank that moves says nothing of what lasts; a moment later the op has ended.
     totals.take(host(rank(0, [row])))
-    assert totals.rank(0)[:2] == (10_000, 540)  # type: ignore[index]
+    assert waited(totals) == (10_000, 540)
     totals.take(host(rank(0, [replace(row, ended=5, wait_ns=10_000, duration_ns=10_600)])))
-    assert totals.rank(0)[:2] == (10_000, 600)  # type: ignore[index]
+    assert waited(totals) == (10_000, 600)
 
 
 def test_what_a_rank_waited_when_it_died_stays_counted() -> None:
@@ -312,7 +317,7 @@ def test_what_a_rank_waited_when_it_died_stays_counted() -> None:
     row = count(wait_ns=1000, duration_ns=1500)
     totals.take(host(rank(0, [row], lasting_ns=(7000, 30), life=(0, 1))))
     totals.take(host(rank(0, [replace(row, wait_ns=10, duration_ns=20)], life=(1, 2))))
-    assert totals.rank(0)[:2] == (8010, 540)  # type: ignore[index]
+    assert waited(totals) == (8010, 540)
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from((1, 2, 3))), max_size=30))
