@@ -21,7 +21,6 @@ from typing import Any, Final
 from distdbg.agent.status import RankStatus
 from distdbg.agent.tree.accounts import Accounts, Told, Vouch
 from distdbg.agent.tree.clock import HERE, Exchanges, Offset
-from distdbg.agent.tree.columns import Schema, decode
 from distdbg.agent.tree.gather import OWN, Gathering
 from distdbg.agent.tree.keeps import Keeps
 from distdbg.agent.tree.messages import (
@@ -34,7 +33,15 @@ from distdbg.agent.tree.messages import (
 from distdbg.agent.tree.orders import Do, Order, OrderLog
 from distdbg.agent.tree.pipes import NoWay, Pipes, Target
 from distdbg.agent.tree.remembered import Ask, Child
-from distdbg.agent.tree.rows import HOST_SCHEMA, LEFT, RANK_SCHEMA, HostRow, RankRow, to_row
+from distdbg.agent.tree.rows import (
+    HOST_SCHEMA,
+    LEFT,
+    RANK_SCHEMA,
+    HostRow,
+    RankRow,
+    read_rows,
+    to_row,
+)
 from distdbg.agent.tree.updates import LEAST_PERIOD_NS, Pace
 
 _S: Final = 1_000_000_000
@@ -145,8 +152,10 @@ class Node:
             return
         words = unpack_message(message)
         try:
+            if "keep" in words:
+                self.keeps.take(link, words.pop("keep"))
             if link == self._parent:
-                self._receive_from_parent(link, words, now_ns)
+                self._receive_from_parent(words, now_ns)
             elif link in self._children:
                 self._receive_from_child(link, words, now_ns)
         except (ValueError, TypeError) as error:
@@ -156,12 +165,12 @@ class Node:
         told = self.rows.links[link]
         for what, value in words.items():
             if what == "hosts":
-                hosts = _rows(HOST_SCHEMA, HostRow, value, told.hosts, now_ns)
+                hosts = read_rows(HOST_SCHEMA, HostRow, value, told.hosts, now_ns)
                 before = self.rows.version
                 self.rows.take_hosts(link, hosts, now_ns)
                 self.touched += self.rows.version != before
             elif what == "ranks":
-                ranks = _rows(RANK_SCHEMA, RankRow, value, told.ranks, now_ns)
+                ranks = read_rows(RANK_SCHEMA, RankRow, value, told.ranks, now_ns)
                 self.rows.take_ranks(link, ranks)
             elif what == "accounts":
                 self.touched += self.accounts.take(value, now_ns)
@@ -169,8 +178,6 @@ class Node:
                 (asked_ns,) = read_whole(value, 1)
                 offset = self.offset(now_ns)
                 self._say(link, {"pong": [asked_ns, now_ns, *(offset or (0, 0))]})
-            elif what == "keep":
-                self.keeps.take(link, value)
             elif what == "ask":
                 self._ask(Order.from_json(value), now_ns)
             elif what == "seen":
@@ -180,7 +187,7 @@ class Node:
                 for order in self._log.since(seen):
                     self._say(link, {"order": order.to_json()})
 
-    def _receive_from_parent(self, link: int, words: dict[str, Any], now_ns: int) -> None:
+    def _receive_from_parent(self, words: dict[str, Any], now_ns: int) -> None:
         for what, value in words.items():
             if what == "pong":
                 asked_ns, heard_ns, offset_ns, error_ns = read_whole(value, 4)
@@ -190,8 +197,6 @@ class Node:
                 self._take_order(Order.from_json(value))
             elif what == "vouch":
                 self._hear_vouch(Vouch.from_json(value))
-            elif what == "keep":
-                self.keeps.take(link, value)
             elif what == "counts":
                 self._counts = read_counts(value)
             elif what == "pace":
@@ -481,11 +486,3 @@ class Node:
 
     def _say(self, link: int, words: dict[str, Any]) -> None:
         self._out.append((link, pack_message(words)))
-
-
-def _rows(
-    schema: Schema, kind: Any, batch: object, bases: dict[int, Any], now_ns: int
-) -> dict[int, Any]:
-    rows = decode(schema, batch, bases, now_ns)
-    made: Iterable[Any] = map(kind._make, rows.values())
-    return dict(zip(rows, made, strict=True))

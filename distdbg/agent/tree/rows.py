@@ -7,10 +7,11 @@ the number is kept apart, so that a million all_reduces are one text.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 from distdbg.agent.status import RankStatus
-from distdbg.agent.tree.columns import MOST_NUMBERS, MOST_TEXT, Column, Schema
+from distdbg.agent.tree.columns import MOST_NUMBERS, MOST_TEXT, Column, Schema, decode
 from distdbg.record.rank_state import RankState
 
 _STATES: Final = tuple(RankState)
@@ -164,3 +165,12 @@ def is_slight(new: RankRow, old: RankRow) -> bool:
 
 def _cut(text: str) -> str:
     return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"
+
+
+def read_rows(
+    schema: Schema, kind: Any, batch: object, bases: dict[int, Any], now_ns: int
+) -> dict[int, Any]:
+    """What `encode` made of rows of this kind. ValueError."""
+    rows = decode(schema, batch, bases, now_ns)
+    made: Iterable[Any] = map(kind._make, rows.values())
+    return dict(zip(rows, made, strict=True))
