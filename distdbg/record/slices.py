@@ -86,8 +86,12 @@ class Slice:
         start = at * OP_NBYTES + _PEER
         return int.from_bytes(self.data[start : start + 4], "little", signed=True)
 
+    @cached_property
+    def _all(self) -> array[int]:
+        return to_array("Q", self.data)
+
     def _words(self, name: str) -> array[int]:
-        return to_array("Q", self.data)[OP[name].offset // 8 :: WORDS]
+        return self._all[OP[name].offset // 8 :: WORDS]
 
 
 def read_slice(

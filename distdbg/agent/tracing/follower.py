@@ -11,6 +11,7 @@ An op becomes spans when it has ended, or when its rank is gone.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,7 +23,7 @@ from distdbg.export.otel.facts import GroupFacts, RankFacts, count_message, fact
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.ops import Choice, OpSpans
 from distdbg.export.otel.regions import RegionSpans
-from distdbg.export.otel.sampling import ALL, is_remarkable
+from distdbg.export.otel.sampling import ALL, Verdict, is_remarkable
 from distdbg.record.entries import Event, Op, label_of_kind
 from distdbg.record.format import Aside, EventType, Flag, pack
 from distdbg.record.slices import ENDED_WELL, Slice
@@ -35,6 +36,10 @@ _TAKEN: Final = 64
 _MOST_OPEN: Final = 128
 _MOST_NOTES: Final = 256
 _MOST_DONE: Final = 1024
+#: Ops of one group are numbered in order, but for those of several threads.
+_BEFORE: Final = 8
+_Window = tuple[int, int, set[int]]
+"""From which number, up to and without which, and the kept ones among them."""
 _KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 _PLAIN: Final = bytes(f for f in range(256) if not f & _NO_COLLECTIVE)
@@ -64,12 +69,16 @@ class Follower:
 
     # ------------------------------------------------------------------------------- one look
 
-    def look(self, most_rows: int = MOST_ROWS) -> None:
-        """Take in what is new, the newest rows of it. RecordError when the record was cut short."""
+    def look(self, most_rows: int = MOST_ROWS) -> float:
+        """Take in what is new, the newest rows of it; the part of the record that was new.
+
+        RecordError when the record was cut short.
+        """
         self._look_again()
         last = self.record.pulse().last_number
         if last <= self.last:
-            return
+            return 0.0
+        share = (last - self.last) / self.record.ring_count
         room = self.record.ring_count
         if last >= room:
             room = max(1, room - _TAKEN)
@@ -81,6 +90,7 @@ class Follower:
         self.last = part.first + len(part) - 1
         if not self._take_plain(part):
             self._take_each(part)
+        return share
 
     def look_back(self, keys: list[tuple[str, int]]) -> None:
         """The tail keeps these from now on: those that were passed are looked for."""
@@ -146,7 +156,7 @@ class Follower:
 
     def _take_each(self, part: Slice) -> None:
         notes = unsampled = 0
-        kept = self._kept_in(part)
+        windows: dict[int, _Window] = {}
         slow, has_contexts = self._slow, self._contexts.are_any
         columns = zip(
             part.types,
@@ -158,18 +168,7 @@ class Follower:
             strict=True,
         )
         for at, (kind, flags, outcome, ended, group, seq) in enumerate(columns):
-            if (
-                kind == EventType.OP
-                and outcome == ENDED_WELL
-                and 0 < ended < slow
-                and not flags & _NO_COLLECTIVE
-                and seq not in kept[group]
-                and not has_contexts
-            ):
-                unsampled += 1  # most of them: nothing of it is needed
-            elif kind == EventType.OP:
-                self._take_row(part, at)
-            else:
+            if kind != EventType.OP:
                 notes += 1
                 event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
                 if event is None:
@@ -177,22 +176,27 @@ class Follower:
                 else:
                     self._take_note(event)
                     has_contexts = self._contexts.are_any
+                continue
+            if (
+                outcome == ENDED_WELL
+                and 0 < ended < slow
+                and not flags & _NO_COLLECTIVE
+                and not has_contexts
+            ):
+                window = windows.get(group)
+                if window is None or not window[0] <= seq < window[1]:
+                    window = windows[group] = self._window(group, seq, len(part))
+                if seq not in window[2]:
+                    unsampled += 1  # most of them: nothing of it is needed
+                    continue
+            self._take_row(part, at)
         self.shared.unsampled += unsampled
 
-    def _kept_in(self, part: Slice) -> dict[int, set[int]]:
-        """By the number of the group, the collectives there that are kept."""
-        seqs: dict[int, list[int]] = {}
-        columns = zip(part.types, part.all_flags, part.groups, part.seqs, strict=True)
-        for kind, flags, group, seq in columns:
-            if kind == EventType.OP and not flags & _NO_COLLECTIVE:
-                seqs.setdefault(group, []).append(seq)
-        kept = {}
-        for group, numbers in seqs.items():
-            name, low, high = self._group(group).name, min(numbers), max(numbers) + 1
-            if high - low > 2 * MOST_ROWS:  # damage
-                high = low
-            kept[group] = {*self.shared.head.kept(name, low, high), *self.shared.tail.of(name)}
-        return kept
+    def _window(self, group: int, seq: int, count: int) -> _Window:
+        """The collectives of a group about a number that are kept: as a rule all that a slice has of it."""
+        name = self._group(group).name
+        low, high = max(1, seq - _BEFORE), seq + count + _BEFORE
+        return low, high, {*self.shared.head.kept(name, low, high), *self.shared.tail.of(name)}
 
     def _take_row(self, part: Slice, at: int) -> None:
         flags, seq = part.flags(at), part.seqs[at]
@@ -268,10 +272,12 @@ class Follower:
     def _take_note(self, event: Event) -> None:
         self._contexts.take(event)
         for span in self._regions.take(event):
-            if self.shared.budget.takes(span.trace_id, self.shared.sampler.bound or ALL):
+            shared = self.shared
+            if (
+                shared.pay(shared.budget, span.trace_id, shared.sampler.bound or ALL)
+                is Verdict.TAKEN
+            ):
                 self.emit(span)
-            else:
-                self.shared.dropped += 1
 
     def _wait_for(self, row: Row) -> None:
         if len(self._open) >= _MOST_OPEN:
@@ -309,7 +315,7 @@ class Follower:
         return "head" if self._is_by_head(name, seq) else self.shared.tail.why(name, seq)
 
     def _is_by_head(self, name: str, seq: int) -> bool:
-        return seq in self.shared.head.kept(name, seq, seq + 1)
+        return self.shared.head.keeps(name, seq)
 
     def _consider(self, row: Row) -> None:
         """Look an op up if it is kept and there is room for it."""
@@ -322,9 +328,12 @@ class Follower:
         if row.context and not row.why:
             bound = ALL
         budget = shared.budget if is_by_head else shared.tail_budget
-        if not budget.takes(row.trace_id, bound, 2 if row.sent else shared.ranks + 1):
-            shared.dropped += 1
+        verdict = shared.pay(budget, row.trace_id, bound, 2 if row.sent else shared.ranks + 1)
+        if verdict is Verdict.LEFT_OUT and row.key is not None and row.why == "head":
+            shared.head.leave_out(*row.key)
+        if verdict is not Verdict.TAKEN:
             return
+        began_ns = time.thread_time_ns()
         event = self.record.event(row.number)
         if not isinstance(event, Op):
             shared.missed += 1
@@ -332,6 +341,7 @@ class Follower:
             self._wait_for(row)
         else:
             self._make(event, row)
+        shared.made_ns += time.thread_time_ns() - began_ns
 
     def _make(self, event: Op, row: Row, now_ns: int = 0, how: str = "") -> None:
         shared = self.shared
