@@ -10,6 +10,7 @@ if need be, is theirs. An exporter that has no such place gets the SDK's own spa
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import time
@@ -58,6 +59,9 @@ def make_exporter(
     for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     inner = _make_inner(signal, protocol)
+    # What was imported for it stays: the garbage collector, whom spans wake often, need not look at it again.
+    gc.collect()
+    gc.freeze()
     if signal == "traces" and _takes_encoded(inner):
         return _Converted(inner, _encode_spans(run, host))
     return _Converted(inner, _make_converter(signal, run, host, began_ns))

@@ -19,7 +19,7 @@ from typing import Final
 from distdbg.agent.tail import TailedRecord
 from distdbg.agent.tracing.row import Emit, Message, Row, Sampled, Shared
 from distdbg.export.otel.contexts import Contexts
-from distdbg.export.otel.facts import GroupFacts, RankFacts, count_message, facts_of
+from distdbg.export.otel.facts import GroupFacts, OpFacts, RankFacts, count_message, facts_of
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.ops import Choice, OpSpans
 from distdbg.export.otel.regions import RegionSpans
@@ -36,6 +36,7 @@ _TAKEN: Final = 64
 _MOST_OPEN: Final = 128
 _MOST_NOTES: Final = 256
 _MOST_DONE: Final = 1024
+_MOST_LIKES: Final = 256
 #: Ops of one group are numbered in order, but for those of several threads.
 _BEFORE: Final = 8
 _Window = tuple[int, int, set[int]]
@@ -58,6 +59,8 @@ class Follower:
     """The number up to which everything was seen or missed."""
     _open: dict[int, Row] = field(default_factory=dict)
     _names: dict[int, GroupFacts] = field(default_factory=dict)
+    _likes: dict[tuple[bytes, str], OpFacts] = field(default_factory=dict)
+    """By what ops have in common, one of them."""
     _done: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
@@ -149,7 +152,7 @@ class Follower:
         for seq in sorted(kept):
             row = Row(part.first + seq - first, self.spans.collective_trace_id(name, seq))
             row.why, row.key = self._why(name, seq), (name, seq)
-            self._consider(row)
+            self._consider(row, part, row.number - part.first)
         self.shared.unsampled += count - 1 - len(kept)
         self._take_row(part, count - 1)
         return True
@@ -221,7 +224,7 @@ class Follower:
             self._wait_for(row)
             return
         self._judge(row, outcome & 0xFF, ended >> 16)
-        self._consider(row)
+        self._consider(row, part, at)
 
     def _message_row(self, part: Slice, at: int, group: GroupFacts) -> Row:
         number, peer, tag = part.first + at, part.peer(at), part.tag(at)
@@ -317,8 +320,8 @@ class Follower:
     def _is_by_head(self, name: str, seq: int) -> bool:
         return self.shared.head.keeps(name, seq)
 
-    def _consider(self, row: Row) -> None:
-        """Look an op up if it is kept and there is room for it."""
+    def _consider(self, row: Row, part: Slice | None = None, at: int = 0) -> None:
+        """Look an op up if it is kept and there is room for it. `part`: where it was just found."""
         shared = self.shared
         if not row.why and row.context is None:
             shared.unsampled += 1
@@ -334,16 +337,58 @@ class Follower:
         if verdict is not Verdict.TAKEN:
             return
         began_ns = time.thread_time_ns()
-        event = self.record.event(row.number)
-        if not isinstance(event, Op):
-            shared.missed += 1
-        elif event.ended_ns is None:
-            self._wait_for(row)
-        else:
-            self._make(event, row)
+        sort = self._sort(row, part, at)
+        if part is None or not sort or not self._make_plain(part, at, row, sort):
+            event = self.record.event(row.number)
+            if not isinstance(event, Op):
+                shared.missed += 1
+            elif event.ended_ns is None:
+                self._wait_for(row)
+            else:
+                self._make(event, row, sort=sort)
         shared.made_ns += time.thread_time_ns() - began_ns
 
-    def _make(self, event: Op, row: Row, now_ns: int = 0, how: str = "") -> None:
+    def _sort(self, row: Row, part: Slice | None, at: int) -> tuple[bytes, str] | None:
+        """What an op that the head keeps and that ended well has in common with others; None: it is none."""
+        if (
+            part is None
+            or row.key is None
+            or row.why != "head"
+            or row.context is not None
+            or part.outcomes[at] != ENDED_WELL
+        ):
+            return None
+        return part.sort(at), row.region
+
+    def _make_plain(self, part: Slice, at: int, row: Row, sort: tuple[bytes, str]) -> bool:
+        """Its spans by those of another op of its sort, without looking it up; whether that can be done."""
+        like = self._likes.get(sort)
+        op = part.op(at) if like is not None else None
+        if like is None or op is None or op.started_ns is None or op.ended_ns is None:
+            return False
+        base_ns, ended_ns = self.rank.base_ns, op.ended_ns + self.rank.base_ns
+        for span in self.spans.make_plain(
+            like,
+            row.trace_id,
+            number=op.number,
+            seq=op.seq,
+            issued_ns=op.issued_ns + base_ns,
+            started_ns=op.started_ns + base_ns,
+            ended_ns=ended_ns,
+        ):
+            self.emit(span)
+        took_ns = op.ended_ns - op.issued_ns
+        self.on_sampled(like.kind, like.group.label, took_ns, row.trace_id, ended_ns)
+        return True
+
+    def _make(
+        self,
+        event: Op,
+        row: Row,
+        now_ns: int = 0,
+        how: str = "",
+        sort: tuple[bytes, str] | None = None,
+    ) -> None:
         shared = self.shared
         group = self._group(event.group_number)
         op = facts_of(
@@ -354,6 +399,11 @@ class Follower:
             context=row.context,
             region=row.region,
         )
+        # One whose form was overwritten is like no other.
+        if sort is not None and op.form is not None and op.status == 0:
+            if len(self._likes) >= _MOST_LIKES:
+                self._likes.clear()
+            self._likes[sort] = op
         caller = op.context is not None and shared.sampler.keeps_child(
             op.context.trace_id, op.context.is_sampled
         )

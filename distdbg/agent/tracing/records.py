@@ -70,7 +70,7 @@ class HostRecords:
     most_rows: int = MOST_ROWS
     """Of each record, that one look takes in."""
     is_fast: bool = field(default=False, init=False)
-    """Whether a rank would have more new events than its record holds, if it were long until the next look."""
+    """Whether a rank would have more new events than its record holds, if the next look were late."""
     _seats: dict[int, _Seat] = field(default_factory=dict)
     _base_ns: int | None = None
 

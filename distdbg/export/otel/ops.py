@@ -83,6 +83,55 @@ class OpSpans:
         sender, receiver = ends if kind == "send" else reversed(ends)
         return self._numbering(group, "message", sender, receiver, tag).trace_id(message)
 
+    def make_plain(
+        self,
+        like: OpFacts,
+        trace_id: int,
+        *,
+        number: int,
+        seq: int,
+        issued_ns: int,
+        started_ns: int,
+        ended_ns: int,
+    ) -> Iterator[SpanData]:
+        """What `make` gives for a collective that the head keeps and that ended well, as `like` did.
+
+        They differ in these numbers alone.
+        """
+        rank, root_id = self.rank.rank, root_span_id(trace_id)
+        values = self._fixed_attributes(like).copy()
+        values[names.SEQ] = seq
+        values[names.NUMBER] = number
+        values[names.STATUS] = _LABELS[Status.OK]
+        values[names.LATE_PEER] = (started_ns - issued_ns) / 1e9
+        values[names.TRANSFER] = max(ended_ns - started_ns, 0) / 1e9
+        values[names.ROLE] = "rank"
+        values[names.RANK] = rank
+        values[names.KEPT] = "head"
+        events = (SpanEvent(name="started", at_ns=started_ns),)
+        if rank == _first_rank(like):
+            yield SpanData(
+                name=f"{like.kind} #{seq} on {like.group.title}",
+                trace_id=trace_id,
+                span_id=root_id,
+                began_ns=issued_ns,
+                ended_ns=ended_ns,
+                rank=rank,
+                attributes=values | {names.ROLE: "root"},
+                events=events,
+            )
+        yield SpanData(
+            name=f"{like.kind} rank {rank}",
+            trace_id=trace_id,
+            span_id=span_id(trace_id, rank),
+            parent_id=root_id,
+            began_ns=issued_ns,
+            ended_ns=ended_ns,
+            rank=rank,
+            attributes=values,
+            events=events,
+        )
+
     def make(self, op: OpFacts, choice: Choice, now_ns: int = 0) -> Iterator[SpanData]:
         """The spans that this rank's agent sends for the op. `now_ns`: the end of what has not ended."""
         trace_id = self.trace_id(op)
