@@ -70,11 +70,11 @@ hosts, since all ranks that were in the op have it. Of a slow op a host whose ra
 more it keeps the traces with the smallest ids and leaves out the others, all ranks of its host. So of two hosts that both leave out,
 one has kept a part of what the other has.
 
-**Missed.** A record keeps the newest 4,096 events (`DISTDBG_RECORD_OPS`). An agent looks up to 20 times a second, less often where that would take more than a fiftieth of a
-core; of a rank that calls more ops in between it reads the newest. The others are counted as missed, and missing in their traces.
+**Missed.** A record keeps the newest 4,096 events (`DISTDBG_RECORD_OPS`). An agent looks twice a second, up to 20 times where ranks are so fast that some would be missed, and less often where that would take more
+than a hundredth of a core; of a rank that calls more ops in between it reads the newest. The others are counted as missed, and missing in their traces.
 
-`distdbg_agent_spans_total`, over OTLP `distdbg.agent.spans`, says what became of them: `sent`, `failed` (not taken by the collector), `dropped` (by the
-budget, or no room in the queue), `unsampled`, `missed`; the last three count ops.
+`distdbg_agent_spans_total`, over OTLP `distdbg.agent.spans`, says what became of them: `sent`, `failed` (not taken by the collector), `dropped` (no room in the
+queue); and of what no span was made: `unsampled` (by the sampler, or beyond the budget) and `missed`, which count ops.
 
 ## Log records
 

@@ -48,7 +48,7 @@ from distdbg.export.otel.sampling import read_sampler
 from distdbg.record.ends import RankEnd
 
 #: How often records are looked at, and how often while ranks are so fast that some would be missed.
-_LOOK_S: Final = 0.25
+_LOOK_S: Final = 0.5
 _LEAST_LOOK_S: Final = 0.05
 _MOST_LOOK_S: Final = 5.0
 #: What one look should not cost: it keeps the loop waiting, which answers scrapes.
