@@ -99,18 +99,28 @@ _TOTALS = """
 
 A counter of a record ends with its group, and a rank that is started again begins at 0. The totals that are
 served do not fall for that: an agent counts what it finds at its first look, and from then on what is
-added. It looks when it is asked, and when the ranks are over. What a group counted after the last look, and
-before it was destroyed, is not in them. An agent that is started again begins with what is in the records
-then, so its counters may fall, once, as any counter may.
+added. It looks when it is asked, when the ranks are over, and while a rank makes group after group. A record
+has 256 counters, and those of destroyed groups give way to others: `distdbg exporter`, which only looks when
+it is asked, may miss some of a program that makes a group each step. An agent that is started again begins
+with what is in the records then, so its counters may fall, once, as any counter may.
+
+Histograms are sums over all hosts. The agent of the first host asks the others, each second at first and
+later every ten, so what is told of them is a moment old, and the last moment of a job may be missing; a host
+that is lost keeps what it has told. After that agent was started again there are none until all hosts have
+answered, 12 seconds at most.
 
 Times of ops are from the call to the end, also where the program goes on meanwhile (`async_op`). So a rank
 with several ops in flight may have more than one second of them in a second.
+`distdbg_rank_wait_seconds_total` counts ops that have not ended as well, once their rank has stood still for
+a quarter of a second: in a hang a rank that waits has a second of `late_peer` in each second. All other
+times are those of ops that ended.
 
 `distdbg_bus_bytes_total` are the bytes that all ranks counted times the factor of nccl-tests for the kind
 and the size of the group: 2 (n - 1) / n for all_reduce, (n - 1) / n for all_gather, reduce_scatter and
-all_to_all, 1 for broadcast, reduce, send and recv, and for a group of one rank. Gather, scatter and barrier
-have none. The transfer is added up over the ranks as well, so the quotient is the bus bandwidth of one rank
-while data moves, in bytes per second, without the time in which ranks wait for late ones:
+all_to_all, 1 for broadcast, reduce and recv, and for a group of one rank. Gather, scatter and barrier have
+none, and a message counts where it is received: send has none. The transfer is added up over the ranks as
+well, so the quotient is the bus bandwidth of one rank while data moves, in bytes per second, without the
+time in which ranks wait for late ones:
 
 ```promql
 sum by (run, kind, group) (rate(distdbg_bus_bytes_total[1m]))

@@ -33,7 +33,7 @@ the records: a rank imports nothing, sends nothing and waits for nobody.
 
 **Ids are hashes**, so nobody has to hand them on. The trace of a collective is the BLAKE2b hash, 16 bytes, of run, start of the ranks, name of
 the group, `collective` and the number of the op on the group; of a message, of sender, receiver, tag and which of those messages it is. A span's id is the
-hash, 8 bytes, of its trace, its rank and its role. `init_process_group` called again under one `DISTDBG_RUN` begins the numbers anew, and with
+last half of its trace's, XOR the hash, 8 bytes, of its rank and its role. `init_process_group` called again under one `DISTDBG_RUN` begins the numbers anew, and with
 them the ids.
 
 Only the names of root spans have a number in them. Whoever makes metrics of spans leaves out those with `distdbg.role` `root`.
@@ -63,8 +63,9 @@ the program's span decides on the first, the sampler below on the second.
 This is decided from run, group and number alone, so on all hosts alike: **all ranks of an op or none.**
 
 **The tail** keeps what is worth it whatever the sampler says: what failed, was never ended, took {slow} s or longer (`DISTDBG_OTLP_SLOW_S`), was a stop in a
-debugger, or is what a finding is about. Decided from what a rank's record says of the end, and then kept of all ranks of that host. An error has all
-hosts, since all ranks that were in the op have it. Of a slow op a host whose ranks all came last does not know; its spans are missing there.
+debugger, or is what a finding is about. Decided from what one rank's record says of the end, and then kept of all ranks of the host; of ops with
+ranks of other hosts, the agents under `distdbg run` tell each other, at most 16 ops each tenth of a second. They look back for it in their records, so
+of a rank that has called thousands of ops in the meantime it is missing. Agents that no launcher started know their own host only. A message is kept with both of its ends. What the first rank of a group never came to has its root when the job is over, from another rank of that host.
 
 **Budget.** An agent sends {rate} spans a second (`DISTDBG_OTLP_SPANS_PER_S`), and five times as many at once after a quiet time; beside those of the tail. Of
 more it keeps the traces with the smallest ids and leaves out the others, all ranks of its host. So of two hosts that both leave out,
@@ -89,12 +90,14 @@ What ranks print is not sent: `--redirects` and `--log-dir` keep it in files, fo
 
 ## What it costs
 
-Ranks: nothing, but for the context of the program's own spans. The agent: a fiftieth of a core for looking, whatever the ranks do, and about 80 microseconds for each
-span that is sent; with 8 ranks on 2 cores it took 0.8 % of a core without and 3 to 4 % with traces, at any speed of the ranks. Memory: 25 MiB more over
+Ranks: nothing, but for the context of the program's own spans. The agent: at most a hundredth of a core for looking, whatever the ranks do, and some 50 microseconds for each
+span that is sent; with 8 ranks on 2 busy cores it took 0.7 % of a core without and 1.8 % with traces, 140 spans a second. Memory: 25 MiB more over
 HTTP, 35 MiB over gRPC, most of it for the libraries, which nobody loads who does not ask.
 
 A collector that is slow, down or back again is noticed by nobody but the sender: what has no room in the queue is counted. A batch that was not taken is not sent again,
-and the next waits, from 1 s up to 30 s. When the job is over the agent sends what is left, for two seconds at the most.
+and the next waits, from 1 s up to 30 s. When the job is over the agent sends what is left, for two seconds at the most, and for half a second where
+the collector took nothing when it was asked last. An agent that dies is started again by the launcher and reads what the records still have:
+spans of the last moments may then be missing, or come twice with the same ids.
 
 ## Variables
 

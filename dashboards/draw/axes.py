@@ -38,9 +38,14 @@ class Scale:
     high: float
     begin: float
     end: float
+    is_log: bool = False
+    """`low` is then above 0."""
 
     def at(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low or 1.0)
+        low, high = self.low, self.high
+        if self.is_log:
+            value, low, high = math.log10(value), math.log10(low), math.log10(high)
+        share = (value - low) / (high - low or 1.0)
         return self.begin + share * (self.end - self.begin)
 
     def inside(self, value: float) -> float:
@@ -89,6 +94,25 @@ def ticks(low: float, high: float, most: int, rounding: Rounding) -> list[float]
     step = rounding.step((high - low) / max(most, 1))
     first = math.ceil(low / step - 1e-9)
     return [round(n * step, 12) for n in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def nice_log(values: Iterable[float]) -> tuple[float, float]:
+    """What an axis of powers of ten spans; what is not above 0 has no place on it."""
+    known = [value for value in values if math.isfinite(value) and value > 0]
+    if not known:
+        return 1.0, 10.0
+    low = math.floor(math.log10(min(known)) + 1e-9)
+    high = math.ceil(math.log10(max(known)) - 1e-9)
+    return 10.0**low, 10.0 ** max(high, low + 1)
+
+
+def log_ticks(low: float, high: float, most: int) -> list[float]:
+    """Powers of ten, with what is between them where there is room."""
+    first, last = round(math.log10(low)), round(math.log10(high))
+    every = -(-(last - first + 1) // max(most, 2))
+    between = (1, 2, 5) if 3 * (last - first) + 1 <= most else (1,)
+    found = [m * 10.0**n for n in range(first, last + 1, every) for m in between]
+    return [it for it in found if it <= high * 1.001]
 
 
 def time_ticks(begin_s: float, end_s: float, most: int) -> list[tuple[float, str]]:

@@ -48,25 +48,27 @@ class Field:
     mappings: list[Json]
     custom: Json
 
-    def color_of(self, value: float | None) -> str:
-        """By the words for it, else by the thresholds."""
+    def color_of(self, value: float | str | None) -> str:
+        """By the words for it, else by the thresholds, which are for numbers."""
         if value is not None and (word := self._mapped(value)) and word.get("color"):
             return paint(word["color"])
         found = TEXT
+        if isinstance(value, str):
+            return found
         for step in self.steps:
             if step.get("value") is None or (value is not None and value >= step["value"]):
                 found = paint(step["color"])
         return found
 
-    def word_for(self, value: float) -> str | None:
+    def word_for(self, value: float | str) -> str | None:
         word = self._mapped(value)
         return word["text"] if word else None
 
-    def _mapped(self, value: float) -> Json | None:
+    def _mapped(self, value: float | str) -> Json | None:
+        key = value if isinstance(value, str) else f"{value:g}"
         for mapping in self.mappings:
-            options = mapping["options"]
-            if mapping["type"] == "value" and f"{value:g}" in options:
-                found: Json = options[f"{value:g}"]
+            if mapping["type"] == "value" and key in mapping["options"]:
+                found: Json = mapping["options"][key]
                 return found
         return None
 

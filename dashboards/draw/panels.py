@@ -8,7 +8,15 @@ from itertools import groupby
 from typing import Final
 
 from dashboards.draw.ask import Line, ask_lines
-from dashboards.draw.axes import Rounding, Scale, nice, ticks, time_ticks
+from dashboards.draw.axes import (
+    Rounding,
+    Scale,
+    log_ticks,
+    nice,
+    nice_log,
+    ticks,
+    time_ticks,
+)
 from dashboards.draw.fill import Asked, Json, Shown
 from dashboards.draw.look import GRID, TEXT, WEAK, Field, field_of, line_colors, paint, turbo
 from dashboards.draw.shapes import (
@@ -42,6 +50,7 @@ def timeseries(panel: Json, server: Asked, shown: Shown, box: Box, marks: Marks)
     field = field_of(panel)
     colors = line_colors(panel, [it.name for it in lines])
     is_stacked = field.custom.get("stacking", {}).get("mode") == "normal"
+    is_log = field.custom.get("scaleDistribution", {}).get("type") == "log"
     below: dict[float, float] = {}
     bands = []
     for it in lines:
@@ -52,14 +61,17 @@ def timeseries(panel: Json, server: Asked, shown: Shown, box: Box, marks: Marks)
     defaults = panel["fieldConfig"]["defaults"]
     values = [value for _, top in bands for _, value in top]
     rounding = _rounding(field)
-    low, high = nice(values, defaults.get("min"), defaults.get("max"), rounding)
+    if is_log:
+        low, high = nice_log(values)
+    else:
+        low, high = nice(values, defaults.get("min"), defaults.get("max"), rounding)
     legend, entries = _legend(box, list(zip([it.name for it in lines], colors, strict=True)))
     plot = box.inner(_AXIS_LEFT, 6, 10, _AXIS_BOTTOM + legend)
-    x, y = _time_scale(shown, plot), Scale(low, high, plot.bottom, plot.y)
+    x, y = _time_scale(shown, plot), Scale(low, high, plot.bottom, plot.y, is_log)
     found = [*_time_axis(shown, plot), *_value_axis(plot, y, field, rounding)]
     opacity = field.custom.get("fillOpacity", 0) / 100
     for (base, top), color in zip(bands, colors, strict=True):
-        for part in _unbroken(base, top, shown.step_s):
+        for part in _unbroken(base, top, shown.step_s, 0.0 if is_log else -math.inf):
             edge = [(x.at(at), y.inside(value)) for at, _, value in part]
             floor = [(x.at(at), y.inside(value)) for at, value, _ in part]
             if opacity:
@@ -262,12 +274,12 @@ def _buckets(lines: list[Line]) -> dict[float, dict[float, float]]:
 
 
 def _unbroken(
-    base: list[tuple[float, float]], top: list[tuple[float, float]], step_s: float
+    base: list[tuple[float, float]], top: list[tuple[float, float]], step_s: float, above: float
 ) -> list[list[tuple[float, float, float]]]:
-    """(moment, from, to), in parts with no point missing."""
+    """(moment, from, to), in parts with no point missing; what is not `above` has no place."""
     parts: list[list[tuple[float, float, float]]] = []
     for (at, low), (_, high) in zip(base, top, strict=True):
-        if math.isnan(high):
+        if not high > above:
             continue
         if not parts or at - parts[-1][-1][0] > 1.5 * step_s:
             parts.append([])
@@ -296,7 +308,9 @@ def _rounding(field: Field) -> Rounding:
 
 def _value_axis(plot: Box, y: Scale, field: Field, rounding: Rounding) -> list[str]:
     found = []
-    for value in ticks(y.low, y.high, max(int(plot.h / 32), 2), rounding):
+    most = max(int(plot.h / 32), 2)
+    marked = log_ticks(y.low, y.high, most) if y.is_log else ticks(y.low, y.high, most, rounding)
+    for value in marked:
         found.append(line(plot.x, y.at(value), plot.right, y.at(value), GRID))
         label = say(value, field.unit, field.decimals)
         found.append(words(plot.x - 6, y.at(value), label, size=11, color=WEAK, anchor="end"))

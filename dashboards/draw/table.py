@@ -48,7 +48,7 @@ def _cell(panel: Json, name: str, cell: str | float | None) -> tuple[str, str]:
         return "", TEXT
     field = field_of(panel, name)
     if isinstance(cell, str):
-        return cell, TEXT
+        return field.word_for(cell) or cell, field.color_of(cell)
     color = TEXT
     if field.custom.get("cellOptions", {}).get("type", "").startswith("color"):
         color = field.color_of(cell)

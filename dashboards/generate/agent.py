@@ -6,7 +6,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
 
 from dashboards.generate.board import Row, board, choice
 from dashboards.generate.links import AGENT_UID
-from dashboards.generate.look import BLUE, ORANGE, RED, steps
+from dashboards.generate.look import BLUE, GREY, ORANGE, PURPLE, RED, steps
 from dashboards.generate.panels import Column, lines, number, rows
 from dashboards.generate.queries import column, of, or_zero, range_query, rate
 
@@ -113,7 +113,13 @@ def _spans() -> Panel:
         "Spans per second by what became of them: only sent ones reach the collector.",
         "ops",
         range_query(f"sum by (outcome) ({rate('distdbg_agent_spans_total', HOST)})", "{{outcome}}"),
-        colors={"sent": BLUE, "dropped": ORANGE, "missed": ORANGE, "failed": RED},
+        colors={
+            "sent": BLUE,
+            "unsampled": GREY,
+            "dropped": ORANGE,
+            "missed": PURPLE,
+            "failed": RED,
+        },
         is_stacked=True,
     )
 

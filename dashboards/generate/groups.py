@@ -93,6 +93,7 @@ def _ops() -> Panel:
         "Ops that ended per second, as each rank counts its own calls.",
         "ops",
         range_query(of("distdbg:ops:rate", GROUP, KIND), LEGEND),
+        is_log=True,
     )
 
 
@@ -144,4 +145,5 @@ def _failures() -> Panel:
         range_query(f"sum by (kind, group) ({failed}) > 0", LEGEND),
         thresholds=steps((1, RED)),
         decimals=0,
+        no_value="none",
     )

@@ -23,14 +23,10 @@ from dashboards.generate.queries import (
     range_query,
     with_host,
 )
+from dashboards.generate.why import ABSENT, COMES_LATE, GONE, WAITED_FOR, WHY
 
 #: What no number of seconds says: nobody is left who could move.
 OVER: Final = -1
-#: Why a rank is to blame.
-WAITED_FOR: Final = "its process is gone, and others waited for it"
-GONE: Final = "its process is gone"
-ABSENT: Final = "has not called what others wait in"
-COMES_LATE: Final = "comes late, and others wait for it"
 TRACES_OF_FAILED: Final = (
     "Traces of this job's ops that failed",
     traces('{ resource.distdbg.run = "$run" && span.distdbg.role = "root" && status = error }'),
@@ -134,7 +130,7 @@ def _suspects() -> Panel:
     up = of("distdbg_rank_up")
     still = f"{of('distdbg_rank_since_progress_seconds')} > {STILL_S}"
     idle = f"{of('distdbg_rank_ops_in_flight')} == 0"
-    late = of("distdbg:rank_late_share:ratio")
+    late = of("distdbg:rank_late_share:costly")
     gone = f"{up} == 0 and on (run, host) {of('distdbg_dead_ranks')} > 0"
     lags = f"({behind()}) > 0"
     absent = f"{lags} and on (run, rank) {still} and on (run, rank) {idle}"
@@ -143,7 +139,7 @@ def _suspects() -> Panel:
         (WAITED_FOR, f"4 + 0 * max by (rank, host) ({gone} and on (run, rank) {lags})"),
         (GONE, f"3 + 0 * max by (rank, host) ({gone} unless on (run, rank) {lags})"),
         (ABSENT, f"2 + 0 * max by (rank, host) ({lives(absent)})"),
-        (COMES_LATE, with_host(f"{late} > {LATE}")),
+        (COMES_LATE, with_host(late)),
     )
     guesses = "\nor\n".join(f'label_replace({bad}, "why", "{why}", "", "")' for why, bad in reasons)
     # What the diagnosis says is better than what numbers let one guess.
@@ -157,19 +153,9 @@ def _suspects() -> Panel:
         "Ranks that are gone, that others wait for in vain, and that come late, the worst first.",
         [column(f"sort_desc(\n{said}\n)")],
         {
-            "rank": Column(name="Rank", width=70, link=TO_RANK),
-            "host": Column(name="Host", width=140),
-            "why": Column(
-                name="Why",
-                words=words(
-                    {
-                        WAITED_FOR: (WAITED_FOR, RED),
-                        GONE: (GONE, RED),
-                        ABSENT: (ABSENT, RED),
-                        COMES_LATE: (COMES_LATE, ORANGE),
-                    }
-                ),
-            ),
+            "rank": Column(name="Rank", width=60, link=TO_RANK),
+            "host": Column(name="Host", width=100),
+            "why": Column(name="Why", words=words(WHY)),
             "A": Column(name="How bad", is_shown=False),
         },
         no_value="nobody",
@@ -277,6 +263,7 @@ def _findings() -> Panel:
         range_query(f"max by (kind) ({of('distdbg_findings')}) > 0", "{{kind}}"),
         is_stacked=True,
         decimals=0,
+        no_value="none",
         links=[link(TRACES_OF_FINDINGS)],
     )
 
@@ -289,6 +276,7 @@ def _check_failures() -> Panel:
         range_query(f"sum by (check) ({of('distdbg_check_failures_total')}) > 0", "{{check}}"),
         is_stacked=True,
         decimals=0,
+        no_value="none",
         links=[link(TRACES_OF_FAILED)],
     )
 

@@ -107,11 +107,13 @@ def lines(
     is_log: bool = False,
     most: float | None = None,
     decimals: int | None = None,
+    no_value: str = "",
     links: Sequence[DashboardLink] = (),
 ) -> Panel:
     """Series over time, with the greatest at the top of the tooltip.
 
     From 0 up, or `is_log` for what differs by factors: of two lines the small one is then seen too.
+    `no_value` is said where it is well that there is none, lest somebody takes the panel for broken.
     """
     panel = _begin(timeseries.Panel(), title, about, unit, queries)
     if is_log:
@@ -120,7 +122,8 @@ def lines(
     else:
         panel.min(0)
     panel.line_width(1).show_points(VisibilityMode.NEVER).span_nulls(False)
-    panel.fill_opacity(60 if is_stacked else 8)
+    # Of many lines the areas would lie on each other.
+    panel.fill_opacity(60 if is_stacked else 0)
     if is_stacked:
         panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
     if most is not None:
@@ -130,6 +133,8 @@ def lines(
     if thresholds is not None:
         panel.thresholds(thresholds)
         panel.thresholds_style(common.GraphThresholdsStyleConfig().mode(DASHED))
+    if no_value:
+        panel.no_value(no_value)
     if links:
         panel.data_links(list(links))
     # A series keeps its colour when others come and go.
@@ -194,7 +199,7 @@ def ranking(
 ) -> Panel:
     """A bar for each series."""
     panel = _begin(bargauge.Panel(), title, about, unit, [query])
-    panel.thresholds(thresholds).min(0).max(most)
+    panel.thresholds(thresholds).min(0).max(most).decimals(0)
     panel.color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
     panel.display_mode(BarGaugeDisplayMode.BASIC).orientation(VizOrientation.HORIZONTAL)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))

@@ -25,8 +25,9 @@ STILL_S: Final = 10
 STUCK_S: Final = 60
 #: A gauge has the name without `_made`.
 FINDINGS_MADE: Final = "distdbg_findings_made_total"
-#: From this share of late arrivals on a rank is called late: with two that take turns each has half.
-LATE: Final = 0.3
+#: Beyond this share of the late arrivals a rank is called late, as by `distdbg:rank_late_share:costly` and
+#: with it the alert. Two that take turns have half each.
+LATE: Final = 0.5
 
 
 def of(metric: str, *matchers: str) -> str:

@@ -117,9 +117,9 @@ def _since_progress() -> Panel:
 def _behind() -> Panel:
     return lines(
         "Ops behind",
-        "How many collectives of a group each rank has called less than the rank that called most.",
+        "How many collectives fewer than the first a rank has called, on the group where it lags most.",
         "none",
-        range_query(f"max by (rank, group) ({behind(RANK, GROUP)})", "rank {{rank}} in {{group}}"),
+        range_query(f"max by (rank) ({behind(RANK, GROUP)})", "rank {{rank}}"),
         decimals=0,
     )
 

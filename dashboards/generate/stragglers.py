@@ -62,6 +62,7 @@ def _over_time() -> Panel:
         range_query(f"topk({MOST}, {late} > 0.05)", "rank {{rank}}"),
         thresholds=SHARES,
         most=1,
+        no_value="nobody comes late",
     )
 
 

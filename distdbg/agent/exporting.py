@@ -81,6 +81,8 @@ class Exporting:
     def close(self) -> None:
         """Let out what is left, for two seconds at most."""
         self.finish()
+        # Whoever waits for the loop would have to wait for the end of this, and others for them.
+        self._try(self._metering.close)
         deadline_ns = time.monotonic_ns() + int(LAST_S * 1e9)
         left = len(self._outlets)
 
@@ -105,7 +107,7 @@ class Exporting:
         try:
             outlet = make(self._agent, exports)
         except (DistError, OSError) as error:
-            self._agent.say([f"{error.what if isinstance(error, DistError) else error}"])
+            self._agent.say(str(error).splitlines())
             return
         if outlet is not None:
             self._outlets.append(outlet)

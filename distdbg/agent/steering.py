@@ -21,6 +21,7 @@ from distdbg.agent.other_hosts import OtherHosts
 from distdbg.agent.status import RankStatus
 from distdbg.agent.tree.accounts import Told, Vouch
 from distdbg.agent.tree.clock_words import write_offset
+from distdbg.agent.tree.keeps import Keep
 from distdbg.agent.tree.orders import Do
 from distdbg.agent.tree.pipes import Key, NoWay, Target
 from distdbg.control.holds import OTHER_HOST, USER, Hold, hold_of
@@ -59,6 +60,7 @@ class Steering:
         self._tree: Tree | None = None
         self._is_launched = False
         self._node = 0
+        self._nodes = 1
         #: The breakpoints that were ordered last: they are armed at the next start as well.
         self._armed: dict[str, Any] = {}
         #: Of ranks that a launcher has started: an order stands, also for those that join later.
@@ -88,7 +90,7 @@ class Steering:
     def join(self, attempt: Attempt) -> None:
         """Of a launcher's start: meet the agents of the job's other hosts."""
         self._is_launched = True
-        self._node = attempt.node_rank
+        self._node, self._nodes = attempt.node_rank, attempt.nodes
         self._meet(attempt)
         if self._armed and self.is_root:
             with suppress(RecordError, ValueError):
@@ -226,6 +228,15 @@ class Steering:
         """Let all other hosts tell it again; the number of the probe."""
         return self._tree.ask_vouch(ranks) if self._tree is not None else 0
 
+    def keep(self, keeps: Sequence[Keep]) -> None:
+        """Have all other hosts keep the spans of these ops."""
+        if self._tree is not None and keeps:
+            self._tree.keep(keeps)
+
+    def kept(self) -> list[Keep]:
+        """Those that others have told of since this was asked last."""
+        return self._tree.kept() if self._tree is not None else []
+
     def rows_of_others(self) -> tuple[RankStatus, ...]:
         """The ranks of other hosts."""
         view = self.view()
@@ -238,6 +249,11 @@ class Steering:
         if self._tree is None or not self._tree.is_root:
             return {}
         return {host: lost for host, lost in self._tree.hosts().items() if host != self._host}
+
+    @property
+    def other_count(self) -> int:
+        """How many other hosts the job has, by its root; elsewhere none."""
+        return self._nodes - 1 if self._tree is not None and self._tree.is_root else 0
 
     def plain_tree(self) -> dict[str, Any] | None:
         """How this agent is placed among those of the job's hosts; None: there are no others."""

@@ -15,6 +15,7 @@ from distdbg.errors import RecordError
 from distdbg.record.entries import (
     Counter,
     Event,
+    Finding,
     Frame,
     Group,
     Header,
@@ -25,13 +26,15 @@ from distdbg.record.entries import (
     WorkWait,
 )
 from distdbg.record.folders import SUFFIX
-from distdbg.record.format import Flag
+from distdbg.record.format import EventType, Flag, Status
 from distdbg.record.reader import RecordFile
 from distdbg.record.recent import RecentOp
 from distdbg.record.slices import Slice
 
 #: How far back the last op is looked for; before it are marks, spans and findings only.
 _MOST_NOTES = 64
+#: How many of the last entries are searched for an op that went well: as a rule the first few have one.
+_LATEST = (16, 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,10 @@ class TailedRecord:
         """Those that are there, also closed ones."""
         return tuple(self._record.groups())
 
+    def group_count(self) -> int:
+        """How many were ever made."""
+        return self._record.group_count()
+
     def group(self, number: int) -> Group | None:
         """One of them, by the number that ops and counters have; costs nothing after the first time."""
         return self._record.group(number)
@@ -190,6 +197,19 @@ class TailedRecord:
     def notes(self, after: int, most: int) -> list[Event]:
         """The marks, spans, findings and contexts that came after number `after`, the newest `most`."""
         return self._record.notes(after, most)
+
+    def findings(self, after: int, most: int) -> list[Finding]:
+        """The errors and findings among them, whose words `texts` gives, with their times."""
+        notes = self._record.notes(after, most, EventType.FINDING)
+        return [note for note in notes if isinstance(note, Finding)]
+
+    def last_good_ns(self) -> int | None:
+        """When the newest op was issued that went well; None: none of those issued last did."""
+        for most in _LATEST:
+            for op in reversed(self._record.recent(0, most)):
+                if op.status == Status.OK:
+                    return op.issued_ns
+        return None
 
     @property
     def ring_count(self) -> int:

@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
             sys.stdout.buffer.flush()
             nbytes = None
         else:
-            if target.is_dir():
+            if os.path.isdir(target):
                 target /= f"{_file_name(run.name)}{kind.extension}"
             nbytes = write_file(target, lambda to: writer.write(run, to), force=chosen.force)
     finally:
@@ -135,8 +135,10 @@ def _choose(chosen: argparse.Namespace) -> Chosen:
     if chosen.ranks is not None:
         try:
             ranks = frozenset(read_ranks(chosen.ranks))
-        except ValueError as error:
-            raise UsageError(f"--ranks {chosen.ranks!r}: {error}", hint="write 0-3,7") from None
+        except ValueError:
+            ranks = None
+        if not ranks:
+            raise UsageError(f"--ranks {chosen.ranks!r} are no ranks", hint="write 0-3,7")
     if chosen.attempt is not None and chosen.attempt < 0:
         raise UsageError("--attempt counts from 0")
     since_ns = last_ns = until_ns = None
@@ -150,7 +152,7 @@ def _choose(chosen: argparse.Namespace) -> Chosen:
     if chosen.until is not None:
         from distdbg.cli.logs import read_since
 
-        if (until_ns := read_since(chosen.until, 0)) <= 0:
+        if (until_ns := read_since(chosen.until, 0, flag="--until")) <= 0:
             raise UsageError(
                 f"--until {chosen.until!r} is no time", hint="write 2026-11-20T12:00:00"
             )

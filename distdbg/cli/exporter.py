@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.cli.chosen_run import find_run
-from distdbg.errors import ConfigError, UsageError
+from distdbg.errors import ConfigError, RecordError, UsageError
 from distdbg.launch.exports import LOOPBACK, Exports, check_here, read_exports
 
 PORT: Final = 9400
@@ -50,6 +50,8 @@ def main(argv: Sequence[str]) -> int:
     folders = [_find(text) for text in chosen.runs]
     if chosen.once is not None:
         return _write(folders, chosen.once)
+    if not 0 <= chosen.port <= 65535:
+        raise UsageError(f"--port {chosen.port}: a port is a number from 0 (any free one) to 65535")
     where = f"[{chosen.address}]" if ":" in chosen.address else chosen.address
     exports = read_exports(os.environ, address=f"{where}:{chosen.port}")
     check_here(exports)
@@ -73,9 +75,13 @@ def _write(folders: Sequence[Path], name: str) -> int:
         neighbours.look()
     runs = Runs(folders, neighbours=neighbours)
     try:
-        text = to_text(*(runs.metrics() or ()))
+        metrics = runs.metrics() or ()
     finally:
         runs.close()
+    if folders and not metrics:
+        named = ", ".join(str(folder) for folder in folders)
+        raise RecordError(f"{named}: there are no records, or none that can be read")
+    text = to_text(*metrics)
     if name == "-":
         sys.stdout.write(text.decode())
         return 0

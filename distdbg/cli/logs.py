@@ -265,7 +265,7 @@ def _choose(chosen: argparse.Namespace) -> _Choice:
     )
 
 
-def read_since(text: str, now_ns: int) -> int:
+def read_since(text: str, now_ns: int, *, flag: str = "--since") -> int:
     """'10m' or '2026-11-20T12:00:00' as wall time."""
     if found := re.fullmatch(r"(\d+(?:\.\d+)?) *(s|min|m|h|d)", text.strip()):
         return now_ns - int(float(found[1]) * _UNITS[found[2]] * 1e9)
@@ -273,7 +273,7 @@ def read_since(text: str, now_ns: int) -> int:
         return int(datetime.fromisoformat(text.strip()).timestamp() * 1e9)
     except (ValueError, OverflowError, OSError):
         raise UsageError(
-            f"--since {text!r} is no time", hint="write 30s, 10m, 2h or 2026-11-20T12:00:00"
+            f"{flag} {text!r} is no time", hint="write 30s, 10m, 2h or 2026-11-20T12:00:00"
         ) from None
 
 

@@ -8,9 +8,10 @@
 |---|---|---|
 | all_reduce | of the array | 2 (n - 1) / n |
 | all_gather, reduce_scatter, all_to_all, gather, scatter | of the side with all parts | (n - 1) / n |
-| broadcast, reduce, send, recv | of the array | 1 |
+| broadcast, reduce, recv | of the array | 1 |
 
-A barrier moves nothing and has none.
+A barrier moves nothing and has none. A message counts once, where it is received: a send hears from the
+receiver when that has the data already, so the time from then on is no time of transfer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Final
 from distdbg.record.forms import Form, Listing, Shape
 
 _PARTS: Final = frozenset(("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"))
-_WHOLE: Final = frozenset(("broadcast", "reduce", "send", "recv"))
+_WHOLE: Final = frozenset(("broadcast", "reduce", "recv"))
 
 _ITEM_NBYTES: Final = {
     "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -100,7 +100,7 @@ def _of_rank(session: Session, rank: int, log: RankLog) -> tuple[Failure, ...]:
 def _last_good_ns(log: RankLog, statuses: bytes) -> int:
     """When the last op was issued that went well."""
     at = statuses.rfind(bytes([Status.OK]))
-    return NEVER if at < 0 else log.ops.issued_ns[at]
+    return max(log.last_good_ns, NEVER if at < 0 else log.ops.issued_ns[at])
 
 
 def _of_op(session: Session, log: RankLog, at: int, last_good_ns: int) -> Failure:
@@ -160,6 +160,19 @@ def last_of(failures: Mapping[int, tuple[Failure, ...]], rank: int) -> Failure |
     """The error after which nothing went well any more on a rank."""
     errors = failures.get(rank, ())
     return errors[-1] if errors and not errors[-1].went_on else None
+
+
+def are_over(
+    failures: Mapping[int, tuple[Failure, ...]], type: str, what: str, ops: Collection[OpRef]
+) -> bool:
+    """Whether all ranks have got over an error, that of these words or of these ops."""
+    mine = [
+        error
+        for errors in failures.values()
+        for error in errors
+        if error.type == type and (error.op in ops or (what and error.what == what))
+    ]
+    return bool(mine) and all(error.went_on for error in mine)
 
 
 def _ranks(value: object) -> tuple[int, ...]:

@@ -127,3 +127,8 @@ class Verdict:
     def has_faults(self) -> bool:
         """Whether something is found that is more than a note: the exit code 1."""
         return any(finding.severity is not Severity.NOTE for finding in self.findings)
+
+    @property
+    def is_root_a_fault(self) -> bool:
+        """Whether something is wrong now: else ranks wait for one that is busy, if at all."""
+        return self.root is not None and self.root.severity is not Severity.NOTE

@@ -134,6 +134,8 @@ class RankLog:
     """The kernel's numbers of its living threads; None: not known."""
     issuers: frozenset[int] = frozenset()
     """Threads that have issued ops which `ops` does not have: a live session's have ended."""
+    last_good_ns: int = NEVER
+    """When the last op was issued that went well, where `ops` may not have it; NEVER: not known."""
     last_asides: dict[tuple[int, int], int] | None = None
     """By group and kind, the number of the aside it came to last; None: `ops` has them all."""
     lost: dict[str, int] = field(default_factory=dict)

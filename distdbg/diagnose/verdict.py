@@ -6,7 +6,8 @@ A finding is put below another (`follows`) when it would not be there without it
 below the deadlock that it waited in, a rank that nobody came to below its death. What can explain what
 is a table by kind (`_EXPLAINS`); it also takes that they have a rank in common, and that the cause is
 not known to have come later. What is left on top is sorted: how bad, how direct, then time, where the
-clocks are good enough to tell, then the ranks; never by the order in which anything was read.
+clocks are good enough to tell, then the ranks; never by the order in which anything was read. While ranks
+wait for one that may still come, that comes before the errors that a program caught and went on from.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ _ORDER: Final = (
 )
 #: Causes come before mere consequences whatever their times.
 _LATE: Final = frozenset((Kind.FAILED_OP, Kind.STOPPED, Kind.STALL))
+#: Warnings of these kinds, and notes, are of what is over: the ranks have gone on.
+_OVER: Final = frozenset((Kind.FAILED_OP, Kind.NAN_SOURCE, Kind.DIVERGED, Kind.SUSPICION))
 _SEVERITIES: Final = tuple(Severity)
 
 
@@ -119,6 +122,8 @@ def diagnose(session: Session) -> Verdict:
     until_ns = moment.now_ns if moment is not session else NEVER
     tops = _put_below(session, _with_said(found, session.said), until_ns)
     root = _root(tops)
+    if root is not None:
+        tops = [root, *(finding for finding in tops if finding is not root)]
     return Verdict(
         what=root.what if root is not None else _what_else(session),
         root=root,
@@ -208,22 +213,31 @@ def _clock_error_ns(session: Session, *findings: Finding) -> int:
 def _in_order(session: Session, found: Sequence[Finding]) -> list[Finding]:
     """By severity and directness, then time; those too close for the clocks by kind."""
     error_ns = _clock_error_ns(session, *found)
-    ordered = sorted(found, key=_key)
+    is_waiting = any(finding.kind in _HANGS for finding in found)
+    keys = {id(finding): _key(finding, is_waiting) for finding in found}
+    ordered = sorted(found, key=lambda f: keys[id(f)])
     result: list[Finding] = []
     while ordered:
         first = ordered[0]
         near = [
-            f for f in ordered if _key(f)[:2] == _key(first)[:2] and _is_near(first, f, error_ns)
+            f
+            for f in ordered
+            if keys[id(f)][:2] == keys[id(first)][:2] and _is_near(first, f, error_ns)
         ]
-        best = min(near, key=lambda f: (_place(f.kind), _key(f)))
+        best = min(near, key=lambda f: (_place(f.kind), keys[id(f)]))
         result.append(best)
         ordered.remove(best)
     return result
 
 
-def _key(finding: Finding) -> tuple[int, int, int, int, tuple[int, ...], str, int, str]:
+def _key(
+    finding: Finding, is_waiting: bool
+) -> tuple[int, int, int, int, tuple[int, ...], str, int, str]:
+    weight = _SEVERITIES.index(finding.severity)
+    if is_waiting and _is_over(finding):
+        weight += len(_SEVERITIES)  # it explains nothing that ranks wait in now
     return (
-        _SEVERITIES.index(finding.severity),
+        weight,
         _place(finding.kind) if finding.kind in _LATE or finding.kind not in _ORDER else 0,
         2**63 if finding.at_ns is None else finding.at_ns,
         _place(finding.kind),
@@ -232,6 +246,13 @@ def _key(finding: Finding) -> tuple[int, int, int, int, tuple[int, ...], str, in
         finding.seq,
         finding.what,
     )
+
+
+def _is_over(finding: Finding) -> bool:
+    """Whether it is past, and the ranks went on."""
+    if finding.severity is Severity.NOTE:
+        return finding.kind not in _HANGS
+    return finding.severity is Severity.WARNING and finding.kind in _OVER
 
 
 def _is_near(first: Finding, other: Finding, error_ns: int) -> bool:
@@ -248,10 +269,10 @@ def _place(kind: Kind) -> int:
 
 
 def _root(tops: Sequence[Finding]) -> Finding | None:
-    if not tops:
-        return None
-    first = tops[0]
-    return first if first.severity is not Severity.NOTE or first.kind is Kind.STALL else None
+    return next(
+        (f for f in tops if f.severity is not Severity.NOTE or f.kind is Kind.STALL),
+        None,
+    )
 
 
 def _what_else(session: Session) -> str:

@@ -20,8 +20,10 @@ from distdbg.errors import UsageError
 
 def write_file(path: Path, write: Callable[[BinaryIO], None], *, force: bool = False) -> int:
     """Write one file; returns its size. UsageError when it is there already or cannot be written."""
-    _refuse(path, force=force)
-    if path.exists() and not path.is_file():  # a pipe, /dev/stdout
+    with _named(path):
+        _refuse(path, force=force)
+        is_stream = path.exists() and not path.is_file()  # a pipe, /dev/stdout
+    if is_stream:
         with _named(path), path.open("wb") as output:
             write(output)
             return 0
@@ -48,13 +50,14 @@ def write_folder(path: Path, write: Callable[[Path], None], *, force: bool = Fal
 
     With `force` its files replace those of the same name in a folder that is there; all others stay.
     """
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"--output {path}: is no folder", hint="give the name of a new one")
-    if path.is_dir() and any(path.iterdir()) and not force:
-        raise UsageError(
-            f"--output {path}: is there already", hint="--force replaces files of the same name"
-        )
-    _refuse_parent(path)
+    with _named(path):
+        if path.exists() and not path.is_dir():
+            raise UsageError(f"--output {path}: is no folder", hint="give the name of a new one")
+        if path.is_dir() and any(path.iterdir()) and not force:
+            raise UsageError(
+                f"--output {path}: is there already", hint="--force replaces files of the same name"
+            )
+        _refuse_parent(path)
     draft = ""
     try:
         with _named(path), _ended_by_sigterm():

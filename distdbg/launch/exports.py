@@ -96,6 +96,9 @@ def read_exports(
         users=tuple(filter(None, (user.strip() for user in users.split(",")))),
         signals=_read_signals(otlp or config.read_setting(_OTLP, environ)),
     )
+    for name in ("DISTDBG_OTLP_SLOW_S", "DISTDBG_OTLP_SPANS_PER_S"):
+        if exports.signals and config.read_float(name, environ) < 0:
+            raise ConfigError(f"the variable {name} is below 0; expected 0 or more")
     if exports.listen is not None and not is_loopback(exports.listen[0]) and not token_file:
         raise ConfigError(
             f"metrics are not served at {exports.listen[0]} without a token: other hosts reach it",

@@ -1,7 +1,9 @@
 """Prints records: python -m distdbg.record [PATH] [--ops N] [--json]
 
-PATH is a record, or the folder of a run; without it, the latest run of this user. A record of a rank
-that runs is shown as it is at this moment; the rank is not asked and does not wait.
+PATH is a record, or a run by its folder or its name, or the beginning of that; without it, the latest run
+of this user. Of a run that was started several times the last start is shown; `attempt_0` in its folder is
+another. A record of a rank that runs is shown as it is at this moment; the rank is not asked and does not
+wait.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distdbg.errors import RecordError
-from distdbg.record.folders import LATEST, SUFFIX, is_live, user_folder
+from distdbg.record.folders import LATEST, SUFFIX, attempts, is_live, list_runs, user_folder
 from distdbg.record.plain import to_plain
 from distdbg.record.printable import printable
 from distdbg.record.reader import read_record
@@ -68,15 +70,24 @@ def find_records(path: Path | None) -> list[Path]:
         path = user_folder() / LATEST
         if not path.exists():
             raise RecordError(f"{path} is not there: this user has no run", path=str(path))
+    elif not path.exists() and path.name == str(path):
+        path = _find_run(path.name) or path
     if not path.is_dir():
         return [path]
     try:
-        found = sorted(path.glob(f"*{SUFFIX}"))
+        found = sorted(path.glob(f"*{SUFFIX}")) or sorted(attempts(path)[-1].glob(f"*{SUFFIX}"))
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", path=str(path)) from error
     if not found:
         raise RecordError(f"{path} holds no records (*{SUFFIX})", path=str(path))
     return found
+
+
+def _find_run(name: str) -> Path | None:
+    fitting = [run for run in list_runs() if run.name.startswith(name)]
+    if len(fitting) > 1 and fitting[0].name != name:
+        raise RecordError(f"{name!r} fits {len(fitting)} runs", path=name)
+    return fitting[0] if fitting else None
 
 
 def _count(text: str) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+_PART: Final = re.compile(r"\s*(\d{1,18})(?:-(\d{1,18}))?\s*")
 #: More ranks than any job has; a text of a few bytes must not fill the memory.
 _MOST: Final = 1 << 20
 
@@ -12,9 +14,10 @@ def read_ranks(text: str) -> list[int]:
     """'0-3,7' as numbers; ValueError for what is none."""
     ranks: list[int] = []
     for part in filter(None, text.split(",")):
-        low, _, high = part.partition("-")
+        found = _PART.fullmatch(part)
+        low, high = found.groups() if found else ("1", "0")
         first, last = int(low), int(high or low)
-        if not 0 <= first <= last < _MOST or len(ranks) + last - first >= _MOST:
+        if not first <= last < _MOST or len(ranks) + last - first >= _MOST:
             raise ValueError(f"{text[:64]!r} are no ranks")
         ranks.extend(range(first, last + 1))
     return ranks

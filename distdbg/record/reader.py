@@ -33,6 +33,7 @@ from distdbg.record.format import (
     MOST_STRING_NBYTES,
     STATE,
     STATE_NBYTES,
+    EventType,
     Exit,
     Section,
     unpack,
@@ -121,6 +122,11 @@ class RecordFile:
             raise RecordError(f"{self.path} is cut short", path=self.path, offset=len(data))
         return read_fields(STATE, data)
 
+    def group_count(self) -> int:
+        """How many groups were ever made, by one short read."""
+        data = self._source.read(self._opening.state_offset + STATE["last_group"].offset, 8)
+        return int.from_bytes(data, "little")
+
     def work_waits(self) -> tuple[WorkWait, ...]:
         """The threads that wait for an op in flight, by one short read."""
         field = STATE["waits"]
@@ -186,13 +192,13 @@ class RecordFile:
         last = self.pulse().last_number
         return read_recent(self._source, self._tables, after=after, last=last, most=most)
 
-    def notes(self, after: int, most: int) -> list[Event]:
+    def notes(self, after: int, most: int, only: EventType | None = None) -> list[Event]:
         """The marks, spans, findings and contexts that came after number `after`, the newest `most`.
 
-        Lenient: what they point to is None or empty where it is not there any more.
+        Of one type with `only`. Lenient: what they point to is None or empty where it is not there any more.
         """
         last = self.pulse().last_number
-        rows = read_notes(self._source, self._tables, after=after, last=last, most=most)
+        rows = read_notes(self._source, self._tables, after=after, last=last, most=most, only=only)
         events = (self._parse_now(number, row, b"", is_lenient=True)[0] for number, row in rows)
         return [event for event in events if event is not None]
 

@@ -65,16 +65,25 @@ def read_recent(
 
 
 def read_notes(
-    source: Source, tables: dict[Section, Table], *, after: int, last: int, most: int
+    source: Source,
+    tables: dict[Section, Table],
+    *,
+    after: int,
+    last: int,
+    most: int,
+    only: EventType | None = None,
 ) -> list[tuple[int, bytes]]:
-    """What is no op among the numbers from `after` + 1 to `last`: number and row, the newest `most`."""
+    """What is no op among the numbers from `after` + 1 to `last`: number and row, the newest `most`.
+
+    `only`: what is of this type.
+    """
     found: list[tuple[int, bytes]] = []
     for low, data in reversed(list(_pieces(source, tables, max(after, 0), last))):
         types = data[_TYPE::OP_NBYTES]
-        if types.count(EventType.OP) == len(types):
+        if types.count(EventType.OP) == len(types) or (only is not None and only not in types):
             continue
         for at in range(len(types) - 1, -1, -1):
-            if types[at] == EventType.OP:
+            if types[at] == EventType.OP or (only is not None and types[at] != only):
                 continue
             if len(found) >= most:
                 return found[::-1]

@@ -70,3 +70,55 @@ def test_who_waits_for_a_rank_that_computes_reads_so_and_is_left_alone(
     [log] = folder.glob("agent-*.log")
     assert "distdbg:" not in log.read_text()
     assert not (folder / "verdict.json").exists()
+
+
+CAUGHT = """
+try:
+    dist.all_reduce(np.ones(3 + rank))
+except dist.MismatchError:
+    pass
+for _ in range(100):
+    dist.all_reduce(x, op=dist.ReduceOp.MAX)
+"""
+
+
+def _await_stall(job: Any) -> dict[str, Any]:
+    """The verdict of the agent, as soon as it is about who waits now."""
+    verdict: dict[str, Any] = {}
+    with job.connect() as client:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            verdict = client.ask("verdict")["verdict"] or {}
+            if verdict:
+                break
+            time.sleep(0.02)  # the agent looks ten times a second
+    return verdict
+
+
+def test_a_mismatch_that_ranks_caught_is_not_why_they_wait_later(
+    start_job: Callable[..., Any],
+) -> None:
+    job = start_job(CAUGHT + "if rank == 1:\n    time.sleep(2)\ndist.all_reduce(x)\n")
+    verdict = _await_stall(job)
+    assert [(one["kind"], one["severity"], one["ranks"]) for one in verdict["findings"]] == [
+        ("stall", "note", [1]),
+        ("mismatch", "note", []),
+    ]
+    assert verdict["verdict"]["root"] == 0
+    assert not (job.run_folder / "verdict.json").exists()
+    assert [process.wait(20) for process in job.processes] == [0, 0]
+
+
+def test_a_mismatch_of_which_ranks_die_after_they_had_caught_another_is_still_the_cause(
+    start_job: Callable[..., Any],
+) -> None:
+    job = start_job(CAUGHT + "dist.all_reduce(np.ones(30 + rank))\n")
+    assert [process.wait(20) for process in job.processes] == [1, 1]
+    folder = job.run_folder
+    deadline = time.monotonic() + 10
+    while not (folder / "verdict.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)  # the agent writes it when the last rank is gone
+    verdict = json.loads((folder / "verdict.json").read_text())
+    root = verdict["findings"][verdict["verdict"]["root"]]
+    assert (root["kind"], root["severity"]) == ("mismatch", "error")
+    assert "#121 " in root["what"] or "#122 " in root["what"]

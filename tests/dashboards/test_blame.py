@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from distdbg.diagnose.finding import Kind
 
 pytestmark = pytest.mark.prometheus
 RUN = "20260102-030405-1"
@@ -109,8 +112,8 @@ def test_who_has_not_come_is_to_blame_and_not_those_who_wait(blame: str, tmp_pat
 
 def test_a_rank_that_comes_late_is_named_below(blame: str, tmp_path: Path) -> None:
     late = [
-        {"series": f'distdbg:rank_late_share:ratio{{run="{RUN}",rank="{n}"}}', "values": f"{v}x20"}
-        for n, v in ((0, 0.02), (1, 0.75))
+        {"series": f'distdbg:rank_late_share:costly{{run="{RUN}",rank="{n}"}}', "values": f"{v}x20"}
+        for n, v in ((1, 0.75),)
     ]
     inputs = [*rank(0, "a"), *rank(1, "a"), *rank(2, "b", since=45, in_flight=0, seq=9)]
     wanted = [(2, "b", ABSENT, 2), (1, "a", LATE, 0.75)]
@@ -130,3 +133,40 @@ def test_what_the_diagnosis_says_takes_the_place_of_guesses(blame: str, tmp_path
     dead = [series("distdbg_dead_ranks", 1, host="b")]
     said = series("distdbg_rank_blamed", 1, rank=0, kind="stuck rank", host="first")
     check(blame, [*inputs, *dead, said], [(0, "a", "stuck rank", 5)], tmp_path)
+
+
+def test_each_kind_of_finding_is_said_in_a_sentence(boards: dict[str, Any]) -> None:
+    [panel] = [
+        panel
+        for panel in boards["distdbg-overview.json"]["panels"]
+        if panel["title"] == "Who is to blame"
+    ]
+    [words] = [
+        one["value"][0]["options"]
+        for override in panel["fieldConfig"]["overrides"]
+        if override["matcher"]["options"] == "Why"
+        for one in override["properties"]
+        if one["id"] == "mappings"
+    ]
+    for kind in Kind:
+        assert words[kind.value]["text"].startswith(f"{kind.value}: "), kind
+    for guess in (WAITED_FOR, GONE, ABSENT, LATE):
+        assert words[guess]["text"] == guess
+
+
+def test_the_dashboards_call_late_whom_the_alert_calls_so(boards: dict[str, Any]) -> None:
+    rules = Path(__file__).parents[2] / "dashboards" / "prometheus" / "rules"
+    [share] = re.findall(
+        r"rank_late_share:ratio > ([\d.]+)", (rules / "recording.yaml").read_text()
+    )
+    assert "distdbg:rank_late_share:costly" in (rules / "alerts.yaml").read_text()
+    for name, column in (("overview", "Late"), ("ranks", "Late"), ("stragglers", "Late")):
+        steps = [
+            one["value"]["steps"][1]["value"]
+            for panel in boards[f"distdbg-{name}.json"]["panels"]
+            for override in panel.get("fieldConfig", {}).get("overrides", ())
+            if override["matcher"]["options"] == column
+            for one in override["properties"]
+            if one["id"] == "thresholds"
+        ]
+        assert steps == [float(share)], name

@@ -10,9 +10,12 @@ from xml.etree import ElementTree
 import pytest
 
 from dashboards.draw.ask import Table, ask_lines, ask_table
-from dashboards.draw.axes import Rounding, nice, ticks
+from dashboards.draw.axes import Rounding, Scale, log_ticks, nice, nice_log, ticks
 from dashboards.draw.fill import Shown, choose, one_of
 from dashboards.draw.page import page
+from dashboards.draw.panels import timeseries
+from dashboards.draw.shapes import Box
+from dashboards.draw.table import table
 from dashboards.draw.units import say
 
 BOARDS = sorted((Path(__file__).parents[2] / "dashboards/grafana/dashboards").glob("*.json"))
@@ -128,6 +131,46 @@ def test_ticks_are_round_and_not_finer_than_what_is_written() -> None:
     assert ticks(0, 2, 8, Rounding(least=1)) == [0, 1, 2]
     assert ticks(0, 40 * 2**20, 3, Rounding(base=2)) == [0, 16 * 2**20, 32 * 2**20]
     assert nice([3.2], 0, None, Rounding()) == (0, 4)
+
+
+def test_an_axis_of_decades_has_room_for_the_small_and_the_large() -> None:
+    assert nice_log([0.0003, 0.25, 0.0]) == (0.0001, 1.0)
+    assert nice_log([0.002]) == (0.001, 0.01)
+    assert nice_log([0.0, 0.0]) == (1.0, 10.0)
+    assert log_ticks(0.001, 1, 5) == pytest.approx([0.001, 0.01, 0.1, 1])
+    assert log_ticks(1, 100, 8) == pytest.approx([1, 2, 5, 10, 20, 50, 100])
+    assert log_ticks(1, 1e8, 4) == pytest.approx([1, 1e3, 1e6])
+    assert Scale(0.001, 10, 0, 400, is_log=True).inside(0.1) == pytest.approx(200)
+    assert Scale(0.001, 10, 0, 400, is_log=True).inside(0) == 0
+
+
+def test_a_panel_of_decades_is_drawn_so() -> None:
+    targets = [{"refId": "A", "expr": "x", "legendFormat": "{{kind}}"}]
+    defaults = {"unit": "s", "custom": {"scaleDistribution": {"type": "log", "log": 10}}}
+    panel = {"type": "timeseries", "targets": targets, "fieldConfig": {"defaults": defaults}}
+    small = {"kind": "a"}, [(1000.0, 1e-5), (1005.0, 2e-5)]
+    large = {"kind": "b"}, [(1000.0, 0.0), (1005.0, 0.3)]
+    drawn = "".join(timeseries(panel, Said(small, large), SHOWN, Box(0, 0, 600, 300), []))
+    for word in (">10 µs<", ">1 ms<", ">100 ms<", ">1 s<"):
+        assert word in drawn
+
+
+def test_a_word_of_a_table_is_said_as_its_mapping_says() -> None:
+    why = {"dead rank": {"text": "dead rank: its process died", "color": "red", "index": 0}}
+    properties = [{"id": "mappings", "value": [{"type": "value", "options": why}]}]
+    panel = {
+        "targets": [{"refId": "A", "expr": "x", "instant": True}],
+        "fieldConfig": {
+            "defaults": {},
+            "overrides": [
+                {"matcher": {"id": "byName", "options": "why"}, "properties": properties}
+            ],
+        },
+    }
+    said = Said(({"why": "dead rank"}, [(0.0, 1.0)]), ({"why": "another"}, [(0.0, 1.0)]))
+    drawn = "".join(table(panel, said, SHOWN, Box(0, 0, 600, 300), []))
+    assert ">dead rank: its process died<" in drawn
+    assert ">another<" in drawn
 
 
 @pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)

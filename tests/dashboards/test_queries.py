@@ -25,6 +25,7 @@ RECORDED = {
     "distdbg:op_duration_seconds:p99": {"run", "kind", "group"},
     "distdbg:late_arrival_seconds:p99": {"run", "kind", "group"},
     "distdbg:rank_late_share:ratio": {"run", "rank"},
+    "distdbg:rank_late_share:costly": {"run", "rank"},
     "distdbg:rank_late_peer:ratio": {"run", "rank"},
     "distdbg:rank_transfer:ratio": {"run", "rank"},
     "distdbg:agent_cpu:ratio": {"run", "host"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import time
 import urllib.error
 import urllib.request
@@ -36,6 +37,18 @@ def get(url: str, **headers: str) -> Answer:
             return Answer(error.code, error.read().decode(), dict(error.headers))
 
 
+def get_numbers(url: str, **headers: str) -> str:
+    """/metrics below a URL. NotYet for anything else: an agent that begins, or that others keep busy."""
+    answer = get(f"{url}/metrics", **headers)
+    if answer.status != 200:
+        raise NotYet(f"{answer.status}: {answer.text}")
+    return answer.text
+
+
+class NotYet(Exception):
+    """A server has no numbers now."""
+
+
 def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
     """By name, the labels and values, as the official client reads them."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
@@ -56,14 +69,16 @@ def value_of(text: str, name: str, **labels: str) -> float | None:
 
 
 def await_that(is_so: Callable[[], Any], what: str, limit_s: float = 20.0) -> Any:
-    """Wait until it is; what it then is. A server that is not there yet is not."""
+    """Wait until it is; what it then is. A server that is not there yet, or goes meanwhile, is not."""
     deadline = time.monotonic() + limit_s
+    why: Exception | None = None
     while True:
         try:
             found = is_so()
-        except OSError:
-            found = None
+        except (OSError, http.client.HTTPException, NotYet) as error:
+            found, why = None, error
         if found:
             return found
-        assert time.monotonic() < deadline, what
+        if time.monotonic() >= deadline:
+            raise AssertionError(what) from why
         time.sleep(0.05)  # a server is asked, it does not call

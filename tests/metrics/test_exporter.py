@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from distdbg.exporter import RunsCollector
 from distdbg.record.folders import user_folder
 from distdbg.testing.jobs import RunningJob
-from tests.metrics.scraping import await_that, get, samples, value_of
+from tests.metrics.scraping import await_that, get, get_numbers, samples, value_of
 
 if TYPE_CHECKING:
     import pytest
@@ -82,13 +82,11 @@ def test_new_runs_are_served_by_themselves(
     assert first.wait().code == 0
     runs = {first.run_folder.name}
     with exporting(job_folder, free_port) as url:
-        assert {
-            labels["run"] for labels, _ in samples(get(f"{url}/metrics").text)["distdbg_rank_up"]
-        } == runs
+        assert {labels["run"] for labels, _ in samples(get_numbers(url))["distdbg_rank_up"]} == runs
         second = start_job(WAITS, "--no-agent")
 
         def read() -> str | None:
-            text = get(f"{url}/metrics").text
+            text = get_numbers(url)
             return text if value_of(text, "distdbg_rank_up") == 2 else None
 
         text = await_that(read, "the run that lives is not served")
@@ -98,7 +96,7 @@ def test_new_runs_are_served_by_themselves(
         assert second.wait().code == 0
 
         def read_end() -> str | None:
-            text = get(f"{url}/metrics").text
+            text = get_numbers(url)
             return text if value_of(text, "distdbg_ranks", state="ended") == 4 else None
 
         text = await_that(read_end, "its end is not seen")
@@ -122,7 +120,7 @@ def test_a_run_whose_agent_serves_is_named_and_not_served_twice(
             lambda: found if run in (found := get(f"{url}/sd").text) else None, "it is not named"
         )
         assert f"127.0.0.1:{free_port}" in found
-        assert run not in get(f"{url}/metrics").text
+        assert run not in get_numbers(url)
 
 
 def test_a_collector_leaves_a_run_to_the_agent_that_serves_it_unless_it_is_named(
@@ -166,15 +164,25 @@ def test_a_folder_that_another_run_takes_is_read_anew(
     where = ["--run-dir", str(folder), "--no-agent"]
     assert start_job(SHORT, *where, DISTDBG_RUN="first").wait().code == 0
     with exporting(job_folder, free_port, str(folder)) as url:
-        text = get(f"{url}/metrics").text
+        text = get_numbers(url)
         assert value_of(text, "distdbg_ranks", run="first", state="ended") == 2
         start_job(WAITS, *where, DISTDBG_RUN="second")
         text = await_that(
             lambda: (
                 text
-                if value_of(text := get(f"{url}/metrics").text, "distdbg_rank_up", run="second")
+                if value_of(text := get_numbers(url), "distdbg_rank_up", run="second")
                 else None
             ),
             "the second run is not served",
         )
         assert 'run="first"' not in text
+
+
+def test_a_folder_without_records_is_an_error_where_they_are_written_once(tmp_path: Path) -> None:
+    words, environ = command(tmp_path, "--once", "run.prom", str(tmp_path))
+    done = subprocess.run(
+        words, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 7
+    assert done.stderr.startswith(f"RecordError: {tmp_path}: there are no records")
+    assert not (tmp_path / "run.prom").exists()

@@ -13,7 +13,7 @@ import pytest
 from distdbg.export.http.gate import Gate
 from distdbg.export.http.pages import Answer
 from distdbg.export.http.server import MOST_CONNECTIONS, Server
-from tests.metrics.scraping import get
+from tests.metrics.scraping import await_that, get
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -21,14 +21,14 @@ GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 class Served:
     """A server, and how often it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, patience_s: float = 0.4) -> None:
         self.asked = 0
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.server = Server(
             {"/metrics": self._metrics, "/broken": self._break},
             Gate(own_uid=os.getuid()),
-            patience_s=0.4,
+            patience_s=patience_s,
         )
         self.port = self.server.listen("127.0.0.1", 0)
 
@@ -107,8 +107,40 @@ def test_who_comes_when_all_are_busy_is_told_so(served: Served) -> None:
         for _ in range(MOST_CONNECTIONS):
             sock = stack.enter_context(served.connect())
             sock.sendall(GET)
+        await_that(lambda: served.asked == MOST_CONNECTIONS, "not all are being answered")
         assert served.get() == (503, "busy\n")
         served.may_answer.set()
+
+
+def test_an_answer_that_is_on_its_way_arrives_though_the_server_ends(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distdbg.export.http.server._LAST_S", 10.0)
+    served.may_answer.clear()
+    with served.connect() as asked, served.connect() as idle:
+        asked.sendall(GET)
+        await_that(lambda: served.asked, "it is not asked")
+        end = threading.Thread(target=served.server.close)
+        end.start()
+        assert idle.recv(1) == b""  # it ends
+        served.may_answer.set()
+        assert read_answer(asked).endswith(b"up 1\n")
+        end.join()
+
+
+def test_who_comes_and_asks_nothing_keeps_nobody_out_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("distdbg.export.http.server._DUMB_S", 0.05)
+    served = Served(patience_s=30.0)
+    try:
+        with ExitStack() as stack:
+            for _ in range(MOST_CONNECTIONS):
+                sock = stack.enter_context(served.connect())
+                sock.sendall(b"GET /metrics HTTP/1.1\r\n")
+            await_that(lambda: served.get()[0] == 200, "nobody makes room", 10.0)
+    finally:
+        served.server.close()
 
 
 @pytest.mark.parametrize(

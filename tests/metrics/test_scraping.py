@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.testing.jobs import RunningJob
-from tests.metrics.scraping import Answer, await_that, get, samples, value_of
+from tests.metrics.scraping import Answer, await_that, get, get_numbers, samples, value_of
 
 StartJob = Callable[..., RunningJob]
 Go = Callable[[str], None]
@@ -29,7 +29,7 @@ def await_metrics(
     port: int, is_it: Callable[[str], object] = lambda text: "ops_total" in text
 ) -> str:
     def read() -> str | None:
-        text = get(f"http://127.0.0.1:{port}/metrics").text
+        text = get_numbers(f"http://127.0.0.1:{port}")
         return text if is_it(text) else None
 
     return str(await_that(read, "the numbers do not come"))
@@ -134,6 +134,34 @@ def test_a_token_lets_in_whoever_has_it(
     assert await_that(right, "the token does not let in").status == 200
     wrong = get(url, Authorization="Bearer another secret")
     assert (wrong.status, wrong.headers["WWW-Authenticate"]) == (401, 'Bearer realm="distdbg"')
+
+
+def test_a_wait_that_goes_on_is_counted_while_it_lasts_and_once(
+    start_job: StartJob, free_port: int, go: Go
+) -> None:
+    program = "if rank == 1:\n    wait_for('late')\ndist.all_reduce(x)\n" + WAITS
+    start_job(program, "--metrics-port", str(free_port))
+
+    def waited(text: str) -> float:
+        name = "distdbg_rank_wait_seconds_total"
+        return value_of(text, name, rank="0", cause="late_peer") or 0.0
+
+    def still(text: str) -> float:
+        return value_of(text, "distdbg_rank_since_progress_seconds", rank="0") or 0.0
+
+    first = await_metrics(free_port, lambda text: waited(text) > 0.5)
+    then = await_metrics(free_port, lambda text: still(text) > still(first) + 1)
+    # Rank 0 does nothing else: a second in each.
+    assert waited(then) - waited(first) == pytest.approx(still(then) - still(first), abs=0.02)
+    go("late")
+    over = await_metrics(
+        free_port, lambda text: value_of(text, "distdbg_ops_total", kind="all_reduce") == 42
+    )
+    waits = value_of(over, "distdbg_op_late_arrival_seconds_sum", kind="all_reduce") or 0.0
+    by_rank = value_of(over, "distdbg_rank_wait_seconds_total", cause="late_peer") or 0.0
+    assert waited(over) >= waited(then)
+    # Of the ranks together it is what their ops that have ended took: the counted ones are not in it twice.
+    assert by_rank == pytest.approx(waits, abs=0.3)
 
 
 def test_a_killed_rank_is_dead_in_the_numbers(start_job: StartJob, free_port: int, go: Go) -> None:

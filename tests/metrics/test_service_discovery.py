@@ -15,7 +15,7 @@ from distdbg.agent.client import AgentClient
 from distdbg.agent.live_runs import find_live_runs
 from distdbg.testing.hosts import Hosts
 from distdbg.testing.jobs import RunningJob
-from tests.metrics.scraping import await_that, get, value_of
+from tests.metrics.scraping import await_that, get, get_numbers, value_of
 
 StartJob = Callable[..., RunningJob]
 Go = Callable[[str], None]
@@ -48,7 +48,7 @@ def test_the_second_job_of_a_host_is_found_at_the_port_of_the_first(
     assert found[f"127.0.0.1:{free_port}"] == first_run
     [(address, run)] = [one for one in found.items() if one[1] != first_run]
     assert run == second.run_folder.name
-    text = get(f"http://{address}/metrics").text
+    text = get_numbers(f"http://{address}")
     assert f'run="{run}"' in text
 
     # The first ends: the second takes over what it asked for, and goes on where it was.
@@ -56,8 +56,8 @@ def test_the_second_job_of_a_host_is_found_at_the_port_of_the_first(
     assert first.wait().code == 0
     found = await_that(lambda: targets(free_port), "nobody takes the port over")
     assert found == {address: run}
-    assert f'run="{run}"' in get(f"http://127.0.0.1:{free_port}/metrics").text
-    assert f'run="{run}"' in get(f"http://{address}/metrics").text
+    assert f'run="{run}"' in get_numbers(f"http://127.0.0.1:{free_port}")
+    assert f'run="{run}"' in get_numbers(f"http://{address}")
     go("go")
     done = second.wait()
     assert f"port {free_port} is held by" in done.err
@@ -98,7 +98,7 @@ dist.destroy_process_group()
         at = [f"http://{hosts.address(n)}:{ports[n]}" for n in range(2)]
 
         def read_all() -> list[str] | None:
-            texts = [get(f"{url}/metrics").text for url in at]
+            texts = [get_numbers(url) for url in at]
             count = value_of(
                 texts[0], "distdbg_op_duration_seconds_count", kind="all_reduce", group="world"
             )
@@ -131,7 +131,7 @@ dist.destroy_process_group()
         try:
 
             def read_missing() -> str | None:
-                text = get(f"{at[0]}/metrics").text
+                text = get_numbers(f"{at[0]}")
                 return text if value_of(text, "distdbg_agent_hosts_missing") == 1 else None
 
             text = await_that(read_missing, "nobody notices that a host is missing", 30.0)

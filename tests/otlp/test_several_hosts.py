@@ -64,3 +64,61 @@ def test_of_each_op_that_is_kept_all_hosts_send_all_ranks_and_one_sends_the_root
     assert hosts_of == {0: "127.0.0.2", 1: "127.0.0.2", 2: "127.0.0.3", 3: "127.0.0.3"}
     messages = [span for _, span in spans if span.name.startswith(("send", "recv"))]
     assert len({span.trace_id for span in messages}) <= 1
+
+
+LATE = """
+import time
+import numpy as np
+import distdbg as dist
+dist.init_process_group()
+rank = dist.get_rank()
+x = np.ones(4)
+def late(ranks):
+    if rank in ranks:
+        time.sleep(0.6)
+for step in range(5):
+    dist.all_reduce(x)
+late([2, 3])
+dist.all_reduce(x)  # 6: the second host does not see that it is slow
+late([0, 1])
+dist.all_reduce(x)  # 7: nor does the first, which sends the root
+dist.barrier()
+late([1])
+if rank == 1:
+    dist.send(x, 2)
+if rank == 2:
+    dist.recv(x, 1)
+dist.barrier()  # 9
+for step in range(5):
+    dist.all_reduce(x)
+late([0, 1])
+dist.barrier()  # 15: there is no time left
+dist.destroy_process_group()
+"""
+
+
+def test_what_is_slow_on_one_host_is_kept_on_all_of_them(tmp_path: Path) -> None:
+    with Hosts(tmp_path) as hosts, over_http() as (taken, port):
+        asked = {"OTEL_TRACES_SAMPLER": "always_off", "DISTDBG_OTLP_SLOW_S": "0.4"}
+        flags = ["--nproc-per-node", "2", hosts.script(LATE)]
+        both = [
+            hosts.launch(n, *hosts.static(2, n), *flags, **variables(port, **asked))
+            for n in range(2)
+        ]
+        assert [launcher.wait() for launcher in both] == [0, 0]
+        spans = [(plain(span.attributes), span) for _, span in taken.spans()]
+    by_trace: dict[bytes, list[str]] = {}
+    for values, span in spans:
+        if values["distdbg.role"] != "finding":
+            by_trace.setdefault(span.trace_id, []).append(span.name)
+
+    def all_of(kind: str, seq: int) -> list[str]:
+        return [f"{kind} #{seq} on world", *(f"{kind} rank {rank}" for rank in range(4))]
+
+    assert sorted(map(sorted, by_trace.values())) == [
+        all_of("all_reduce", 6),
+        all_of("all_reduce", 7),
+        all_of("barrier", 15),
+        all_of("barrier", 9),
+        ["recv rank 2 from 1", "send rank 1 to 2"],
+    ]

@@ -55,7 +55,9 @@ class Facts:
     wall_ns: int = 0
     """At the same moment."""
     found: Sequence[Mapping[str, Any]] = ()
-    """As `findings.Findings` gives them; of the ranks of this host."""
+    """As `dates.Dates` gives them; of the ranks of this host."""
+    last_good: Mapping[int, int] = field(default_factory=dict)
+    """By those ranks, when the last op was issued that went well."""
     lacks: list[str] = field(default_factory=list)
 
 
@@ -81,6 +83,8 @@ def make_session(heard: Sequence[Heard], facts: Facts) -> Session:
             host = str(one.account.get("host", "?"))[:80]
             session.lacks.append(f"what the agent of host {host} tells cannot be read: {error}")
     _add_found(session, facts.found)
+    for rank in facts.last_good.keys() & session.ranks.keys():
+        session.ranks[rank].last_good_ns = facts.last_good[rank]
     return session
 
 
@@ -217,12 +221,13 @@ def _add_found(session: Session, found: Sequence[Mapping[str, Any]]) -> None:
         log = session.ranks.get(facts.get("rank", -1))
         if log is None:
             continue
-        seq = facts.get("seq")
+        seq, at_ns = facts.get("seq"), facts.get("at_ns")
         ranks = facts.get("ranks")
         details = facts.get("details")
         one = Found(
             type=str(facts.get("type") or ""),
             what=str(facts.get("what") or ""),
+            at_ns=at_ns if type(at_ns) is int else NEVER,
             group=str(facts.get("group") or ""),
             seq=seq if type(seq) is int else 0,
             kind=str(facts.get("kind") or ""),

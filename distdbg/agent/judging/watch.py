@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.judging.account import Account, AccountMaker, without_ops
@@ -26,6 +25,8 @@ from distdbg.agent.judging.blamed import (
     withdraw_verdict,
     write_verdict,
 )
+from distdbg.agent.judging.dates import Dates, last_good
+from distdbg.agent.judging.doubt import Doubt
 from distdbg.agent.judging.looks import fresh_ns, pause_ns
 from distdbg.agent.judging.patience import patient_state
 from distdbg.agent.seat import Seat
@@ -50,15 +51,6 @@ DEAD: Final = "dead"
 _Signature = tuple[object, ...]
 
 _log = logging.getLogger("distdbg.agent")
-
-
-@dataclass(slots=True)
-class _Doubt:
-    """A proof that other hosts have still to vouch for."""
-
-    judged: Judged
-    vouch: int
-    until_ns: int
 
 
 class Watch:
@@ -86,6 +78,7 @@ class Watch:
         self._findings = findings
         self._maker = AccountMaker(host)
         self._sightings = Sightings()
+        self._dates = Dates()
         self._seen: _Signature = ()
         self._told: _Signature = ()
         self._vouched = 0
@@ -101,7 +94,7 @@ class Watch:
         self._aged_ns: int | None = None
         self._cost_ns = 0
         self._judged: Judged | None = None
-        self._doubt: _Doubt | None = None
+        self._doubt: Doubt | None = None
         self._news: Any = None
         #: What would have ended the job, had nobody held its clock.
         self._postponed: Case | None = None
@@ -196,6 +189,7 @@ class Watch:
             return
         if judged.verdict.has_faults:
             self._judged = judged
+            self.version += 1
             self._write(judged)
 
     def _write(self, judged: Judged) -> None:
@@ -253,13 +247,15 @@ class Watch:
         began_ns = time.thread_time_ns()
         heard = [Heard(self._account(now_ns), now_ns)]
         heard += [Heard(one.account, one.made_ns) for one in self._steering.accounts()]
+        found = self._dates.put(self._findings(), self._roster.seats)
         facts = Facts(
             run=self._run,
             source=str(self._roster.folder),
             attempt=self._roster.attempt,
             now_ns=now_ns,
             wall_ns=time.time_ns(),
-            found=self._findings(),
+            found=found,
+            last_good=last_good(found, self._roster.seats),
         )
         here_ns = time.thread_time_ns() - began_ns
 
@@ -293,7 +289,7 @@ class Watch:
             elsewhere = [rank for rank in judged.hopeless if rank not in self._roster.seats]
             if elsewhere:
                 vouch = self._steering.ask_vouch(judged.case.finding.ranks)
-                self._doubt = _Doubt(judged, vouch, now_ns + _VOUCH_NS)
+                self._doubt = Doubt(judged, vouch, now_ns + _VOUCH_NS)
                 return
         self._accept(judged, now_ns)
 
@@ -356,7 +352,7 @@ class Watch:
         self._aged_ns = None
         if judged.case is not None and judged.case.proof is None:
             self._aged_ns = now_ns + fresh_ns(now_ns - self._news.since_ns, self._cost_ns)
-        if judged.verdict.has_faults:
+        if judged.verdict.is_root_a_fault:
             self._write(judged)
         else:
             self._withdraw()

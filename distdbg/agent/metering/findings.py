@@ -1,6 +1,6 @@
 """What the diagnosis finds, by kind: how many hold now, and how many there have ever been. Pure.
 
-What follows from a finding is not counted beside it.
+What follows from a finding is not counted beside it, nor are notes of what is over.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+_NOTE: Final = "note"
+#: Notes of these kinds are of what ranks wait in now.
+_WAITS: Final = ("stall", "missing rank")
 #: What is remembered, so that a finding is not counted again with each verdict.
 _MOST_KNOWN: Final = 4096
 
@@ -29,6 +32,8 @@ class FindingCounts:
         findings = verdict.get("findings") if verdict else None
         for finding in findings if isinstance(findings, list) else ():
             kind = str(finding.get("kind", ""))
+            if finding.get("severity") == _NOTE and kind not in _WAITS:
+                continue
             now[kind] += 1
             key = (
                 attempt,

@@ -1,7 +1,7 @@
 """The sums over all hosts of a job, at its root: the agents of the others are asked, one after the other.
 
-A thread of its own asks each every ten seconds or so, over the pipes of the tree. A host that does not answer
-keeps its last numbers, and is counted as missing.
+A thread of its own asks each every ten seconds or so, and more often at first, over the pipes of the tree. A
+host that does not answer keeps its last numbers, and is counted as missing.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ from typing import Any, Final
 from distdbg.agent.client import AgentClient
 from distdbg.errors import DistError
 from distdbg.export.metrics.facts import HistogramFacts
-from distdbg.export.metrics.totals import JobHistograms
+from distdbg.export.metrics.totals import Histograms, JobHistograms
 from distdbg.record.folders import agent_socket
 
 _EVERY_S: Final = 10.0
-#: How long one may take, and how long one that did not answer is left alone.
+#: At first, and for each host: then what is told is not much older than a tenth of the job.
+_FIRST_EVERY_S: Final = 1.0
+_HOST_S: Final = 0.1
+_SHARE: Final = 0.1
+#: For how long the sums wait until all hosts have told theirs.
+_WHOLE_S: Final = 12.0
+#: How long one may take, and how long one that did not answer is left alone: twice as long each time.
 _PATIENCE_S: Final = 3.0
 _REST_S: Final = 20.0
 #: After which the numbers of a host that said nothing new are not those of now.
 _STALE_S: Final = 35.0
 _MOST_HISTOGRAMS: Final = 4096
 _END_S: Final = 0.2
-
-Histograms = Mapping[tuple[str, str], HistogramFacts]
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -40,16 +44,26 @@ class JobSums:
         self._lock = threading.Lock()
         self._histograms = JobHistograms()
         self._wanted: tuple[str, ...] = ()
+        self._awaited = 0
+        """Other hosts of the job that were not met yet."""
+        self._met: set[str] = set()
+        self._began: float | None = None
+        self._is_whole = False
         self._lost: frozenset[str] = frozenset()
         self._asked: dict[str, float] = {}
         """When each is asked again."""
+        self._first: dict[str, float] = {}
+        self._failed: dict[str, int] = {}
+        """How often in a row each did not answer."""
         self._heard: dict[str, float] = {}
         self._addresses: dict[str, str] = {}
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def want(self, hosts: Mapping[str, bool]) -> None:
-        """These are the others now, and whether each is lost; the thread begins with the first of them."""
+    def want(self, hosts: Mapping[str, bool], count: int) -> None:
+        """These of `count` others are there now, and whether each is lost; the first begins the thread."""
+        self._met.update(hosts)
+        self._awaited = max(0, count - len(self._met))
         self._wanted = tuple(hosts)
         self._lost = frozenset(host for host, is_lost in hosts.items() if is_lost)
         if self._wanted and self._thread is None and not self._end.is_set():
@@ -60,20 +74,33 @@ class JobSums:
 
     def missing(self, now: float) -> int:
         """How many of them are lost, or have said nothing lately; `now` in monotonic seconds."""
-        return sum(
+        return self._awaited + sum(
             host in self._lost or now - self._heard.get(host, -_STALE_S) >= _STALE_S
             for host in self._wanted
         )
+
+    def is_whole(self, now: float) -> bool:
+        """Whether all of them have told something, or had time to; then it stays so.
+
+        An agent that is started again has not asked anybody: sums that begin with those of its own host would
+        rise by all that the others have ever done.
+        """
+        self._began = self._began or now
+        if not self._is_whole:
+            told = {*self._heard, *self._lost}
+            is_all = not self._awaited and told.issuperset(self._wanted)
+            self._is_whole = is_all or now - self._began >= _WHOLE_S
+        return self._is_whole
 
     def addresses(self) -> dict[str, str]:
         """Where the other hosts that are there serve metrics, as far as they have said."""
         known = dict(self._addresses)
         return {host: known[host] for host in self._wanted if host in known}
 
-    def take(self, host: str, histograms: Histograms) -> None:
-        """What a host says now."""
+    def take(self, host: str, histograms: Histograms, *, agent: str = "", attempt: int = 0) -> None:
+        """What a host says now; see `JobHistograms.take`."""
         with self._lock:
-            self._histograms.take(host, histograms)
+            self._histograms.take(host, histograms, agent=agent, attempt=attempt)
 
     def sum(self) -> dict[tuple[str, str], HistogramFacts]:
         """Of all hosts."""
@@ -102,7 +129,12 @@ class JobSums:
                 break
             if now < self._asked.get(host, 0.0) or host in self._lost:
                 continue
-            self._asked[host] = now + (_EVERY_S if self._ask(host) else _REST_S)
+            first = self._first.setdefault(host, now)
+            least_s = max(_FIRST_EVERY_S, _HOST_S * len(self._wanted))
+            every_s = min(_EVERY_S, max(least_s, (now - first) * _SHARE))
+            self._failed[host] = 0 if self._ask(host) else min(self._failed.get(host, 0) + 1, 10)
+            rest_s = min(_REST_S, 2.0 ** self._failed[host])
+            self._asked[host] = now + (rest_s if self._failed[host] else every_s)
         wanted = [host for host in self._wanted if host not in self._lost]
         due = min((self._asked.get(host, 0.0) for host in wanted), default=0.0)
         return min(1.0, max(0.1, due - time.monotonic()))
@@ -116,10 +148,11 @@ class JobSums:
                 told = other.ask("totals")
                 about = other.ask("about")
             histograms = read_histograms(told["histograms"])
+            agent, attempt = str(told.get("agent", ""))[:100], int(told.get("attempt", 0))
         except (DistError, OSError, ValueError, TypeError, KeyError) as error:
             _log.debug("host %s tells no numbers: %s", host, error)
             return False
-        self.take(host, histograms)
+        self.take(host, histograms, agent=agent, attempt=attempt)
         self._heard[host] = time.monotonic()
         metrics = about.get("metrics")
         if isinstance(metrics, dict) and isinstance(metrics.get("address"), str):

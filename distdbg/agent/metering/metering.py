@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from distdbg.agent.api import Client
     from distdbg.agent.host_agent import HostAgent
     from distdbg.agent.protocol import Request
+    from distdbg.agent.roster import Roster
 
 #: For how long what was collected is given to others as well.
 KEPT_S: Final = 0.5
@@ -42,6 +43,8 @@ PATIENCE_S: Final = 3.0
 _WELL: Final = (RankState.ENDED, RankState.LEFT)
 #: How often hosts that came or went are looked for.
 _HOSTS_NS: Final = 1_000_000_000
+#: How often it is looked whether ranks make group after group.
+_GROUPS_NS: Final = 200_000_000
 
 
 class NotInTime(DistNetworkError):
@@ -55,6 +58,15 @@ class ExportCounts:
     spans: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     queues: dict[str, int] = field(default_factory=dict)
+
+    def put_into(self, facts: AgentFacts) -> AgentFacts:
+        """The facts with these counts, as they are now."""
+        return replace(
+            facts,
+            spans=dict(self.spans),
+            failures=dict(self.failures),
+            queues=dict(self.queues),
+        )
 
     def fail(self, signal: str) -> bool:
         """Count one more; whether it is the first."""
@@ -71,13 +83,18 @@ class _Read:
 
 
 class Metering:
-    """The metrics of one agent. Made when somebody first wants them; nothing is read before."""
+    """The metrics of one agent. Made when somebody first wants them; nothing is read before.
+
+    It is read when somebody asks, and of ranks that make group after group more often.
+    """
 
     def __init__(self, agent: HostAgent) -> None:
         self._agent = agent
         self._reader = RankReader()
         self._findings = FindingCounts()
         self._verdict: tuple[int, int] = (0, 0)
+        self._roster: Roster | None = None
+        """Of which all records were looked for."""
         self._began_s = time.time() - (time.monotonic_ns() - agent.began_ns) / 1e9
         #: What was read and is not in the totals yet; both threads use it, and append and pop are atomic.
         self._reads: deque[_Read] = deque(maxlen=64)
@@ -89,7 +106,7 @@ class Metering:
         self._is_closed = False
         self._asked: threading.Event | None = None
         """Set when the loop has answered whoever waits for it."""
-        self._hosts_ns = 0
+        self._hosts_ns = self._groups_ns = 0
         self.counts = ExportCounts()
         self.exemplars: Callable[[], Exemplars] = dict
         self.sums = JobSums(agent.host, agent.run_name)
@@ -105,7 +122,16 @@ class Metering:
             self._findings.take(self._agent.roster.attempt, watch.plain_verdict())
         if now_ns - self._hosts_ns >= _HOSTS_NS:
             self._hosts_ns = now_ns
-            self.sums.want(self._agent.steering.other_hosts())
+            self._look_for_hosts()
+        if now_ns - self._groups_ns >= _GROUPS_NS:
+            self._groups_ns = now_ns
+            if self._reader.is_due(self._agent.roster):
+                self._read(now_ns)
+                self._agent.work(self._add_up, lambda _: None)
+
+    def _look_for_hosts(self) -> None:
+        steering = self._agent.steering
+        self.sums.want(steering.other_hosts(), steering.other_count)
 
     def finish(self, now_ns: int) -> None:
         """The ranks are over, or others will be started: look at all of them once more."""
@@ -120,6 +146,10 @@ class Metering:
         """The API's `totals`: what the ranks of this host have done, for the root's sums."""
         from distdbg.agent import protocol
 
+        if (
+            not self._agent.roster.seats
+        ):  # it begins; whoever asks knows what the one before it has told
+            raise NotInTime("no rank is known here so far")
         self._read(time.monotonic_ns())
 
         def then(done: Any) -> None:
@@ -141,25 +171,30 @@ class Metering:
     def _read(self, now_ns: int) -> _Read:
         agent = self._agent
         began_ns = time.perf_counter_ns()
+        if agent.roster is not self._roster and agent.roster.seats:
+            # All of them from the first look on: else their sums would rise as records are found.
+            self._roster = agent.roster
+            agent.roster.settle(now_ns)
+            self._look_for_hosts()
         ranks = self._reader.read(agent.roster, now_ns)
         stat = read_stat(os.getpid())
-        is_root = agent.steering.is_root
+        # Who does not know its ranks does not know either whether other hosts have some.
+        is_root = agent.steering.is_root and bool(ranks)
         read_s = (time.perf_counter_ns() - began_ns) / 1e9
         host = HostFacts(
             run=agent.run_name,
             host=agent.host,
             ranks=ranks,
-            agent=AgentFacts(
-                version=__version__,
-                python=platform.python_version(),
-                began_s=self._began_s,
-                cpu_s=time.process_time(),
-                rss_nbytes=stat.rss_nbytes if stat is not None else None,
-                collect_s=read_s + self._collect_s,
-                hosts_missing=self.sums.missing(time.monotonic()) if is_root else None,
-                spans=dict(self.counts.spans),
-                failures=dict(self.counts.failures),
-                queues=dict(self.counts.queues),
+            agent=self.counts.put_into(
+                AgentFacts(
+                    version=__version__,
+                    python=platform.python_version(),
+                    began_s=self._began_s,
+                    cpu_s=time.process_time(),
+                    rss_nbytes=stat.rss_nbytes if stat is not None else None,
+                    collect_s=read_s + self._collect_s,
+                    hosts_missing=self.sums.missing(time.monotonic()) if is_root else None,
+                )
             ),
         )
         found = _Read(host, self._read_job() if is_root else None)
@@ -193,10 +228,19 @@ class Metering:
         finally:
             self._lock.release()
 
-    def last_metrics(self) -> Metrics | None:
-        """All that was read by now, also when the loop has ended; None: nothing was."""
+    def last_metrics(self, counts: ExportCounts | None = None) -> Metrics | None:
+        """All that was read by now, also when the loop has ended; None: nothing was.
+
+        `counts`: what has become of exports since.
+        """
         with self._lock:
-            return self._collect() if self._take_in() is not None else None
+            newest = self._take_in()
+            if newest is None:
+                return None
+            if counts is not None:
+                agent = counts.put_into(newest.host.agent)
+                self._newest = replace(newest, host=replace(newest.host, agent=agent))
+            return self._collect(is_last=True)
 
     def _ask_loop(self, deadline: float) -> None:
         done = self._asked = threading.Event()
@@ -214,6 +258,13 @@ class Metering:
         if self._is_closed:
             raise NotInTime("the agent leaves")
 
+    def _add_up(self) -> None:
+        if self._lock.acquire(timeout=PATIENCE_S):
+            try:
+                self._take_in()
+            finally:
+                self._lock.release()
+
     def _take_in(self) -> _Read | None:
         """Add up what was read, in that order; the newest of it."""
         while self._reads:
@@ -221,7 +272,7 @@ class Metering:
             self._totals.take(self._newest.host)
         return self._newest
 
-    def _collect(self) -> Metrics:
+    def _collect(self, *, is_last: bool = False) -> Metrics:
         began = time.perf_counter()
         newest = self._take_in()
         if newest is None:
@@ -229,7 +280,8 @@ class Metering:
         job = newest.job
         if job is not None:
             self.sums.take(newest.host.host, self._totals.histograms())
-            job = replace(job, histograms=self.sums.sum())
+            if is_last or self.sums.is_whole(time.monotonic()):
+                job = replace(job, histograms=self.sums.sum())
         metrics = collect(newest.host, self._totals, job, self.exemplars())
         self._kept = (time.monotonic(), metrics)
         self._collect_s = time.perf_counter() - began
@@ -240,6 +292,10 @@ class Metering:
             raise NotInTime("the numbers of this host are being put together")
         try:
             self._take_in()
-            return {"histograms": plain_histograms(self._totals.histograms())}
+            return {
+                "agent": f"{os.getpid()} {self._agent.began_ns}",
+                "attempt": self._agent.roster.attempt,
+                "histograms": plain_histograms(self._totals.histograms()),
+            }
         finally:
             self._lock.release()

@@ -11,7 +11,7 @@ from distdbg.agent.metering.checks import check_of
 from distdbg.errors import RecordError
 from distdbg.export.metrics.bounds import group_label
 from distdbg.export.metrics.facts import OpCount, RankFacts
-from distdbg.record.entries import Group, label_of_kind
+from distdbg.record.entries import Group, Op, label_of_kind
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from distdbg.agent.seat import Seat
     from distdbg.agent.tail import TailedRecord
 
+#: Groups that a rank may make before it is read again. A record has 256 counters, and those of closed groups
+#: give way to others.
+_MOST_NEW_GROUPS = 32
+
+#: Of more ops in flight the oldest count: each is read again.
+_MOST_LASTING = 64
 _DEAD = (RankState.FAILED, RankState.DEAD)
 
 
@@ -30,6 +36,8 @@ class _Known:
     labels: dict[int, str] = field(default_factory=dict)
     """Of its groups, by their numbers."""
     text_count: int = 0
+    group_count: int = 0
+    """How many it had made when it was read last."""
     found: dict[str, int] = field(default_factory=dict)
 
 
@@ -44,6 +52,15 @@ class RankReader:
         roster.freshen(now_ns)
         return tuple(self._read(seat, now_ns) for _, seat in sorted(roster.seats.items()))
 
+    def is_due(self, roster: Roster) -> bool:
+        """Whether a rank makes so many groups that counters of closed ones may be lost unread."""
+        for seat in roster.seats.values():
+            known = self._known.get(seat.rank)
+            seen = known.group_count if known and known.life == (seat.attempt, seat.pid) else 0
+            if seat.record is not None and seat.record.group_count() - seen >= _MOST_NEW_GROUPS:
+                return True
+        return False
+
     def _read(self, seat: Seat, now_ns: int) -> RankFacts:
         life = (seat.attempt, seat.pid)
         known = self._known.get(seat.rank)
@@ -53,12 +70,15 @@ class RankReader:
         seqs: dict[str, int] = {}
         lost: Mapping[str, int] = {}
         in_flight = 0
+        lasting_ns = (0, 0)
         if seat.record is not None:
             try:
+                known.group_count = seat.record.group_count()  # before those are read
                 self._look_for_words(seat.record, known)
                 seqs, in_flight = _progress(seat.record, known)
                 lost = _lost(seat.record)
                 counters = _counters(seat.record, known)
+                lasting_ns = _lasting(seat, seat.record, now_ns)
             except RecordError:
                 counters = None  # it is found again, or it is gone
         is_over = seat.state.is_over
@@ -74,6 +94,7 @@ class RankReader:
             is_dead=state in _DEAD,
             state=state,
             in_flight=in_flight,
+            lasting_ns=lasting_ns,
             since_progress_s=max(0, now_ns - seat.moved_ns) / 1e9,
             seqs=seqs,
             cpu_s=seat.stat.cpu_s if seat.stat is not None else None,
@@ -115,6 +136,32 @@ def _progress(record: TailedRecord, known: _Known) -> tuple[dict[str, int], int]
             seqs[label] = max(seqs.get(label, 0), far.issued_seq)
             in_flight += max(0, far.issued_seq - far.ended_seq)
     return seqs, in_flight
+
+
+def _lasting(seat: Seat, record: TailedRecord, now_ns: int) -> tuple[int, int]:
+    """How long the ops in flight have waited for their last ranks, and have gone on since.
+
+    Of a rank that moves it is not known which they are, and they are over in a moment. Of one that is gone
+    they last until its end, or its last sign where nobody saw that. To be called after the counters were
+    read: an op that has not ended now was in none of them.
+    """
+    if seat.end is not None:
+        is_seen = seat.end.cause != "unknown"
+        now_ns = min(now_ns, seat.end.ended_ns if is_seen else record.pulse().heartbeat_ns)
+        ops = record.standing().in_flight
+    elif seat.standing is not None and seat.is_exact and not seat.is_gone:
+        ops = seat.standing.in_flight
+    else:
+        return 0, 0
+    late_ns = transfer_ns = 0
+    for known in ops[:_MOST_LASTING]:
+        op = record.event(known.number)
+        if not isinstance(op, Op) or op.ended_ns is not None or op.group is None:
+            continue
+        started_ns = now_ns if op.started_ns is None else min(op.started_ns, now_ns)
+        late_ns += max(0, started_ns - op.issued_ns)
+        transfer_ns += max(0, now_ns - started_ns)
+    return late_ns, transfer_ns
 
 
 def _counters(record: TailedRecord, known: _Known) -> list[OpCount]:

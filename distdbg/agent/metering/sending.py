@@ -1,9 +1,9 @@
 """Metrics that are brought out: a text file, a Pushgateway. Every 15 seconds, and at the end.
 
-A thread does both, one after the other. What does not arrive is counted, said once, and tried again the next
-time. The last numbers of a job stay where they are: of a short one they are all there is. Text files that
-nobody has written for a while are of jobs that are over; the next job that writes into the folder removes
-them.
+Each has a thread of its own, so that a gateway that hangs keeps no file from being written. What does not
+arrive is counted, said once, and tried again the next time. The last numbers of a job stay where they are:
+of a short one they are all there is. Text files that nobody has written for a while are of jobs that are
+over; the next job that writes into the folder removes them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger("distdbg.agent")
 
 
 class Sending:
-    """One outlet: the thread that brings metrics out."""
+    """One outlet: the threads that bring metrics out."""
 
     def __init__(self, agent: HostAgent, exports: Exports) -> None:
         """ConfigError for a URL that is none."""
@@ -49,11 +49,20 @@ class Sending:
         self._end = threading.Event()
         self._until = 0.0
         """When the last has to be out."""
-        self._thread = threading.Thread(target=self._run, name="distdbg-sending", daemon=True)
-        self._thread.start()
+        ways: list[Callable[[Metrics, float], None]] = []
+        if self._folder is not None:
+            ways.append(self._write)
+        if self._gateway is not None:
+            ways.append(self._push)
+        self._threads = [
+            threading.Thread(target=self._run, args=(way,), name="distdbg-sending", daemon=True)
+            for way in ways
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def tick(self, now_ns: int) -> None:
-        """The thread has a clock of its own."""
+        """The threads have a clock of their own."""
 
     def begin_anew(self) -> None:
         """The totals go on."""
@@ -61,28 +70,30 @@ class Sending:
     def close(self, deadline_ns: int) -> None:
         self._until = deadline_ns / 1e9
         self._end.set()
-        self._thread.join(max(0.0, self._until - time.monotonic()))
+        for thread in self._threads:
+            thread.join(max(0.0, self._until - time.monotonic()))
 
-    # ------------------------------------------------------------------------------- the thread
+    # ------------------------------------------------------------------------------- the threads
 
-    def _run(self) -> None:
+    def _run(self, send: Callable[[Metrics, float], None]) -> None:
         try:
-            if self._folder is not None:
+            if send == self._write and self._folder is not None:
                 remove_old(self._folder, time.time())
             while not self._end.wait(EVERY_S):
                 with suppress(NotInTime):
-                    self._send(self._metering.metrics(), _PUSH_S)
+                    send(self._metering.metrics(), _PUSH_S)
             metrics = self._metering.last_metrics()
             if metrics is not None:
-                self._send(metrics, max(_LEAST_S, self._until - time.monotonic()))
+                send(metrics, max(_LEAST_S, self._until - time.monotonic()))
         except Exception:  # noqa: BLE001  # the job is none the worse
             _log.exception("metrics are brought out no more")
 
-    def _send(self, metrics: Metrics, timeout_s: float) -> None:
-        folder, gateway = self._folder, self._gateway
-        if folder is not None:
+    def _write(self, metrics: Metrics, timeout_s: float) -> None:
+        if (folder := self._folder) is not None:
             self._try("textfile", lambda: write_textfile(folder, metrics))
-        if gateway is not None:
+
+    def _push(self, metrics: Metrics, timeout_s: float) -> None:
+        if (gateway := self._gateway) is not None:
             self._try("push", lambda: gateway.push(metrics, timeout_s))
 
     def _try(self, signal: str, do: Callable[[], object]) -> None:
@@ -97,8 +108,8 @@ class Sending:
 
 
 def remove_old(folder: Path, wall_s: float) -> None:
-    """Remove our text files that nobody has written for an hour."""
-    for path in folder.glob("distdbg_*.prom"):
+    """Remove our text files, and drafts of them, that nobody has written for an hour."""
+    for path in (*folder.glob("distdbg_*.prom"), *folder.glob("distdbg_*.prom.*.tmp")):
         with suppress(OSError):  # another user's, or gone
             facts = path.lstat()
             if facts.st_uid == os.getuid() and wall_s - facts.st_mtime > _OLD_S:

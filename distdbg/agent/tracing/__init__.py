@@ -12,6 +12,7 @@
     follower.py   one record: what is new in it, at a cost that does not depend on how fast the rank is
     queues.py     what waits to be sent: bounded, with counts of what had no room
     sender.py     one thread that sends, and what it does while nobody takes it
+    listening.py  what OpenTelemetry's code says of it in words
     exporters.py  the exporters of OpenTelemetry, by protocol
     outlet.py     what the loop of the agent knows and a record does not: findings and ends
 

@@ -11,12 +11,12 @@ if need be, is theirs. An exporter that has no such place gets the SDK's own spa
 from __future__ import annotations
 
 import gc
-import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from distdbg.agent.tracing.listening import Listener, listen
 from distdbg.agent.tracing.sender import Exporter
 from distdbg.agent.tracing.settings import Protocol, Signal
 from distdbg.errors import UsageError
@@ -55,28 +55,38 @@ def make_exporter(
 
     ImportError, or whatever an exporter says of its variables.
     """
-    # What they have to say is said once by the sender, and not with each batch.
-    for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    listener = listen()  # what they have to say is said once by the sender, and not with each batch
     inner = _make_inner(signal, protocol)
     # What was imported for it stays: the garbage collector, whom spans wake often, need not look at it again.
     gc.collect()
     gc.freeze()
     if signal == "traces" and _takes_encoded(inner):
-        return _Converted(inner, _encode_spans(run, host))
-    return _Converted(inner, _make_converter(signal, run, host, began_ns))
+        return _Converted(inner, _encode_spans(run, host), listener)
+    return _Converted(inner, _make_converter(signal, run, host, began_ns), listener)
 
 
 class _Converted:
     """Implements Exporter: makes of plain values those of the SDK, in the thread that sends them."""
 
-    def __init__(self, inner: Any, convert: Callable[[Sequence[Any]], Any]) -> None:
+    def __init__(
+        self, inner: Any, convert: Callable[[Sequence[Any]], Any], listener: Listener
+    ) -> None:
         self._inner = inner
         self._convert = convert
+        self._listener = listener
+        self.why = ""
 
     def send(self, batch: Sequence[Any]) -> bool:
         converted = self._convert(batch)
-        return not converted or self._inner.export(converted).name == "SUCCESS"
+        self._listener.begin()
+        is_taken = not converted or self._inner.export(converted).name == "SUCCESS"
+        words = self._listener.end()
+        if is_taken:
+            return True
+        scheme, colon, rest = str(getattr(self._inner, "_endpoint", "it")).rpartition("://")
+        address = scheme + colon + rest.rpartition("@")[2]  # a password may be before it
+        self.why = f"{address} does not take them; {words or 'no answer in time'}"
+        return False
 
     def shutdown(self) -> None:
         self._inner.shutdown()

@@ -21,6 +21,7 @@ from distdbg.agent.tracing.row import Emit, Message, Row, Sampled, Shared
 from distdbg.export.otel.contexts import Contexts
 from distdbg.export.otel.facts import GroupFacts, OpFacts, RankFacts, count_message, facts_of
 from distdbg.export.otel.matching import MessageNumbers
+from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
 from distdbg.export.otel.regions import RegionSpans
 from distdbg.export.otel.sampling import ALL, Verdict, is_remarkable
@@ -34,13 +35,17 @@ MOST_ROWS: Final = 4096
 _TAKEN: Final = 64
 #: Ops in flight that are asked again, and events that are no ops, per look.
 _MOST_OPEN: Final = 128
-_MOST_NOTES: Final = 256
+_MOST_NOTES: Final = 1024
 _MOST_DONE: Final = 1024
 _MOST_LIKES: Final = 256
 #: Ops of one group are numbered in order, but for those of several threads.
 _BEFORE: Final = 8
 _Window = tuple[int, int, set[int]]
 """From which number, up to and without which, and the kept ones among them."""
+_MOST_PASSED: Final = 256
+_MOST_FAILED: Final = 64
+#: A lost peer is asked after for a second or two, which are some looks, before the words are there.
+_LOOKS_FOR_WORDS: Final = 6
 _KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 _PLAIN: Final = bytes(f for f in range(256) if not f & _NO_COLLECTIVE)
@@ -62,6 +67,13 @@ class Follower:
     _likes: dict[tuple[bytes, str], OpFacts] = field(default_factory=dict)
     """By what ops have in common, one of them."""
     _done: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
+    _failed: OrderedDict[tuple[str, int], tuple[GroupFacts, int, str]] = field(
+        default_factory=OrderedDict
+    )
+    _wordless: dict[int, tuple[Row, int]] = field(default_factory=dict)
+    """What has failed and not said why, and how often it is still looked at."""
+    _passed: OrderedDict[int, Row] = field(default_factory=OrderedDict)
+    """By trace, the newest that were not kept and that no group numbers: messages, asides."""
 
     def __post_init__(self) -> None:
         self.spans = OpSpans(self.rank)
@@ -78,6 +90,7 @@ class Follower:
         RecordError when the record was cut short.
         """
         self._look_again()
+        self._look_for_words()
         last = self.record.pulse().last_number
         if last <= self.last:
             return 0.0
@@ -98,6 +111,12 @@ class Follower:
     def look_back(self, keys: list[tuple[str, int]]) -> None:
         """The tail keeps these from now on: those that were passed are looked for."""
         for name, seq in keys:
+            if not name:
+                passed = self._passed.pop(seq, None)
+                if passed is not None:
+                    passed.why = self.shared.tail.why(name, seq)
+                    self._consider(passed)
+                continue
             group = next((n for n, facts in self._names.items() if facts.name == name), None)
             if group is None or (name, seq) in self._done or self._is_by_head(name, seq):
                 continue
@@ -106,12 +125,34 @@ class Follower:
                 continue  # not called yet, or not come to
             row = Row(number, self.spans.collective_trace_id(name, seq))
             row.why, row.key = self.shared.tail.why(name, seq), (name, seq)
-            if number not in self._open:
+            if number not in self._open and number not in self._wordless:
                 self._consider(row)
+
+    def failed(self) -> list[tuple[GroupFacts, int, str]]:
+        """The newest collectives that failed or were never ended here: group, number, why they are kept."""
+        return list(self._failed.values())
+
+    def has_come(self, name: str, seq: int) -> bool:
+        """Whether the rank has called this collective."""
+        for group, progress in self.record.groups():
+            if group.name == name and progress.issued_seq >= seq:
+                return True
+        number = next((n for n, facts in self._names.items() if facts.name == name), None)
+        return number is not None and self.record.find_op(number, seq) is not None
+
+    def root_of(self, group: GroupFacts, seq: int, why: str, now_ns: int) -> SpanData | None:
+        """The root of a collective that this rank was in, and the first of its group was not."""
+        number = next((n for n, facts in self._names.items() if facts is group), None)
+        number = None if number is None else self.record.find_op(number, seq)
+        event = None if number is None else self.record.event(number)
+        if not isinstance(event, Op):
+            return None
+        return self.spans.make_root(facts_of(event, self.rank, group), why, now_ns)
 
     def flush(self, now_ns: int, how: str = "") -> None:
         """The rank is gone: what has not ended never will. `now_ns`: wall time."""
         self._look_again()
+        self._look_for_words(is_last=True)
         for number, row in list(self._open.items()):
             event = self.record.event(number)
             if isinstance(event, Op):
@@ -175,10 +216,13 @@ class Follower:
                 notes += 1
                 event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
                 if event is None:
+                    # It may have been the end of a block, or of a span of the program's.
                     self.shared.missed += 1
+                    self._contexts.forget()
+                    self._regions.doubt()
                 else:
                     self._take_note(event)
-                    has_contexts = self._contexts.are_any
+                has_contexts = self._contexts.are_any
                 continue
             if (
                 outcome == ENDED_WELL
@@ -211,12 +255,12 @@ class Follower:
             row = Row(number, self.spans.aside_trace_id(group.name, kind, seq, number))
             if part.kind(at) in _KEPT_ASIDES:
                 row.why = "debugger"
-            elif self.shared.sampler.keeps(row.trace_id, seq):
-                row.why = "head"
+            else:
+                self._place(row, seq, self._is_wide(group))
         else:
             row = Row(part.first + at, self.spans.collective_trace_id(group.name, seq))
             row.why = self._why(group.name, seq)
-            row.key = group.name, seq
+            row.key, row.is_wide = (group.name, seq), self._is_wide(group)
         row.context = self._contexts.of(part.thread(at))
         row.region = self._regions.innermost(part.thread(at))
         ended, outcome = part.ended[at], part.outcomes[at] >> 16
@@ -259,8 +303,20 @@ class Follower:
         row.trace_id = self.spans.message_trace_id(
             found.group.name, found.kind, rank, found.tag, row.message, row.number
         )
-        if self.shared.sampler.keeps(row.trace_id, row.message or found.seq):
+        is_wide = rank not in self.shared.ranks
+        self._place(row, row.message or found.seq, is_wide, is_shared=row.message is not None)
+
+    def _place(self, row: Row, seq: int, is_wide: bool, *, is_shared: bool = True) -> None:
+        """Whether the head or the tail keeps what no group numbers; `is_shared`: others have its trace."""
+        if is_shared:
+            row.key, row.is_wide = ("", row.trace_id), is_wide
+        if self.shared.sampler.keeps(row.trace_id, seq):
             row.why = "head"
+        elif row.key is not None:
+            row.why = self.shared.tail.why(*row.key)
+
+    def _is_wide(self, group: GroupFacts) -> bool:
+        return not self.shared.ranks.issuperset(group.ranks)
 
     def _judge(self, row: Row, status: int, took_ns: int) -> None:
         """Whether the tail keeps what has ended and the head does not."""
@@ -270,7 +326,7 @@ class Follower:
             return
         row.why = "failed" if status else "slow"
         if row.key is not None:
-            self.shared.tail.add(*row.key, row.why)
+            self.shared.tail.add(*row.key, row.why, is_wide=row.is_wide)
 
     def _take_note(self, event: Event) -> None:
         self._contexts.take(event)
@@ -305,6 +361,19 @@ class Follower:
             self._judge(row, op.status or 0, op.ended_ns - op.issued_ns)
             self._consider(row)
 
+    def _look_for_words(self, *, is_last: bool = False) -> None:
+        """What has failed gets its words a moment after its end, if somebody waits for it."""
+        for number, (row, looks) in list(self._wordless.items()):
+            event = self.record.event(number)
+            if not isinstance(event, Op):
+                del self._wordless[number]
+                self.shared.missed += 1
+            elif event.error or is_last or looks <= 0:
+                del self._wordless[number]
+                self._make(event, row)
+            else:
+                self._wordless[number] = row, looks - 1
+
     def _end_any(self, row: Row) -> None:
         event, found = self.record.event(row.number), row.sent
         assert found is not None
@@ -323,6 +392,10 @@ class Follower:
     def _consider(self, row: Row, part: Slice | None = None, at: int = 0) -> None:
         """Look an op up if it is kept and there is room for it. `part`: where it was just found."""
         shared = self.shared
+        if not row.why and row.key is not None and not row.key[0]:
+            self._passed[row.trace_id] = row
+            if len(self._passed) > _MOST_PASSED:
+                self._passed.popitem(last=False)
         if not row.why and row.context is None:
             shared.unsampled += 1
             return
@@ -331,8 +404,8 @@ class Follower:
         if row.context and not row.why:
             bound = ALL
         budget = shared.budget if is_by_head else shared.tail_budget
-        verdict = shared.pay(budget, row.trace_id, bound, 2 if row.sent else shared.ranks + 1)
-        if verdict is Verdict.LEFT_OUT and row.key is not None and row.why == "head":
+        verdict = shared.pay(budget, row.trace_id, bound, 2 if row.sent else len(shared.ranks) + 1)
+        if verdict is Verdict.LEFT_OUT and row.key and row.key[0] and row.why == "head":
             shared.head.leave_out(*row.key)
         if verdict is not Verdict.TAKEN:
             return
@@ -344,6 +417,8 @@ class Follower:
                 shared.missed += 1
             elif event.ended_ns is None:
                 self._wait_for(row)
+            elif event.status and not event.error and len(self._wordless) < _MOST_OPEN:
+                self._wordless[row.number] = row, _LOOKS_FOR_WORDS
             else:
                 self._make(event, row, sort=sort)
         shared.made_ns += time.thread_time_ns() - began_ns
@@ -353,6 +428,7 @@ class Follower:
         if (
             part is None
             or row.key is None
+            or not row.key[0]
             or row.why != "head"
             or row.context is not None
             or part.outcomes[at] != ENDED_WELL
@@ -414,6 +490,10 @@ class Follower:
             self._done[row.key] = None
             if len(self._done) > _MOST_DONE:
                 self._done.popitem(last=False)
+        if row.key is not None and row.why and (op.status or op.ended_ns is None):
+            self._failed[row.key] = group, op.seq, row.why
+            if len(self._failed) > _MOST_FAILED:
+                self._failed.popitem(last=False)
         choice = Choice(op=bool(row.why), caller=caller, why=row.why or "head")
         for span in self.spans.make(op, choice, now_ns):
             if how and op.ended_ns is None:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.agent.tracing.tracing import Tracing
+from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.found import key_of_finding
 
 if TYPE_CHECKING:
@@ -38,16 +39,14 @@ class TracingOutlet:
     def tick(self, now_ns: int) -> None:
         """Tell what is new. Never waits."""
         self._tell_ends()
+        self._exchange_keeps()
         if self._watch.version != self._version:
             self._version = self._watch.version
             self._tell(self._watch.plain_verdict())
         if self.tracing.wants_metrics(now_ns):
             # It asks this loop, so it cannot be done here; nor by who sends, who may be at the last batch.
             self._agent.work(self._metering.metrics, self._on_metrics)
-        counts = self._metering.counts
-        counts.spans = self.tracing.counts
-        counts.queues.update(self.tracing.queued)
-        counts.failures.update(self.tracing.failures)
+        self._count()
 
     def begin_anew(self) -> None:
         """The ranks were started again."""
@@ -58,10 +57,26 @@ class TracingOutlet:
 
     def close(self, deadline_ns: int) -> None:
         """Send what there is until then."""
-        self.tick(deadline_ns)
+        self._tell_ends()
+        self._exchange_keeps()
         self._tell(self._watch.plain_verdict())  # the last word
-        self.tracing.hear_metrics(self._metering.last_metrics)
-        self.tracing.close(deadline_ns)
+        self.tracing.close(deadline_ns, self._last_metrics)
+
+    def _last_metrics(self) -> Metrics | None:
+        """Asked for when all else was sent or given up: with what became of it."""
+        self._count()
+        return self._metering.last_metrics(self._metering.counts)
+
+    def _count(self) -> None:
+        counts = self._metering.counts
+        counts.spans = self.tracing.counts
+        counts.queues.update(self.tracing.queued)
+        counts.failures.update(self.tracing.failures)
+
+    def _exchange_keeps(self) -> None:
+        steering = self._agent.steering
+        steering.keep(self.tracing.take_untold())
+        self.tracing.hear_keeps(steering.kept())
 
     def _tell_ends(self) -> None:
         for end in self._roster.ends:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from distdbg.agent.tracing.follower import MOST_ROWS, Follower
 from distdbg.agent.tracing.head import Head
 from distdbg.agent.tracing.row import Sampled, Shared
 from distdbg.agent.tracing.tail import Tail
+from distdbg.agent.tree.keeps import Keep
 from distdbg.errors import RecordError
 from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.found import log_of_error
@@ -120,11 +122,15 @@ class HostRecords:
         for rank, record in self._tail.records.items():
             if rank not in self._seats:
                 self._seats[rank] = _Seat(self._follow(record), record.inode)
-        self.shared.ranks = len(self._seats)
+        self.shared.ranks = frozenset(self._seats)
 
-    def keep(self, group: str, seq: int, why: str) -> None:
-        """Keep one collective, whatever the head says of it."""
-        self.shared.tail.add(group, seq, why)
+    def keep(self, group: str, seq: int, why: str, *, is_wide: bool = False) -> None:
+        """Keep an op, whatever the head says of it; `is_wide`: other hosts are to be told."""
+        self.shared.tail.add(group, seq, why, is_wide=is_wide)
+
+    def take_untold(self) -> list[Keep]:
+        """What other hosts are to keep as well."""
+        return self.shared.tail.take_untold()
 
     def on_end(self, rank: int, wall_ns: int, how: str) -> None:
         """A rank is gone: what it was in never ends."""
@@ -143,6 +149,24 @@ class HostRecords:
         self.look(now_ns)
         for rank in list(self._seats):
             self.on_end(rank, wall_ns, "")
+        if self.emit is not None:
+            self._tell_roots(wall_ns)
+
+    def _tell_roots(self, wall_ns: int) -> None:
+        """Of what failed without the first rank of its group, who is of this host: as another rank saw it."""
+        told: set[tuple[str, int]] = set()
+        for seat in self._seats.values():
+            follower = seat.follower
+            for group, seq, why in follower.failed():
+                first = group.global_rank(0)
+                home = None if first is None else self._seats.get(first)
+                if home is None or (group.name, seq) in told:
+                    continue
+                with suppress(RecordError):
+                    root = follower.root_of(group, seq, why, wall_ns)
+                    if root is not None and not home.follower.has_come(group.name, seq):
+                        told.add((group.name, seq))
+                        follower.emit(root)
 
     def close(self) -> None:
         self._seats.clear()

@@ -26,8 +26,8 @@ class Shared:
     budget: Budget
     tail_budget: Budget
     slow_ns: int
-    ranks: int = 1
-    """How many are followed: a collective will have a span of each, as a rule."""
+    ranks: frozenset[int] = frozenset()
+    """Those that are followed: a collective will have a span of each, as a rule."""
     made_ns: int = 0
     """CPU time of this thread for ops that were kept: a budget bounds how many these are."""
     unsampled: int = 0
@@ -66,6 +66,8 @@ class Row:
     message: int | None = None
     sent: Message | None = None
     key: tuple[str, int] | None = None
-    """Of a collective: the name of its group and its number there."""
+    """What the tail knows it by; None: of this rank alone."""
+    is_wide: bool = False
+    """Whether ranks of other hosts were in it."""
     context: Context | None = None
     region: str = ""

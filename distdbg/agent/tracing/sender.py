@@ -22,12 +22,17 @@ _FIRST_PAUSE_NS: Final = _S
 _MOST_PAUSE_NS: Final = 30 * _S
 #: How long the thread waits for news at the most; what it waits for announces itself.
 _LOOK_S: Final = 60.0
+#: How long is tried at the end where nothing was taken when it was tried last.
+_LAST_TRY_NS: Final = _S // 2
 
 _log = logging.getLogger("distdbg.agent")
 
 
 class Exporter(Protocol):
     """Sends batches of one signal; used by one thread alone, but for `shutdown`."""
+
+    why: str
+    """Of the last batch that was not taken: by whom, and what is known of the reason. Or ''."""
 
     def send(self, batch: Sequence[Any]) -> bool:
         """Whether they were taken. May take as long as its timeout says."""
@@ -57,23 +62,34 @@ class Sender:
         self._paused: dict[Signal, tuple[int, int]] = {}
         """Until when a signal is not sent, and how long that pause was."""
         self._is_failing: set[Signal] = set()
+        self._is_working: set[Signal] = set()
+        """Of which the last batch was taken, or was not."""
         self._given_up: set[Signal] = set()
         self.failures: Counter[Signal] = Counter()
         """Batches that did not arrive."""
         self._is_closing = False
+        self._is_shut = False
         self._until_ns = 0
         self._thread = threading.Thread(target=self._run, name="distdbg-otlp", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def close(self, deadline_ns: int) -> bool:
-        """Send what there is until then, and give up the rest; whether the thread has ended."""
+    def begin_close(self, deadline_ns: int) -> None:
+        """From now on send what there is, signal after signal, whether a batch is full or not."""
         with self._news:
             self._is_closing, self._until_ns = True, deadline_ns
             self._news.notify()
+
+    def close(self, deadline_ns: int) -> bool:
+        """Send what there is until then, and give up the rest; whether the thread has ended."""
+        self.begin_close(deadline_ns)
+        if self._is_failing and not self._is_working:  # nobody will be there now
+            deadline_ns = min(deadline_ns, self._clock() + _LAST_TRY_NS)
+            self._until_ns = deadline_ns
         # The last moments are for whoever has to be told that it is over.
         self._join(deadline_ns - _S // 4)
+        self._is_shut = True
         for exporter in list(self._exporters.values()):
             try:
                 exporter.shutdown()
@@ -91,7 +107,7 @@ class Sender:
     # ------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        while (signal := self._wait()) is not None:
+        while not self._is_shut and (signal := self._wait()) is not None:
             self.send_one(signal)
 
     def _wait(self) -> Signal | None:
@@ -138,6 +154,7 @@ class Sender:
             if exporter is None:
                 exporter = self._exporters[signal] = self._make(signal)
             is_sent = exporter.send(batch)
+            why = exporter.why or why
         except Exception as error:  # noqa: BLE001  # an observer that fails says so and goes on
             is_sent, why = False, f"{type(error).__name__}: {error}"
         queue.counts[SENT if is_sent else FAILED] += len(batch)
@@ -145,17 +162,21 @@ class Sender:
 
     def _note(self, signal: Signal, is_sent: bool, why: str) -> None:
         if is_sent:
+            self._is_working.add(signal)
             self._paused.pop(signal, None)
             if signal in self._is_failing:
                 self._is_failing.discard(signal)
                 _log.warning("the collector takes %s again", signal)
             return
+        self._is_working.discard(signal)
         self.failures[signal] += 1
         if self._is_closing:
             self._given_up.add(signal)
         _, pause_ns = self._paused.get(signal, (0, _FIRST_PAUSE_NS // 2))
         pause_ns = min(2 * pause_ns, _MOST_PAUSE_NS)
         self._paused[signal] = self._clock() + pause_ns, pause_ns
+        if self._is_shut:
+            return  # it is cut off here, and nothing of the collector's
         if signal not in self._is_failing:
             self._is_failing.add(signal)
             _log.warning("%s cannot be sent to the collector: %s", signal, why)

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ from distdbg.agent.tracing.queues import (
 from distdbg.agent.tracing.records import HostRecords
 from distdbg.agent.tracing.sender import Exporter, Sender
 from distdbg.agent.tracing.settings import Settings, Signal, read_settings
+from distdbg.agent.tree.keeps import Keep
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.found import (
@@ -144,6 +145,17 @@ class Tracing:
         self._told.append(lambda: self._on_finding(finding, group, number, wall_ns))
         self._wake.set()
 
+    def hear_keeps(self, keeps: Sequence[Keep]) -> None:
+        """Other hosts keep these ops."""
+        if keeps:
+            self._told.append(lambda: self._on_keeps(keeps))
+            self._wake.set()
+
+    def take_untold(self) -> list[Keep]:
+        """The ops that this host keeps and that others are to keep as well."""
+        records = self._records
+        return [] if records is None else records.take_untold()
+
     def wants_metrics(self, now_ns: int) -> bool:
         """Whether metrics are due: `hear_metrics` follows."""
         if "metrics" not in self.settings.signals or now_ns < self._metrics_ns:
@@ -183,8 +195,13 @@ class Tracing:
         """By kind and label of the group, newest ops that have a trace: duration, trace, wall time in s."""
         return self._exemplars.copy()
 
-    def close(self, deadline_ns: int) -> bool:
-        """Look a last time, send what there is, and give up the rest; whether both threads have ended."""
+    def close(
+        self, deadline_ns: int, last_metrics: Callable[[], Metrics | None] | None = None
+    ) -> bool:
+        """Look a last time, send what there is, and give up the rest; whether both threads have ended.
+
+        `last_metrics` are asked for when all else was sent: they say what became of it.
+        """
         if not self.settings.signals:
             return True
         left_ns = max(0, deadline_ns - time.monotonic_ns())
@@ -192,6 +209,12 @@ class Tracing:
         self._is_closing = True
         self._wake.set()
         self._thread.join(max(0.0, (self._until_ns - time.monotonic_ns()) / 1e9))
+        with (
+            self._news
+        ):  # so that no time is left in which they would be sent before the last spans
+            if last_metrics is not None:
+                self.hear_metrics(last_metrics)
+            self._sender.begin_close(deadline_ns)
         is_over = self._sender.close(deadline_ns)
         return is_over and not self._thread.is_alive()
 
@@ -300,6 +323,11 @@ class Tracing:
         if "logs" in self.settings.signals:
             self._logs.put([(None, log_of_end(end))], time.monotonic_ns())
 
+    def _on_keeps(self, keeps: Sequence[Keep]) -> None:
+        if self._records is not None:
+            for one in keeps:
+                self._records.keep(*one)
+
     def _on_finding(
         self, finding: Mapping[str, Any], group: str, number: int, wall_ns: int
     ) -> None:
@@ -316,5 +344,5 @@ class Tracing:
         if "logs" in self.settings.signals:
             self._logs.put([(None, log)], now_ns)
         if trace_id and "traces" in self.settings.signals:
-            records.keep(group, seq, "found")
+            records.keep(group, seq, "found", is_wide=True)
             self._spans.put([(None, span_of_finding(log, parent_id=parent_id))], now_ns)

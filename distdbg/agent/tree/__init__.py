@@ -7,7 +7,7 @@ accounts        where the ranks of each host wait, on its way to the root. Pure
 orders          what is ordered of all hosts. Pure
 clock           how far this host's clock is from the root's. Pure; clock_words: into the records
 pipes, pipe_ends  connections with the agents of other hosts. pipes is pure
-node            all of it for one agent, without a socket or a clock. Pure
+node, remembered  all of it for one agent, without a socket or a clock. Pure
 view            what a node knows of the job
 handshake, messages, links    how two ends prove the token; what goes over a link; one link on a socket
 finding         where the other agents are, by the job's store

@@ -3,9 +3,11 @@
     up      {"hosts": batch} {"ranks": batch}     what changed (`columns.py`)
             {"ask": order}                        to be numbered by the root
             {"accounts": [[node, vouch, age in ns, account], ...]}    where ranks wait (`accounts.py`)
+            {"keep": [[group, number, why], ...]}     ops that all hosts keep for traces (`keeps.py`)
             {"seen": [number]}                    the last order known here, when a link begins
             {"ping": [a]}
     down    {"order": order}
+            {"keep": [[group, number, why], ...]}     as above
             {"vouch": [number, rank, ...]}        say again where your ranks stand
             {"counts": [hosts in touch, [[number, hosts that have done it], ...]]}
             {"pace": [bytes per second, rows per second, least period in ns]}

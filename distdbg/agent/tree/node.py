@@ -2,6 +2,7 @@
 
     links    attach_parent, attach_child, detach; receive(link, message); send() -> [(link, message)]
     host     report(rows), tell(account), ask_vouch(ranks), order(...), orders(), acknowledge(order)
+             keeps.keep(...), keeps.take_news()
 
 Messages are those of `messages.py`.
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from distdbg.agent.status import RankStatus
@@ -23,6 +23,7 @@ from distdbg.agent.tree.accounts import Accounts, Told, Vouch
 from distdbg.agent.tree.clock import HERE, Exchanges, Offset
 from distdbg.agent.tree.columns import Schema, decode
 from distdbg.agent.tree.gather import OWN, Gathering
+from distdbg.agent.tree.keeps import Keeps
 from distdbg.agent.tree.messages import (
     BadMessage,
     pack_message,
@@ -32,6 +33,7 @@ from distdbg.agent.tree.messages import (
 )
 from distdbg.agent.tree.orders import Do, Order, OrderLog
 from distdbg.agent.tree.pipes import NoWay, Pipes, Target
+from distdbg.agent.tree.remembered import Ask, Child
 from distdbg.agent.tree.rows import HOST_SCHEMA, LEFT, RANK_SCHEMA, HostRow, RankRow, to_row
 from distdbg.agent.tree.updates import LEAST_PERIOD_NS, Pace
 
@@ -52,26 +54,6 @@ _MOST_WAITING: Final = 64
 _MOST_COUNTS: Final = 16
 
 
-@dataclass(slots=True)
-class Child:
-    """A link downwards."""
-
-    nbytes_s: int = 0
-    rows_s: int = 0
-    period_ns: int = 0
-    counts: list[Any] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Ask:
-    """An order that the root has not numbered yet."""
-
-    order: Order
-    since_ns: int
-    again_ns: int
-    is_given: bool = False
-
-
 class Node:
     """The state of one node. Times are this host's own; `now_ns` never goes back."""
 
@@ -82,6 +64,7 @@ class Node:
         self.accounts = Accounts(is_root=node == 0)
         self.pipes = Pipes(node, host, self._find_way)
         self.vouch = Vouch()
+        self.keeps = Keeps()
         self._salt = salt
         self._log = OrderLog()
         self._orders: deque[Order] = deque()
@@ -131,6 +114,7 @@ class Node:
         self.rows.host_updates.forget(self.rows.hosts)
         self.rows.rank_updates.forget(self.rows.ranks)
         self.accounts.forget()
+        self.keeps.add_link(link)
         self._say(link, {"seen": [self._log.last]})
         for ask in self._asks.values():
             ask.again_ns = now_ns
@@ -138,6 +122,7 @@ class Node:
     def attach_child(self, link: int) -> None:
         self._children[link] = Child()
         self.rows.add_link(link)
+        self.keeps.add_link(link)
         self._dealt_ns = -_S
 
     def detach(self, link: int, now_ns: int) -> None:
@@ -149,6 +134,7 @@ class Node:
             self._dealt_ns = -_S
             self.touched += 1
         self._out = [(to, message) for to, message in self._out if to != link]
+        self.keeps.drop_link(link)
         self.pipes.drop_link(link)
 
     def receive(self, link: int, message: bytes, now_ns: int) -> None:
@@ -160,7 +146,7 @@ class Node:
         words = unpack_message(message)
         try:
             if link == self._parent:
-                self._receive_from_parent(words, now_ns)
+                self._receive_from_parent(link, words, now_ns)
             elif link in self._children:
                 self._receive_from_child(link, words, now_ns)
         except (ValueError, TypeError) as error:
@@ -183,6 +169,8 @@ class Node:
                 (asked_ns,) = read_whole(value, 1)
                 offset = self.offset(now_ns)
                 self._say(link, {"pong": [asked_ns, now_ns, *(offset or (0, 0))]})
+            elif what == "keep":
+                self.keeps.take(link, value)
             elif what == "ask":
                 self._ask(Order.from_json(value), now_ns)
             elif what == "seen":
@@ -192,7 +180,7 @@ class Node:
                 for order in self._log.since(seen):
                     self._say(link, {"order": order.to_json()})
 
-    def _receive_from_parent(self, words: dict[str, Any], now_ns: int) -> None:
+    def _receive_from_parent(self, link: int, words: dict[str, Any], now_ns: int) -> None:
         for what, value in words.items():
             if what == "pong":
                 asked_ns, heard_ns, offset_ns, error_ns = read_whole(value, 4)
@@ -202,6 +190,8 @@ class Node:
                 self._take_order(Order.from_json(value))
             elif what == "vouch":
                 self._hear_vouch(Vouch.from_json(value))
+            elif what == "keep":
+                self.keeps.take(link, value)
             elif what == "counts":
                 self._counts = read_counts(value)
             elif what == "pace":
@@ -311,6 +301,8 @@ class Node:
             self._count(now_ns)
         if self._children:
             self._pass_counts()
+        for link, batch in self.keeps.batches(now_ns):
+            self._say(link, {"keep": batch})
         for ask in self._asks.values():
             if not ask.is_given and now_ns - ask.since_ns >= _ALONE_NS:
                 ask.is_given = True
@@ -326,6 +318,8 @@ class Node:
         if self._out:
             return now_ns
         due = self._dealt_ns + _DEAL_NS if self._children else _NEVER
+        if (keeps_ns := self.keeps.due_ns()) is not None:
+            due = min(due, keeps_ns)
         if self.is_root and self._counts_dirty():
             due = min(due, self._counts_ns + _COUNTS_NS)
         for ask in self._asks.values():

@@ -16,11 +16,12 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distdbg.agent.tree.accounts import Told, Vouch
 from distdbg.agent.tree.finding import own_address, store_folder, store_opener
+from distdbg.agent.tree.keeps import Keep
 from distdbg.agent.tree.loop import Loop
 from distdbg.agent.tree.node import Node
 from distdbg.agent.tree.orders import Do, Order
@@ -150,6 +151,17 @@ class Tree:
         """(hosts that have done it, hosts in touch); None: it has not come to the root and back."""
         with self.lock:
             return self.node.acknowledged(ticket)
+
+    def keep(self, keeps: Iterable[Keep]) -> None:
+        """Have all other hosts keep the spans of these ops."""
+        with self.lock:
+            self.node.keeps.keep(keeps)
+        self._wake()
+
+    def kept(self) -> list[Keep]:
+        """Those that others have told of since this was asked last."""
+        with self.lock:
+            return self.node.keeps.take_news()
 
     def open_pipe(self, target: Target) -> Key | None:
         """Begin a pipe to another host's agent; `pipe_mail` says what became of it. NoWay.

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from distdbg.diagnose.failures import Failure, are_over, failures_of
 from distdbg.diagnose.find.phrases import as_told, called, few
 from distdbg.diagnose.finding import Edge, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
@@ -30,13 +31,23 @@ def find(
             if found.type == _ERROR:
                 told[found.what, found.group, found.seq].append((rank, found))
     ops = _ops_that_diverged(session)
-    findings = [
-        _say(session, told_by, ops.pop((group, seq), []))
-        for (_, group, seq), told_by in told.items()
-    ]
+    if not told and not ops:
+        return []
+    failures = failures_of(session)
+    findings = []
+    for (what, group, seq), told_by in told.items():
+        refs = ops.pop((group, seq), [])
+        findings.append(_say(session, told_by, refs, _severity(failures, what, refs)))
     # The words may be lost where the op is not.
-    findings += [_say_op(session, refs) for refs in ops.values()]
+    findings += [_say_op(session, refs, _severity(failures, "", refs)) for refs in ops.values()]
     return sorted(findings, key=lambda finding: finding.at_ns or 0)
+
+
+def _severity(
+    failures: Mapping[int, tuple[Failure, ...]], what: str, refs: Sequence[OpRef]
+) -> Severity:
+    """A warning where all ranks have caught it and went on."""
+    return Severity.WARNING if are_over(failures, _ERROR, what, refs) else Severity.ERROR
 
 
 def _ops_that_diverged(session: Session) -> dict[tuple[str, int], list[OpRef]]:
@@ -52,7 +63,12 @@ def _ops_that_diverged(session: Session) -> dict[tuple[str, int], list[OpRef]]:
     return found
 
 
-def _say(session: Session, told: Sequence[tuple[int, Found]], ops: Sequence[OpRef]) -> Finding:
+def _say(
+    session: Session,
+    told: Sequence[tuple[int, Found]],
+    ops: Sequence[OpRef],
+    severity: Severity,
+) -> Finding:
     rank, found = min(told, key=lambda each: session.time_ns(each[0], each[1].at_ns))
     reporters = tuple(sorted(each for each, _ in told))
     everybody = _members(session, found.group) or reporters
@@ -61,7 +77,7 @@ def _say(session: Session, told: Sequence[tuple[int, Found]], ops: Sequence[OpRe
     evidence = [as_told(line) for line in found.details]
     return Finding(
         kind=Kind.DIVERGED,
-        severity=Severity.ERROR,
+        severity=severity,
         what=found.what,
         ranks=found.ranks if is_odd else (),
         victims=tuple(r for r in everybody if r not in found.ranks) if is_odd else everybody,
@@ -78,13 +94,13 @@ _ADVICE: Final = (
 )
 
 
-def _say_op(session: Session, refs: Sequence[OpRef]) -> Finding:
+def _say_op(session: Session, refs: Sequence[OpRef], severity: Severity) -> Finding:
     first = refs[0]
     ops = session.ranks[first.rank].ops
     group = session.group_of(first)
     return Finding(
         kind=Kind.DIVERGED,
-        severity=Severity.ERROR,
+        severity=severity,
         what=f"{session.name_of(first)} left different results on its ranks",
         victims=tuple(sorted(op.rank for op in refs)),
         group=group.label if group else "",

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from distdbg.diagnose.failures import Failure, are_over, failures_of
 from distdbg.diagnose.find.phrases import as_told, at_site, called, few
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
@@ -55,7 +56,16 @@ def find(
     sources = [reports[0]]
     if len(reports) > 1:
         sources = _sources(session, reports)
-    return [_say(session, source) for source in sources]
+    failures = failures_of(session)
+    return [_say(session, source, _are_over(failures, source)) for source in sources]
+
+
+def _are_over(failures: Mapping[int, tuple[Failure, ...]], source: _Report) -> bool:
+    """Whether the ranks have caught it and what followed from it, and went on."""
+    return all(
+        are_over(failures, _ERROR, one.found.what if one.found else "", one.ops)
+        for one in (source, *source.followers)
+    )
 
 
 def _reports(session: Session) -> list[_Report]:
@@ -152,7 +162,7 @@ def _moves(session: Session, since_ns: int, until_ns: int) -> Iterator[_Move]:
 # --------------------------------------------------------------------------------------- what is said
 
 
-def _say(session: Session, source: _Report) -> Finding:
+def _say(session: Session, source: _Report, are_over: bool) -> Finding:
     guilty = [op for op in source.ops if op.rank in source.ranks]
     found = source.found
     label = session.name_of(source.ops[0]) if source.ops else f"op #{source.seq}"
@@ -177,7 +187,7 @@ def _say(session: Session, source: _Report) -> Finding:
     ]
     return Finding(
         kind=Kind.NAN_SOURCE,
-        severity=Severity.ERROR,
+        severity=Severity.WARNING if are_over else Severity.ERROR,
         what=what,
         ranks=tuple(source.ranks),
         victims=tuple(rank for rank in victims if rank not in source.ranks),

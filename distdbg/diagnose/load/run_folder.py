@@ -164,6 +164,8 @@ def _has_any(folder: Path) -> bool:
             return any(
                 entry.name.endswith(SUFFIX) or entry.name.startswith("ends-") for entry in found
             )
+    except PermissionError:
+        return attempt_number(folder) is not None  # whoever reads it says what is wrong
     except OSError:
         return False
 

@@ -36,9 +36,13 @@ class Connection:
         """Of the last that has happened: it came, a request was read, an answer written."""
         self.is_idle = False
         """Whether it has had an answer and asked nothing more."""
+        self.has_asked = False
+        """Whether a request has come as a whole."""
+        self.is_last = False
+        """Whether nothing is answered after what is being answered now."""
 
     def happened(self, *, is_idle: bool) -> None:
-        self.since, self.is_idle = time.monotonic(), is_idle
+        self.since, self.is_idle, self.has_asked = time.monotonic(), is_idle, True
 
     def end(self) -> None:
         """Let whoever waits in it go on; from any thread."""
@@ -134,6 +138,7 @@ class _Requests(BaseHTTPRequestHandler):
         )
 
     def _write(self, answer: Answer) -> None:
+        self.close_connection |= self._connection.is_last
         accepts = self.headers.get("Accept-Encoding", "") if hasattr(self, "headers") else ""
         body, is_zipped = zipped(answer, accepts)
         self.send_response(answer.status)

@@ -1,7 +1,8 @@
 """The server: one thread that accepts, and one for each connection, of which there are few.
 
 Nobody can make it wait or grow: who takes too long is ended, and of too many connections the one that has
-been idle the longest, or the new one. It ends with `close`, and then its ports are free at once.
+been idle the longest, or has asked nothing for a second, or else the new one. It ends with `close`, and then
+its ports are free at once.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ from distdbg.export.http.request import PATIENCE_S, Connection
 
 MOST_CONNECTIONS: Final = 8
 _LOOK_S: Final = 1.0
+#: For how long who has asked nothing is left alone when others want the place; a scraper asks at once.
+_DUMB_S: Final = 1.0
 #: How long threads may take to end.
 _END_S: Final = 1.0
+#: How long answers that are on their way may take then.
+_LAST_S: Final = 0.3
 _BACKLOG: Final = 16
 _BUSY: Final = (
     b"HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"
@@ -75,6 +80,14 @@ class Server:
             connections = dict(self._connections)
         for sock in listening:
             sock.close()
+        # Of a job that ends the answer that is on its way has the last numbers.
+        for connection in connections:
+            connection.is_last = True
+            if connection.is_idle or not connection.has_asked:
+                connection.end()
+        until = time.monotonic() + _LAST_S
+        for thread in connections.values():
+            thread.join(max(0.0, until - time.monotonic()))
         for connection in connections:
             connection.end()
         until = time.monotonic() + _END_S
@@ -149,7 +162,12 @@ class Server:
         with self._lock:
             if len(self._connections) < MOST_CONNECTIONS:
                 return True
-            idle = [one for one in self._connections if one.is_idle]
+            late = time.monotonic() - _DUMB_S
+            idle = [
+                one
+                for one in self._connections
+                if one.is_idle or (not one.has_asked and one.since < late)
+            ]
             if not idle:
                 return False
             oldest = min(idle, key=lambda one: one.since)

@@ -51,6 +51,9 @@ class RankFacts:
     """It died or failed, and the launcher had not asked it to end."""
     state: RankState
     in_flight: int = 0
+    lasting_ns: tuple[int, int] = (0, 0)
+    """Of the ops in flight, as far as they are known: the time until their last rank came, or until now, and
+    the time since it came. `counters` were read before: what is in them is not in this."""
     since_progress_s: float = 0.0
     seqs: Mapping[str, int] = field(default_factory=dict)
     """By label of the open groups: the collective called last; the most of groups with one label."""

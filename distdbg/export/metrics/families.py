@@ -92,7 +92,7 @@ FAMILIES: Final = (
     _rank("distdbg_rank_ops_in_flight", _G, "Ops that the rank has begun and not ended; while it moves without messages, which are send and recv."),
     _rank("distdbg_rank_since_progress_seconds", _G, "Time since the rank began or ended an op; 0 once it is over.", unit="seconds"),
     _rank("distdbg_rank_seq", _G, "The number of the collective that the rank called last on the group.", "group"),
-    _rank("distdbg_rank_wait_seconds_total", _C, "Time in ops, by cause: late_peer until the last rank had come, transfer from then on.", "cause", unit="seconds"),
+    _rank("distdbg_rank_wait_seconds_total", _C, "Time in ops, by cause: late_peer until the last rank had come, transfer from then on. Ops beside each other count each; one that lasts counts too, once its rank stands still.", "cause", unit="seconds"),
     _rank("distdbg_rank_cpu_seconds_total", _C, "CPU time of the rank's process.", unit="seconds"),
     _rank("distdbg_rank_resident_memory_bytes", _G, "Memory of the rank's process that is in RAM.", unit="bytes"),
     # The health of the job.
@@ -114,7 +114,7 @@ FAMILIES: Final = (
     _host("distdbg_agent_collect_seconds", _G, "How long it took to put these numbers together.", unit="seconds"),
     _host("distdbg_agent_series", _G, "Series that this agent serves."),
     _host("distdbg_agent_hosts_missing", _G, "Hosts of the job whose numbers of now are not in the sums for the job; only from its first host."),
-    _host("distdbg_agent_spans_total", _C, "Spans by what became of them: sent, failed (not taken by the collector); and ops without spans: unsampled, dropped (beyond the budget, or the queue was full), missed (overwritten in the record before they were read).", "outcome"),
+    _host("distdbg_agent_spans_total", _C, "Spans by what became of them: sent, failed (not taken by the collector), dropped (the queue was full); and ops without spans: unsampled (by the sampler, or beyond the budget), missed (overwritten in the record before they were read).", "outcome"),
     _host("distdbg_agent_export_failures_total", _C, "Exports that did not arrive, by signal: traces, metrics, logs, push, textfile.", "signal"),
     _host("distdbg_agent_queue_length", _G, "What waits to be exported, by signal: traces, metrics, logs.", "signal"),
 )  # fmt: skip

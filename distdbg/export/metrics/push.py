@@ -69,7 +69,7 @@ class Gateway:
         except (OSError, HTTPException, UnicodeError) as error:
             why = "no answer in time" if isinstance(error, TimeoutError) else _why(error)
             raise DistNetworkError(
-                f"the Pushgateway {self.name} did not take the metrics within {timeout_s:g} s: {why}"
+                f"the Pushgateway {self.name} did not take the metrics within {timeout_s:.2g} s: {why}"
             ) from error
         finally:
             connection.close()

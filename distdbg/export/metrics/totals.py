@@ -13,13 +13,17 @@ The times of a row are written one after the other while it is read, so a differ
 look smaller than a moment ago; what is told never falls. What a group counted between the last look and
 its end is lost with it; the more often somebody looks, the less that is.
 
+An op in flight is in no counter, and in a hang it is all there is. So the time that a rank has been in ops
+is that of its counters and of what lasts. When such an op ends, its time goes from the one to the other;
+should it be in neither for a moment, what is told stays where it is.
+
 One thread at a time; nothing here is locked.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -43,6 +47,11 @@ _MOST_GONE: Final = 64
 #: Only one rank of these has the side with all parts, so their bytes are no bus bytes.
 _ROOTED: Final = frozenset(("gather", "scatter"))
 _NO_BUCKETS: Final = (0,) * BUCKET_COUNT
+
+_NOTHING: Final = HistogramFacts(
+    duration_buckets=_NO_BUCKETS, duration_ns=0, wait_buckets=_NO_BUCKETS, wait_ns=0, count=0
+)
+Histograms = Mapping[tuple[str, str], HistogramFacts]
 
 #: What a row of a record is told apart by: the group's number, the kind, the data type, the group's
 #: label.
@@ -147,6 +156,7 @@ class Accumulator:
             self._take_words(name, rank, now)
         if facts.counters is None:
             return
+        rank.lasting_ns = facts.lasting_ns
         places = rank.places
         for row in facts.counters:
             named = (row.instance, row.kind, row.dtype, row.group)
@@ -225,35 +235,69 @@ class Accumulator:
 
 
 class JobHistograms:
-    """The histograms of all hosts together; those of a host that does not answer stay as they were."""
+    """The histograms of all hosts together; those of a host that does not answer stay as they were.
+
+    An agent that is started again reads the records of the newest start of the ranks whole, and none of
+    those before. So from another agent of a host
+
+        of a newer start    all comes on top of what was told before
+        of the same start   what was told of earlier starts, and of groups that it does not see any more,
+                            is added to what it says
+    """
 
     def __init__(self, *, most_groups: int = MOST_GROUPS) -> None:
         self._groups = FirstFew(most_groups, OTHER_GROUP)
-        self._hosts: dict[str, Mapping[tuple[str, str], HistogramFacts]] = {}
-        self._ended: dict[tuple[str, str], list[HistogramFacts]] = {}
+        self._hosts: dict[str, _HostHistograms] = {}
 
-    def take(self, host: str, histograms: Mapping[tuple[str, str], HistogramFacts]) -> None:
-        """What a host's `Accumulator.histograms` says now."""
-        for key, old in self._hosts.get(host, {}).items():
-            now = histograms.get(key)
-            # Another agent of that host, which has counted from 0.
-            if now is None or now.count < old.count:
-                ended = self._ended.setdefault(key, [])
-                ended[:] = [_add_facts([*ended, old])]
-        self._hosts[host] = dict(histograms)
+    def take(self, host: str, histograms: Histograms, *, agent: str = "", attempt: int = 0) -> None:
+        """What a host says now; `agent` tells its agents apart, `attempt` is the start it knows."""
+        known = self._hosts.get(host)
+        if known is None:
+            self._hosts[host] = _HostHistograms(agent, attempt, histograms)
+        else:
+            known.take(agent, attempt, histograms)
 
     def sum(self) -> dict[tuple[str, str], HistogramFacts]:
         """By kind and label of the group; labels beyond the most are together."""
         parts: dict[tuple[str, str], list[HistogramFacts]] = {}
-        for (kind, group), facts in self._all():
-            parts.setdefault((known_kind(kind), self._groups.of(clean(group))), []).append(facts)
+        for host in self._hosts.values():
+            for (kind, group), facts in (*host.gone.items(), *host.now.items()):
+                key = known_kind(kind), self._groups.of(clean(group))
+                parts.setdefault(key, []).append(facts)
         return {key: _add_facts(some) for key, some in parts.items()}
 
-    def _all(self) -> Iterator[tuple[tuple[str, str], HistogramFacts]]:
-        for histograms in self._hosts.values():
-            yield from histograms.items()
-        for key, ended in self._ended.items():
-            yield from ((key, one) for one in ended)
+
+@dataclass(slots=True)
+class _HostHistograms:
+    """Of one host, over all its agents."""
+
+    agent: str
+    attempt: int
+    now: Histograms
+    before: Histograms = field(default_factory=dict)
+    """What was told before the newest start of the ranks."""
+    gone: Histograms = field(default_factory=dict)
+    """What is added, since this agent does not know of it."""
+
+    def take(self, agent: str, attempt: int, histograms: Histograms) -> None:
+        if agent == self.agent and attempt <= self.attempt:
+            self.now = histograms
+            return
+        told = {
+            key: _add_facts([some[key] for some in (self.gone, self.now) if key in some])
+            for key in {**self.gone, **self.now}
+        }
+        is_newer = attempt > self.attempt
+        if is_newer:
+            self.before = told
+        if agent != self.agent:
+            self.gone = {
+                key: _most(self.before.get(key, _NOTHING), _less(old, histograms.get(key)))
+                for key, old in told.items()
+            }
+            if is_newer:
+                self.gone = told
+        self.agent, self.attempt, self.now = agent, attempt, histograms
 
 
 @dataclass(slots=True)
@@ -274,6 +318,8 @@ class _Rank:
     """Those not seen for the longest time first."""
     duration_ns: int = 0
     wait_ns: int = 0
+    lasting_ns: tuple[int, int] = (0, 0)
+    """Of ops that have not ended; of a life that is over they never will."""
     words: dict[str, dict[str, int]] = field(default_factory=dict)
     cpu_before_s: float = 0.0
     """Of its lives that are over."""
@@ -282,6 +328,9 @@ class _Rank:
 
     def begin_anew(self, life: tuple[int, int]) -> None:
         self.life = life
+        late_ns, transfer_ns, _ = self.total()
+        self.wait_ns, self.duration_ns = late_ns, late_ns + transfer_ns
+        self.lasting_ns = (0, 0)
         self.places.clear()
         self.words.clear()
         self.cpu_before_s += self.cpu_s or 0.0
@@ -294,8 +343,8 @@ class _Rank:
         self.cpu_s = cpu_s
 
     def total(self) -> RankTotal:
-        late_ns = max(self.told_ns[0], self.wait_ns)
-        transfer_ns = max(self.told_ns[1], self.duration_ns - self.wait_ns)
+        late_ns = max(self.told_ns[0], self.wait_ns + self.lasting_ns[0])
+        transfer_ns = max(self.told_ns[1], self.duration_ns - self.wait_ns + self.lasting_ns[1])
         self.told_ns = (late_ns, transfer_ns)
         cpu_s = None if self.cpu_s is None else self.cpu_before_s + self.cpu_s
         return RankTotal(late_ns, transfer_ns, cpu_s)
@@ -330,4 +379,32 @@ def _add_facts(some: Sequence[HistogramFacts]) -> HistogramFacts:
         wait_buckets=_sum([one.wait_buckets for one in some]),
         wait_ns=sum(one.wait_ns for one in some),
         count=sum(one.count for one in some),
+    )
+
+
+def _most(one: HistogramFacts, other: HistogramFacts) -> HistogramFacts:
+    return _join(max, one, other)
+
+
+def _less(one: HistogramFacts, other: HistogramFacts | None) -> HistogramFacts:
+    """What is left of it."""
+    return one if other is None else _join(lambda a, b: max(0, a - b), one, other)
+
+
+def _join(
+    join: Callable[[int, int], int], one: HistogramFacts, other: HistogramFacts
+) -> HistogramFacts:
+    durations, waits = (
+        tuple(map(join, _sum([mine]), _sum([theirs])))
+        for mine, theirs in (
+            (one.duration_buckets, other.duration_buckets),
+            (one.wait_buckets, other.wait_buckets),
+        )
+    )
+    return HistogramFacts(
+        duration_buckets=durations,
+        duration_ns=join(one.duration_ns, other.duration_ns),
+        wait_buckets=waits,
+        wait_ns=join(one.wait_ns, other.wait_ns),
+        count=join(one.count, other.count),
     )

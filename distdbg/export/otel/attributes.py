@@ -73,6 +73,8 @@ HOW: Final = "distdbg.end.how"
 EXIT_CODE: Final = "process.exit.code"
 WHY: Final = "distdbg.link"
 ERROR_TYPE: Final = "error.type"
+#: Its value for what its rank never ended.
+UNENDED: Final = "unended"
 FILE: Final = "code.file.path"
 LINE: Final = "code.line.number"
 CODE_FUNCTION: Final = "code.function.name"

@@ -3,8 +3,9 @@
     {"resourceSpans":[{"resource":{..},"scopeSpans":[{"scope":{..},"spans":[{..},..]}]}]}
     {"resourceSpans":[..]}
 
-A line is one ExportTraceServiceRequest of one rank. By OTLP's rules for JSON names are in camel case, ids
-are hex, enumerations numbers, and integers of 64 bits text, for readers whose numbers are doubles.
+A line is one ExportTraceServiceRequest of one rank, or of what was found. By OTLP's rules for JSON names are
+in camel case, ids are hex, enumerations numbers, and integers of 64 bits text, for readers whose numbers are
+doubles.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 import distdbg
+from distdbg.export.findings import find_findings
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.facts import RankFacts
+from distdbg.export.otel.found import spans_of_findings
 from distdbg.export.otel.model import Attributes, SpanData, SpanKind, Value
 from distdbg.export.otel.of_log import LogSpans, rank_facts
 from distdbg.export.reading import Opened
@@ -38,14 +41,25 @@ class Lines(Protocol):
 
 
 def write(run: Opened, output: Lines) -> None:
-    """Write line after line as ranks are read."""
+    """Write line after line as ranks are read; behind those of a start what was found."""
     for start in run.starts:
+        name = start.session.run or run.name
         for log in start.read():
-            rank = rank_facts(start.session.run or run.name, start.session, log)
+            rank = rank_facts(name, start.session, log)
             texts = LogSpans(start.session, log, rank).each_text(to_json)
-            head, tail = _around(rank)
+            head, tail = _around(_of_rank(rank))
             while batch := list(islice(texts, _MOST_OPS)):
                 output.write((head + ",".join(batch) + tail).encode())
+        session, end_ns = start.session, start.end_ns()
+        found = list(spans_of_findings(name, session, find_findings(start), end_ns))
+        if found:
+            about: Attributes = {
+                names.INSTANCE: name,
+                names.RUN: name,
+                names.START: session.attempt,
+            }
+            head, tail = _around(about)
+            output.write((head + to_json(found) + tail).encode())
 
 
 def to_json(spans: Iterable[SpanData]) -> str:
@@ -53,10 +67,11 @@ def to_json(spans: Iterable[SpanData]) -> str:
     return ",".join(_encode(to_span(span)) for span in spans)
 
 
-def _around(rank: RankFacts) -> tuple[str, str]:
-    """What is before and behind the spans of a request."""
+def _around(about: Attributes) -> tuple[str, str]:
+    """What is before and behind the spans of a request; `about`: whose they are."""
+    common = {names.SERVICE: "distdbg", names.DISTRO: "distdbg"}
     scope = {"name": "distdbg", "version": distdbg.__version__}
-    resource = {"attributes": _attributes(_resource(rank))}
+    resource = {"attributes": _attributes({**common, **about})}
     head = f'{{"resourceSpans":[{{"resource":{_encode(resource)},"scopeSpans":[{{"scope":{_encode(scope)},'
     return head + '"spans":[', "]}]}]}\n"
 
@@ -98,15 +113,13 @@ def to_span(span: SpanData) -> dict[str, Any]:
     return made
 
 
-def _resource(rank: RankFacts) -> Attributes:
+def _of_rank(rank: RankFacts) -> Attributes:
     """As of the spans that an agent sends."""
     values: dict[str, Value] = {
-        names.SERVICE: "distdbg",
         names.INSTANCE: f"{rank.run}/{rank.rank}",
         names.HOST: rank.host,
         names.PID: rank.pid,
         names.PYTHON: rank.python,
-        names.DISTRO: "distdbg",
         names.DISTRO_VERSION: rank.version,
         names.RUN: rank.run,
         names.START: rank.start,

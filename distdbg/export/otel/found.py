@@ -7,9 +7,11 @@ one looks at the op; the log record has the ids of that span.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from distdbg.diagnose.finding import Finding
+from distdbg.diagnose.session import Session
 from distdbg.export.otel import attributes as names
 from distdbg.export.otel.ids import COLLECTIVE, Numbering, root_span_id, span_id
 from distdbg.export.otel.model import LogData, LogLevel, SpanData, Value
@@ -92,6 +94,40 @@ def span_of_finding(log: LogData, *, parent_id: int) -> SpanData:
         attributes={**log.attributes, names.ROLE: "finding"},
         error=log.body if log.level is LogLevel.ERROR else None,
     )
+
+
+def spans_of_findings(
+    run: str, session: Session, findings: Iterable[Finding], end_ns: int
+) -> Iterator[SpanData]:
+    """Those of a run that is exported; one without a time of its own is of the end."""
+    groups: dict[str, str] = {}
+    for group in session.groups:
+        # Several groups may have one label: then nobody knows which is meant.
+        groups[group.label] = "" if group.label in groups else group.name
+    for number, finding in enumerate(findings, 1):
+        name = groups.get(finding.group, "")
+        trace_id, parent_id = find_op(run, session.attempt, name, finding.seq)
+        if not trace_id:
+            continue
+        facts: dict[str, Any] = {
+            "kind": str(finding.kind),
+            "severity": str(finding.severity),
+            "what": finding.what,
+            "ranks": finding.ranks,
+            "victims": finding.victims,
+            "group": finding.group,
+            "seq": finding.seq,
+            "evidence": [{"text": fact.text} for fact in finding.evidence],
+            "advice": finding.advice,
+        }
+        log = log_of_finding(
+            facts,
+            trace_id=trace_id,
+            parent_id=parent_id,
+            wall_ns=end_ns if finding.at_ns is None else finding.at_ns,
+            number=number,
+        )
+        yield span_of_finding(log, parent_id=parent_id)
 
 
 def log_of_error(

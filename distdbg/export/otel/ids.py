@@ -3,7 +3,7 @@
     trace of a collective   BLAKE2b of (run, start, name of the group, "collective", seq)
     trace of an aside       the same with its kind instead of "collective": those are numbered by themselves
     trace of a message      ... "message", sender, receiver, tag and which of those it is
-    span of a rank          BLAKE2b of the trace and (rank, role)
+    span of a rank          last half of the trace XOR BLAKE2b of (rank, role)
     root span of a trace    role "root" and no rank
 
 `start` is how often the launcher has begun the ranks: numbers begin anew with each. No id is 0.
@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
@@ -32,16 +34,44 @@ class Numbering:
 
     def trace_id(self, seq: int) -> int:
         """Of the op with this number."""
+        return int.from_bytes(self.digest(seq), "big") or 1
+
+    def digest(self, seq: int) -> bytes:
+        """The same as 16 bytes."""
         state = self._base.copy()
         state.update((seq & _LAST).to_bytes(8, "little"))
-        return int.from_bytes(state.digest(), "big") or 1
+        return state.digest()
 
 
 def span_id(trace_id: int, rank: int, role: str = "op", number: int = 0) -> int:
     """Of what one rank did there; `number` tells apart what has the same role."""
+    return (trace_id & _LAST) ^ _mask(rank, role, number) or 1
+
+
+@lru_cache(maxsize=4096)
+def _mask(rank: int, role: str, number: int) -> int:
     words = f"{rank}/{role}/{number}".encode()
-    state = blake2b(trace_id.to_bytes(16, "big") + words, digest_size=8, person=_PERSON)
-    return int.from_bytes(state.digest(), "big") or 1
+    return int.from_bytes(blake2b(words, digest_size=8, person=_PERSON).digest(), "big")
+
+
+def hex_ids(digests: Sequence[bytes], rank: int) -> tuple[list[str], list[str], list[str]]:
+    """Of many traces as text: their own ids, those of a rank's spans there, and those of the roots."""
+    import numpy as np
+
+    traces = b"".join(digests)
+    halves = np.frombuffer(traces, ">u8")[1::2]
+    own = np.maximum(halves ^ np.uint64(_mask(rank, "op", 0)), 1)
+    roots = np.maximum(halves ^ np.uint64(_mask(-1, "root", 0)), 1)
+    return (
+        _to_hex(traces, 32),
+        _to_hex(own.astype(">u8").tobytes(), 16),
+        _to_hex(roots.astype(">u8").tobytes(), 16),
+    )
+
+
+def _to_hex(data: bytes, digits: int) -> list[str]:
+    text = data.hex()
+    return [text[at : at + digits] for at in range(0, len(text), digits)]
 
 
 def root_span_id(trace_id: int) -> int:

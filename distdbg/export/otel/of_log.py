@@ -10,6 +10,7 @@ The ids are those of the spans that an agent has sent of the same run, or would 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count, repeat
 from typing import Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
@@ -21,13 +22,14 @@ from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
 from distdbg.export.otel.regions import RegionSpans
-from distdbg.export.otel.templates import Template, ToJson, make_template, values_of
+from distdbg.export.otel.templates import Template, ToJson, escape, make_template, values_of
 from distdbg.export.otel.whole import EVERYTHING
 from distdbg.record.entries import label_of_kind
 from distdbg.record.format import Flag
 
 _ALL: Final = Choice(why="exported")
 _BESIDE: Final = int(Flag.MESSAGE | Flag.ASIDE)
+_CHUNK: Final = 4096
 
 
 def rank_facts(run: str, session: Session, log: RankLog) -> RankFacts:
@@ -57,7 +59,8 @@ class LogSpans:
         self._groups: dict[int, GroupFacts] = {NONE: GroupFacts()}
         self._numberings: dict[int, Numbering] = {}
         self._messages = MessageNumbers()
-        self._templates: dict[tuple[object, ...], Template | None] = {}
+        #: Of ops that no block is around, and of those that are within one.
+        self._templates: tuple[dict[tuple[int, ...], Template | None], ...] = ({}, {})
 
     def each(self) -> Iterator[SpanData]:
         """By the numbers at which ops were issued."""
@@ -65,55 +68,76 @@ class LogSpans:
             yield from self._notes_before(number)
             yield from self._make(at)
         yield from self._notes_before(None)
+        yield from self._unended()
 
     def each_text(self, to_json: ToJson) -> Iterator[str]:
         """The same as text; `to_json` of some spans is that of each, with something between them."""
         ops = self._log.ops
-        if not ops.comm:
-            ops.comm.extend([0] * len(ops))
-        rows = zip(
-            ops.number, ops.flags, ops.status, ops.started_ns, ops.ended_ns, ops.issued_ns,
-            ops.group, ops.seq, ops.form, ops.stack, ops.thread, ops.comm, ops.kind, strict=True,
-        )  # fmt: skip
-        offset, rank = self._log.offset_ns, self._log.rank
-        for at, (
-            number, flags, status, started_ns, ended_ns, issued_ns, group, seq, *what,
-        ) in enumerate(rows):  # fmt: skip
-            if self._noted < len(self._notes):
-                notes = list(self._notes_before(number))
-                if notes:
-                    yield to_json(notes)
-            # What is NEVER is before all else.
-            if flags & _BESIDE or status or not NEVER < issued_ns <= started_ns <= ended_ns:
+        for low in range(0, len(ops), _CHUNK):
+            yield from self._some_text(low, min(low + _CHUNK, len(ops)), to_json)
+        if rest := [*self._notes_before(None), *self._unended()]:
+            yield to_json(rest)
+
+    def _some_text(self, low: int, high: int, to_json: ToJson) -> Iterator[str]:
+        ops, notes = self._log.ops, self._notes
+        # What decides on all but the numbers of an op.
+        columns = ops.flags, ops.group, ops.form, ops.stack, ops.thread, ops.kind, ops.comm
+        keys = zip(*(column[low:high] or repeat(0) for column in columns), strict=False)
+        numbers = ops.number[low:high]
+        known = words = ""
+        rows = zip(count(low), numbers, keys, *self._values(low, high), strict=False)
+        for at, number, key, is_plain, values in rows:
+            if self._noted < len(notes) and notes[self._noted].number <= number:
+                made = list(self._notes_before(number))
+                if made:
+                    yield to_json(made)
+            if not is_plain:
                 yield to_json(self._make(at))
                 continue
-            key = (flags, group, self._regions.innermost(what[2]), *what)
-            try:
-                template = self._templates[key]
-            except KeyError:
-                op = self._op(at)
-                template = self._templates[key] = make_template(op, self._spans, _ALL, to_json)
-            if template is None:
-                yield to_json(self._make(at))
-                continue
-            if group not in self._numberings:
-                name = self._group(group).name
-                self._numberings[group] = Numbering(
-                    self._spans.rank.run, self._spans.rank.start, name, COLLECTIVE
-                )
-            yield template.fill(
-                values_of(
-                    self._numberings[group].trace_id(seq),
-                    rank,
-                    seq,
-                    number,
-                    issued_ns + offset,
-                    started_ns + offset,
-                    ended_ns + offset,
-                )
+            region = self._regions.innermost(key[4])
+            templates = self._templates[bool(region)]
+            if region:
+                if region != known:
+                    known, words = region, escape(region)
+                values = (*values, words)
+            if key not in templates:
+                templates[key] = make_template(self._op(at), self._spans, _ALL, to_json)
+            template = templates[key]
+            yield to_json(self._make(at)) if template is None else template.fill(values)
+
+    def _values(self, low: int, high: int) -> tuple[list[bool], Iterator[tuple[str, ...]]]:
+        """Whether each op may have a template, and what is filled into it."""
+        import numpy as np
+
+        ops, offset = self._log.ops, self._log.offset_ns
+        issued, started, ended = (
+            np.array(times[low:high], np.int64)
+            for times in (ops.issued_ns, ops.started_ns, ops.ended_ns)
+        )
+        flags, status = np.array(ops.flags[low:high]), np.array(ops.status[low:high])
+        # What is NEVER is before all else.
+        is_plain = (issued > NEVER) & (issued <= started) & (started <= ended)
+        is_plain &= ((flags & _BESIDE) == 0) & (status == 0)
+        groups, seqs = ops.group[low:high], ops.seq[low:high]
+        numberings = {group: self._numbering(group) for group in set(groups)}
+        digests = [numberings[group].digest(seq) for group, seq in zip(groups, seqs, strict=True)]
+        return is_plain.tolist(), values_of(
+            digests,
+            self._log.rank,
+            seqs,
+            ops.number[low:high],
+            issued + offset,
+            started + offset,
+            ended + offset,
+        )
+
+    def _numbering(self, group: int) -> Numbering:
+        if group not in self._numberings:
+            rank = self._spans.rank
+            self._numberings[group] = Numbering(
+                rank.run, rank.start, self._group(group).name, COLLECTIVE
             )
-        if notes := list(self._notes_before(None)):
-            yield to_json(notes)
+        return self._numberings[group]
 
     def _make(self, at: int) -> Iterator[SpanData]:
         return self._spans.make(self._op(at), _ALL, self._last_ns)
@@ -125,6 +149,9 @@ class LogSpans:
                 return
             self._noted += 1
             yield from self._regions.take(note)
+
+    def _unended(self) -> Iterator[SpanData]:
+        return self._regions.take_open(self._last_ns - self._log.offset_ns)
 
     def _op(self, at: int) -> OpFacts:
         """To be called for each message once, in order."""

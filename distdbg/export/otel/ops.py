@@ -28,7 +28,6 @@ _MOST_SHAPES: Final = 8
 _MOST_FIXED: Final = 1024
 _DEBUGGER: Final = Aside.DEBUGGER.label
 _BREAKPOINT: Final = Aside.BREAKPOINT.label
-_UNENDED: Final = "unended"
 _LABELS: Final = {status.value: status.name.lower() for status in Status}
 
 
@@ -148,6 +147,19 @@ class OpSpans:
         if context is not None:
             yield self._of_caller(op, context, trace_id, caller_id, choice, now_ns)
 
+    def make_root(self, op: OpFacts, why: str, now_ns: int) -> SpanData:
+        """The root of a collective that this rank was in, for a first rank that never came."""
+        trace_id = self.trace_id(op)
+        return self._span(
+            op,
+            now_ns,
+            name=_root_name(op),
+            trace_id=trace_id,
+            span_id=root_span_id(trace_id),
+            role="root",
+            why=why,
+        )
+
     # --------------------------------------------------------------------------- one span each
 
     def _in_trace(
@@ -240,7 +252,7 @@ class OpSpans:
             values[names.ERROR_TYPE] = op.error_type
         elif op.ended_ns is None:
             error = f"rank {self.rank.rank} never ended it"
-            values[names.ERROR_TYPE] = _UNENDED
+            values[names.ERROR_TYPE] = names.UNENDED
         events = []
         if op.started_ns is not None and op.kind != _DEBUGGER:
             events.append(SpanEvent(name="started", at_ns=op.started_ns))

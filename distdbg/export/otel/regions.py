@@ -7,7 +7,7 @@ blocks and marks within are its children. Ranks meet in ops, not in blocks, so e
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from distdbg.export.otel import attributes as names
@@ -72,6 +72,18 @@ class RegionSpans:
         """`take` of each."""
         for event in events:
             yield from self.take(event)
+
+    def take_open(self, until_ns: int) -> Iterator[SpanData]:
+        """The blocks that have not ended by then: children of theirs may be there already."""
+        for blocks in self._open.values():
+            for block in blocks:
+                name = block.begin.name or "span"
+                span = self._span(
+                    block.begin, name, "region", block.trace_id, block.parent_id, until_ns
+                )
+                error = f"rank {self.rank.rank} never ended it"
+                values = {**span.attributes, names.ERROR_TYPE: names.UNENDED}
+                yield replace(span, attributes=values, error=error)
 
     def _begin(self, event: SpanBegin) -> None:
         if len(self._open) >= _MOST_THREADS and event.thread not in self._open:

@@ -1,24 +1,28 @@
-"""Spans of ops as JSON, a hundred thousand a second: text of one op with places for what differs in the next.
+"""Spans of ops as JSON, fast: the text of one op with places for what differs in the next.
 
-Two ops of a rank that were called on one line with one form differ in their ids, numbers and times, and in
-nothing else of what a span says. So the spans of such an op are made once with numbers that occur nowhere
-else, and their JSON is cut where those are. What this must never do is to know what is in a span: `fill`
-of a template gives the same letters as `to_json` of the spans, and a template of which that is not so for
-the op that it was made for is none.
+Two ops of a rank that were called on one line with one form differ in their ids, numbers and times, and the
+name of the block around them, and in nothing else of what a span says. So the spans of such an op are made
+once with values that occur nowhere else, and their JSON is cut where those are. What this must never do is
+to know what is in a span: `fill` of a template gives the same letters as `to_json` of the spans, and a
+template of which that is not so for the op that it was made for is none.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from distdbg.export.otel.facts import OpFacts
-from distdbg.export.otel.ids import root_span_id, span_id
+from distdbg.export.otel.ids import hex_ids
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: Numbers that nobody else has: 19 digits, as times have.
 _SEQ: Final = 8_765_439_012_345_678_901
@@ -26,6 +30,7 @@ _NUMBER: Final = 7_654_390_123_456_789_012
 _ISSUED_NS: Final = 1_234_567_890_987_654_321
 _WAIT_NS: Final = 234_567_890_123_457
 _TRANSFER_NS: Final = 345_678_901_234_567
+_REGION: Final = "A block that nobody has called so"
 
 ToJson = Callable[[Iterable[SpanData]], str]
 
@@ -34,32 +39,45 @@ ToJson = Callable[[Iterable[SpanData]], str]
 class Template:
     """The spans of ops that differ in numbers alone."""
 
-    text: str
-    """With %s where the numbers go."""
-    pick: Callable[[tuple[Any, ...]], Any]
+    pieces: tuple[str, ...]
+    """Each second one is the place of a number."""
+    pick: Callable[[tuple[str, ...]], tuple[str, ...]]
 
-    def fill(self, values: tuple[Any, ...]) -> str:
-        """`values` as `values_of` has them."""
-        filled: str = self.text % self.pick(values)
-        return filled
+    def fill(self, values: tuple[str, ...]) -> str:
+        """`values` as `values_of` has them; of an op within a block its name behind them, by `escape`."""
+        parts = list(self.pieces)
+        parts[1::2] = self.pick(values)
+        return "".join(parts)
 
 
 def values_of(
-    trace_id: int, rank: int, seq: int, number: int, issued_ns: int, started_ns: int, ended_ns: int
-) -> tuple[Any, ...]:
-    """What differs between ops of a template."""
-    return (
-        f"{trace_id:032x}",
-        f"{span_id(trace_id, rank):016x}",
-        f"{root_span_id(trace_id):016x}",
-        seq,
-        number,
-        issued_ns,
-        started_ns,
-        ended_ns,
-        (started_ns - issued_ns) / 1e9,
-        (ended_ns - started_ns) / 1e9,
+    digests: Sequence[bytes],
+    rank: int,
+    seqs: Iterable[int],
+    numbers: Iterable[int],
+    issued_ns: NDArray[np.int64],
+    started_ns: NDArray[np.int64],
+    ended_ns: NDArray[np.int64],
+) -> Iterator[tuple[str, ...]]:
+    """What differs between ops of a template, as text; `digests` are those of their traces."""
+    return zip(
+        *hex_ids(digests, rank),
+        map(str, seqs),
+        map(str, numbers),
+        map(str, issued_ns.tolist()),
+        map(str, started_ns.tolist()),
+        map(str, ended_ns.tolist()),
+        map(repr, ((started_ns - issued_ns) / 1e9).tolist()),
+        map(repr, ((ended_ns - started_ns) / 1e9).tolist()),
+        strict=True,
     )
+
+
+def escape(text: str) -> str:
+    """As it stands between quotes; what is no letter is escaped twice, as nobody else could read it."""
+    if not text.isascii():
+        text = text.encode("utf-8", "backslashreplace").decode()
+    return json.dumps(text)[1:-1]
 
 
 def make_template(op: OpFacts, spans: OpSpans, choice: Choice, to_json: ToJson) -> Template | None:
@@ -74,22 +92,26 @@ def make_template(op: OpFacts, spans: OpSpans, choice: Choice, to_json: ToJson) 
         issued_ns=_ISSUED_NS,
         started_ns=_ISSUED_NS + _WAIT_NS,
         ended_ns=_ISSUED_NS + _WAIT_NS + _TRANSFER_NS,
+        region=_REGION if op.region else "",
     )
-    rank = spans.rank.rank
-    marks = list(map(str, _values(probe, spans.trace_id(probe), rank)))
-    pieces = re.split(
-        "(" + "|".join(map(re.escape, marks)) + ")", to_json(spans.make(probe, choice))
-    )
-    places = [marks.index(mark) for mark in pieces[1::2]]
+    marks = (*_values(probe, spans), _REGION)
+    text = to_json(spans.make(probe, choice))
+    for place, mark in enumerate(marks):
+        text = text.replace(mark, f"\0{place}\0")  # a letter that JSON has not
+    pieces = text.split("\0")
+    places = list(map(int, pieces[1::2]))
     if len(places) < 2:
         return None
-    text = "%s".join(piece.replace("%", "%%") for piece in pieces[::2])
-    template = Template(text, itemgetter(*places))
-    filled = template.fill(_values(op, spans.trace_id(op), rank))
+    template = Template(tuple(pieces), itemgetter(*places))
+    filled = template.fill((*_values(op, spans), escape(op.region)))
     return template if filled == to_json(spans.make(op, choice)) else None
 
 
-def _values(op: OpFacts, trace_id: int, rank: int) -> tuple[Any, ...]:
+def _values(op: OpFacts, spans: OpSpans) -> tuple[str, ...]:
+    import numpy as np
+
     assert op.started_ns is not None
     assert op.ended_ns is not None
-    return values_of(trace_id, rank, op.seq, op.number, op.issued_ns, op.started_ns, op.ended_ns)
+    times = (np.array([ns], np.int64) for ns in (op.issued_ns, op.started_ns, op.ended_ns))
+    trace = spans.trace_id(op).to_bytes(16, "big")
+    return next(values_of([trace], spans.rank.rank, [op.seq], [op.number], *times))

@@ -55,6 +55,8 @@ _MOST_BLAMED: Final = 8
 _SPANS: Final = 1_000_000
 _MARKS: Final = 2_000_000
 _FINDINGS: Final = 2_000_001
+#: Of a microsecond.
+_RESTS: Final = tuple(f".{ns:03}" for ns in range(1_000))
 #: Of the process that has what is of no rank.
 _RUN_PID: Final = 0x7FFF_FF00
 
@@ -114,8 +116,9 @@ class _StartWriter:
 
     def _put(self, events: Iterable[str]) -> None:
         """Each is the text of one event."""
-        data = "".join(f",\n{event}" for event in events)
-        self._output.write(data.encode("utf-8", "backslashreplace"))
+        data = ",\n".join(events)
+        if data:
+            self._output.write(f",\n{data}".encode("utf-8", "backslashreplace"))
 
     def _write_run(self, findings: list[Finding]) -> None:
         session = self._start.session
@@ -175,8 +178,6 @@ class _StartWriter:
         waited = np.minimum(slices.waited_until, ends)
         columns = (
             which,
-            slices.begins - self._zero_ns,
-            ends - slices.begins,
             np.frombuffer(slices.log.ops.seq, np.int64),
             waited - slices.begins,
             slices.has_wait,
@@ -186,38 +187,41 @@ class _StartWriter:
             phases,
             slices.has_transfer,
         )
+        times = (slices.begins - self._zero_ns, ends - slices.begins, waited - slices.begins)
         waits = {
             late: wait_name((late,)) if late >= 0 else "waits"
             for late in np.unique(slices.waits_for).tolist()
         }
         for low in range(0, len(slices.begins), _CHUNK):
             part = [column[low : low + _CHUNK].tolist() for column in columns]
+            words = [_all_us(column[low : low + _CHUNK]) for column in times]
             events: list[str] = []
-            for at, row in enumerate(zip(*part, strict=True), low):
-                text, begin, dur, seq, wait, has_wait, late, tid, flow, phase, comes = row
+            for at, row in enumerate(zip(*part, *words, strict=True), low):
+                text, seq, wait, has_wait, late, tid, flow, phase, comes, ts, dur, waited_us = row
                 head, more = texts[text]
-                ts = _us(begin)
                 where = f'"pid":{pid},"tid":{tid}'
                 events.append(
-                    f'{head},"ts":{ts},"dur":{_us(dur)},{where},'
+                    f'{head},"ts":{ts},"dur":{dur},{where},'
                     f'"args":{{"seq":{seq},"wait_ns":{wait}{more}}}}}'
                 )
                 if phase and not comes:
                     events.append(_flow(phase, flow, ts, where))
                 if has_wait:
                     if slices.waited_until[at] == OPEN:
-                        words = wait_words(slices, at)
+                        name = wait_words(slices, at)
                     else:
-                        words = waits[late]
+                        name = waits[late]
                     events.append(
-                        f'{{"ph":"X","name":"{words}","cat":"wait","ts":{ts},"dur":{_us(wait)},'
+                        f'{{"ph":"X","name":"{name}","cat":"wait","ts":{ts},"dur":{waited_us},'
                         f"{where}}}"
                     )
                 if comes:
-                    ts = _us(begin + wait)
+                    came_ns = int(slices.begins[at]) - self._zero_ns + wait
+                    left_ns = int(ends[at] - slices.begins[at]) - wait
+                    ts = _us(came_ns)
                     events.append(
                         f'{{"ph":"X","name":"transfer","cat":"transfer","ts":{ts},'
-                        f'"dur":{_us(dur - wait)},{where}}}'
+                        f'"dur":{_us(left_ns)},{where}}}'
                     )
                     events.append(_flow(phase, flow, ts, where))
             self._put(events)
@@ -325,6 +329,16 @@ def _us(ns: int) -> str:
     if ns < 0:
         return f"{ns / 1_000:.3f}"
     return f"{ns // 1_000}.{ns % 1_000:03}"
+
+
+def _all_us(ns: NDArray[np.int64]) -> list[str]:
+    """`_us` of many."""
+    if len(ns) and ns.min() < 0:
+        return list(map(_us, ns.tolist()))
+    whole, rest = np.divmod(ns, 1_000)
+    return [
+        f"{one}{_RESTS[other]}" for one, other in zip(whole.tolist(), rest.tolist(), strict=True)
+    ]
 
 
 def _json(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -12,8 +13,11 @@ import pytest
 
 from distdbg.agent.exporting import LAST_S, Exporting, Outlet
 from distdbg.agent.host_agent import HostAgent
+from distdbg.agent.launcher_orders import Attempt
 from distdbg.agent.metering.metering import KEPT_S, NotInTime
+from distdbg.agent.metering.sending import Sending, remove_old
 from distdbg.errors import ConfigError
+from distdbg.export.metrics.model import Metrics
 from distdbg.launch.exports import Exports
 from distdbg.record.folders import record_name
 from distdbg.testing.record_builder import RecordBuilder
@@ -81,13 +85,13 @@ def test_an_outlet_that_cannot_be_made_is_said_and_the_others_are_made(
     agent: HostAgent, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> Outlet:
-        raise ConfigError("there is no such gateway")
+        raise ConfigError("there is no such gateway", hint="start one")
 
     good = Kept()
     exporting = Exporting(agent, Exports(), makers=[refuse, lambda *_: good])
     exporting.tick(time.monotonic_ns())
     assert good.calls == ["tick"]
-    assert "there is no such gateway" in capfd.readouterr().err
+    assert "distdbg: there is no such gateway\n  hint: start one\n" in capfd.readouterr().err
 
 
 def test_each_outlet_has_its_share_of_the_last_moment(agent: HostAgent) -> None:
@@ -97,6 +101,35 @@ def test_each_outlet_has_its_share_of_the_last_moment(agent: HostAgent) -> None:
     exporting.close()
     assert began_ns < first.deadline_ns < last.deadline_ns
     assert last.deadline_ns - began_ns <= (LAST_S + 1) * 1e9
+
+
+def test_who_still_asks_for_numbers_at_the_end_holds_nobody_up(tmp_path: Path) -> None:
+    orders, launcher = os.pipe()
+    agent = make_agent(tmp_path, orders)
+    metering = agent.metering
+    agent.roster.tick(time.monotonic_ns())
+    metering.finish(time.monotonic_ns())
+    asked: list[type[BaseException]] = []
+
+    def ask() -> None:
+        try:
+            metering.metrics(timeout_s=30.0)
+        except NotInTime as error:
+            asked.append(type(error))
+
+    scraper = threading.Thread(target=ask)  # the loop does not answer: it is about to close
+    scraper.start()
+    while metering._asked is None:
+        time.sleep(0.001)  # until it waits for the loop, which nothing else tells
+    try:
+        make(agent).close()
+        assert metering.last_metrics() is not None
+        scraper.join(10.0)
+        assert asked == [NotInTime]
+    finally:
+        agent.close()
+        for fd in (orders, launcher):
+            os.close(fd)
 
 
 def test_numbers_come_from_the_loop_and_are_kept_for_a_moment(tmp_path: Path) -> None:
@@ -127,3 +160,79 @@ def test_numbers_come_from_the_loop_and_are_kept_for_a_moment(tmp_path: Path) ->
 def test_a_loop_that_does_not_answer_is_not_waited_for(agent: HostAgent) -> None:
     with pytest.raises(NotInTime):
         agent.metering.metrics(timeout_s=0.05)
+
+
+def test_the_first_numbers_are_those_of_all_records_that_are_there(tmp_path: Path) -> None:
+    orders, launcher = os.pipe()
+    agent = make_agent(tmp_path, orders)
+    agent.obey(Attempt(number=0, folder=tmp_path, pids={0: 2**22 + 1}))
+    found: list[Metrics] = []
+    asker = threading.Thread(target=lambda: found.append(agent.metering.metrics()))
+    loop = threading.Thread(target=agent.run)
+    asker.start()
+    while not agent._done:  # asked before the loop has looked at anything
+        time.sleep(0.001)
+    loop.start()
+    asker.join()
+    os.close(launcher)
+    loop.join()
+    os.close(orders)
+    assert found[0].value("distdbg_ops_total", "barrier", "dp", "none") == 3
+
+
+def test_an_agent_that_knows_no_rank_speaks_for_no_job(tmp_path: Path) -> None:
+    orders, launcher = os.pipe()
+    agent = HostAgent(tmp_path, "r", "n02", orders_fd=orders)
+    loop = threading.Thread(target=agent.run)
+    loop.start()
+    try:
+        metrics = agent.metering.metrics()
+    finally:
+        os.close(launcher)
+        loop.join()
+        os.close(orders)
+    assert metrics.value("distdbg_world_size") is None
+    assert metrics.value("distdbg_agent_hosts_missing") is None
+
+
+@pytest.fixture
+def hanging() -> Iterator[socket.socket]:
+    """Accepts what comes, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def test_a_gateway_that_hangs_keeps_no_file_from_being_written(
+    tmp_path: Path, hanging: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distdbg.agent.metering.sending.EVERY_S", 0.01)
+    folder = tmp_path / "textfiles"
+    folder.mkdir()
+    orders, launcher = os.pipe()
+    agent = make_agent(tmp_path, orders)
+    agent.obey(Attempt(number=0, folder=tmp_path, pids={0: 2**22 + 1}))
+    port = hanging.getsockname()[1]
+    loop = threading.Thread(target=agent.run)
+    loop.start()
+    sending = Sending(agent, Exports(folder=folder, push=f"http://127.0.0.1:{port}"))
+    hanging.settimeout(10.0)
+    connection, _ = hanging.accept()  # a push is under way, and takes five seconds
+    os.close(launcher)
+    loop.join()
+    os.close(orders)
+    for path in folder.iterdir():
+        path.unlink()
+    sending.close(time.monotonic_ns() + 10**9)
+    connection.close()
+    assert [path.suffix for path in folder.iterdir()] == [".prom"]
+
+
+def test_files_and_drafts_of_jobs_that_are_long_over_are_removed(tmp_path: Path) -> None:
+    names = ["distdbg_a@n.prom", "distdbg_a@n.prom.77.tmp", "distdbg_b@n.prom", "other.prom"]
+    for name in names:
+        (tmp_path / name).touch()
+    now_s = time.time()
+    for name in names[:2] + names[3:]:
+        os.utime(tmp_path / name, (now_s - 4000, now_s - 4000))
+    remove_old(tmp_path, now_s)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["distdbg_b@n.prom", "other.prom"]

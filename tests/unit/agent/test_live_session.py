@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from distdbg.agent.judging.account import name_groups, ranks_of, without_ops
 from distdbg.agent.judging.judge import judge_accounts, plain_waits
 from distdbg.agent.judging.live_session import Facts, Heard, make_session
-from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.finding import Kind, Severity
 from distdbg.record.entries import KIND_LABELS, Group
 from distdbg.record.format import Flag
 from distdbg.record.rank_state import RankState
@@ -107,6 +109,57 @@ def test_an_account_that_cannot_be_read_is_left_out_and_named() -> None:
         assert sorted(session.ranks) == [0]
         [lack] = session.lacks
         assert lack.startswith("what the agent of host b tells cannot be read")
+
+
+def told(kind: str, at_ns: int | None) -> dict[str, Any]:
+    facts = {
+        "rank": 0,
+        "type": kind,
+        "what": f"{kind} it is",
+        "group": "world",
+        "seq": 2,
+        "ranks": [1],
+    }
+    return facts | ({} if at_ns is None else {"at_ns": at_ns})
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["MismatchError", "OpTimeout", "PeerLost", "RankLeft", "NonFiniteError", "DivergedError"],
+)
+def test_an_error_after_which_ops_went_well_is_not_what_ranks_wait_in(kind: str) -> None:
+    rows = [row(0, 1), row(1, None, "running"), row(2, None, "running")]
+    heard = [Heard(account("a", *rows), 90_000)]
+    facts = Facts(now_ns=91_000, wall_ns=91_000, found=[told(kind, 500)], last_good={0: 800})
+    judged = judge_accounts(heard, facts)
+    assert judged.case is not None
+    assert (judged.case.finding.kind, judged.case.finding.ranks) == (Kind.STALL, (1,))
+    assert not judged.verdict.is_root_a_fault
+    [_, over] = judged.verdict.findings
+    assert over.severity is not Severity.ERROR
+
+
+@pytest.mark.parametrize(("at_ns", "good_ns"), [(900, 800), (None, 800), (900, None)])
+@pytest.mark.parametrize("kind", ["MismatchError", "OpTimeout", "NonFiniteError"])
+def test_an_error_after_which_no_op_is_known_to_have_gone_well_may_be_the_cause(
+    kind: str, at_ns: int | None, good_ns: int | None
+) -> None:
+    rows = [row(0, 1), row(1, None, "running"), row(2, None, "running")]
+    heard = [Heard(account("a", *rows), 90_000)]
+    good = {} if good_ns is None else {0: good_ns}
+    facts = Facts(now_ns=91_000, wall_ns=91_000, found=[told(kind, at_ns)], last_good=good)
+    judged = judge_accounts(heard, facts)
+    assert judged.case is not None
+    assert judged.case.finding.severity is Severity.ERROR
+    assert judged.verdict.is_root_a_fault
+
+
+def test_a_suspicion_of_long_ago_is_not_what_ranks_wait_in() -> None:
+    rows = [row(0, 1), row(1, None, "running"), row(2, None, "running")]
+    heard = [Heard(account("a", *rows), 90_000)]
+    facts = Facts(now_ns=91_000, wall_ns=91_000, found=[told("Suspicion", 500)])
+    judged = judge_accounts(heard, facts)
+    assert [finding.kind for finding in judged.verdict.findings] == [Kind.STALL, Kind.SUSPICION]
 
 
 def test_groups_that_were_made_again_are_told_apart() -> None:

@@ -61,6 +61,13 @@ def test_what_follows_from_a_finding_is_not_counted_beside_it() -> None:
     assert counts.now == {"deadlock": 1}
 
 
+def test_a_note_of_what_is_over_does_not_hold() -> None:
+    counts = FindingCounts()
+    stall = {**STALL, "severity": "note"}
+    counts.take(0, verdict(stall, {**DEADLOCK, "kind": "mismatch", "severity": "note"}))
+    assert counts.now == counts.total == {"stall": 1}
+
+
 def test_those_whom_the_verdict_blames_are_told_as_long_as_it_holds() -> None:
     counts = FindingCounts()
     counts.take(0, verdict(DEADLOCK, STALL))

@@ -86,3 +86,18 @@ def test_a_rank_that_is_gone_is_not_up(tmp_path: Path) -> None:
     assert not facts.is_up
     assert facts.is_dead
     assert facts.rss_nbytes is None
+
+
+def test_a_rank_that_makes_group_after_group_is_to_be_read_again(tmp_path: Path) -> None:
+    record = builder()
+    reader, roster = RankReader(), Roster(tmp_path, HOST, is_told=True)
+    path = tmp_path / "rank00003.ddr"
+    try:
+        for count, is_due in ((1, False), (33, True), (40, False), (72, True)):
+            record.set_state(last_group=count)
+            path.write_bytes(record.to_bytes())
+            roster.tick(time.monotonic_ns())
+            assert reader.is_due(roster) is is_due
+            reader.read(roster, time.monotonic_ns())
+    finally:
+        roster.close()

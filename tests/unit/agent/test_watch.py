@@ -154,3 +154,26 @@ def test_words_that_say_how_long_something_lasts_are_made_anew_and_what_is_prove
     stage.thoughts[1][1](outcome((proven(), 0)))
     stage.watch.tick(time.monotonic_ns() + 100 * 10**9)
     assert len(stage.thoughts) == 2
+
+
+def test_the_last_verdict_is_news_to_those_who_ask_by_its_version(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.roster.seats[0].state = RankState.FAILED
+    monkeypatch.setattr(stage.watch, "_prepare", lambda _: lambda: (proven(), 0))
+    assert stage.watch.version == 0
+    stage.watch.finish(10**9)
+    assert stage.watch.plain_lines() == ["it is so"]
+    assert stage.watch.version == 1
+
+
+def test_ranks_that_wait_after_faults_that_are_over_leave_no_verdict(
+    stage: Stage, tmp_path: Path
+) -> None:
+    finding = Finding(kind=Kind.STALL, severity=Severity.NOTE, what="for 1.5 s", ranks=(0,))
+    over = Finding(kind=Kind.FAILED_OP, severity=Severity.WARNING, what="it timed out")
+    verdict = Verdict(what=finding.what, root=finding, findings=(finding, over), roles={})
+    stage.watch.tick(10**9)
+    stage.thoughts[0][1](outcome((replace(proven(), verdict=verdict, case=Case(finding)), 0)))
+    assert stage.watch.version == 1
+    assert not (tmp_path / "verdict.json").exists()

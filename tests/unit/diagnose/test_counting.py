@@ -106,6 +106,10 @@ def test_messages_are_counted_by_call_and_have_no_late_rank() -> None:
     send = count("send", [10_000_000], [9_000_000], nbytes=8)
     (row,) = add_up([from_counter(rank, "0", 4, send) for rank in range(3)])
     assert (row.count, row.late) == (3, ())
+    # The bytes are those of the other end.
+    assert row.bus_nbytes_per_s is None
+    recv = count("recv", [10_000_000], [9_000_000], nbytes=8)
+    assert from_counter(0, "0", 4, recv).bus_nbytes_per_s == pytest.approx(8 / 1e-3)
     barrier = count("barrier", [10], [5])
     assert from_counter(0, "0", 4, barrier).bus_nbytes_per_s is None
 

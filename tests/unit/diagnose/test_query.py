@@ -204,7 +204,8 @@ def form(kind: str, inputs: list[int], outputs: list[int], nbytes: int = 0) -> F
         ("gather", [25], [25] * 4, 400, 0.75),
         ("scatter", [], [25], 400, 0.75),
         ("scatter", [25] * 4, [25], 400, 0.75),
-        ("send", [100], [], 400, 1.0),
+        ("recv", [], [100], 400, 1.0),
+        ("send", [100], [], 400, None),
         ("barrier", [], [], 0, None),
     ],
 )

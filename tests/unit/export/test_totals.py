@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distdbg.export.metrics.bounds import clean, group_label
-from distdbg.export.metrics.facts import OpCount
+from distdbg.export.metrics.facts import HistogramFacts, OpCount
 from distdbg.export.metrics.families import OTHER_DTYPE, OTHER_GROUP
 from distdbg.export.metrics.totals import Accumulator, JobHistograms
 from distdbg.record.format import BUCKET_COUNT
@@ -101,7 +101,7 @@ def test_each_group_of_a_label_has_its_own_bus_factor() -> None:
     assert totals.ops["all_reduce", "dp"].bus_nbytes == 100 * 1.0 + 100 * 1.5
 
 
-@pytest.mark.parametrize("kind", ["barrier", "gather", "scatter", "new_group"])
+@pytest.mark.parametrize("kind", ["barrier", "gather", "scatter", "send", "new_group"])
 def test_what_has_no_bus_bandwidth_has_no_bus_bytes(kind: str) -> None:
     totals = Accumulator()
     totals.take(host(rank(0, [count(kind)])))
@@ -128,10 +128,49 @@ def test_a_host_that_does_not_answer_stays_in_the_sum_of_the_job() -> None:
     one.take(host(rank(0, [count(ended=9)])))
     job.take("a", one.histograms())
     assert job.sum()["all_reduce", "dp"].count == 15
-    # Its agent was started again.
-    job.take("b", {})
-    job.take("b", other.histograms())
-    assert job.sum()["all_reduce", "dp"].count == 21
+
+
+def told(*counts: int) -> dict[tuple[str, str], HistogramFacts]:
+    """Of an Accumulator that has seen ranks with so many ops."""
+    totals = Accumulator()
+    totals.take(host(*(rank(n, [count(ended=some)]) for n, some in enumerate(counts))))
+    return totals.histograms()
+
+
+def whole(job: JobHistograms) -> int:
+    return job.sum()["all_reduce", "dp"].count
+
+
+def test_another_agent_of_a_host_that_reads_the_same_records_adds_nothing() -> None:
+    job = JobHistograms()
+    job.take("a", told(10), agent="1")
+    job.take("a", told(12), agent="2")
+    assert whole(job) == 12
+    job.take("a", told(15), agent="2")
+    assert whole(job) == 15
+
+
+def test_another_agent_of_a_host_keeps_what_earlier_starts_have_done() -> None:
+    job = JobHistograms()
+    job.take("a", told(100), agent="1")
+    job.take("a", told(100, 20), agent="1", attempt=1)  # the first start has done 100
+    job.take("a", told(100, 50), agent="1", attempt=1)
+    job.take("a", told(70), agent="2", attempt=1)  # it reads the second one alone
+    assert whole(job) == 170
+    # That has by then done more than was ever told.
+    job.take("a", told(400), agent="3", attempt=1)
+    assert whole(job) == 500
+    job.take("a", told(3), agent="4", attempt=2)
+    assert whole(job) == 503
+
+
+def test_another_agent_of_a_host_keeps_the_groups_that_it_does_not_see_any_more() -> None:
+    job = JobHistograms()
+    job.take("a", told(1000), agent="1")
+    job.take("a", told(2), agent="2")
+    assert whole(job) == 1000
+    job.take("a", told(7), agent="2")
+    assert whole(job) == 1005
 
 
 _ROWS = st.lists(
@@ -195,6 +234,90 @@ def test_totals_never_fall_and_rise_by_no_more_than_was_seen(looks: list) -> Non
         assert calls == sums
         before = now
     assert len({group for _, group in totals.ops}) <= 3
+
+
+def waited(totals: Accumulator) -> tuple[int, int]:
+    """By cause, of rank 0."""
+    found = totals.rank(0)
+    assert found is not None
+    return found.late_peer_ns, found.transfer_ns
+
+
+#: Of ops of one rank: when each was called, and how long after that its last rank came, and it ended.
+_SPANS = st.lists(
+    st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(0, 30)).map(
+        lambda op: (op[0], op[0] + op[1], op[0] + op[1] + op[2])
+    ),
+    max_size=8,
+)
+
+
+def time_in_ops(ops: list[tuple[int, int, int]], from_ns: int, to_ns: int) -> tuple[int, int]:
+    """Until their last rank came and since, of those that began in a life and until its end."""
+    begun = [op for op in ops if from_ns <= op[0] < to_ns]
+    late = sum(min(start, to_ns) - issue for issue, start, _ in begun)
+    return late, sum(max(0, min(end, to_ns) - start) for _, start, end in begun)
+
+
+@given(
+    _SPANS, st.lists(st.tuples(st.integers(0, 120), st.sampled_from("xxm?"))), st.integers(0, 90)
+)
+def test_time_in_ops_counts_once_whether_they_last_or_have_ended(
+    ops: list, looks: list, restart_ns: int
+) -> None:
+    totals = Accumulator()
+    told = (0, 0)
+    # What lasts when a life ends is known when it is looked at then.
+    for now, how in sorted([*looks, (restart_ns, "x")]):
+        is_new = now > restart_ns
+        begin, end = (restart_ns, now) if is_new else (0, now)
+        ended = [op for op in ops if begin <= op[0] and op[2] <= now and (is_new or op[0] < now)]
+        late, transfer = (sum(op[i + 1] - op[i] for op in ended) for i in (0, 1))
+        all_late, all_transfer = time_in_ops(ops, begin, end)
+        row = count(ended=len(ended), wait_ns=late, duration_ns=late + transfer, nbytes=0)
+        lasting = (all_late - late, all_transfer - transfer)
+        facts = rank(
+            0,
+            None if how == "?" else [row],
+            # Of a rank that moves it is not known.
+            lasting_ns=lasting if how == "x" else (0, 0),
+            life=(int(is_new), 1),
+        )
+        totals.take(host(facts))
+        before = told
+        told = waited(totals)
+        assert told[0] >= before[0]
+        assert told[1] >= before[1]
+        old = time_in_ops(ops, 0, restart_ns) if is_new else (0, 0)
+        assert told[0] <= all_late + old[0]
+        assert told[1] <= all_transfer + old[1]
+        if how == "x":
+            assert told == (all_late + old[0], all_transfer + old[1])
+
+
+def test_a_wait_that_goes_on_counts_before_it_ends() -> None:
+    totals = Accumulator()
+    row = count(wait_ns=1000, duration_ns=1500)
+    for lasting, late, transfer in (
+        ((0, 0), 1000, 500),
+        ((7000, 0), 8000, 500),
+        ((9000, 40), 10_000, 540),
+    ):
+        totals.take(host(rank(0, [row], lasting_ns=lasting)))
+        assert waited(totals) == (late, transfer)
+    # A rank that moves says nothing of what lasts; a moment later the op has ended.
+    totals.take(host(rank(0, [row])))
+    assert waited(totals) == (10_000, 540)
+    totals.take(host(rank(0, [replace(row, ended=5, wait_ns=10_000, duration_ns=10_600)])))
+    assert waited(totals) == (10_000, 600)
+
+
+def test_what_a_rank_waited_when_it_died_stays_counted() -> None:
+    totals = Accumulator()
+    row = count(wait_ns=1000, duration_ns=1500)
+    totals.take(host(rank(0, [row], lasting_ns=(7000, 30), life=(0, 1))))
+    totals.take(host(rank(0, [replace(row, wait_ns=10, duration_ns=20)], life=(1, 2))))
+    assert waited(totals) == (8010, 540)
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from((1, 2, 3))), max_size=30))

@@ -11,6 +11,7 @@ import pytest
 
 from distdbg.record.__main__ import main
 from distdbg.record.entries import Op
+from distdbg.record.folders import attempt_folder, user_folder
 from distdbg.record.format import COUNTER, Aside, Section, Status
 from distdbg.record.plain import to_plain
 from distdbg.record.printable import printable
@@ -164,6 +165,25 @@ def test_a_folder_is_printed_rank_by_rank_and_what_is_no_record_is_named(
     assert [record["header"]["rank"] for record in json.loads(shown.out)["records"]] == [1]
     assert shown.err.startswith(f"RecordError: {tmp_path}/rank00000.ddr")
     assert shown.err.count("\n") == 1
+
+
+def test_a_run_is_found_by_its_folder_its_name_and_the_beginning_of_it_and_its_last_start_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    runs = user_folder()
+    for name in ("20260101-000000-aaaaaa", "20260102-000000-bbbbbb"):
+        for attempt in (0, 1):
+            folder = attempt_folder(runs / name, attempt)
+            folder.mkdir(parents=True)
+            build = RecordBuilder(rank=attempt, world_size=2)
+            (folder / f"rank0000{attempt}.ddr").write_bytes(build.to_bytes())
+    (runs / "latest").symlink_to("20260102-000000-bbbbbb")
+    for words in ([], ["20260101"], ["20260101-000000-aaaaaa"], [str(runs / "latest")]):
+        assert main(words) == 0
+        assert capsys.readouterr().out.startswith("rank 1 of 2")
+    assert main(["2026"]) == 7
+    assert capsys.readouterr().err == "RecordError: '2026' fits 2 runs\n"
 
 
 @pytest.mark.parametrize("name", ["missing.ddr", "empty"])

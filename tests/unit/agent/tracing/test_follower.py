@@ -148,7 +148,7 @@ def test_what_was_slow_on_one_rank_is_kept_of_the_other_rank_that_was_passed_bef
 
 def test_what_failed_on_one_rank_is_kept_of_the_other_rank_that_comes_later(make_host) -> None:
     host = make_host(NOTHING)
-    host.call(1, 20, status=int(Status.TIMEOUT))
+    host.call(1, 20, status=int(Status.TIMEOUT), error="it took long")
     (span,) = host.look()
     assert span.attributes[names.ERROR_TYPE] == "OpTimeout"
     host.call(0)
@@ -268,3 +268,106 @@ def test_after_what_was_missed_nobody_is_said_to_be_in_a_block_or_span(make_host
     assert not any(names.REGION in span.attributes for span in ops)
     assert 0xABC not in {span.trace_id for span in ops}
     assert (block.name, block.ended_ns - block.began_ns) == ("step", 9)
+
+
+def test_what_has_failed_waits_for_its_words(make_host) -> None:
+    host = make_host(NOTHING)
+    build = host.builds[0]
+    number = host.call(0, 20, status=int(Status.PEER_LOST))
+    assert host.look() == []
+    build.end(number, after_ns=20, status=int(Status.PEER_LOST), error='{"what": "rank 1 left"}')
+    root, own = host.look()
+    assert (root.error, own.error) == ("rank 1 left", "rank 1 left")
+    assert host.look() == []
+
+
+def test_what_never_gets_words_is_told_without_when_its_rank_ends_or_after_a_while(
+    make_host,
+) -> None:
+    host = make_host(NOTHING)
+    host.call(0, 20, status=int(Status.PEER_LOST))
+    assert host.look() == []
+    host.records.on_end(0, 2 * S, "was killed")
+    assert [span.error for span in host.spans] == ["PeerLost", "PeerLost"]
+    host.call(1, 20, status=int(Status.PEER_LOST))
+    for _ in range(60):
+        host.look()
+    assert [span.error for span in host.spans] == ["PeerLost"] * 3
+
+
+def test_a_slow_recv_has_its_send_though_that_was_soon_done_and_passed(make_host) -> None:
+    host = make_host(NOTHING)
+    sender, receiver = host.builds
+    sent = sender.issue("send", host.groups[0], at_ns=3 * S, seq=1, peer=1)
+    sender.start(sent, after_ns=5)
+    sender.end(sent, after_ns=10)
+    recv = receiver.issue("recv", host.groups[1], at_ns=1000, seq=1, peer=0)
+    assert host.look() == []
+    receiver.start(recv, after_ns=2 * S)
+    receiver.end(recv, after_ns=2 * S)
+    recv_span, send_span = sorted(host.look(), key=lambda span: span.name)
+    assert recv_span.parent_id == send_span.span_id
+    assert recv_span.attributes[names.KEPT] == send_span.attributes[names.KEPT] == "slow"
+    assert host.records.take_untold() == []  # no other host was in it
+
+
+def test_only_what_has_ranks_elsewhere_is_told_to_other_hosts(make_host) -> None:
+    host = make_host(NOTHING)
+    wide = [b.add_group("all", ranks="0-3", size=4, rank=r) for r, b in enumerate(host.builds)]
+    host.call(0, 2 * S)
+    number = host.builds[0].issue("all_reduce", wide[0], at_ns=1000, dtype="float32")
+    host.builds[0].start(number, after_ns=2 * S)
+    host.builds[0].end(number, after_ns=2 * S)
+    host.look()
+    assert host.records.take_untold() == [("2:all", 1, "slow")]
+    host.records.keep("2:all", 2, "slow")
+    assert host.records.take_untold() == []
+
+
+def test_what_another_host_keeps_is_kept_here_before_and_after_it_was_passed(make_host) -> None:
+    host = make_host(NOTHING)
+    host.call(0)
+    assert host.look() == []
+    host.records.keep("1:dp", 1, "slow")
+    assert [span.name for span in host.look()] == ["all_reduce #1 on dp", "all_reduce rank 0"]
+    host.call(1)
+    assert [span.name for span in host.look()] == ["all_reduce rank 1"]
+
+
+@pytest.mark.parametrize("sampler", [NOTHING, EVERYTHING])
+def test_what_the_first_rank_never_came_to_has_a_root_all_the_same(make_host, sampler) -> None:
+    host = make_host(sampler)
+    host.call(1, 20, status=int(Status.TIMEOUT), error='{"what": "rank 0 did not come"}')
+    (span,) = host.look()
+    host.records.finish(host.now_ns, 2 * S)
+    (root,) = host.spans[1:]
+    assert (root.name, root.error) == ("all_reduce #1 on dp", "rank 0 did not come")
+    assert root.span_id == span.parent_id
+
+
+def test_what_the_first_rank_came_to_has_one_root(make_host) -> None:
+    host = make_host(EVERYTHING)
+    host.call(0)
+    host.call(1, 20, status=int(Status.TIMEOUT), error='{"what": "it took long"}')
+    host.call(0, None)
+    host.call(1, 20, status=int(Status.TIMEOUT), error='{"what": "it took long"}')
+    host.look()
+    host.records.finish(host.now_ns, 2 * S)
+    names_of = [span.name for span in host.spans]
+    assert names_of.count("all_reduce #1 on dp") == names_of.count("all_reduce #2 on dp") == 1
+
+
+def test_of_more_changes_than_a_look_takes_in_no_op_gets_a_span_that_it_was_not_in(
+    make_host,
+) -> None:
+    host = make_host(EVERYTHING, ring_count=4096)
+    build = host.builds[0]
+    inside = set()
+    for step in range(700):
+        build.context(7, step + 1)
+        inside.add(host.call(0))
+        build.context(0, 0)
+        host.call(0)
+    spans = [span for span in host.look() if span.attributes[names.ROLE] == "caller"]
+    assert 300 < len(spans) < 700
+    assert {span.attributes[names.NUMBER] for span in spans} < inside

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from distdbg.agent.tracing.listening import listen
 from distdbg.agent.tracing.queues import DROPPED, FAILED, SENT, Latest, Queue
 from distdbg.agent.tracing.sender import Exporter, Sender
 from distdbg.agent.tracing.settings import Batching, Signal, read_settings
@@ -21,6 +22,7 @@ class Collector:
     """Implements Exporter: in memory."""
 
     def __init__(self) -> None:
+        self.why = "nobody is there"
         self.taken: list[Any] = []
         self.is_up = True
         self.is_shut = threading.Event()
@@ -109,7 +111,7 @@ def test_a_collector_that_is_down_is_asked_more_and_more_seldom_and_said_once(
     assert bench.collector.taken
     texts = [record.getMessage() for record in caplog.records]
     assert texts == [
-        "traces cannot be sent to the collector: it does not take them",
+        "traces cannot be sent to the collector: nobody is there",
         "the collector takes traces again",
     ]
 
@@ -170,3 +172,40 @@ def test_settings_are_read_as_the_sdk_does() -> None:
     assert settings.protocols == {"traces": "grpc", "metrics": "grpc", "logs": "http/protobuf"}
     assert settings.metrics_ns == 60 * S
     assert len(settings.wrong) == 2
+
+
+def test_a_collector_that_is_known_to_be_down_is_not_waited_for_at_the_end() -> None:
+    news = threading.Condition()
+    queue: Queue[int] = Queue(Batching(delay_ns=0, most_queued=10, most_batch=4), news)
+    collector = Collector()
+    collector.is_up = False
+    sender = Sender({"traces": queue}, lambda _: collector, news)
+    sender.start()
+    queue.put([1], time.monotonic_ns())
+    while not sender.failures["traces"]:
+        time.sleep(0.001)  # its thread tells nobody else
+    collector.holds = True
+    queue.put([2], time.monotonic_ns())
+    began = time.monotonic()
+    assert sender.close(time.monotonic_ns() + 20 * S)
+    assert time.monotonic() - began < 10
+    assert (queue.counts[FAILED], queue.counts[DROPPED]) == (2, 0)
+
+
+def test_the_words_of_an_exporter_are_those_that_are_said_and_nothing_is_said_of_the_end(
+    caplog,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    listener = listen()
+    assert listen() is listener
+    exporter, other = (logging.getLogger(f"opentelemetry.{n}") for n in ("exporter.otlp", "util"))
+    exporter.warning("it says so when nobody sends")
+    listener.begin()
+    exporter.warning("the %s is\nclosed", "door")
+    exporter.error("it was tried for long enough")
+    for _ in range(3):
+        other.warning("a header is wrong")
+    assert listener.end() == "the door is closed"
+    listener.begin()
+    assert listener.end() == ""
+    assert [record.getMessage() for record in caplog.records] == ["a header is wrong"]

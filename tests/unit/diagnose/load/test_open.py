@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -93,6 +94,22 @@ def test_where_nothing_can_be_used_there_is_an_error(tmp_path: Path, data: bytes
         with pytest.raises(RecordError, match="nothing here tells of a job") as caught:
             open_paths([path])
         assert caught.value.hint
+
+
+def test_a_start_whose_folder_may_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "attempt_0").mkdir()
+    scandir = os.scandir
+
+    def refuse(path: Path) -> object:
+        if Path(path).name == "attempt_0":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(RecordError, match="attempt_0 cannot be read: Permission denied"):
+        open_paths([tmp_path])
 
 
 def test_a_named_pipe_is_never_waited_for(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from google.protobuf.json_format import ParseDict
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from distdbg.export.findings import find_findings
 from distdbg.export.otel.file import write
-from distdbg.export.otel.ids import COLLECTIVE, Numbering
+from distdbg.export.otel.found import spans_of_findings
+from distdbg.export.otel.ids import COLLECTIVE, Numbering, hex_ids, root_span_id, span_id
 from distdbg.export.otel.of_log import LogSpans, rank_facts
 from distdbg.export.otel.sdk import resource_of_rank, to_sdk
 from distdbg.export.reading import Opened
@@ -85,6 +87,11 @@ def test_each_span_is_what_the_official_encoder_makes_of_it(tmp_path: Path) -> N
             spans = [to_sdk(span, resource) for span in LogSpans(start.session, log, rank).each()]
             encoded = encode_spans(spans)
             expected += encoded.resource_spans[0].scope_spans[0].spans
+        findings = find_findings(start)
+        told = list(spans_of_findings(opened.name, start.session, findings, start.end_ns()))
+        encoded = encode_spans([to_sdk(span, resource) for span in told])
+        expected += encoded.resource_spans[0].scope_spans[0].spans
+    assert told
     assert len(found) == len(expected) > 80
     for one, other in zip(found, expected, strict=True):
         # The encoder tells also whether parents and links are of another process.
@@ -119,6 +126,16 @@ def test_ids_are_those_that_an_agent_sends(tmp_path: Path) -> None:
     assert spans[0].start_time_unix_nano == WALL_NS + 10_000
 
 
+def test_many_ids_at_once_are_those_made_one_by_one() -> None:
+    numbering = Numbering("0412", 1, "dp", COLLECTIVE)
+    traces, own, roots = hex_ids([numbering.digest(seq) for seq in range(9)], 3)
+    ids = [numbering.trace_id(seq) for seq in range(9)]
+    assert traces == [f"{one:032x}" for one in ids]
+    assert own == [f"{span_id(one, 3):016x}" for one in ids]
+    assert roots == [f"{root_span_id(one):016x}" for one in ids]
+    assert hex_ids([], 0) == ([], [], [])
+
+
 def test_both_ends_of_a_message_are_one_trace(tmp_path: Path) -> None:
     run = MadeRun(3)
     run.send(1, 2, tag=3)
@@ -149,6 +166,47 @@ def test_integers_are_text_and_ids_are_hex(tmp_path: Path) -> None:
     assert len(span["traceId"]) == 32
     assert len(span["spanId"]) == 16
     assert {"key": "distdbg.seq", "value": {"intValue": "1"}} in span["attributes"]
+
+
+def test_blocks_of_any_name_are_those_of_the_ops_within(tmp_path: Path) -> None:
+    run = MadeRun(1)
+    words = ["step 1", 'a "b"\n%s\\', "\u00fc\U0001f600", "", "\x00"]
+    for word in words:
+        begin = run.builds[0].begin_span(word, at_ns=10**6)
+        run.op(0, "barrier")
+        run.builds[0].end_span(begin, at_ns=2 * 10**6)
+        run.op(0, "barrier")
+    ops = [span for span in spans_of(run.open(tmp_path)) if span.name == "barrier rank 0"]
+    found = [{a.key: a.value.string_value for a in span.attributes} for span in ops]
+    assert [one.get("distdbg.region", "") for one in found[::2]] == words
+    assert not any("distdbg.region" in one for one in found[1::2])
+
+
+def test_a_block_that_never_ended_is_there_for_those_within_it(tmp_path: Path) -> None:
+    run = MadeRun(1)
+    build = run.builds[0]
+    build.begin_span("step", at_ns=1_000)
+    build.mark("loss", 0.5, at_ns=2_000)
+    run.op(0, "barrier")
+    spans = {span.name: span for span in spans_of(run.open(tmp_path))}
+    assert spans["loss"].parent_span_id == spans["step"].span_id
+    assert spans["step"].status.message == "rank 0 never ended it"
+    assert spans["step"].start_time_unix_nano == WALL_NS + 1_000
+    assert spans["step"].end_time_unix_nano == WALL_NS + 10_000 + 10**9  # its last sign of life
+
+
+def test_what_was_found_stands_in_the_trace_of_its_op(tmp_path: Path) -> None:
+    run = MadeRun(3)
+    run.all("all_reduce", op="SUM")
+    for rank, count in enumerate((4, 8, 4)):
+        run.op(rank, "all_reduce", op="SUM", inputs=[(count,)], status=Status.MISMATCH)
+    spans = list(spans_of(run.open(tmp_path)))
+    (found,) = [span for span in spans if span.name == "mismatch"]
+    (root,) = [span for span in spans if span.name == "all_reduce #2 on world"]
+    assert (found.trace_id, found.parent_span_id) == (root.trace_id, root.span_id)
+    values = {a.key: a.value for a in found.attributes}
+    assert values["error.type"].string_value == "mismatch"
+    assert "all_reduce #2" in found.status.message
 
 
 def test_a_run_without_ops_is_an_empty_file(tmp_path: Path) -> None:

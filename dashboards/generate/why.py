@@ -1,0 +1,46 @@
+"""Why a rank is to blame: the words of the table that names them.
+
+What the diagnosis says is a kind of finding, and its word stays: it is also that of `distdbg analyze`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.generate.look import GREY, ORANGE, RED
+from distdbg.diagnose.finding import Kind
+
+#: What numbers let one guess while the diagnosis says nothing.
+WAITED_FOR: Final = "its process is gone, and others waited for it"
+GONE: Final = "its process is gone"
+ABSENT: Final = "has not called what others wait in"
+COMES_LATE: Final = "comes late, and others wait for it"
+
+_OF_KINDS: Final = {
+    Kind.DEAD_RANK: ("its process died", RED),
+    Kind.MISMATCH: ("it called something else than the others", RED),
+    Kind.DEADLOCK: ("it waits in a circle, for a rank that waits for it", RED),
+    Kind.MISSING_RANK: ("it has not called what others wait in", RED),
+    Kind.STUCK_RANK: ("others wait for it, and it does not move by itself", RED),
+    Kind.STALL: ("others wait for it, and it is busy", ORANGE),
+    Kind.FAILED_OP: ("an op of it raised an error", RED),
+    Kind.STOPPED: ("a person ended or stopped it", GREY),
+    Kind.STRAGGLER: ("it comes late, and others wait for it", ORANGE),
+    Kind.SLOW_LINK: ("its messages take longer than those of others", ORANGE),
+    Kind.SLOW_HOST: ("all ranks of its host come late", ORANGE),
+    Kind.ORDER_INVERSION: ("it calls its groups in another order than others", ORANGE),
+    Kind.LEAKED_WORK: ("it began ops that it never waited for", ORANGE),
+    Kind.LEAKED_GROUP: ("it made groups that it never destroyed", ORANGE),
+    Kind.DIVERGED: ("its numbers are others than those of its replicas", RED),
+    Kind.NAN_SOURCE: ("the first NaN or infinity came from it", RED),
+    Kind.SUSPICION: ("the check noticed something odd in its ops", ORANGE),
+    Kind.RECORDING_LOST: ("its record had no room for all that it did", ORANGE),
+}
+
+#: A sentence and a colour for each word that the table may have to show.
+WHY: Final[dict[float | str, tuple[str, str]]] = {
+    WAITED_FOR: (WAITED_FOR, RED),
+    GONE: (GONE, RED),
+    ABSENT: (ABSENT, RED),
+    COMES_LATE: (COMES_LATE, ORANGE),
+} | {kind.value: (f"{kind.value}: {why}", color) for kind, (why, color) in _OF_KINDS.items()}

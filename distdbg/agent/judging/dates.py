@@ -1,0 +1,99 @@
+"""When ranks wrote of the errors that they had, and when an op of theirs went well for the last time.
+
+A program may catch an error and go on. Who judges it later has to know that an op went well since: else an
+old error would be to blame for whatever the ranks wait for next. The words of errors (`findings`) say
+neither; their entries in the records do, as long as the rings have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from distdbg.agent.findings import read_words
+from distdbg.agent.seat import Seat
+from distdbg.agent.tail import TailedRecord
+from distdbg.errors import RecordError
+
+#: Of one record at once: more have come between two looks only where it is full of errors.
+_MOST_NEW: Final = 256
+
+_Told = dict[str, Any]
+_Words = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was read of one record."""
+
+    record: TailedRecord
+    text_count: int = 0
+    last: int = 0
+    """The number of the last entry that is in `at_ns`."""
+    at_ns: dict[_Words, int] = field(default_factory=dict)
+    """By type and what, when the rank has written it last."""
+
+
+class Dates:
+    """Of what the ranks of one host found in one start of the job."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+
+    def put(self, found: Sequence[_Told], seats: Mapping[int, Seat]) -> list[_Told]:
+        """The same with their times; without what is older than all that its record still has."""
+        words: dict[int, set[_Words]] = {}
+        for told in found:
+            words.setdefault(told["rank"], set()).add(_words_of(told))
+        for rank, theirs in words.items():
+            seat = seats.get(rank)
+            if seat is not None and seat.record is not None:
+                self._read(rank, seat.record, theirs)
+        return [dated for told in found if (dated := self._dated(told, seats.get(told["rank"])))]
+
+    def _read(self, rank: int, record: TailedRecord, words: set[_Words]) -> None:
+        known = self._known.get(rank)
+        if known is None or known.record is not record:
+            known = self._known[rank] = _Known(record)
+        try:
+            count = record.pulse().text_count
+            # The words of an error are there a moment before its entry.
+            if count == known.text_count and words <= known.at_ns.keys():
+                return
+            for finding in record.findings(known.last, _MOST_NEW):
+                known.at_ns[_words_of(read_words(finding.text or ""))] = finding.issued_ns
+                known.last = finding.number
+        except RecordError:
+            return
+        known.text_count = count
+
+    def _dated(self, told: _Told, seat: Seat | None) -> _Told | None:
+        known = self._known.get(told["rank"])
+        if seat is None or known is None or known.record is not seat.record:
+            return told
+        at_ns = known.at_ns.get(_words_of(told))
+        if at_ns is not None:
+            return {**told, "at_ns": at_ns}
+        is_old = seat.pulse is not None and seat.pulse.last_number > known.record.ring_count
+        return None if is_old else told
+
+
+def last_good(found: Sequence[_Told], seats: Mapping[int, Seat]) -> dict[int, int]:
+    """When those of the ranks that have found something issued the last op that went well."""
+    times = {}
+    for rank in {told["rank"] for told in found}:
+        seat = seats.get(rank)
+        if seat is None or seat.record is None:
+            continue
+        try:
+            at_ns = seat.record.last_good_ns()
+        except RecordError:
+            continue
+        if at_ns is not None:
+            times[rank] = at_ns
+    return times
+
+
+def _words_of(told: Mapping[str, Any]) -> _Words:
+    return str(told.get("type") or ""), str(told.get("what") or "")
