@@ -58,7 +58,6 @@ def make_exporter(
     listener = listen()  # what they have to say is said once by the sender, and not with each batch
     inner = _make_inner(signal, protocol)
     # What was imported for it stays: the garbage collector, whom spans wake often, need not look at it again.
-    gc.collect()
     gc.freeze()
     if signal == "traces" and _takes_encoded(inner):
         return _Converted(inner, _encode_spans(run, host), listener)
