@@ -116,7 +116,7 @@ def test_a_run_that_may_not_be_read_is_said_to_be_that(
 
     Path("theirs").mkdir()
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(RecordError, match=r"^theirs: Permission denied"):
+    with pytest.raises(RecordError, match="theirs: Permission denied"):
         main(["theirs", "--to", "chrome"])
 
 
