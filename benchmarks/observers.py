@@ -2,7 +2,8 @@
 
 Ranks do bursts of ops with pauses between them. Their agent first serves nothing, then metrics that a
 real Prometheus scrapes, then metrics and spans, which go to a collector here that takes them and forgets
-them. Shown are its share of a core and its memory; of a scrape, how long it takes Prometheus, and its size.
+them. Shown are its share of a core and its memory; of scrapes, the median of how long they take, and their
+size. A second table shows what all of it costs the ranks' ops. In all some nine minutes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from benchmarks import observed_ops
 from benchmarks.agent import connect, share
 from benchmarks.machine import describe_machine
 from benchmarks.table import align
@@ -55,6 +57,9 @@ scrape_configs:
     honor_labels: true
     static_configs: [{{targets: ["{address}"]}}]
 """
+WARM_UP_S = 10.0
+#: What was collected is kept for half a second.
+SCRAPES, BETWEEN_S = 30, 0.6
 #: What the ranks' agent is asked to do.
 MODES = {
     "nothing": {},
@@ -70,7 +75,7 @@ class Cost:
     rss_mib: float
     ops_per_s: float = 0.0
     scrape_ms: float = 0.0
-    """The median, as Prometheus took it."""
+    """The median of some that follow each other."""
     scrape_kib: float = 0.0
     series: int = 0
     spans_per_s: dict[str, float] = field(default_factory=dict)
@@ -149,8 +154,23 @@ def rss_mib(pid: int) -> float:
     )
 
 
+def scrape(url: str) -> tuple[float, int]:
+    """The median time of some scrapes, and the bytes of one."""
+    took = []
+    for _ in range(SCRAPES):
+        time.sleep(BETWEEN_S)
+        begin_s = time.perf_counter()
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            nbytes = len(answer.read())
+        took.append(time.perf_counter() - begin_s)
+    return statistics.median(took), nbytes
+
+
 def measure(ranks: int, mode: str, seconds: float, interval: int, pause_s: float) -> Cost:
-    with tempfile.TemporaryDirectory() as name, collector() as endpoint:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
+        collector() as endpoint,
+    ):
         folder = Path(name)
         otlp = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
@@ -161,7 +181,8 @@ def measure(ranks: int, mode: str, seconds: float, interval: int, pause_s: float
             with connect(folder) as client:
                 while len(client.ask("ranks")["ranks"]) < ranks:
                     time.sleep(0.1)
-                time.sleep(3)  # until all of them are in their loop
+                # Until all of them are in their loop, and what a short job sends at once is sent.
+                time.sleep(WARM_UP_S)
                 about = client.ask("about")
                 if mode == "nothing":
                     cpu = share(client, seconds, listens=False)
@@ -171,23 +192,19 @@ def measure(ranks: int, mode: str, seconds: float, interval: int, pause_s: float
                 place.mkdir()
                 with prometheus(place, CONFIG.format(interval=interval, address=address)) as server:
                     server.until("up == 1", 4.0 * interval + 10)
-                    begin_s = time.time()
                     cpu = share(client, seconds, listens=False)
-                    now_s = time.time()
-                    took = server.query_range("scrape_duration_seconds", begin_s, now_s, interval)
                     window = f"[{seconds:.0f}s]"
                     ops = server.query(f"sum(rate(distdbg_ops_total{window}))")
                     spans = server.query(
                         f"sum by (outcome) (rate(distdbg_agent_spans_total{window}))"
                     )
                     series = server.query("sum(scrape_samples_scraped)")
-                with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-                    nbytes = len(answer.read())
+                took_s, nbytes = scrape(f"http://{address}/metrics")
                 return Cost(
                     cpu,
                     rss_mib(about["pid"]),
                     ops[0][1][0][1],
-                    1e3 * statistics.median(value for _, points in took for _, value in points),
+                    1e3 * took_s,
                     nbytes / 1024,
                     int(series[0][1][0][1]),
                     {labels["outcome"]: points[0][1] for labels, points in spans},
@@ -204,6 +221,8 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement")
     parser.add_argument("--interval", type=int, default=5, help="seconds between two scrapes")
+    parser.add_argument("--rounds", type=int, default=8, help="pairs of jobs whose ops are timed")
+    parser.add_argument("--op-seconds", type=float, default=1.0, help="of the ops of one size")
     parser.add_argument("--pause", type=float, default=0.1, help=f"seconds after {BURST} ops")
     chosen = parser.parse_args()
     print(", ".join(f"{name}: {value}" for name, value in describe_machine().items()))
@@ -213,6 +232,10 @@ def main() -> int:
             cost = measure(ranks, mode, chosen.seconds, chosen.interval, chosen.pause)
             rows.append(cost.row(ranks, mode))
     print(align(rows))
+    if chosen.rounds:
+        with collector() as endpoint:
+            print()
+            print(align(observed_ops.table(chosen.rounds, chosen.op_seconds, endpoint)))
     return 0
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distdbg.errors import UsageError
+from distdbg.errors import RecordError, UsageError
 from distdbg.record.folders import LATEST, list_runs, user_folder
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def find_run(text: str | None) -> Path:
-    """Return the path; UsageError when there is none."""
+    """Return the path; UsageError when there is none, RecordError when it may not be read."""
     if text is None or text == LATEST:
         latest = user_folder() / LATEST
         if not latest.exists():
@@ -23,7 +24,14 @@ def find_run(text: str | None) -> Path:
     if not text:
         raise UsageError("the name of the run is empty")
     path = Path(text)
-    if path.exists() or "/" in text:
+    try:
+        is_there = path.exists()
+        if path.is_dir():
+            with os.scandir(path) as files:
+                next(files, None)
+    except OSError as error:  # of another user, most likely
+        raise RecordError(f"{text}: {error.strerror}", path=text) from None
+    if is_there or "/" in text:
         return path
     fitting = [run for run in list_runs() if run.name.startswith(text)]
     if len(fitting) == 1 or (fitting and fitting[0].name == text):

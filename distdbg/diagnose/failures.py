@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Found, RankLog, Session
-from distdbg.record.format import Flag, Status
+from distdbg.record.format import Exit, Flag, Status
 
 #: What an op that left no words has raised.
 _TYPES: Final[dict[int, str]] = {
@@ -111,10 +111,11 @@ def _of_op(session: Session, log: RankLog, at: int, last_good_ns: int) -> Failur
     own_ns = ops.ended_ns[at]
     op = OpRef(log.rank, at)
     group = session.group_of(op)
+    what = str(words.get("what") or text.partition("\n")[0])
     return Failure(
         rank=log.rank,
         type=str(words.get("type") or _TYPES.get(status, "DistBackendError")),
-        what=str(words.get("what") or text.partition("\n")[0]),
+        what=what,
         at_ns=session.time_ns(log.rank, own_ns),
         named=_ranks(words.get("ranks")),
         how=str(words.get("how") or ""),
@@ -124,7 +125,7 @@ def _of_op(session: Session, log: RankLog, at: int, last_good_ns: int) -> Failur
         details=_lines(words.get("details")),
         hint=str(words.get("hint") or ""),
         op=op,
-        went_on=NEVER not in (own_ns, last_good_ns) and last_good_ns > own_ns,
+        went_on=_went_on(log, what, own_ns, last_good_ns),
     )
 
 
@@ -141,8 +142,15 @@ def _of_words(session: Session, rank: int, one: Found, last_good_ns: int) -> Fai
         seq=max(one.seq, 0),
         details=one.details,
         hint=one.hint,
-        went_on=NEVER not in (one.at_ns, last_good_ns) and last_good_ns > one.at_ns,
+        went_on=_went_on(session.ranks[rank], one.what, one.at_ns, last_good_ns),
     )
+
+
+def _went_on(log: RankLog, what: str, own_ns: int, last_good_ns: int) -> bool:
+    """Whether an op went well after an error; one of another thread does not help who ends with it."""
+    if NEVER in (own_ns, last_good_ns) or last_good_ns <= own_ns:
+        return False
+    return not (log.exit is Exit.RAISED and what and what in log.exit_what)
 
 
 def read_words(text: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def read_recent(
         for at in range(len(data) // OP_NBYTES):
             row = data[at * OP_NBYTES : (at + 1) * OP_NBYTES]
             if row[_TYPE] == EventType.OP and is_op_whole(row, number + at):
-                found.append(_to_op(row, number + at))
+                found.append(to_op(row, number + at))
     return found
 
 
@@ -98,7 +98,7 @@ def read_one(source: Source, tables: dict[Section, Table], number: int) -> Recen
     entry = find_entry(source, tables, number)
     if entry is None or entry[0][_TYPE] != EventType.OP:
         return None
-    return _to_op(entry[0], number)
+    return to_op(entry[0], number)
 
 
 def find_seq(
@@ -168,7 +168,8 @@ def _backwards(source: Source, tables: dict[Section, Table], last: int) -> Itera
     yield b"".join(data[start : start + OP_NBYTES] for start in starts)
 
 
-def _to_op(row: bytes, number: int) -> RecentOp:
+def to_op(row: bytes, number: int) -> RecentOp:
+    """An op of the ring by its bytes, which are whole."""
     (
         _,
         issued_ns,

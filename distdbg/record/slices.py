@@ -16,6 +16,8 @@ from typing import Final
 
 from distdbg.record.format import OP, OP_NBYTES, Section, pack
 from distdbg.record.header import Table
+from distdbg.record.recent import RecentOp, to_op
+from distdbg.record.ring import is_op_whole
 from distdbg.record.rows import WORDS, to_array
 from distdbg.record.source import Source
 
@@ -26,6 +28,9 @@ _FLAGS: Final = OP["flags"].offset
 _KIND: Final = OP["kind"].offset
 _THREAD: Final = OP["thread"].offset
 _PEER: Final = OP["peer"].offset
+_GROUP: Final = OP["group"].offset
+_LEVEL: Final = OP["level"].offset
+_COMM: Final = OP["comm"].offset
 
 
 @dataclass
@@ -58,6 +63,16 @@ class Slice:
         start = at * OP_NBYTES + _THREAD
         return int.from_bytes(self.data[start : start + 4], "little")
 
+    def op(self, at: int) -> RecentOp | None:
+        """The op, after all; None: it was torn when it was read."""
+        row = self._row(at)
+        return to_op(row, self.first + at) if is_op_whole(row, self.first + at) else None
+
+    def sort(self, at: int) -> bytes:
+        """Equal for ops that have all in common but numbers, times and end."""
+        row = self._row(at)
+        return row[_GROUP:_LEVEL] + row[_COMM : _COMM + 4]
+
     @cached_property
     def seqs(self) -> array[int]:
         return self._words("seq")
@@ -86,8 +101,15 @@ class Slice:
         start = at * OP_NBYTES + _PEER
         return int.from_bytes(self.data[start : start + 4], "little", signed=True)
 
+    def _row(self, at: int) -> bytes:
+        return self.data[at * OP_NBYTES : (at + 1) * OP_NBYTES]
+
+    @cached_property
+    def _all(self) -> array[int]:
+        return to_array("Q", self.data)
+
     def _words(self, name: str) -> array[int]:
-        return to_array("Q", self.data)[OP[name].offset // 8 :: WORDS]
+        return self._all[OP[name].offset // 8 :: WORDS]
 
 
 def read_slice(

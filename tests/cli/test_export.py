@@ -15,7 +15,7 @@ from typing import BinaryIO
 import pytest
 
 from distdbg.cli.export import main
-from distdbg.errors import UsageError
+from distdbg.errors import RecordError, UsageError
 from distdbg.export.formats import FORMATS
 from distdbg.export.output import write_file, write_folder
 from tests.unit.export.small_job import make_job
@@ -106,6 +106,18 @@ def test_what_cannot_be_is_said(export: Export, arguments: list[str], words: str
     with pytest.raises(UsageError, match=words):
         export(*arguments)
     assert files() == []
+
+
+def test_a_run_that_may_not_be_read_is_said_to_be_that(
+    export: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    Path("theirs").mkdir()
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(RecordError, match=r"^theirs: Permission denied"):
+        main(["theirs", "--to", "chrome"])
 
 
 def test_the_help_lists_all_formats(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ An op becomes spans when it has ended, or when its rank is gone.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,12 +19,12 @@ from typing import Final
 from distdbg.agent.tail import TailedRecord
 from distdbg.agent.tracing.row import Emit, Message, Row, Sampled, Shared
 from distdbg.export.otel.contexts import Contexts
-from distdbg.export.otel.facts import GroupFacts, RankFacts, count_message, facts_of
+from distdbg.export.otel.facts import GroupFacts, OpFacts, RankFacts, count_message, facts_of
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
 from distdbg.export.otel.regions import RegionSpans
-from distdbg.export.otel.sampling import ALL, is_remarkable
+from distdbg.export.otel.sampling import ALL, Verdict, is_remarkable
 from distdbg.record.entries import Event, Op, label_of_kind
 from distdbg.record.format import Aside, EventType, Flag, pack
 from distdbg.record.slices import ENDED_WELL, Slice
@@ -36,10 +37,15 @@ _TAKEN: Final = 64
 _MOST_OPEN: Final = 128
 _MOST_NOTES: Final = 1024
 _MOST_DONE: Final = 1024
+_MOST_LIKES: Final = 256
+#: Ops of one group are numbered in order, but for those of several threads.
+_BEFORE: Final = 8
+_Window = tuple[int, int, set[int]]
+"""From which number, up to and without which, and the kept ones among them."""
 _MOST_PASSED: Final = 256
 _MOST_FAILED: Final = 64
-#: A lost peer is asked after for a second or two before the words are there.
-_LOOKS_FOR_WORDS: Final = 40
+#: A lost peer is asked after for a second or two, which are some looks, before the words are there.
+_LOOKS_FOR_WORDS: Final = 6
 _KEPT_ASIDES: Final = (Aside.BREAKPOINT, Aside.DEBUGGER)
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
 _PLAIN: Final = bytes(f for f in range(256) if not f & _NO_COLLECTIVE)
@@ -58,6 +64,8 @@ class Follower:
     """The number up to which everything was seen or missed."""
     _open: dict[int, Row] = field(default_factory=dict)
     _names: dict[int, GroupFacts] = field(default_factory=dict)
+    _likes: dict[tuple[bytes, str], OpFacts] = field(default_factory=dict)
+    """By what ops have in common, one of them."""
     _done: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
     _failed: OrderedDict[tuple[str, int], tuple[GroupFacts, int, str]] = field(
         default_factory=OrderedDict
@@ -76,13 +84,17 @@ class Follower:
 
     # ------------------------------------------------------------------------------- one look
 
-    def look(self, most_rows: int = MOST_ROWS) -> None:
-        """Take in what is new, the newest rows of it. RecordError when the record was cut short."""
+    def look(self, most_rows: int = MOST_ROWS) -> float:
+        """Take in what is new, the newest rows of it; the part of the record that was new.
+
+        RecordError when the record was cut short.
+        """
         self._look_again()
         self._look_for_words()
         last = self.record.pulse().last_number
         if last <= self.last:
-            return
+            return 0.0
+        share = (last - self.last) / self.record.ring_count
         room = self.record.ring_count
         if last >= room:
             room = max(1, room - _TAKEN)
@@ -94,6 +106,7 @@ class Follower:
         self.last = part.first + len(part) - 1
         if not self._take_plain(part):
             self._take_each(part)
+        return share
 
     def look_back(self, keys: list[tuple[str, int]]) -> None:
         """The tail keeps these from now on: those that were passed are looked for."""
@@ -180,14 +193,14 @@ class Follower:
         for seq in sorted(kept):
             row = Row(part.first + seq - first, self.spans.collective_trace_id(name, seq))
             row.why, row.key = self._why(name, seq), (name, seq)
-            self._consider(row)
+            self._consider(row, part, row.number - part.first)
         self.shared.unsampled += count - 1 - len(kept)
         self._take_row(part, count - 1)
         return True
 
     def _take_each(self, part: Slice) -> None:
         notes = unsampled = 0
-        kept = self._kept_in(part)
+        windows: dict[int, _Window] = {}
         slow, has_contexts = self._slow, self._contexts.are_any
         columns = zip(
             part.types,
@@ -199,18 +212,7 @@ class Follower:
             strict=True,
         )
         for at, (kind, flags, outcome, ended, group, seq) in enumerate(columns):
-            if (
-                kind == EventType.OP
-                and outcome == ENDED_WELL
-                and 0 < ended < slow
-                and not flags & _NO_COLLECTIVE
-                and seq not in kept[group]
-                and not has_contexts
-            ):
-                unsampled += 1  # most of them: nothing of it is needed
-            elif kind == EventType.OP:
-                self._take_row(part, at)
-            else:
+            if kind != EventType.OP:
                 notes += 1
                 event = self.record.event(part.first + at) if notes <= _MOST_NOTES else None
                 if event is None:
@@ -221,22 +223,27 @@ class Follower:
                 else:
                     self._take_note(event)
                 has_contexts = self._contexts.are_any
+                continue
+            if (
+                outcome == ENDED_WELL
+                and 0 < ended < slow
+                and not flags & _NO_COLLECTIVE
+                and not has_contexts
+            ):
+                window = windows.get(group)
+                if window is None or not window[0] <= seq < window[1]:
+                    window = windows[group] = self._window(group, seq, len(part))
+                if seq not in window[2]:
+                    unsampled += 1  # most of them: nothing of it is needed
+                    continue
+            self._take_row(part, at)
         self.shared.unsampled += unsampled
 
-    def _kept_in(self, part: Slice) -> dict[int, set[int]]:
-        """By the number of the group, the collectives there that are kept."""
-        seqs: dict[int, list[int]] = {}
-        columns = zip(part.types, part.all_flags, part.groups, part.seqs, strict=True)
-        for kind, flags, group, seq in columns:
-            if kind == EventType.OP and not flags & _NO_COLLECTIVE:
-                seqs.setdefault(group, []).append(seq)
-        kept = {}
-        for group, numbers in seqs.items():
-            name, low, high = self._group(group).name, min(numbers), max(numbers) + 1
-            if high - low > 2 * MOST_ROWS:  # damage
-                high = low
-            kept[group] = {*self.shared.head.kept(name, low, high), *self.shared.tail.of(name)}
-        return kept
+    def _window(self, group: int, seq: int, count: int) -> _Window:
+        """The collectives of a group about a number that are kept: as a rule all that a slice has of it."""
+        name = self._group(group).name
+        low, high = max(1, seq - _BEFORE), seq + count + _BEFORE
+        return low, high, {*self.shared.head.kept(name, low, high), *self.shared.tail.of(name)}
 
     def _take_row(self, part: Slice, at: int) -> None:
         flags, seq = part.flags(at), part.seqs[at]
@@ -261,7 +268,7 @@ class Follower:
             self._wait_for(row)
             return
         self._judge(row, outcome & 0xFF, ended >> 16)
-        self._consider(row)
+        self._consider(row, part, at)
 
     def _message_row(self, part: Slice, at: int, group: GroupFacts) -> Row:
         number, peer, tag = part.first + at, part.peer(at), part.tag(at)
@@ -324,10 +331,12 @@ class Follower:
     def _take_note(self, event: Event) -> None:
         self._contexts.take(event)
         for span in self._regions.take(event):
-            if self.shared.budget.takes(span.trace_id, self.shared.sampler.bound or ALL):
+            shared = self.shared
+            if (
+                shared.pay(shared.budget, span.trace_id, shared.sampler.bound or ALL)
+                is Verdict.TAKEN
+            ):
                 self.emit(span)
-            else:
-                self.shared.dropped += 1
 
     def _wait_for(self, row: Row) -> None:
         if len(self._open) >= _MOST_OPEN:
@@ -378,10 +387,10 @@ class Follower:
         return "head" if self._is_by_head(name, seq) else self.shared.tail.why(name, seq)
 
     def _is_by_head(self, name: str, seq: int) -> bool:
-        return seq in self.shared.head.kept(name, seq, seq + 1)
+        return self.shared.head.keeps(name, seq)
 
-    def _consider(self, row: Row) -> None:
-        """Look an op up if it is kept and there is room for it."""
+    def _consider(self, row: Row, part: Slice | None = None, at: int = 0) -> None:
+        """Look an op up if it is kept and there is room for it. `part`: where it was just found."""
         shared = self.shared
         if not row.why and row.key is not None and not row.key[0]:
             self._passed[row.trace_id] = row
@@ -395,20 +404,67 @@ class Follower:
         if row.context and not row.why:
             bound = ALL
         budget = shared.budget if is_by_head else shared.tail_budget
-        if not budget.takes(row.trace_id, bound, 2 if row.sent else len(shared.ranks) + 1):
-            shared.dropped += 1
+        verdict = shared.pay(budget, row.trace_id, bound, 2 if row.sent else len(shared.ranks) + 1)
+        if verdict is Verdict.LEFT_OUT and row.key and row.key[0] and row.why == "head":
+            shared.head.leave_out(*row.key)
+        if verdict is not Verdict.TAKEN:
             return
-        event = self.record.event(row.number)
-        if not isinstance(event, Op):
-            shared.missed += 1
-        elif event.ended_ns is None:
-            self._wait_for(row)
-        elif event.status and not event.error and len(self._wordless) < _MOST_OPEN:
-            self._wordless[row.number] = row, _LOOKS_FOR_WORDS
-        else:
-            self._make(event, row)
+        began_ns = time.thread_time_ns()
+        sort = self._sort(row, part, at)
+        if part is None or not sort or not self._make_plain(part, at, row, sort):
+            event = self.record.event(row.number)
+            if not isinstance(event, Op):
+                shared.missed += 1
+            elif event.ended_ns is None:
+                self._wait_for(row)
+            elif event.status and not event.error and len(self._wordless) < _MOST_OPEN:
+                self._wordless[row.number] = row, _LOOKS_FOR_WORDS
+            else:
+                self._make(event, row, sort=sort)
+        shared.made_ns += time.thread_time_ns() - began_ns
 
-    def _make(self, event: Op, row: Row, now_ns: int = 0, how: str = "") -> None:
+    def _sort(self, row: Row, part: Slice | None, at: int) -> tuple[bytes, str] | None:
+        """What an op that the head keeps and that ended well has in common with others; None: it is none."""
+        if (
+            part is None
+            or row.key is None
+            or not row.key[0]
+            or row.why != "head"
+            or row.context is not None
+            or part.outcomes[at] != ENDED_WELL
+        ):
+            return None
+        return part.sort(at), row.region
+
+    def _make_plain(self, part: Slice, at: int, row: Row, sort: tuple[bytes, str]) -> bool:
+        """Its spans by those of another op of its sort, without looking it up; whether that can be done."""
+        like = self._likes.get(sort)
+        op = part.op(at) if like is not None else None
+        if like is None or op is None or op.started_ns is None or op.ended_ns is None:
+            return False
+        base_ns, ended_ns = self.rank.base_ns, op.ended_ns + self.rank.base_ns
+        for span in self.spans.make_plain(
+            like,
+            row.trace_id,
+            number=op.number,
+            seq=op.seq,
+            issued_ns=op.issued_ns + base_ns,
+            started_ns=op.started_ns + base_ns,
+            ended_ns=ended_ns,
+        ):
+            self.emit(span)
+        took_ns = op.ended_ns - op.issued_ns
+        self.on_sampled(like.kind, like.group.label, took_ns, row.trace_id, ended_ns)
+        return True
+
+    def _make(
+        self,
+        event: Op,
+        row: Row,
+        now_ns: int = 0,
+        how: str = "",
+        sort: tuple[bytes, str] | None = None,
+    ) -> None:
         shared = self.shared
         group = self._group(event.group_number)
         op = facts_of(
@@ -419,6 +475,11 @@ class Follower:
             context=row.context,
             region=row.region,
         )
+        # One whose form was overwritten is like no other.
+        if sort is not None and op.form is not None and op.status == 0:
+            if len(self._likes) >= _MOST_LIKES:
+                self._likes.clear()
+            self._likes[sort] = op
         caller = op.context is not None and shared.sampler.keeps_child(
             op.context.trace_id, op.context.is_sampled
         )

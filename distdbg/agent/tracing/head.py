@@ -1,6 +1,7 @@
 """Which numbers of a group the head keeps, known before any op of them is looked at.
 
-All ranks of a host ask for about the same numbers, so what was found out for one is kept for the others.
+All ranks of a host ask for about the same numbers, so what was found out for one is kept for the others: also
+that the budget has left one out, so that it costs the other ranks no more than what nobody has chosen.
 """
 
 from __future__ import annotations
@@ -10,11 +11,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.export.otel.ids import COLLECTIVE, Numbering
-from distdbg.export.otel.sampling import ALL, FULL, MOST_STRIDE, Sampler, stride_at
+from distdbg.export.otel.sampling import (
+    ALL,
+    FULL,
+    MOST_STRIDE,
+    Sampler,
+    is_kept_number,
+    stride_at,
+)
 
 #: Ranks of one group are not further apart than what a ring holds, as a rule; else it is found out again.
 _KEPT: Final = 1 << 15
 _MOST_GROUPS: Final = 256
+#: Numbers of a group that are known to be left out, the newest.
+_MOST_LEFT_OUT: Final = 8192
 
 
 @dataclass(slots=True)
@@ -33,9 +43,35 @@ class Head:
         self._run, self._start = run, start
         self._sampler = sampler
         self._groups: dict[str, _Known] = {}
+        self._left_out: dict[str, set[int]] = {}
+
+    def leave_out(self, group: str, seq: int) -> None:
+        """It was chosen, and the budget does not take it."""
+        numbers = self._left_out.get(group)
+        if numbers is None:
+            if len(self._left_out) >= _MOST_GROUPS:
+                del self._left_out[next(iter(self._left_out))]
+            numbers = self._left_out[group] = set()
+        numbers.add(seq)
+        if len(numbers) > _MOST_LEFT_OUT:
+            numbers.difference_update(sorted(numbers)[: _MOST_LEFT_OUT // 2])
+
+    def keeps(self, group: str, seq: int) -> bool:
+        """Whether one number is kept."""
+        if seq in self._left_out.get(group, ()):
+            return False
+        if self._sampler.bound is None:
+            return is_kept_number(seq)
+        return seq in self._chosen(group, seq, seq + 1)
 
     def kept(self, group: str, low: int, high: int) -> Collection[int]:
         """The numbers from `low` up to and without `high` that are kept."""
+        chosen, left_out = self._chosen(group, low, high), self._left_out.get(group)
+        if not left_out:
+            return chosen
+        return [seq for seq in chosen if seq not in left_out]
+
+    def _chosen(self, group: str, low: int, high: int) -> Collection[int]:
         bound = self._sampler.bound
         if bound is None:
             return _by_number(low, high)

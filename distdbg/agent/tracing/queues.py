@@ -35,6 +35,7 @@ class Queue(Generic[Item]):
     def put(self, items: Iterable[Item], now_ns: int) -> None:
         """As many as there is room for; the newest are dropped, for what they belong to is on its way."""
         with self._news:
+            before = len(self._items)
             for item in items:
                 if len(self._items) >= self.batching.most_queued:
                     self.counts[DROPPED] += 1
@@ -42,7 +43,8 @@ class Queue(Generic[Item]):
                 if not self._items:
                     self._since_ns = now_ns
                 self._items.append(item)
-            if self._items:
+            # Else it knows already when to come: to be woken costs more than to encode a span.
+            if not before or len(self._items) >= self.batching.most_batch > before:
                 self._news.notify()
 
     def due_ns(self) -> int | None:

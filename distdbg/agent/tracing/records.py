@@ -34,6 +34,8 @@ _TAIL_PER_S: Final = 100.0
 #: A job begins with what it may send in so many seconds: a short one is seen whole.
 _BURST_S: Final = 5.0
 _MOST_TEXTS: Final = 64
+#: The part of a record that is new, from which the next look is to come soon.
+_FAST: Final = 1 / 8
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -69,6 +71,8 @@ class HostRecords:
     on_sampled: Sampled = lambda *_: None
     most_rows: int = MOST_ROWS
     """Of each record, that one look takes in."""
+    is_fast: bool = field(default=False, init=False)
+    """Whether a rank would have more new events than its record holds, if the next look were late."""
     _seats: dict[int, _Seat] = field(default_factory=dict)
     _base_ns: int | None = None
 
@@ -96,10 +100,12 @@ class HostRecords:
             self.scan()
         self.shared.budget.tick(now_ns)
         self.shared.tail_budget.tick(now_ns)
+        self.is_fast = False
         for rank, seat in list(self._seats.items()):
             try:
                 if self.emit is not None:
-                    seat.follower.look(self.most_rows)
+                    share = seat.follower.look(self.most_rows)
+                    self.is_fast = self.is_fast or share > _FAST
                 if self.tell is not None:
                     self._tell_texts(rank, seat)
             except RecordError:

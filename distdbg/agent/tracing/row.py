@@ -9,7 +9,7 @@ from distdbg.agent.tracing.head import Head
 from distdbg.agent.tracing.tail import Tail
 from distdbg.export.otel.facts import Context, GroupFacts
 from distdbg.export.otel.model import SpanData
-from distdbg.export.otel.sampling import Budget, Sampler
+from distdbg.export.otel.sampling import Budget, Sampler, Verdict
 
 Emit = Callable[[SpanData], None]
 #: Of an op that was kept and has ended: kind, label of the group, duration, trace, wall time of its end.
@@ -28,9 +28,18 @@ class Shared:
     slow_ns: int
     ranks: frozenset[int] = frozenset()
     """Those that are followed: a collective will have a span of each, as a rule."""
+    made_ns: int = 0
+    """CPU time of this thread for ops that were kept: a budget bounds how many these are."""
     unsampled: int = 0
     missed: int = 0
     dropped: int = 0
+
+    def pay(self, budget: Budget, trace_id: int, bound: int, cost: int = 1) -> Verdict:
+        """Ask a budget for a trace; an op or a block that it does not take is counted."""
+        verdict = budget.decide(trace_id, bound, cost)
+        self.unsampled += verdict is Verdict.LEFT_OUT
+        self.dropped += verdict is Verdict.NO_ROOM
+        return verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

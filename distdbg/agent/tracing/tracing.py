@@ -48,13 +48,15 @@ from distdbg.export.otel.model import LogData, SpanData
 from distdbg.export.otel.sampling import read_sampler
 from distdbg.record.ends import RankEnd
 
-_LOOK_S: Final = 0.05
+#: How often records are looked at, and how often while ranks are so fast that some would be missed.
+_LOOK_S: Final = 0.5
+_LEAST_LOOK_S: Final = 0.05
 _MOST_LOOK_S: Final = 5.0
-#: What one look should not cost.
-_DEAR_S: Final = 0.03
+#: What one look should not cost: it keeps the loop waiting, which answers scrapes.
+_DEAR_S: Final = 0.01
 _LEAST_ROWS: Final = 128
-#: The share of a core that looks may take.
-_SHARE: Final = 0.02
+#: The share of a core that looks may take, beside the spans that they make.
+_SHARE: Final = 0.01
 #: Of what is left before a deadline, how much is for the last look.
 _LAST_LOOK: Final = 0.4
 _MOST_EXEMPLARS: Final = 8
@@ -219,7 +221,7 @@ class Tracing:
     # ------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        pause_s = _LOOK_S
+        pause_s = _LEAST_LOOK_S
         while True:
             self._wake.wait(pause_s)
             self._wake.clear()
@@ -234,9 +236,18 @@ class Tracing:
             if is_closing:
                 self._finish()
                 return
-            cost_s = (time.thread_time_ns() - began_ns) / 1e9
+            cost_s = (time.thread_time_ns() - began_ns - self._take_made_ns()) / 1e9
             self._pace(cost_s)
-            pause_s = min(max(_LOOK_S, cost_s / _SHARE), _MOST_LOOK_S)
+            is_fast = self._records is not None and self._records.is_fast
+            least_s = _LEAST_LOOK_S if is_fast else _LOOK_S
+            pause_s = min(max(least_s, cost_s / _SHARE), _MOST_LOOK_S)
+
+    def _take_made_ns(self) -> int:
+        """What spans have cost since this was asked last."""
+        if self._records is None:
+            return 0
+        made_ns, self._records.shared.made_ns = self._records.shared.made_ns, 0
+        return made_ns
 
     def _pace(self, cost_s: float) -> None:
         """A look that costs much takes in less the next time, so that the next is not far off."""

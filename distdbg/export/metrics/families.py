@@ -114,7 +114,7 @@ FAMILIES: Final = (
     _host("distdbg_agent_collect_seconds", _G, "How long it took to put these numbers together.", unit="seconds"),
     _host("distdbg_agent_series", _G, "Series that this agent serves."),
     _host("distdbg_agent_hosts_missing", _G, "Hosts of the job whose numbers of now are not in the sums for the job; only from its first host."),
-    _host("distdbg_agent_spans_total", _C, "Spans by what became of them: sent, failed (not taken by the collector); and ops without spans: unsampled, dropped (beyond the budget, or the queue was full), missed (overwritten in the record before they were read).", "outcome"),
+    _host("distdbg_agent_spans_total", _C, "Spans by what became of them: sent, failed (not taken by the collector), dropped (the queue was full); and ops without spans: unsampled (by the sampler, or beyond the budget), missed (overwritten in the record before they were read).", "outcome"),
     _host("distdbg_agent_export_failures_total", _C, "Exports that did not arrive, by signal: traces, metrics, logs, push, textfile.", "signal"),
     _host("distdbg_agent_queue_length", _G, "What waits to be exported, by signal: traces, metrics, logs.", "signal"),
 )  # fmt: skip

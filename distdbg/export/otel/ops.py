@@ -17,15 +17,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from distdbg.export.otel import attributes as names
-from distdbg.export.otel.facts import Context, GroupFacts, OpFacts, RankFacts
+from distdbg.export.otel.facts import Context, OpFacts, RankFacts
 from distdbg.export.otel.ids import COLLECTIVE, Numbering, root_span_id, span_id
 from distdbg.export.otel.model import Link, SpanData, SpanEvent, SpanKind, Value
 from distdbg.record.format import Aside, Status
 from distdbg.record.forms import Listing
 
 _MOST_SHAPES: Final = 8
+#: Lines and forms of which the attributes are kept.
+_MOST_FIXED: Final = 1024
 _DEBUGGER: Final = Aside.DEBUGGER.label
 _BREAKPOINT: Final = Aside.BREAKPOINT.label
+_LABELS: Final = {status.value: status.name.lower() for status in Status}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,9 @@ class OpSpans:
 
     rank: RankFacts
     _numberings: dict[tuple[str | int, ...], Numbering] = field(default_factory=dict)
+    _fixed: dict[tuple[object, ...], tuple[tuple[object, ...], dict[str, Value]]] = field(
+        default_factory=dict
+    )
 
     def trace_id(self, op: OpFacts) -> int:
         """Of the trace of the op, which is the same on all ranks."""
@@ -75,6 +81,55 @@ class OpSpans:
         ends = self.rank.rank, peer
         sender, receiver = ends if kind == "send" else reversed(ends)
         return self._numbering(group, "message", sender, receiver, tag).trace_id(message)
+
+    def make_plain(
+        self,
+        like: OpFacts,
+        trace_id: int,
+        *,
+        number: int,
+        seq: int,
+        issued_ns: int,
+        started_ns: int,
+        ended_ns: int,
+    ) -> Iterator[SpanData]:
+        """What `make` gives for a collective that the head keeps and that ended well, as `like` did.
+
+        They differ in these numbers alone.
+        """
+        rank, root_id = self.rank.rank, root_span_id(trace_id)
+        values = self._fixed_attributes(like).copy()
+        values[names.SEQ] = seq
+        values[names.NUMBER] = number
+        values[names.STATUS] = _LABELS[Status.OK]
+        values[names.LATE_PEER] = (started_ns - issued_ns) / 1e9
+        values[names.TRANSFER] = max(ended_ns - started_ns, 0) / 1e9
+        values[names.ROLE] = "rank"
+        values[names.RANK] = rank
+        values[names.KEPT] = "head"
+        events = (SpanEvent(name="started", at_ns=started_ns),)
+        if rank == _first_rank(like):
+            yield SpanData(
+                name=f"{like.kind} #{seq} on {like.group.title}",
+                trace_id=trace_id,
+                span_id=root_id,
+                began_ns=issued_ns,
+                ended_ns=ended_ns,
+                rank=rank,
+                attributes=values | {names.ROLE: "root"},
+                events=events,
+            )
+        yield SpanData(
+            name=f"{like.kind} rank {rank}",
+            trace_id=trace_id,
+            span_id=span_id(trace_id, rank),
+            parent_id=root_id,
+            began_ns=issued_ns,
+            ended_ns=ended_ns,
+            rank=rank,
+            attributes=values,
+            events=events,
+        )
 
     def make(self, op: OpFacts, choice: Choice, now_ns: int = 0) -> Iterator[SpanData]:
         """The spans that this rank's agent sends for the op. `now_ns`: the end of what has not ended."""
@@ -186,11 +241,11 @@ class OpSpans:
         role: str,
         why: str,
     ) -> SpanData:
-        values = op_attributes(op) | {
-            names.ROLE: role,
-            names.RANK: self.rank.rank,
-            names.KEPT: why,
-        }
+        values = self._fixed_attributes(op).copy()
+        _add_own(values, op)
+        values[names.ROLE] = role
+        values[names.RANK] = self.rank.rank
+        values[names.KEPT] = why
         error: str | None = None
         if op.error_type:
             error = op.error_words or op.error_type
@@ -224,6 +279,26 @@ class OpSpans:
             error=error,
         )
 
+    def _fixed_attributes(self, op: OpFacts) -> dict[str, Value]:
+        """What ops of one line and form have in common; not to be changed."""
+        whose = op.group, op.form, op.site
+        # By what they are, not by what is in them: to hash a form is slow. So they have to stay.
+        key = (
+            *map(id, whose),
+            op.kind,
+            op.comm,
+            op.is_async,
+            op.is_message,
+            op.thread,
+            op.region,
+        )
+        known = self._fixed.get(key)
+        if known is None:
+            if len(self._fixed) >= _MOST_FIXED:
+                self._fixed.clear()
+            known = self._fixed[key] = whose, fixed_attributes(op)
+        return known[1]
+
     def _numbering(self, *key: str | int) -> Numbering:
         numbering = self._numberings.get(key)
         if numbering is None:
@@ -244,16 +319,10 @@ def _first_rank(op: OpFacts) -> int | None:
     return op.group.global_rank(0)
 
 
-def op_attributes(op: OpFacts) -> dict[str, Value]:
-    """What the table says of an op, but for what is different in each of its spans."""
+def fixed_attributes(op: OpFacts) -> dict[str, Value]:
+    """What the table says of an op, but for its numbers, times and end, and what each of its spans has."""
     group, form = op.group, op.form
-    values: dict[str, Value] = {
-        names.KIND: op.kind,
-        names.FUNCTION: op.function,
-        names.SEQ: op.seq,
-        names.NUMBER: op.number,
-        names.STATUS: _status_label(op.status),
-    }
+    values: dict[str, Value] = {names.KIND: op.kind, names.FUNCTION: op.function}
     values |= _present(
         {
             names.GROUP: group.label,
@@ -279,11 +348,13 @@ def op_attributes(op: OpFacts) -> dict[str, Value]:
         )
         if form.root is not None:
             values[names.ROOT] = form.root
-    if op.started_ns is not None and op.ended_ns is not None and op.kind != _DEBUGGER:
-        values[names.LATE_PEER] = (op.started_ns - op.issued_ns) / 1e9
-        values[names.TRANSFER] = max(op.ended_ns - op.started_ns, 0) / 1e9
     if op.is_message:
-        values |= _message_attributes(op, group)
+        values[names.MESSAGING_SYSTEM] = "distdbg"
+        values[names.MESSAGING_TYPE] = "send" if op.kind == "send" else "receive"
+        values[names.MESSAGING_NAME] = op.kind
+        values[names.MESSAGING_DESTINATION] = group.label
+        if form is not None:
+            values[names.MESSAGING_NBYTES] = form.nbytes
     if op.site is not None:
         values[names.FILE] = op.site.file
         values[names.LINE] = op.site.line
@@ -291,19 +362,18 @@ def op_attributes(op: OpFacts) -> dict[str, Value]:
     return values
 
 
-def _message_attributes(op: OpFacts, group: GroupFacts) -> dict[str, Value]:
-    values: dict[str, Value] = {
-        names.TAG: op.tag,
-        names.MESSAGING_SYSTEM: "distdbg",
-        names.MESSAGING_TYPE: "send" if op.kind == "send" else "receive",
-        names.MESSAGING_NAME: op.kind,
-        names.MESSAGING_DESTINATION: group.label,
-    }
-    if op.peer is not None:
-        values[names.PEER] = op.peer
-    if op.form is not None:
-        values[names.MESSAGING_NBYTES] = op.form.nbytes
-    return values
+def _add_own(values: dict[str, Value], op: OpFacts) -> None:
+    """What the table says of this op alone."""
+    values[names.SEQ] = op.seq
+    values[names.NUMBER] = op.number
+    values[names.STATUS] = _status_label(op.status)
+    if op.started_ns is not None and op.ended_ns is not None and op.kind != _DEBUGGER:
+        values[names.LATE_PEER] = (op.started_ns - op.issued_ns) / 1e9
+        values[names.TRANSFER] = max(op.ended_ns - op.started_ns, 0) / 1e9
+    if op.is_message:
+        values[names.TAG] = op.tag
+        if op.peer is not None:
+            values[names.PEER] = op.peer
 
 
 def _present(values: dict[str, Value]) -> dict[str, Value]:
@@ -317,7 +387,4 @@ def _shapes(shapes: Listing[tuple[int, ...]]) -> tuple[str, ...]:
 def _status_label(status: int | None) -> str:
     if status is None:
         return "in flight"
-    try:
-        return Status(status).name.lower()
-    except ValueError:
-        return f"status {status}"
+    return _LABELS.get(status) or f"status {status}"

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from distdbg.export.otel.ids import low_half
@@ -27,6 +28,8 @@ ALL: Final = 2**64
 #: How many decisions of a budget are remembered.
 _MOST_DECISIONS: Final = 8192
 _MOST_LEVEL: Final = 32
+#: How long a level is kept at the least, when less is to be left out.
+_LEVEL_NS: Final = 250_000_000
 
 SAMPLERS: Final = (
     "always_on",
@@ -101,6 +104,16 @@ def is_remarkable(*, status: int | None, took_ns: int, slow_ns: int) -> bool:
     return bool(status) or (slow_ns > 0 and took_ns >= slow_ns)
 
 
+class Verdict(Enum):
+    """What a budget says of a trace."""
+
+    TAKEN = "taken"
+    LEFT_OUT = "left out"
+    """Others have a smaller id, and there is not enough for all."""
+    NO_ROOM = "no room"
+    """It would be sent if what was taken before it were gone by now."""
+
+
 class Budget:
     """Thins out what the head has kept when it is more than may be sent; one decision per trace.
 
@@ -121,7 +134,7 @@ class Budget:
         self._now_ns = now_ns
         self._has_room = has_room
         self._level = 0
-        self._decisions: OrderedDict[int, bool] = OrderedDict()
+        self._decisions: OrderedDict[int, Verdict] = OrderedDict()
 
     @property
     def level(self) -> int:
@@ -129,15 +142,15 @@ class Budget:
         return self._level
 
     def tick(self, now_ns: int) -> None:
-        """Some time has passed: it may be spent again, and a level is left when half of it was not used."""
-        earned = self._rate * (now_ns - self._now_ns) / 1e9
+        """Some time has passed: it may be spent again, and levels are left when half of it was not used."""
+        passed_ns = now_ns - self._now_ns
         self._now_ns = now_ns
-        if self._left > self._most / 2 and self._level:
-            self._level -= 1
-        self._left = min(self._left + earned, self._most)
+        if self._left > self._most / 2:
+            self._level = max(0, self._level - max(1, passed_ns // _LEVEL_NS))
+        self._left = min(self._left + self._rate * passed_ns / 1e9, self._most)
 
-    def takes(self, trace_id: int, bound: int = ALL, cost: int = 1) -> bool:
-        """Whether there is room for a trace; as it was decided for the first span of it.
+    def decide(self, trace_id: int, bound: int = ALL, cost: int = 1) -> Verdict:
+        """Whether there is enough for a trace; as it was decided for the first span of it.
 
         `bound`: what the head has kept is below it. `cost`: how many spans it will have.
         """
@@ -146,11 +159,15 @@ class Budget:
         if decided is None:
             if self._left <= 0 and self._level < _MOST_LEVEL:
                 self._level += 1
-                self._left += self._rate / 8
-            decided = half < bound >> self._level and self._has_room()
+                self._left += max(self._rate / 8, cost)
+            if half >= bound >> self._level:
+                decided = Verdict.LEFT_OUT
+            elif self._has_room():
+                decided = Verdict.TAKEN
+                self._left -= cost
+            else:
+                decided = Verdict.NO_ROOM
             self._decisions[half] = decided
             if len(self._decisions) > _MOST_DECISIONS:
                 self._decisions.popitem(last=False)
-            if decided:
-                self._left -= cost
         return decided

@@ -310,6 +310,15 @@ def test_an_error_is_not_over_as_long_as_one_rank_has_not_gone_on(
     assert root.severity is Severity.ERROR
 
 
+def test_ops_of_another_thread_do_not_get_a_rank_over_the_error_that_it_ends_with() -> None:
+    build = got_over(Status.MISMATCH, "MismatchError")
+    for rank in range(4):
+        build.exit(rank, Exit.RAISED, at_s=6, what="MismatchError: it was")
+    root = diagnose(build.session).root
+    assert root is not None
+    assert (root.kind, root.severity) == (Kind.MISMATCH, Severity.ERROR)
+
+
 def test_a_stuck_rank_explains_the_timeouts_of_the_others() -> None:
     build = trained(3)
     build.seen(0, RankState.STOPPED, since_s=50, why="SIGSTOP")

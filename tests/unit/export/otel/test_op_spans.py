@@ -12,8 +12,9 @@ from distdbg.export.otel.ids import low_half, root_span_id
 from distdbg.export.otel.model import SpanData, SpanKind
 from distdbg.export.otel.ops import Choice, OpSpans
 from distdbg.export.otel.whole import spans_of
-from distdbg.record.entries import Op
+from distdbg.record.entries import Frame, Op
 from distdbg.record.format import Status
+from distdbg.record.forms import Form
 from distdbg.record.reader import RecordFile, read_record
 from distdbg.testing.record_builder import RecordBuilder
 
@@ -179,3 +180,36 @@ def test_blocks_and_marks_are_nested_and_ops_say_in_which_they_were() -> None:
     assert step.ended_ns - step.began_ns == 30
     assert loss.attributes[names.VALUE] == 0.5
     assert spans["barrier rank 0"].attributes[names.REGION] == "forward"
+
+
+def test_spans_by_the_example_of_another_op_are_those_of_the_op() -> None:
+    spans = OpSpans(RankFacts(run="r", rank=0, world_size=2, host="n1"))
+    group = GroupFacts(name="1:dp", label="dp", title="dp", ranks=(0, 1), size=2, backend="cpu")
+    form = Form(name="all_reduce", kind="all_reduce", dtype="float32", nbytes=8, op="SUM")
+    like, other = (
+        OpFacts(
+            number=at,
+            group=group,
+            seq=at - 3,
+            kind="all_reduce",
+            form=form,
+            issued_ns=100 * at,
+            started_ns=100 * at + 7,
+            ended_ns=100 * at + 30 + at,
+            status=0,
+            site=Frame("train.py", 7, "main"),
+            thread=3,
+            region="step",
+        )
+        for at in (5, 9)
+    )
+    made = spans.make_plain(
+        like,
+        spans.trace_id(other),
+        number=9,
+        seq=6,
+        issued_ns=900,
+        started_ns=907,
+        ended_ns=939,
+    )
+    assert list(made) == list(spans.make(other, Choice()))
