@@ -17,9 +17,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from distdbg.agent.tail import TailedRecord
+from distdbg.agent.tracing.groups import Groups
+from distdbg.agent.tracing.likes import Likes, Sort, sort_of
 from distdbg.agent.tracing.row import Emit, Message, Row, Sampled, Shared
 from distdbg.export.otel.contexts import Contexts
-from distdbg.export.otel.facts import GroupFacts, OpFacts, RankFacts, count_message, facts_of
+from distdbg.export.otel.facts import GroupFacts, RankFacts, count_message, facts_of
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
@@ -37,7 +39,6 @@ _TAKEN: Final = 64
 _MOST_OPEN: Final = 128
 _MOST_NOTES: Final = 1024
 _MOST_DONE: Final = 1024
-_MOST_LIKES: Final = 256
 #: Ops of one group are numbered in order, but for those of several threads.
 _BEFORE: Final = 8
 _Window = tuple[int, int, set[int]]
@@ -63,9 +64,6 @@ class Follower:
     last: int = 0
     """The number up to which everything was seen or missed."""
     _open: dict[int, Row] = field(default_factory=dict)
-    _names: dict[int, GroupFacts] = field(default_factory=dict)
-    _likes: dict[tuple[bytes, str], OpFacts] = field(default_factory=dict)
-    """By what ops have in common, one of them."""
     _done: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
     _failed: OrderedDict[tuple[str, int], tuple[GroupFacts, int, str]] = field(
         default_factory=OrderedDict
@@ -77,6 +75,8 @@ class Follower:
 
     def __post_init__(self) -> None:
         self.spans = OpSpans(self.rank)
+        self.groups = Groups(self.record)
+        self._likes = Likes()
         self._numbers = MessageNumbers()
         self._regions = RegionSpans(self.rank, self.shared.sampler)
         self._contexts = Contexts()
@@ -117,7 +117,7 @@ class Follower:
                     passed.why = self.shared.tail.why(name, seq)
                     self._consider(passed)
                 continue
-            group = next((n for n, facts in self._names.items() if facts.name == name), None)
+            group = self.groups.number_of(name)
             if group is None or (name, seq) in self._done or self._is_by_head(name, seq):
                 continue
             number = self.record.find_op(group, seq)
@@ -137,12 +137,12 @@ class Follower:
         for group, progress in self.record.groups():
             if group.name == name and progress.issued_seq >= seq:
                 return True
-        number = next((n for n, facts in self._names.items() if facts.name == name), None)
+        number = self.groups.number_of(name)
         return number is not None and self.record.find_op(number, seq) is not None
 
     def root_of(self, group: GroupFacts, seq: int, why: str, now_ns: int) -> SpanData | None:
         """The root of a collective that this rank was in, and the first of its group was not."""
-        number = next((n for n, facts in self._names.items() if facts is group), None)
+        number = self.groups.number_of(group.name)
         number = None if number is None else self.record.find_op(number, seq)
         event = None if number is None else self.record.event(number)
         if not isinstance(event, Op):
@@ -184,7 +184,7 @@ class Follower:
             or seqs.tolist() != list(range(first, first + count))
         ):
             return False
-        name, until = self._group(groups[0]).name, first + count - 1
+        name, until = self.groups[groups[0]].name, first + count - 1
         tail = self.shared.tail.of(name)
         kept = {
             *self.shared.head.kept(name, first, until),
@@ -241,13 +241,13 @@ class Follower:
 
     def _window(self, group: int, seq: int, count: int) -> _Window:
         """The collectives of a group about a number that are kept: as a rule all that a slice has of it."""
-        name = self._group(group).name
+        name = self.groups[group].name
         low, high = max(1, seq - _BEFORE), seq + count + _BEFORE
         return low, high, {*self.shared.head.kept(name, low, high), *self.shared.tail.of(name)}
 
     def _take_row(self, part: Slice, at: int) -> None:
         flags, seq = part.flags(at), part.seqs[at]
-        group = self._group(part.groups[at])
+        group = self.groups[part.groups[at]]
         if flags & Flag.MESSAGE:
             row = self._message_row(part, at, group)
         elif flags & Flag.ASIDE:
@@ -410,7 +410,7 @@ class Follower:
         if verdict is not Verdict.TAKEN:
             return
         began_ns = time.thread_time_ns()
-        sort = self._sort(row, part, at)
+        sort = sort_of(row, part, at)
         if part is None or not sort or not self._make_plain(part, at, row, sort):
             event = self.record.event(row.number)
             if not isinstance(event, Op):
@@ -423,22 +423,9 @@ class Follower:
                 self._make(event, row, sort=sort)
         shared.made_ns += time.thread_time_ns() - began_ns
 
-    def _sort(self, row: Row, part: Slice | None, at: int) -> tuple[bytes, str] | None:
-        """What an op that the head keeps and that ended well has in common with others; None: it is none."""
-        if (
-            part is None
-            or row.key is None
-            or not row.key[0]
-            or row.why != "head"
-            or row.context is not None
-            or part.outcomes[at] != ENDED_WELL
-        ):
-            return None
-        return part.sort(at), row.region
-
-    def _make_plain(self, part: Slice, at: int, row: Row, sort: tuple[bytes, str]) -> bool:
+    def _make_plain(self, part: Slice, at: int, row: Row, sort: Sort) -> bool:
         """Its spans by those of another op of its sort, without looking it up; whether that can be done."""
-        like = self._likes.get(sort)
+        like = self._likes.of(sort)
         op = part.op(at) if like is not None else None
         if like is None or op is None or op.started_ns is None or op.ended_ns is None:
             return False
@@ -463,10 +450,10 @@ class Follower:
         row: Row,
         now_ns: int = 0,
         how: str = "",
-        sort: tuple[bytes, str] | None = None,
+        sort: Sort | None = None,
     ) -> None:
         shared = self.shared
-        group = self._group(event.group_number)
+        group = self.groups[event.group_number]
         op = facts_of(
             event,
             self.rank,
@@ -477,9 +464,7 @@ class Follower:
         )
         # One whose form was overwritten is like no other.
         if sort is not None and op.form is not None and op.status == 0:
-            if len(self._likes) >= _MOST_LIKES:
-                self._likes.clear()
-            self._likes[sort] = op
+            self._likes.keep(sort, op)
         caller = op.context is not None and shared.sampler.keeps_child(
             op.context.trace_id, op.context.is_sampled
         )
@@ -502,19 +487,3 @@ class Follower:
         if op.ended_ns is not None and row.why:
             took_ns = op.ended_ns - op.issued_ns
             self.on_sampled(op.kind, group.label, took_ns, row.trace_id, op.ended_ns)
-
-    def _group(self, number: int) -> GroupFacts:
-        facts = self._names.get(number)
-        if facts is None:
-            group = self.record.group(number)
-            if group is None:
-                return GroupFacts()
-            facts = self._names[number] = GroupFacts.of(group)
-        return facts
-
-    def group_names(self) -> dict[str, str]:
-        """The names of the groups by what messages call them, where that is one."""
-        found: dict[str, str] = {}
-        for facts in self._names.values():
-            found[facts.title] = "" if facts.title in found else facts.name
-        return found

@@ -176,7 +176,7 @@ class HostRecords:
         """The names of groups by what messages call them; '' where several have one title."""
         found: dict[str, str] = {}
         for seat in self._seats.values():
-            for title, name in seat.follower.group_names().items():
+            for title, name in seat.follower.groups.names().items():
                 found[title] = name if found.get(title, name) == name else ""
         return found
 
