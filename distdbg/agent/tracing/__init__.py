@@ -10,6 +10,7 @@
     records.py    all records of the host, one look after the other
     row.py        an op as far as its words tell
     follower.py   one record: what is new in it, at a cost that does not depend on how fast the rank is
+    roots.py      roots of what failed without the rank that sends them otherwise
     queues.py     what waits to be sent: bounded, with counts of what had no room
     sender.py     one thread that sends, and what it does while nobody takes it
     listening.py  what OpenTelemetry's code says of it in words
