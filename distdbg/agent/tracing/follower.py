@@ -20,10 +20,10 @@ from distdbg.agent.tail import TailedRecord
 from distdbg.agent.tracing.groups import Groups
 from distdbg.agent.tracing.likes import Likes, Sort, sort_of
 from distdbg.agent.tracing.row import Emit, Message, Row, Sampled, Shared
+from distdbg.agent.tracing.tail import Key
 from distdbg.export.otel.contexts import Contexts
 from distdbg.export.otel.facts import GroupFacts, RankFacts, count_message, facts_of
 from distdbg.export.otel.matching import MessageNumbers
-from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
 from distdbg.export.otel.regions import RegionSpans
 from distdbg.export.otel.sampling import ALL, Verdict, is_remarkable
@@ -64,10 +64,9 @@ class Follower:
     last: int = 0
     """The number up to which everything was seen or missed."""
     _open: dict[int, Row] = field(default_factory=dict)
-    _done: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
-    _failed: OrderedDict[tuple[str, int], tuple[GroupFacts, int, str]] = field(
-        default_factory=OrderedDict
-    )
+    _done: OrderedDict[Key, None] = field(default_factory=OrderedDict)
+    failed: OrderedDict[Key, tuple[GroupFacts, int, str]] = field(default_factory=OrderedDict)
+    """The newest collectives that failed or were never ended: group, number, why they are kept."""
     _wordless: dict[int, tuple[Row, int]] = field(default_factory=dict)
     """What has failed and not said why, and how often it is still looked at."""
     _passed: OrderedDict[int, Row] = field(default_factory=OrderedDict)
@@ -108,7 +107,7 @@ class Follower:
             self._take_each(part)
         return share
 
-    def look_back(self, keys: list[tuple[str, int]]) -> None:
+    def look_back(self, keys: list[Key]) -> None:
         """The tail keeps these from now on: those that were passed are looked for."""
         for name, seq in keys:
             if not name:
@@ -127,27 +126,6 @@ class Follower:
             row.why, row.key = self.shared.tail.why(name, seq), (name, seq)
             if number not in self._open and number not in self._wordless:
                 self._consider(row)
-
-    def failed(self) -> list[tuple[GroupFacts, int, str]]:
-        """The newest collectives that failed or were never ended here: group, number, why they are kept."""
-        return list(self._failed.values())
-
-    def has_come(self, name: str, seq: int) -> bool:
-        """Whether the rank has called this collective."""
-        for group, progress in self.record.groups():
-            if group.name == name and progress.issued_seq >= seq:
-                return True
-        number = self.groups.number_of(name)
-        return number is not None and self.record.find_op(number, seq) is not None
-
-    def root_of(self, group: GroupFacts, seq: int, why: str, now_ns: int) -> SpanData | None:
-        """The root of a collective that this rank was in, and the first of its group was not."""
-        number = self.groups.number_of(group.name)
-        number = None if number is None else self.record.find_op(number, seq)
-        event = None if number is None else self.record.event(number)
-        if not isinstance(event, Op):
-            return None
-        return self.spans.make_root(facts_of(event, self.rank, group), why, now_ns)
 
     def flush(self, now_ns: int, how: str = "") -> None:
         """The rank is gone: what has not ended never will. `now_ns`: wall time."""
@@ -186,10 +164,8 @@ class Follower:
             return False
         name, until = self.groups[groups[0]].name, first + count - 1
         tail = self.shared.tail.of(name)
-        kept = {
-            *self.shared.head.kept(name, first, until),
-            *(n for n in tail if first <= n < until),
-        }
+        kept = {n for n in tail if first <= n < until}
+        kept.update(self.shared.head.kept(name, first, until))
         for seq in sorted(kept):
             row = Row(part.first + seq - first, self.spans.collective_trace_id(name, seq))
             row.why, row.key = self._why(name, seq), (name, seq)
@@ -476,9 +452,9 @@ class Follower:
             if len(self._done) > _MOST_DONE:
                 self._done.popitem(last=False)
         if row.key is not None and row.why and (op.status or op.ended_ns is None):
-            self._failed[row.key] = group, op.seq, row.why
-            if len(self._failed) > _MOST_FAILED:
-                self._failed.popitem(last=False)
+            self.failed[row.key] = group, op.seq, row.why
+            while len(self.failed) > _MOST_FAILED:
+                self.failed.popitem(last=False)
         choice = Choice(op=bool(row.why), caller=caller, why=row.why or "head")
         for span in self.spans.make(op, choice, now_ns):
             if how and op.ended_ns is None:

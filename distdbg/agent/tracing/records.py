@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from distdbg.agent.tail import Tail as RecordTail
 from distdbg.agent.tail import TailedRecord
 from distdbg.agent.tracing.follower import MOST_ROWS, Follower
 from distdbg.agent.tracing.head import Head
+from distdbg.agent.tracing.roots import tell_roots
 from distdbg.agent.tracing.row import Sampled, Shared
 from distdbg.agent.tracing.tail import Tail
 from distdbg.agent.tree.keeps import Keep
@@ -150,23 +150,7 @@ class HostRecords:
         for rank in list(self._seats):
             self.on_end(rank, wall_ns, "")
         if self.emit is not None:
-            self._tell_roots(wall_ns)
-
-    def _tell_roots(self, wall_ns: int) -> None:
-        """Of what failed without the first rank of its group, who is of this host: as another rank saw it."""
-        told: set[tuple[str, int]] = set()
-        for seat in self._seats.values():
-            follower = seat.follower
-            for group, seq, why in follower.failed():
-                first = group.global_rank(0)
-                home = None if first is None else self._seats.get(first)
-                if home is None or (group.name, seq) in told:
-                    continue
-                with suppress(RecordError):
-                    root = follower.root_of(group, seq, why, wall_ns)
-                    if root is not None and not home.follower.has_come(group.name, seq):
-                        told.add((group.name, seq))
-                        follower.emit(root)
+            tell_roots({rank: seat.follower for rank, seat in self._seats.items()}, wall_ns)
 
     def close(self) -> None:
         self._seats.clear()
