@@ -21,7 +21,7 @@ from typing import Any, Final
 from dashboards.generate.__main__ import FOLDER
 
 PACKAGES: Final = ("@grafana/schema@13.2.3", "typescript@5.9.3")
-LONGEST_S: Final = 120
+LONGEST_S: Final = 60
 #: Types of panels, where their options are, and whether their series have options too.
 PANELS: Final = {
     "timeseries": ("timeseries", True),
@@ -84,7 +84,16 @@ def _without_marks_of_prometheus(board: dict[str, Any]) -> dict[str, Any]:
 
 def install(folder: Path) -> None:
     subprocess.run(
-        ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), *PACKAGES],
+        [
+            "npm",
+            "install",
+            "--fetch-retries=0",
+            "--no-audit",
+            "--no-fund",
+            "--prefix",
+            str(folder),
+            *PACKAGES,
+        ],
         check=True,
         capture_output=True,
         timeout=LONGEST_S,

@@ -100,7 +100,7 @@ _TOTALS = """
 A counter of a record ends with its group, and a rank that is started again begins at 0. The totals that are
 served do not fall for that: an agent counts what it finds at its first look, and from then on what is
 added. It looks when it is asked, when the ranks are over, and while a rank makes group after group. A record
-has 256 counters, and those of destroyed groups give way to others: `distdbg exporter`, which only looks when
+has 512 counters, and those of destroyed groups give way to others: `distdbg exporter`, which only looks when
 it is asked, may miss some of a program that makes a group each step. An agent that is started again begins
 with what is in the records then, so its counters may fall, once, as any counter may.
 

@@ -224,7 +224,7 @@ CounterEntry* Recorder::counter_of(Group& group, const RecordedOp& op) {
   return take_counter(group, op.kind, op.dtype);
 }
 
-// A free place, else that of a closed group; none when all 256 count for living groups.
+// A free place, else that of a closed group; none when all 512 count for living groups.
 CounterEntry* Recorder::take_counter(Group& group, std::uint8_t kind, std::uint32_t dtype) {
   const std::uint32_t total = is_counting_full_ ? 0 : count(SectionId::counters);
   for (std::uint32_t tries = 0; tries < total; ++tries) {

@@ -19,7 +19,7 @@ namespace distdbg {
 namespace {
 
 constexpr std::uint32_t group_count = 128;
-constexpr std::uint32_t counter_count = 256;
+constexpr std::uint32_t counter_count = 512;
 constexpr std::uint32_t site_count = 16384;
 constexpr std::uint32_t strings_nbytes = 256 * 1024;
 constexpr std::uint32_t text_count = 64;

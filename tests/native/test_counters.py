@@ -13,7 +13,7 @@ from distdbg.record.format import Aside, Flag
 from distdbg.record.reader import RecordFile
 from distdbg.runtime.call import Kind
 
-PLACES = 256
+PLACES = 512
 REDUCE = int(Kind.ALL_REDUCE)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distdbg.agent.seat import Seat
     from distdbg.agent.tail import TailedRecord
 
-#: Groups that a rank may make before it is read again. A record has 256 counters, and those of closed groups
+#: Groups that a rank may make before it is read again. A record has 512 counters, and those of closed groups
 #: give way to others.
 _MOST_NEW_GROUPS = 32
 
