@@ -195,6 +195,8 @@ def test_ctrl_c_is_the_clients(console: Lent) -> None:
     hold("0:1")
     terminal.expect("client 0 True")
     terminal.type("\x03")
+    # Python looks for signals before it reads and when a read is interrupted; one in between waits for more.
+    terminal.type("\n")
     terminal.expect("client was interrupted")
     terminal.type("end\n")
     hold("")

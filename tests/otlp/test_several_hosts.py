@@ -115,10 +115,13 @@ def test_what_is_slow_on_one_host_is_kept_on_all_of_them(tmp_path: Path) -> None
     def all_of(kind: str, seq: int) -> list[str]:
         return [f"{kind} #{seq} on world", *(f"{kind} rank {rank}" for rank in range(4))]
 
-    assert sorted(map(sorted, by_trace.values())) == [
+    found = sorted(map(sorted, by_trace.values()))
+    # Of the last op the first host hears only if its agent is still there then.
+    [last] = [one for one in found if one in (all_of("barrier", 15), all_of("barrier", 15)[3:])]
+    found.remove(last)
+    assert found == [
         all_of("all_reduce", 6),
         all_of("all_reduce", 7),
-        all_of("barrier", 15),
         all_of("barrier", 9),
         ["recv rank 2 from 1", "send rank 1 to 2"],
     ]
