@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs all tests with the python $1 and pytest's arguments behind it, in lanes side by side: what computes
-# in one process, what compares with others, and what observes and draws, politely; and what starts
+# Runs all tests with the python $1 and pytest's arguments behind it, in three lanes side by side: what computes
+# in one process and then what draws and is typed at, and what compares with others, politely; and what starts
 # processes and waits for them. What a lane prints comes when the last one is done.
 set -u
 python=$1
 shift
 computes="tests/unit tests/native tests/hygiene tests/cli tests/fuzz"
-compares="tests/torch tests/mpi tests/docs tests/chromium tests/programs tests/benchmarks"
-observes="tests/tui tests/debugger tests/metrics tests/otlp tests/perfetto tests/dashboards tests/prometheus"
+compares="tests/torch tests/mpi tests/docs tests/chromium tests/programs tests/benchmarks tests/metrics tests/otlp tests/perfetto tests/dashboards tests/prometheus"
+observes="tests/tui tests/debugger"
 starts=
 for folder in tests/*/; do
   case " $computes $compares $observes " in
@@ -16,28 +16,38 @@ for folder in tests/*/; do
   esac
 done
 logs=$(mktemp -d)
-lanes=
 trap 'rm -rf "$logs"' EXIT
-trap 'kill $lanes 2>/dev/null; exit 130' INT TERM
+trap 'trap - INT TERM; kill 0; exit 130' INT TERM
 
-# shellcheck disable=SC2086  # lists of folders
-nice -n 10 "$python" -m pytest "$@" $computes >"$logs/1" 2>&1 &
-lanes="$lanes $!"
-# shellcheck disable=SC2086
-nice -n 5 "$python" -m pytest "$@" $compares >"$logs/2" 2>&1 &
-lanes="$lanes $!"
-# shellcheck disable=SC2086
-nice -n 2 "$python" -m pytest "$@" $observes >"$logs/3" 2>&1 &
-lanes="$lanes $!"
+# Runs pytest with its priority and folders, what it prints into a file. 5: its arguments have left no test.
+lane() {
+  out=$1 priority=$2 folders=$3
+  shift 3
+  # shellcheck disable=SC2086  # lists of folders
+  nice -n "$priority" "$python" -m pytest "$@" $folders >"$out" 2>&1
+  its=$?
+  [ "$its" = 5 ] || return "$its"
+}
+
+(
+  lane "$logs/1" 10 "$computes" "$@"
+  first=$?
+  lane "$logs/3" 2 "$observes" "$@"
+  second=$?
+  [ "$first" != 0 ] && exit "$first"
+  exit "$second"
+) &
+one=$!
+lane "$logs/2" 5 "$compares" "$@" &
+two=$!
 # shellcheck disable=SC2086
 "$python" -m pytest "$@" $starts
 code=$?
-# 5: the arguments have left no test in this lane.
-if [ "$code" = 5 ]; then code=0; fi
-for lane in $lanes; do
-  wait "$lane"
+[ "$code" = 5 ] && code=0
+for process in "$one" "$two"; do
+  wait "$process"
   its=$?
-  if [ "$its" != 0 ] && [ "$its" != 5 ]; then code=$its; fi
+  [ "$its" != 0 ] && code=$its
 done
 cat "$logs"/*
 exit "$code"

@@ -90,7 +90,15 @@ def test_a_living_job_is_shown_changed_and_followed_to_its_end(
     feed = open_feed(job)
     assert feed.latest().link in (Link.JOINING, Link.LIVE)
     feed.want(frozenset(Topic))
-    snapshot = await_snapshot(feed, lambda s: is_waiting(s) and bool(s.ops) and bool(s.waits))
+    snapshot = await_snapshot(
+        feed,
+        lambda s: (
+            is_waiting(s)
+            and bool(s.ops)
+            and bool(s.waits)
+            and [len(group.issued) for group in s.groups] == [2]
+        ),
+    )
     assert snapshot.link is Link.LIVE
     assert (snapshot.run, snapshot.world_size) == (job.run_folder.name, 2)
     assert snapshot.ranks[0].op == "all_reduce #41 on group 'world'"

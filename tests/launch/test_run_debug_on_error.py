@@ -71,12 +71,12 @@ def test_no_rank_is_ended_for_anothers_failure_while_one_is_held(
     words = ["--nproc-per-node", "2", "--debug-on-error", write_script(SCRIPT), str(tmp_path)]
     job = start_job(*words, has_agent=has_agent)
     with held(job) as client:
-        assert client.evaluate("value + 1", 5.0)["value"] == "42"
+        assert client.evaluate("value + 1", 20.0)["value"] == "42"
         (tmp_path / "go").touch()
         folder = job.run_folder / "attempt_0"
         job.until(lambda: any(end.rank == 0 for end in read_ends(folder)), "the end of rank 0")
         time.sleep(1.0)  # long enough for the launcher to end rank 1 as well
-        assert client.evaluate("value + 2", 5.0)["value"] == "43"
+        assert client.evaluate("value + 2", 20.0)["value"] == "43"
         assert job.process.poll() is None
         client.go_on()
     done = job.wait()
@@ -96,7 +96,7 @@ def test_a_rank_at_the_prompt_of_a_rule_outlives_the_failure_of_another(
         folder = job.run_folder / "attempt_0"
         job.until(lambda: any(end.rank == 0 for end in read_ends(folder)), "the end of rank 0")
         time.sleep(1.0)  # long enough for the launcher to end rank 1 as well
-        assert client.evaluate("value + 1", 5.0)["value"] == "42"
+        assert client.evaluate("value + 1", 20.0)["value"] == "42"
         client.go_on()
     done = job.wait()
     assert done.code in (1, 3, 4)
