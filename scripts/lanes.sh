@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs all tests with the python $1 and pytest's arguments behind it, in three lanes side by side: what computes
 # in one process and then what draws and is typed at, and what compares with others, politely; and what starts
-# processes and waits for them. What a lane prints comes when the last one is done.
+# processes and waits for them. What the other lanes print comes when the last one is done, and at the very end,
+# where a reader of a log looks first, what failed in any of them.
 set -u
 python=$1
 shift
@@ -41,13 +42,14 @@ one=$!
 lane "$logs/2" 5 "$compares" "$@" &
 two=$!
 # shellcheck disable=SC2086
-"$python" -m pytest "$@" $starts
-code=$?
+{ "$python" -m pytest "$@" $starts 2>&1; echo $? >"$logs/code"; } | tee "$logs/0"
+code=$(cat "$logs/code")
 [ "$code" = 5 ] && code=0
 for process in "$one" "$two"; do
   wait "$process"
   its=$?
   [ "$its" != 0 ] && code=$its
 done
-cat "$logs"/*
+cat "$logs"/[1-9]
+[ "$code" = 0 ] || grep -hE '^(FAILED|ERROR) |^=+ .* in [0-9.]+s' "$logs"/[0-9]
 exit "$code"
