@@ -5,7 +5,8 @@
         end.direct       the waits that name them
         end.waiters      everybody who waits for them, through others too
 
-A rank that has not come because it waits itself is a victim, and no end.
+A rank that has not come because it waits itself is a victim, and no end; but for one that has destroyed the
+group in whose op it is waited for: it would not come if it went on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Waits = Mapping[int, tuple[Edge, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainEnd:
-    """Ranks for whom the same ranks wait, and who do not wait themselves."""
+    """Ranks for whom the same ranks wait, and who do not wait themselves, or have left these waits."""
 
     ranks: tuple[int, ...]
     direct: tuple[Edge, ...]
@@ -49,18 +50,21 @@ def chain_ends(session: Session, waits: Waits) -> list[ChainEnd]:
     waits = {rank: waits[rank] for rank in sorted(waits) if waits[rank]}
     # Ranks in one collective wait for the same others: each such set is walked once.
     by_targets: dict[tuple[int, ...], list[Edge]] = defaultdict(list)
-    for edges in waits.values():
-        for edge in edges:
+    for mine in waits.values():
+        for edge in mine:
             by_targets[_targets(session, edge)].append(edge)
     named: dict[int, list[int]] = defaultdict(list)
+    ended: dict[int, list[int]] = defaultdict(list)
     sets = list(by_targets.items())
-    for index, (targets, _) in enumerate(sets):
+    for index, (targets, edges) in enumerate(sets):
+        left = {rank for edge in edges for rank in edge.left}
         for target in targets:
             named[target].append(index)
+            if target in left or target not in waits:
+                ended[target].append(index)
     together: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for target in sorted(named):
-        if target not in waits:
-            together[tuple(named[target])].append(target)
+    for target in sorted(ended):
+        together[tuple(ended[target])].append(target)
     ends = []
     for indexes, ranks in together.items():
         direct = tuple(
@@ -75,7 +79,7 @@ def chain_ends(session: Session, waits: Waits) -> list[ChainEnd]:
 
 def _targets(session: Session, edge: Edge) -> tuple[int, ...]:
     """Whom a wait needs. Where one would be enough, those who are gone do not count beside others."""
-    others = tuple(rank for rank in edge.on if rank != edge.rank)
+    others = edge.left or tuple(rank for rank in edge.on if rank != edge.rank)
     if not edge.is_any:
         return others
     alive = tuple(r for r in others if r not in session.ranks or not session.ranks[r].is_gone)

@@ -81,6 +81,8 @@ class Edge:
     """'recv from rank 1 (tag 5) on group 'world''."""
     site: str = ""
     since_ns: int | None = None
+    left: tuple[int, ...] = ()
+    """Those of `on` that have destroyed the group of the op: it ends with an error, and they never come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

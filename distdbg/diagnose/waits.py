@@ -15,7 +15,8 @@ still live is in an op, or in the wait for one, that others have to come to. Who
     monitored_barrier    all members that have not come to it
     breakpoint           the ranks that stop there, unless one has gone on since
 
-A rank at the prompt of a debugger waits for nobody: who types there moves it.
+Who has destroyed the group of the op never comes to it, whatever it waits in now: such a wait is a circle
+with nobody. A rank at the prompt of a debugger waits for nobody: who types there moves it.
 
 Records of a job that runs are not read at one moment. That makes no deadlock: whoever is shown in an op
 that others have come to since, or before, is seen to be through by what these others show.
@@ -111,7 +112,23 @@ class _Finder:
             text=self._session.name_of(op),
             site=say_site(frames[0] if frames else None),
             since_ns=self._session.time_ns(rank, since_ns),
+            left=tuple(
+                sorted(
+                    {
+                        other
+                        for at, on, is_any in ways
+                        if not is_any
+                        for other in on
+                        if self._has_closed(other, log.ops.group[at])
+                    }
+                )
+            ),
         )
+
+    def _has_closed(self, rank: int, group: int) -> bool:
+        log = self._session.ranks.get(rank)
+        far = None if log is None else log.progress.get(group)
+        return far is not None and far.closed_ns is not None
 
     def _union(self, parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         whole = tuple(sorted({rank for part in parts for rank in part}))

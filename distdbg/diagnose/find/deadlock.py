@@ -42,8 +42,9 @@ def find(
 ) -> list[Finding]:
     """One finding per core; nothing when none is proven."""
     gone = {rank for rank, log in session.ranks.items() if log.is_gone}
-    # A recv from any rank of whom one has died ends with an error: its rank can move.
-    sure = {rank: edges for rank, edges in waits.items() if not _is_ended_by(gone, edges)}
+    # A recv from any rank of whom one has died ends with an error: its rank can move. So does an op
+    # of a group that one of those waited for has destroyed.
+    sure = {rank: edges for rank, edges in waits.items() if not _ends_with_an_error(gone, edges)}
     knots = find_knots(sure, gone)
     return [
         _Telling(session, [edge for rank in core for edge in sure[rank]], is_circle).finding(
@@ -53,8 +54,8 @@ def find(
     ]
 
 
-def _is_ended_by(gone: set[int], edges: Iterable[Edge]) -> bool:
-    return any(edge.is_any and not gone.isdisjoint(edge.on) for edge in edges)
+def _ends_with_an_error(gone: set[int], edges: Iterable[Edge]) -> bool:
+    return any(edge.left or (edge.is_any and not gone.isdisjoint(edge.on)) for edge in edges)
 
 
 class _Telling:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.diagnose.find import dead, failed_op, missing, stall, stopped, stuck
+from distdbg.diagnose.find import dead, deadlock, failed_op, missing, stall, stopped, stuck
 from distdbg.diagnose.finding import Finding, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Progress
@@ -276,6 +276,30 @@ def test_a_rank_that_left_or_exited_with_code_0_is_missing(how: Any, told: str) 
     finding = find_one(missing, build)
     assert finding.what.startswith(f"rank 0 {told}")
     assert finding.ranks == (0,)
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_rank_that_waits_for_those_whose_group_it_destroyed_is_missing(is_live: bool) -> None:
+    build = trained(3, is_live=is_live)
+    build.group("evaluation", (0, 1, 2))
+    for rank in (0, 1):
+        build.op(rank, "all_reduce", group="evaluation", at_s=80)
+    build.session.ranks[2].progress[1] = Progress(issued_seq=0, ended_seq=0, closed_ns=81)
+    build.op(2, "barrier", at_s=82)
+    finding = find_one(missing, build)
+    assert finding.what.startswith("rank 2 destroyed the group while ranks 0-1 wait")
+    assert (finding.ranks, finding.victims, finding.group) == ((2,), (0, 1), "evaluation")
+    assert find(deadlock, build) == find(stall, build) == []
+
+
+def test_a_message_to_who_has_destroyed_the_group_is_no_circle() -> None:
+    build = trained(2)
+    build.group("pair", (0, 1))
+    build.op(0, "recv", group="pair", peer=1, at_s=80)
+    build.session.ranks[1].progress[1] = Progress(issued_seq=0, ended_seq=0, closed_ns=81)
+    build.op(1, "recv", peer=0, at_s=82)
+    assert find_one(missing, build).ranks == (1,)
+    assert find(deadlock, build) == []
 
 
 def test_a_rank_that_died_is_left_to_the_finder_of_the_dead() -> None:
