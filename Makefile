@@ -12,6 +12,8 @@ REQUIRE := torch,mpi
 CPP_FILES := $(shell find native -name '*.[ch]pp')
 PYTHON_DIRS := $(wildcard distdbg tests examples benchmarks scripts docs dashboards)
 export PIP_NO_INPUT := 1
+# The tests start thousands of processes: what they import is compiled once, and not by each of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from benchmarks.cases import Case
 from benchmarks.machine import die_with_parent
 from benchmarks.measure import Limits
 from benchmarks.peers import Start
+from distdbg.testing.ports import free_port
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -176,10 +176,3 @@ def _is_mapped(file: Path) -> bool:
             if str(file) in maps.read_text():
                 return True
     return False
-
-
-def free_port() -> int:
-    """A TCP port of the loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

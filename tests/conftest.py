@@ -47,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # The records of the tests' ranks: not among the runs of whoever runs them.
     config.stash[_TEMP] = tempfile.mkdtemp(prefix="distdbg-tests-")
     os.environ["TMPDIR"] = tempfile.tempdir = config.stash[_TEMP]
+    # Thousands of processes that import NumPy: threads of its BLAS double what that takes.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # Thousands of ranks: only tests of the agent have one.
     os.environ["DISTDBG_AGENT"] = "0"
     # multiprocessing starts this process at first use and keeps it until the end; a test that

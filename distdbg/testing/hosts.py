@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from typing import Self
 
 import distdbg
 from distdbg.testing.leftovers import find_leftovers, find_marked, new_mark, take_traces
+from distdbg.testing.ports import free_port
 
 PATIENCE_S = 30.0
 _POLL_S = 0.02
@@ -193,10 +193,3 @@ class Hosts:
         else:
             assert not running, f"still there:\n{said}"
             assert not left, f"left behind: {left}\n{said}"
-
-
-def free_port(host: str) -> int:
-    """One that nobody has at this moment."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -27,6 +26,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from distdbg.launch.parent_death import die_with_parent
+from distdbg.testing.ports import free_port
 
 _START_S: Final = 20.0
 _ANSWER_S: Final = 10.0
@@ -139,7 +139,7 @@ def prometheus(folder: Path, config: str, flags: Sequence[str] = ()) -> Iterator
 
 
 def _start(program: str, folder: Path, flags: Sequence[str]) -> Prometheus:
-    port = _free_port()
+    port = free_port()
     log = folder / "prometheus.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -169,11 +169,6 @@ def _is_ready(server: Prometheus) -> bool:
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)  # nothing announces that it listens
     return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def _point(pair: Sequence[Any]) -> tuple[float, float]:

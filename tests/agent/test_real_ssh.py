@@ -17,6 +17,7 @@ import pytest
 
 from distdbg.agent.addresses import find_way
 from distdbg.errors import DistNetworkError
+from distdbg.testing.ports import free_port
 from tests.agent.conftest import ROOT, Job
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -49,8 +50,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], dict[str, str]]]:
     for name in ("host", "key"):
         keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)]
         subprocess.run(keygen, check=True, stdin=subprocess.DEVNULL)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
 
     def start(forwards: str) -> dict[str, str]:
         assert SSHD is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from distdbg.launch.memory import locate_cgroup
+from distdbg.testing import ports
 from distdbg.testing.jobs import RunningJob, running
 
 
@@ -57,8 +57,7 @@ def _write(folder: Path, text: str) -> str:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    return ports.free_port()
 
 
 @pytest.fixture

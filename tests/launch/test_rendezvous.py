@@ -18,6 +18,7 @@ from distdbg.launch.rendezvous.registry import make_rendezvous
 from distdbg.launch.rendezvous.round import Closing, NodeFacts, RendezvousInterrupted, Round
 from distdbg.launch.rendezvous.shared import SharedRendezvous
 from distdbg.launch.rendezvous.state import State
+from distdbg.testing.ports import free_port
 
 QUICK = {"last_call_timeout": "0.3", "keep_alive_interval": "0.2", "keep_alive_max_attempt": "3"}
 PATIENCE_S = 10.0
@@ -36,12 +37,6 @@ class Options:
     node_rank: int = 0
     local_addr: str | None = None
     standalone: bool = False
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 class Node:

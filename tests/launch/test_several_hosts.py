@@ -20,6 +20,7 @@ from distdbg.launch.rendezvous.board import Board
 from distdbg.launch.rendezvous.state import State
 from distdbg.runtime.store import TCPStore
 from distdbg.testing.leftovers import Mark, find_leftovers, find_marked, new_mark, take_traces
+from distdbg.testing.ports import free_port
 
 PROGRAM = Path(__file__).parent / "programs" / "told_by_files.py"
 QUICK = "last_call_timeout=1,keep_alive_interval=0.3,keep_alive_max_attempt=3"
@@ -92,9 +93,7 @@ Start = Callable[..., list[Host]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     hosts: list[Host] = []
     before = take_traces(new_mark())
 

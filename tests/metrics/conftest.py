@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.testing import ports
 from distdbg.testing.jobs import RunningJob, running
 
 BEGIN = """
@@ -39,8 +39,7 @@ def job_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    return ports.free_port()
 
 
 @pytest.fixture

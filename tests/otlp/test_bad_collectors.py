@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.testing.jobs import Done, RunningJob
+from distdbg.testing.ports import free_port
 from tests.otlp.collector import Taken, over_http, plain
 from tests.otlp.conftest import variables
 
@@ -20,13 +20,6 @@ SHORT = """
 for step in range(200):
     dist.all_reduce(x)
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def spans_by_outcome(taken: Taken) -> Counter[str]:

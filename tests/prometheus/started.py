@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -16,13 +15,14 @@ from urllib.parse import urlencode
 
 import pytest
 
+from distdbg.testing.ports import free_port
+
 #: The first start on a busy machine takes seconds.
 TIMEOUT_S = 40.0
 
 
 def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @contextmanager

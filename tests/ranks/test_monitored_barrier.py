@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,6 +15,7 @@ import pytest
 import distdbg as dist
 from distdbg.check.monitored_barrier import run_monitored_barrier
 from distdbg.errors import OpTimeout, PeerLost, RankLeft
+from distdbg.testing.ports import free_port
 
 LONG = timedelta(seconds=60)
 
@@ -154,8 +154,5 @@ def store_is_stopped(port: int) -> float | None:
 
 @pytest.mark.slow
 def test_a_store_that_does_not_answer_holds_nobody_for_long(ranks: Callable[..., Any]) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    took_s = ranks(store_is_stopped, 2, port=port, expect_exit={0: -9})[1]
+    took_s = ranks(store_is_stopped, 2, port=free_port(), expect_exit={0: -9})[1]
     assert took_s < 10

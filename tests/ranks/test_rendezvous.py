@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,18 +14,13 @@ import pytest
 import distdbg as dist
 from distdbg.errors import RendezvousError
 from distdbg.runtime.rendezvous import join
+from distdbg.testing.ports import free_port
 
 Ranks = Callable[..., list[Any]]
 
 
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def make_url(scheme: str, folder: Path) -> str:
-    return f"tcp://127.0.0.1:{find_free_port()}" if scheme == "tcp" else f"{scheme}://{folder}/meet"
+    return f"tcp://127.0.0.1:{free_port()}" if scheme == "tcp" else f"{scheme}://{folder}/meet"
 
 
 def own_rank() -> int:

@@ -443,7 +443,8 @@ def find_signature(seats: Iterable[Seat], now_ns: int) -> _Signature:
             if seat.is_exact:
                 found.append((seat.rank, seat.pid, state, seat.moved_ns))
         elif state.is_stuck or state.is_over or state is RankState.LEFT:
-            found.append((seat.rank, seat.pid, state, 0))
+            # Of a short life the end may be known before the record is found, which says how it ended.
+            found.append((seat.rank, seat.pid, state, int(seat.pulse is not None)))
         elif state is RankState.DEBUGGED:
             found.append((seat.rank, seat.pid, state, seat.since_ns))
         elif seat.site:  # looked at closely, while others wait

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
+from distdbg.testing.ports import free_port
 from runner.diagnosis import diagnose_run
 from runner.truth import FOLDER, Truth
 
@@ -71,7 +71,7 @@ def _run_one(
             "DISTDBG_TOKEN": secrets.token_hex(16),
             "DISTDBG_RUN_DIR": f"{folder}/run",
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(_free_port()),
+            "MASTER_PORT": str(free_port()),
         }
         order = {
             "program": str(truth.path),
@@ -128,9 +128,3 @@ def _close(pipe: IO[str] | None) -> None:
     if pipe is not None:
         with suppress(BrokenPipeError):  # what was left to flush has no reader
             pipe.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

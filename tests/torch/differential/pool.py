@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
+
+from distdbg.testing.ports import free_port
 
 WORKER = Path(__file__).with_name("worker.py")
 START_S = 60.0
@@ -86,9 +87,7 @@ class Pool:
 
     def _start(self) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _kill
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         path = os.pathsep.join([str(WORKER.parent.parent), *filter(None, sys.path)])
         for rank in range(self.world_size):
             words = [self.subject, str(rank), str(self.world_size), str(port)]

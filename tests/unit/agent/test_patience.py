@@ -7,6 +7,7 @@ from distdbg.agent.judging.patience import SLEEPS_NS, WORKS_NS, patient_state
 from distdbg.agent.judging.watch import find_signature
 from distdbg.agent.processes import ProcessStat
 from distdbg.agent.seat import Seat
+from distdbg.record.entries import Pulse
 from distdbg.record.rank_state import RankState
 
 
@@ -56,6 +57,15 @@ def test_the_end_of_patience_is_a_reason_to_look_again() -> None:
     sleeper = seat(RankState.SLEEPS)
     assert find_signature([sleeper], 6) == ()
     assert find_signature([sleeper], 5 + SLEEPS_NS) != ()
+
+
+def test_the_record_of_a_rank_that_has_ended_is_a_reason_to_look_again() -> None:
+    """Of a short life it is found after the end was told; only then is known that it left."""
+    waiting, ended = seat(RankState.WAITING), seat(RankState.ENDED)
+    waiting.is_exact = True
+    before = find_signature([waiting, ended], 6)
+    ended.pulse = Pulse(**dict.fromkeys(Pulse._fields, 1))
+    assert find_signature([waiting, ended], 6) != before
 
 
 def test_nobody_is_stuck_while_the_clock_of_the_job_stands() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from distdbg.cli.export import main
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.export.otel.file import write
 from distdbg.export.otel.post import Collector, read_headers, to_endpoint
+from distdbg.testing.ports import free_port
 from tests.unit.export.made_run import MadeRun, every_kind
 
 
@@ -63,12 +63,6 @@ def receiving(received: Received) -> Iterator[Received]:
         finally:
             server.shutdown()
             thread.join()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Clock:
