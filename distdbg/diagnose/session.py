@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE, OpRef, Ops
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import KIND_LABELS, Event, Frame
+from distdbg.record.entries import KIND_LABELS, Context, Event, Frame
 from distdbg.record.format import Aside, Exit, Flag, Status
 from distdbg.record.forms import Form
 from distdbg.record.rank_state import RankState
@@ -120,6 +120,8 @@ class RankLog:
     work_waits: tuple[WorkWait, ...] = ()
     notes: tuple[Event, ...] = ()
     """Marks and spans, in order."""
+    contexts: tuple[Context, ...] = ()
+    """When its threads entered or left spans of the program's own traces, in order."""
     found: tuple[Found, ...] = ()
     exit: Exit | None = None
     """How far it says that it came."""

@@ -1,11 +1,14 @@
-"""Files and folders that are there whole or not at all: written under another name, and renamed.
+"""Files and folders that are there whole or not at all: written without a name, or another one, and renamed.
 
-A full disk, Ctrl-C, SIGTERM or an error of whoever writes leaves what was there before, and nothing else.
+A full disk, Ctrl-C, SIGTERM or an error of whoever writes leaves what was there before, and nothing else. Of
+SIGKILL that is so for a file where the file system has files without names, as those of Linux have; else, and
+for a folder, a draft is left, which is named '.' and what it would have been.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import tempfile
@@ -30,10 +33,12 @@ def write_file(path: Path, write: Callable[[BinaryIO], None], *, force: bool = F
     draft = ""
     try:
         with _named(path), _ended_by_sigterm():
-            fd, draft = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+            fd, draft = _open_draft(path)
             with os.fdopen(fd, "wb") as output:
                 write(output)
                 nbytes = output.tell()
+                output.flush()
+                draft = draft or _give_name(fd, path)
             if not force and path.exists():  # somebody else was faster
                 _refuse(path, force=force)
             os.replace(draft, path)
@@ -43,6 +48,25 @@ def write_file(path: Path, write: Callable[[BinaryIO], None], *, force: bool = F
                 os.unlink(draft)
         raise
     return nbytes
+
+
+def _open_draft(path: Path) -> tuple[int, str]:
+    """A file beside `path`, and its name; '' of one that has none, and is gone when nobody has it open."""
+    try:
+        return os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
+    except OSError:  # not a file system that can do that; or it says again why not
+        return tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+
+
+def _give_name(fd: int, path: Path) -> str:
+    draft = str(path.parent / f".{path.name[:100]}.{secrets.token_hex(4)}")
+    # With a folder it takes the system call that follows what it is given.
+    folder = os.open(path.parent, os.O_PATH | os.O_CLOEXEC)
+    try:
+        os.link(f"/proc/self/fd/{fd}", draft, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
+    return draft
 
 
 def write_folder(path: Path, write: Callable[[Path], None], *, force: bool = False) -> int:

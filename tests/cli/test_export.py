@@ -151,6 +151,19 @@ def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_where_each_file_has_a_name_it_is_written_under_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY | os.O_CREAT | os.O_WRONLY)
+
+    def fill(output: BinaryIO) -> None:
+        output.write(b"whole")
+        assert not (tmp_path / "out").exists()
+
+    assert write_file(tmp_path / "out", fill) == 5
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out", "whole")]
+
+
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
     def fill(output: BinaryIO) -> None:
         output.write(b"half")
@@ -221,7 +234,7 @@ write_file(Path(sys.argv[1]), write)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     program = subprocess.Popen(
         [sys.executable, "-c", _SLOW, str(tmp_path / "out")],

@@ -65,6 +65,7 @@ def read_rank(path: Path, tables: Tables) -> RankFile:
         },
         work_waits=_work_waits(state, ops, tables),
         notes=tuple(e for e in columns.events if not isinstance(e, Finding | Context)),
+        contexts=tuple(e for e in columns.events if isinstance(e, Context)),
         found=read_found((e for e in columns.events if isinstance(e, Finding)), errors),
         exit=state.exit,
         exit_ns=NEVER if state.exit is None else state.exit_ns,

@@ -54,19 +54,15 @@ def _mask(rank: int, role: str, number: int) -> int:
     return int.from_bytes(blake2b(words, digest_size=8, person=_PERSON).digest(), "big")
 
 
-def hex_ids(digests: Sequence[bytes], rank: int) -> tuple[list[str], list[str], list[str]]:
-    """Of many traces as text: their own ids, those of a rank's spans there, and those of the roots."""
+def hex_ids(digests: Sequence[bytes], rank: int) -> tuple[list[str], ...]:
+    """As text the ids of many traces, of a rank's spans there, of the roots, and of the callers."""
     import numpy as np
 
     traces = b"".join(digests)
     halves = np.frombuffer(traces, ">u8")[1::2]
-    own = np.maximum(halves ^ np.uint64(_mask(rank, "op", 0)), 1)
-    roots = np.maximum(halves ^ np.uint64(_mask(-1, "root", 0)), 1)
-    return (
-        _to_hex(traces, 32),
-        _to_hex(own.astype(">u8").tobytes(), 16),
-        _to_hex(roots.astype(">u8").tobytes(), 16),
-    )
+    masks = _mask(rank, "op", 0), _mask(-1, "root", 0), _mask(rank, "caller", 0)
+    spans = (np.maximum(halves ^ np.uint64(mask), 1).astype(">u8") for mask in masks)
+    return _to_hex(traces, 32), *(_to_hex(ids.tobytes(), 16) for ids in spans)
 
 
 def _to_hex(data: bytes, digits: int) -> list[str]:

@@ -4,7 +4,8 @@
     for span in spans.each(): ...           as values
     for text in spans.each_text(to_json):   as text, of some spans each, much faster
 
-The ids are those of the spans that an agent has sent of the same run, or would have.
+The ids are those of the spans that an agent has sent of the same run, or would have. What the program's own
+sampler kept has a span in its trace as well.
 """
 
 from __future__ import annotations
@@ -16,18 +17,26 @@ from typing import Final
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, NONE
 from distdbg.diagnose.session import GroupInfo, RankLog, Session
 from distdbg.export.metrics.bounds import group_label
-from distdbg.export.otel.facts import GroupFacts, OpFacts, RankFacts, count_message
+from distdbg.export.otel.contexts import Contexts
+from distdbg.export.otel.facts import Context, GroupFacts, OpFacts, RankFacts, count_message
 from distdbg.export.otel.ids import COLLECTIVE, Numbering
 from distdbg.export.otel.matching import MessageNumbers
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
 from distdbg.export.otel.regions import RegionSpans
-from distdbg.export.otel.templates import Template, ToJson, escape, make_template, values_of
+from distdbg.export.otel.templates import (
+    Template,
+    ToJson,
+    context_values,
+    escape,
+    make_template,
+    values_of,
+)
 from distdbg.export.otel.whole import EVERYTHING
 from distdbg.record.entries import label_of_kind
 from distdbg.record.format import Flag
 
-_ALL: Final = Choice(why="exported")
+_ALL: Final = Choice(why="exported", caller=True)
 _BESIDE: Final = int(Flag.MESSAGE | Flag.ASIDE)
 _CHUNK: Final = 4096
 
@@ -54,13 +63,15 @@ class LogSpans:
         #: When what has not ended ends.
         self._last_ns = latest + log.offset_ns
         self._spans, self._regions = OpSpans(rank), RegionSpans(rank, EVERYTHING)
-        self._notes = sorted(log.notes, key=lambda note: note.number)
+        self._notes = sorted((*log.notes, *log.contexts), key=lambda note: note.number)
+        self._contexts = Contexts()
         self._noted = 0
         self._groups: dict[int, GroupFacts] = {NONE: GroupFacts()}
         self._numberings: dict[int, Numbering] = {}
         self._messages = MessageNumbers()
-        #: Of ops that no block is around, and of those that are within one.
-        self._templates: tuple[dict[tuple[int, ...], Template | None], ...] = ({}, {})
+        #: Of ops that no block is around, and of those that are within one; the same within a span
+        #: of the program's own.
+        self._templates: tuple[dict[tuple[int, ...], Template | None], ...] = ({}, {}, {}, {})
 
     def each(self) -> Iterator[SpanData]:
         """By the numbers at which ops were issued."""
@@ -94,12 +105,12 @@ class LogSpans:
             if not is_plain:
                 yield to_json(self._make(at))
                 continue
-            region = self._regions.innermost(key[4])
-            templates = self._templates[bool(region)]
-            if region:
+            region, context = self._regions.innermost(key[4]), self._context(key[4])
+            templates = self._templates[2 * (context is not None) + bool(region)]
+            if region or context:
                 if region != known:
                     known, words = region, escape(region)
-                values = (*values, words)
+                values = (*values, words, *context_values(context))
             if key not in templates:
                 templates[key] = make_template(self._op(at), self._spans, _ALL, to_json)
             template = templates[key]
@@ -148,6 +159,7 @@ class LogSpans:
             if number is not None and note.number > number:
                 return
             self._noted += 1
+            self._contexts.take(note)
             yield from self._regions.take(note)
 
     def _unended(self) -> Iterator[SpanData]:
@@ -195,7 +207,13 @@ class LogSpans:
             site=stack[0] if stack else None,
             thread=ops.thread[at],
             region=self._regions.innermost(ops.thread[at]),
+            context=self._context(ops.thread[at]),
         )
+
+    def _context(self, thread: int) -> Context | None:
+        """The program's span that the thread is in, if anybody has it."""
+        context = self._contexts.of(thread)
+        return context if context is not None and context.is_sampled else None
 
     def _group(self, index: int) -> GroupFacts:
         if index not in self._groups:

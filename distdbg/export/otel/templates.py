@@ -1,10 +1,10 @@
 """Spans of ops as JSON, fast: the text of one op with places for what differs in the next.
 
-Two ops of a rank that were called on one line with one form differ in their ids, numbers and times, and the
-name of the block around them, and in nothing else of what a span says. So the spans of such an op are made
-once with values that occur nowhere else, and their JSON is cut where those are. What this must never do is
-to know what is in a span: `fill` of a template gives the same letters as `to_json` of the spans, and a
-template of which that is not so for the op that it was made for is none.
+Two ops of a rank that were called on one line with one form differ in their ids, numbers and times, the name
+of the block and the ids of the program's span around them, and in nothing else of what a span says. So the
+spans of such an op are made once with values that occur nowhere else, and their JSON is cut where those are.
+What this must never do is to know what is in a span: `fill` of a template gives the same letters as `to_json`
+of the spans, and a template of which that is not so for the op that it was made for is none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from distdbg.export.otel.facts import OpFacts
+from distdbg.export.otel.facts import Context, OpFacts
 from distdbg.export.otel.ids import hex_ids
 from distdbg.export.otel.model import SpanData
 from distdbg.export.otel.ops import Choice, OpSpans
@@ -31,6 +31,7 @@ _ISSUED_NS: Final = 1_234_567_890_987_654_321
 _WAIT_NS: Final = 234_567_890_123_457
 _TRANSFER_NS: Final = 345_678_901_234_567
 _REGION: Final = "A block that nobody has called so"
+_CONTEXT: Final = Context(trace_id=0xC0FFEE << 100 | 0x5EED, span_id=0xC0FFEE << 40 | 0x5EED)
 
 ToJson = Callable[[Iterable[SpanData]], str]
 
@@ -44,7 +45,9 @@ class Template:
     pick: Callable[[tuple[str, ...]], tuple[str, ...]]
 
     def fill(self, values: tuple[str, ...]) -> str:
-        """`values` as `values_of` has them; of an op within a block its name behind them, by `escape`."""
+        """`values` as `values_of` has them; of an op within a block or a span of the program's behind them
+        the name of the block, by `escape`, and `context_values`.
+        """
         parts = list(self.pieces)
         parts[1::2] = self.pick(values)
         return "".join(parts)
@@ -73,6 +76,13 @@ def values_of(
     )
 
 
+def context_values(context: Context | None) -> tuple[str, str]:
+    """The ids of the program's span."""
+    if context is None:
+        return "", ""
+    return f"{context.trace_id:032x}", f"{context.span_id:016x}"
+
+
 def escape(text: str) -> str:
     """As it stands between quotes; what is no letter is escaped twice, as nobody else could read it."""
     if not text.isascii():
@@ -93,8 +103,9 @@ def make_template(op: OpFacts, spans: OpSpans, choice: Choice, to_json: ToJson) 
         started_ns=_ISSUED_NS + _WAIT_NS,
         ended_ns=_ISSUED_NS + _WAIT_NS + _TRANSFER_NS,
         region=_REGION if op.region else "",
+        context=_CONTEXT if op.context else None,
     )
-    marks = (*_values(probe, spans), _REGION)
+    marks = (*_values(probe, spans), _REGION, *context_values(_CONTEXT))
     text = to_json(spans.make(probe, choice))
     for place, mark in enumerate(marks):
         text = text.replace(mark, f"\0{place}\0")  # a letter that JSON has not
@@ -103,7 +114,7 @@ def make_template(op: OpFacts, spans: OpSpans, choice: Choice, to_json: ToJson) 
     if len(places) < 2:
         return None
     template = Template(tuple(pieces), itemgetter(*places))
-    filled = template.fill((*_values(op, spans), escape(op.region)))
+    filled = template.fill((*_values(op, spans), escape(op.region), *context_values(op.context)))
     return template if filled == to_json(spans.make(op, choice)) else None
 
 

@@ -73,6 +73,10 @@ def everything(tmp_path: Path) -> Opened:
     run.op(2, "barrier")
     build.mark("loss", 0.5, at_ns=2 * 10**6)
     build.end_span(begin, at_ns=3 * 10**6)
+    for rank in (0, 3):
+        run.builds[rank].context(7 << 90 | rank, 2**63 | rank)
+        run.op(rank, "barrier")
+        run.op(rank, "all_reduce", has_ended=False)
     return run.open(tmp_path)
 
 
@@ -128,12 +132,13 @@ def test_ids_are_those_that_an_agent_sends(tmp_path: Path) -> None:
 
 def test_many_ids_at_once_are_those_made_one_by_one() -> None:
     numbering = Numbering("0412", 1, "dp", COLLECTIVE)
-    traces, own, roots = hex_ids([numbering.digest(seq) for seq in range(9)], 3)
+    traces, own, roots, callers = hex_ids([numbering.digest(seq) for seq in range(9)], 3)
     ids = [numbering.trace_id(seq) for seq in range(9)]
     assert traces == [f"{one:032x}" for one in ids]
     assert own == [f"{span_id(one, 3):016x}" for one in ids]
     assert roots == [f"{root_span_id(one):016x}" for one in ids]
-    assert hex_ids([], 0) == ([], [], [])
+    assert callers == [f"{span_id(one, 3, 'caller'):016x}" for one in ids]
+    assert hex_ids([], 0) == ([], [], [], [])
 
 
 def test_both_ends_of_a_message_are_one_trace(tmp_path: Path) -> None:
@@ -180,6 +185,36 @@ def test_blocks_of_any_name_are_those_of_the_ops_within(tmp_path: Path) -> None:
     found = [{a.key: a.value.string_value for a in span.attributes} for span in ops]
     assert [one.get("distdbg.region", "") for one in found[::2]] == words
     assert not any("distdbg.region" in one for one in found[1::2])
+
+
+def test_an_op_within_a_span_of_the_programs_own_is_a_child_of_it_and_linked(
+    tmp_path: Path,
+) -> None:
+    run = MadeRun(1)
+    build = run.builds[0]
+    run.op(0, "barrier")
+    for step in (1, 2):
+        build.context(7 << 90 | step, 0xFEED << 40 | step)
+        begin = build.begin_span("step", at_ns=10**6)
+        run.op(0, "barrier")
+        build.end_span(begin, at_ns=2 * 10**6)
+        run.op(0, "barrier")
+    build.context(9 << 90, 1, is_sampled=False)  # it has no span anywhere that could be a parent
+    run.op(0, "barrier")
+    build.context(0, 0)
+    run.op(0, "barrier")
+    spans = list(spans_of(run.open(tmp_path)))
+    callers = [span for span in spans if span.name == "barrier"]
+    assert [int.from_bytes(one.trace_id, "big") & 3 for one in callers] == [1, 1, 2, 2]
+    assert [int.from_bytes(one.parent_span_id, "big") & 3 for one in callers] == [1, 1, 2, 2]
+    own = {span.span_id: span for span in spans if span.name == "barrier rank 0"}
+    assert len(own) == 7
+    for caller in callers:
+        one = own.pop(caller.links[0].span_id)
+        assert one.links[0].span_id == caller.span_id
+        assert one.links[0].trace_id == caller.trace_id
+        assert caller.start_time_unix_nano == one.start_time_unix_nano
+    assert not any(one.links for one in own.values())
 
 
 def test_a_block_that_never_ended_is_there_for_those_within_it(tmp_path: Path) -> None:
