@@ -1,13 +1,16 @@
-"""What metrics and traces cost an op: two ranks with an agent that serves and sends everything, and without.
+"""What metrics and traces cost an op: ranks with an agent that serves and sends everything, and without.
 
-One job after the other, in pairs whose order changes: all ops of a job are timed one by one, and of each
-pair the medians are compared. Twice: for a program that knows nothing of OpenTelemetry, and for one that has
-a span of its own around every ten ops, which the ranks then write into their records.
+One job after the other, in pairs whose order changes; in each pair a case's time with everything is compared
+to that without. First all cases of `make bench`, timed as it does (`bench`). The agent loads its libraries
+when it has first something to send: those seconds are shown by themselves, and the cases begin behind them.
+Then for a program that has a span of its own around every ten ops, which the ranks write into their records
+(`spans`).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -15,42 +18,45 @@ import sys
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from benchmarks.agent import connect
-from benchmarks.cases import format_seconds, format_size
+from benchmarks.cases import DEFAULT_SIZES, KINDS, Case, format_seconds, format_size, make_cases
+from benchmarks.launch import run_ranks
+from benchmarks.measure import Limits
+from benchmarks.peers import Start
+from distdbg.testing.ports import free_port
 
 RANKS: Final = 2
 SIZES: Final = (8, 1 << 20)
 _SCRAPES_S: Final = 1.0
 _PATIENCE_S: Final = 120.0
 EVERYTHING: Final = {"DISTDBG_METRICS": "0", "DISTDBG_OTLP": "all"}
-PROGRAMS: Final = {"plain program": "0", "program with spans of its own": "1"}
+#: Measured first, and shown by itself, while the agent loads what it needs: its spans are due after 5 s.
+_FIRST: Final = Case("all_reduce", 8)
+_FIRST_TIMES: Final = 24
 RANK: Final = """
 import json, statistics, sys, time
-from contextlib import nullcontext
 import numpy as np
 import distdbg as dist
-seconds, block = float(sys.argv[1]), nullcontext
-if sys.argv[2] == "1":
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-    trace.set_tracer_provider(TracerProvider())
-    tracer = trace.get_tracer("program")
-    block = lambda: tracer.start_as_current_span("step")
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+seconds = float(sys.argv[1])
+trace.set_tracer_provider(TracerProvider())
+tracer = trace.get_tracer("program")
 dist.init_process_group()
 found, go_on = {}, np.ones(1)
-for nbytes in map(int, sys.argv[3:]):
+for nbytes in map(int, sys.argv[2:]):
     x = np.ones(max(nbytes // 8, 1))
     took = []
     begin = time.perf_counter()
     go_on[0] = 1
     while go_on[0]:
         for _ in range(20):
-            with block():
+            with tracer.start_as_current_span("step"):
                 for _ in range(10):
                     at = time.perf_counter_ns()
                     dist.all_reduce(x, op=dist.ReduceOp.MAX)
@@ -64,37 +70,76 @@ dist.destroy_process_group()
 """
 
 
-def table(rounds: int, seconds: float, endpoint: str) -> list[list[str]]:
-    """Rows of text; `endpoint` is of a collector. Takes about `rounds` x 4 x (2 x `seconds` + 2) s."""
-    rows = [["program", "all_reduce", "agent alone", "all is asked for", "difference"]]
-    for name, traces in PROGRAMS.items():
-        pairs: list[list[dict[int, float]]] = []
-        for number in range(rounds):
-            modes = [{}, EVERYTHING | {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}]
-            order = (0, 1) if number % 2 else (1, 0)
-            found = {which: time_ops(modes[which], traces, seconds) for which in order}
-            pairs.append([found[0], found[1]])
-        for nbytes in SIZES:
-            alone, asked = ([pair[which][nbytes] for pair in pairs] for which in (0, 1))
-            differences = [b / a - 1 for a, b in zip(alone, asked, strict=True)]
-            quarters = statistics.quantiles(differences, n=4) if rounds > 1 else [0.0, 0.0, 0.0]
-            rows.append(
-                [
-                    name,
-                    format_size(nbytes),
-                    format_seconds(statistics.median(alone) / 1e9),
-                    format_seconds(statistics.median(asked) / 1e9),
-                    f"{statistics.median(differences):+.1%} ({quarters[0]:+.1%} to {quarters[2]:+.1%})",
-                ]
-            )
+def bench(rounds: int, world_size: int, endpoint: str) -> list[list[str]]:
+    """Rows of text; `endpoint` is of a collector. A round takes about 40 s."""
+    cases = [_FIRST] * _FIRST_TIMES + make_cases(KINDS, DEFAULT_SIZES)
+    pairs = [_pair(number, world_size, cases, endpoint) for number in range(rounds)]
+    kinds = {"while libraries load": slice(0, _FIRST_TIMES)}
+    for kind in KINDS:
+        places = [at for at, case in enumerate(cases) if case.kind == kind and at >= _FIRST_TIMES]
+        kinds[kind] = slice(places[0], places[-1] + 1)
+    kinds["all cases"] = slice(_FIRST_TIMES, len(cases))
+    rows = [["ranks", "cases of make bench", "difference", "quarters of the pairs"]]
+    for kind, places in kinds.items():
+        logs = [statistics.mean(map(_log_ratio, a[places], b[places])) for a, b in pairs]
+        rows.append([str(world_size), kind, *_differences([math.exp(log) - 1 for log in logs])])
     return rows
 
 
-def time_ops(variables: Mapping[str, str], traces: str, seconds: float) -> dict[int, float]:
+def _pair(
+    number: int, world_size: int, cases: list[Case], endpoint: str
+) -> tuple[list[float], list[float]]:
+    """Seconds by case, with the agent alone and with everything."""
+    found: dict[bool, list[float]] = {}
+    for is_asked in (False, True) if number % 2 else (True, False):
+        port = free_port()
+        environ = {"DISTDBG_AGENT": "1"}
+        if is_asked:
+            asked = {"DISTDBG_METRICS": str(port), "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+            environ |= EVERYTHING | asked
+        with _scraped(f"http://127.0.0.1:{port}/metrics" if is_asked else ""):
+            outcome = run_ranks("distdbg", Start((), environ), world_size, cases, Limits())
+        if outcome.error is not None:
+            raise SystemExit(outcome.error)
+        found[is_asked] = [statistics.median(line["times_s"]) for line in outcome.lines]
+    return found[False], found[True]
+
+
+def _log_ratio(alone: float, asked: float) -> float:
+    return math.log(asked / alone)
+
+
+def _differences(found: list[float]) -> list[str]:
+    low, _, high = statistics.quantiles(found, n=4) if len(found) > 1 else found * 3
+    return [f"{statistics.median(found):+.1%}", f"{low:+.1%} to {high:+.1%}"]
+
+
+def spans(rounds: int, seconds: float, endpoint: str) -> list[list[str]]:
+    """Rows of text; takes about `rounds` x 2 x (2 x `seconds` + 2) s."""
+    rows = [["all_reduce within spans", "agent alone", "everything", "difference", "quarters"]]
+    modes = {False: {}, True: EVERYTHING | {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}}
+    pairs: list[dict[bool, dict[int, float]]] = []
+    for number in range(rounds):
+        order = (False, True) if number % 2 else (True, False)
+        pairs.append({is_asked: time_ops(modes[is_asked], seconds) for is_asked in order})
+    for nbytes in SIZES:
+        alone, asked = ([pair[which][nbytes] for pair in pairs] for which in (False, True))
+        rows.append(
+            [
+                format_size(nbytes),
+                format_seconds(statistics.median(alone) / 1e9),
+                format_seconds(statistics.median(asked) / 1e9),
+                *_differences([b / a - 1 for a, b in zip(alone, asked, strict=True)]),
+            ]
+        )
+    return rows
+
+
+def time_ops(variables: Mapping[str, str], seconds: float) -> dict[int, float]:
     """By size, the median of one job's ops in nanoseconds."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        command = [sys.executable, "-c", RANK, str(seconds), traces, *map(str, SIZES)]
+        command = [sys.executable, "-c", RANK, str(seconds), *map(str, SIZES)]
         processes = []
         for rank in range(RANKS):
             environ = os.environ | {
@@ -109,28 +154,39 @@ def time_ops(variables: Mapping[str, str], traces: str, seconds: float) -> dict[
                 **variables,
             }
             processes.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE))
-        end = threading.Event()
-        scraper = threading.Thread(target=_scrape, args=(folder, end))
         try:
+            url = ""
             if "DISTDBG_METRICS" in variables:
-                scraper.start()
-            words, _ = processes[0].communicate(timeout=_PATIENCE_S)
-            for process in processes:
-                process.wait(_PATIENCE_S)
+                with connect(folder) as client:
+                    url = f"http://{client.ask('about')['metrics']['address']}/metrics"
+            with _scraped(url):
+                words, _ = processes[0].communicate(timeout=_PATIENCE_S)
+                for process in processes:
+                    process.wait(_PATIENCE_S)
             return {int(nbytes): took for nbytes, took in json.loads(words).items()}
         finally:
-            end.set()
             for process in processes:
                 process.kill()
                 process.communicate()
-            if scraper.ident is not None:
-                scraper.join()
 
 
-def _scrape(folder: Path, end: threading.Event) -> None:
-    """Once a second, which is more often than anybody does."""
-    with suppress(Exception), connect(folder) as client:
-        address = client.ask("about")["metrics"]["address"]
+@contextmanager
+def _scraped(url: str) -> Iterator[None]:
+    """It is read once a second, which is more often than anybody does; '': nothing is."""
+    end = threading.Event()
+
+    def scrape() -> None:
         while not end.wait(_SCRAPES_S):
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+            # Not before it serves, nor when it serves no more.
+            with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
                 answer.read()
+
+    scraper = threading.Thread(target=scrape)
+    if url:
+        scraper.start()
+    try:
+        yield
+    finally:
+        end.set()
+        if url:
+            scraper.join()

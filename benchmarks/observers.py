@@ -3,7 +3,7 @@
 Ranks do bursts of ops with pauses between them. Their agent first serves nothing, then metrics that a
 real Prometheus scrapes, then metrics and spans, which go to a collector here that takes them and forgets
 them. Shown are its share of a core and its memory; of scrapes, the median of how long they take, and their
-size. A second table shows what all of it costs the ranks' ops. In all some nine minutes.
+size. Further tables show what all of it costs the ranks' ops. In all some twenty minutes.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from benchmarks import observed_ops
 from benchmarks.agent import connect, share
 from benchmarks.machine import describe_machine
 from benchmarks.table import align
+from distdbg.testing.collector import forgetting_collector
 from distdbg.testing.prometheus import prometheus
 
 #: Ops between two pauses, in two groups.
@@ -98,33 +95,6 @@ class Cost:
         ]
 
 
-class Forgets(BaseHTTPRequestHandler):
-    """A collector that is never the reason for anything."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def collector() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Forgets) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def start(
     folder: Path, ranks: int, seconds: float, pause_s: float, variables: dict[str, str]
 ) -> list[subprocess.Popen[bytes]]:
@@ -169,7 +139,7 @@ def scrape(url: str) -> tuple[float, int]:
 def measure(ranks: int, mode: str, seconds: float, interval: int, pause_s: float) -> Cost:
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
-        collector() as endpoint,
+        forgetting_collector() as endpoint,
     ):
         folder = Path(name)
         otlp = {
@@ -218,10 +188,11 @@ def measure(ranks: int, mode: str, seconds: float, interval: int, pause_s: float
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.observers", description=__doc__)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64])
+    parser.add_argument("--ranks", type=int, nargs="*", default=[8, 64])
     parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement")
     parser.add_argument("--interval", type=int, default=5, help="seconds between two scrapes")
     parser.add_argument("--rounds", type=int, default=8, help="pairs of jobs whose ops are timed")
+    parser.add_argument("--bench-ranks", type=int, nargs="*", default=[2, 4], help="of those jobs")
     parser.add_argument("--op-seconds", type=float, default=1.0, help="of the ops of one size")
     parser.add_argument("--pause", type=float, default=0.1, help=f"seconds after {BURST} ops")
     chosen = parser.parse_args()
@@ -231,11 +202,14 @@ def main() -> int:
         for mode in MODES:
             cost = measure(ranks, mode, chosen.seconds, chosen.interval, chosen.pause)
             rows.append(cost.row(ranks, mode))
-    print(align(rows))
+            print("  ".join(rows[-1]), file=sys.stderr)
+    if chosen.ranks:
+        print(align(rows))
     if chosen.rounds:
-        with collector() as endpoint:
-            print()
-            print(align(observed_ops.table(chosen.rounds, chosen.op_seconds, endpoint)))
+        with forgetting_collector() as endpoint:
+            for ranks in chosen.bench_ranks:
+                print(f"\n{align(observed_ops.bench(chosen.rounds, ranks, endpoint))}", flush=True)
+            print(f"\n{align(observed_ops.spans(chosen.rounds, chosen.op_seconds, endpoint))}")
     return 0
 
 

@@ -14,11 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from dashboards.draw.__main__ import draw  # noqa: E402
 from dashboards.draw.fill import Shown  # noqa: E402
+from distdbg.testing.collector import forgetting_collector  # noqa: E402
 from distdbg.testing.prometheus import made_quick, prometheus  # noqa: E402
 
 FOLDER = ROOT / "dashboards" / "prometheus"
@@ -89,31 +88,6 @@ for step in range(10**6):
 """
 
 
-class Forgets(BaseHTTPRequestHandler):
-    """A collector for those who only want to send."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def collector() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Forgets) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @contextmanager
 def job(folder: Path, endpoint: str) -> Iterator[str]:
     """Where its metrics are."""
@@ -159,7 +133,7 @@ def configure(folder: Path, address: str) -> str:
 
 def main(target: str = str(ROOT / "docs" / "how-to")) -> None:
     pictures = Path(target).resolve()
-    with tempfile.TemporaryDirectory(prefix="p-") as name, collector() as endpoint:
+    with tempfile.TemporaryDirectory(prefix="p-") as name, forgetting_collector() as endpoint:
         folder = Path(name)
         with job(folder, endpoint) as address:
             begin_s = time.time()
