@@ -1,10 +1,12 @@
-"""What metrics and traces cost an op: ranks with an agent that serves and sends everything, and without.
+"""What metrics and traces cost the ops of ranks that leave no core to their agent: two on two cores.
 
-One job after the other, in pairs whose order changes; in each pair a case's time with everything is compared
-to that without. First all cases of `make bench`, timed as it does (`bench`). The agent loads its libraries
-when it has first something to send: those seconds are shown by themselves, and the cases begin behind them.
-Then for a program that has a span of its own around every ten ops, which the ranks write into their records
-(`spans`).
+`windows`: a job of blocks of 10 ms, as `make bench` has them, whose agent is stopped (SIGSTOP) in each third
+second. What the blocks take while it works is compared to what they take in the second behind: their median,
+which `make bench` shows, and their mean, in which each moment counts that the agent takes from a rank. It has
+2 s to catch up with 3, so its share is overstated by a half.
+
+`spans`: jobs in pairs with and without, for a program that has a span of its own around every ten ops, which
+its ranks write into their records.
 """
 
 from __future__ import annotations
@@ -12,32 +14,57 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from benchmarks.agent import connect
-from benchmarks.cases import DEFAULT_SIZES, KINDS, Case, format_seconds, format_size, make_cases
-from benchmarks.launch import run_ranks
-from benchmarks.measure import Limits
-from benchmarks.peers import Start
-from distdbg.testing.ports import free_port
+from benchmarks.cases import format_seconds, format_size
+from distdbg.agent.client import AgentClient
 
 RANKS: Final = 2
 SIZES: Final = (8, 1 << 20)
-_SCRAPES_S: Final = 1.0
+#: A scrape, more often than most do.
+_SCRAPES_S: Final = 5.0
 _PATIENCE_S: Final = 120.0
 EVERYTHING: Final = {"DISTDBG_METRICS": "0", "DISTDBG_OTLP": "all"}
-#: Measured first, and shown by itself, while the agent loads what it needs: its spans are due after 5 s.
-_FIRST: Final = Case("all_reduce", 8)
-_FIRST_TIMES: Final = 24
+_WORKS_S: Final = 2.0
+_STANDS_S: Final = 1.0
+#: Until its libraries are loaded and what a job may send at once is sent.
+_WARM_UP_S: Final = 10.0
+BLOCKS: Final = """
+import json, sys, time
+import numpy as np
+import distdbg as dist
+dist.init_process_group()
+x, go_on, rows = np.ones(int(sys.argv[2]) // 4, np.float32), np.ones(1), []
+end = time.monotonic() + float(sys.argv[1])
+began = time.perf_counter()
+for _ in range(200):
+    dist.all_reduce(x, op=dist.ReduceOp.MAX)
+count = np.array([max(1, int(2.0 / (time.perf_counter() - began)))])
+dist.all_reduce(count, op=dist.ReduceOp.MAX)
+while go_on[0]:
+    for _ in range(20):
+        dist.barrier()
+        began = time.perf_counter()
+        for _ in range(count[0]):
+            dist.all_reduce(x, op=dist.ReduceOp.MAX)
+        rows.append((time.monotonic(), (time.perf_counter() - began) / count[0]))
+    go_on[0] = time.monotonic() < end
+    dist.all_reduce(go_on, op=dist.ReduceOp.MIN)
+if dist.get_rank() == 0:
+    print(json.dumps(rows), flush=True)
+dist.destroy_process_group()
+"""
 RANK: Final = """
 import json, statistics, sys, time
 import numpy as np
@@ -70,43 +97,65 @@ dist.destroy_process_group()
 """
 
 
-def bench(rounds: int, world_size: int, endpoint: str) -> list[list[str]]:
-    """Rows of text; `endpoint` is of a collector. A round takes about 40 s."""
-    cases = [_FIRST] * _FIRST_TIMES + make_cases(KINDS, DEFAULT_SIZES)
-    pairs = [_pair(number, world_size, cases, endpoint) for number in range(rounds)]
-    kinds = {"while libraries load": slice(0, _FIRST_TIMES)}
-    for kind in KINDS:
-        places = [at for at, case in enumerate(cases) if case.kind == kind and at >= _FIRST_TIMES]
-        kinds[kind] = slice(places[0], places[-1] + 1)
-    kinds["all cases"] = slice(_FIRST_TIMES, len(cases))
-    rows = [["ranks", "cases of make bench", "difference", "quarters of the pairs"]]
-    for kind, places in kinds.items():
-        logs = [statistics.mean(map(_log_ratio, a[places], b[places])) for a, b in pairs]
-        rows.append([str(world_size), kind, *_differences([math.exp(log) - 1 for log in logs])])
+def windows(seconds: float, endpoint: str) -> list[list[str]]:
+    """Rows of text; `endpoint` is of a collector. Takes six times `seconds` and a quarter of a minute."""
+    rows = [["all_reduce", "agent", "an op takes", "median of blocks", "mean of blocks", "windows"]]
+    everything = EVERYTHING | {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
+    for nbytes in (8, 64 << 10, 1 << 20):
+        for name, variables in {"alone": {}, "exports everything": everything}.items():
+            blocks, turns = _in_turns(nbytes, seconds, variables)
+            medians, means = [], []
+            for began_s, stopped_s, ended_s in turns:
+                works = [took for at, took in blocks if began_s < at < stopped_s]
+                # A block that has begun while it worked is of neither.
+                stands = [took for at, took in blocks if stopped_s + 0.02 < at < ended_s]
+                medians.append(statistics.median(works) / statistics.median(stands) - 1)
+                means.append(statistics.mean(works) / statistics.mean(stands) - 1)
+            rows.append(
+                [
+                    format_size(nbytes),
+                    name,
+                    format_seconds(statistics.median(took for _, took in blocks)),
+                    _estimate(medians),
+                    _estimate(means),
+                    str(len(turns)),
+                ]
+            )
     return rows
 
 
-def _pair(
-    number: int, world_size: int, cases: list[Case], endpoint: str
-) -> tuple[list[float], list[float]]:
-    """Seconds by case, with the agent alone and with everything."""
-    found: dict[bool, list[float]] = {}
-    for is_asked in (False, True) if number % 2 else (True, False):
-        port = free_port()
-        environ = {"DISTDBG_AGENT": "1"}
-        if is_asked:
-            asked = {"DISTDBG_METRICS": str(port), "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
-            environ |= EVERYTHING | asked
-        with _scraped(f"http://127.0.0.1:{port}/metrics" if is_asked else ""):
-            outcome = run_ranks("distdbg", Start((), environ), world_size, cases, Limits())
-        if outcome.error is not None:
-            raise SystemExit(outcome.error)
-        found[is_asked] = [statistics.median(line["times_s"]) for line in outcome.lines]
-    return found[False], found[True]
+def _in_turns(
+    nbytes: int, seconds: float, variables: Mapping[str, str]
+) -> tuple[list[tuple[float, float]], list[tuple[float, float, float]]]:
+    """When blocks ended and what their ops took; when the agent began to work, stood and worked again."""
+    turns = []
+    with _job(BLOCKS, (_WARM_UP_S + seconds, nbytes), variables) as (processes, client):
+        about = client.ask("about")
+        metrics = about["metrics"]
+        time.sleep(_WARM_UP_S)
+        end_s, scraped_s = time.monotonic() + seconds - _WORKS_S - _STANDS_S, 0.0
+        try:
+            while (began_s := time.monotonic()) < end_s:
+                if metrics and metrics["address"] and began_s - scraped_s > _SCRAPES_S:
+                    scraped_s = began_s
+                    _scrape(f"http://{metrics['address']}/metrics")
+                time.sleep(max(0.0, began_s + _WORKS_S - time.monotonic()))
+                stopped_s = time.monotonic()
+                os.kill(about["pid"], signal.SIGSTOP)
+                time.sleep(_STANDS_S)
+                turns.append((began_s, stopped_s, time.monotonic()))
+                os.kill(about["pid"], signal.SIGCONT)
+        finally:
+            os.kill(about["pid"], signal.SIGCONT)
+        words, _ = processes[0].communicate(timeout=_PATIENCE_S)
+    return json.loads(words), turns
 
 
-def _log_ratio(alone: float, asked: float) -> float:
-    return math.log(asked / alone)
+def _estimate(found: Sequence[float]) -> str:
+    """The median, and how far off it may be."""
+    return (
+        f"{statistics.median(found):+.2%} +-{statistics.stdev(found) / math.sqrt(len(found)):.2%}"
+    )
 
 
 def _differences(found: list[float]) -> list[str]:
@@ -137,9 +186,27 @@ def spans(rounds: int, seconds: float, endpoint: str) -> list[list[str]]:
 
 def time_ops(variables: Mapping[str, str], seconds: float) -> dict[int, float]:
     """By size, the median of one job's ops in nanoseconds."""
+    with _job(RANK, (seconds, *SIZES), variables) as (processes, client):
+        metrics = client.ask("about")["metrics"]
+        end_s = time.monotonic() + _PATIENCE_S
+        while processes[0].poll() is None and time.monotonic() < end_s:
+            if metrics and metrics["address"]:
+                with suppress(OSError):  # it is just over
+                    _scrape(f"http://{metrics['address']}/metrics")
+            with suppress(subprocess.TimeoutExpired):
+                processes[0].wait(_SCRAPES_S)
+        words, _ = processes[0].communicate(timeout=_SCRAPES_S)
+    return {int(nbytes): took for nbytes, took in json.loads(words).items()}
+
+
+@contextmanager
+def _job(
+    program: str, words: Sequence[object], variables: Mapping[str, str]
+) -> Iterator[tuple[list[subprocess.Popen[bytes]], AgentClient]]:
+    """Ranks and a client of their agent; killed at the end of the block if they have not ended."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        command = [sys.executable, "-c", RANK, str(seconds), *map(str, SIZES)]
+        command = [sys.executable, "-c", program, *map(str, words)]
         processes = []
         for rank in range(RANKS):
             environ = os.environ | {
@@ -155,38 +222,16 @@ def time_ops(variables: Mapping[str, str], seconds: float) -> dict[int, float]:
             }
             processes.append(subprocess.Popen(command, env=environ, stdout=subprocess.PIPE))
         try:
-            url = ""
-            if "DISTDBG_METRICS" in variables:
-                with connect(folder) as client:
-                    url = f"http://{client.ask('about')['metrics']['address']}/metrics"
-            with _scraped(url):
-                words, _ = processes[0].communicate(timeout=_PATIENCE_S)
-                for process in processes:
-                    process.wait(_PATIENCE_S)
-            return {int(nbytes): took for nbytes, took in json.loads(words).items()}
+            with connect(folder) as client:
+                yield processes, client
+            for process in processes:
+                process.wait(_PATIENCE_S)
         finally:
             for process in processes:
                 process.kill()
                 process.communicate()
 
 
-@contextmanager
-def _scraped(url: str) -> Iterator[None]:
-    """It is read once a second, which is more often than anybody does; '': nothing is."""
-    end = threading.Event()
-
-    def scrape() -> None:
-        while not end.wait(_SCRAPES_S):
-            # Not before it serves, nor when it serves no more.
-            with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-                answer.read()
-
-    scraper = threading.Thread(target=scrape)
-    if url:
-        scraper.start()
-    try:
-        yield
-    finally:
-        end.set()
-        if url:
-            scraper.join()
+def _scrape(url: str) -> None:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        answer.read()

@@ -3,7 +3,7 @@
 Ranks do bursts of ops with pauses between them. Their agent first serves nothing, then metrics that a
 real Prometheus scrapes, then metrics and spans, which go to a collector here that takes them and forgets
 them. Shown are its share of a core and its memory; of scrapes, the median of how long they take, and their
-size. Further tables show what all of it costs the ranks' ops. In all some twenty minutes.
+size. Further tables show what all of it costs the ranks' ops. In all some fifteen minutes.
 """
 
 from __future__ import annotations
@@ -192,7 +192,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="of each measurement")
     parser.add_argument("--interval", type=int, default=5, help="seconds between two scrapes")
     parser.add_argument("--rounds", type=int, default=8, help="pairs of jobs whose ops are timed")
-    parser.add_argument("--bench-ranks", type=int, nargs="*", default=[2, 4], help="of those jobs")
+    parser.add_argument(
+        "--turns", type=float, default=75.0, help="seconds of a job in windows; 0: none"
+    )
     parser.add_argument("--op-seconds", type=float, default=1.0, help="of the ops of one size")
     parser.add_argument("--pause", type=float, default=0.1, help=f"seconds after {BURST} ops")
     chosen = parser.parse_args()
@@ -205,10 +207,10 @@ def main() -> int:
             print("  ".join(rows[-1]), file=sys.stderr)
     if chosen.ranks:
         print(align(rows))
-    if chosen.rounds:
-        with forgetting_collector() as endpoint:
-            for ranks in chosen.bench_ranks:
-                print(f"\n{align(observed_ops.bench(chosen.rounds, ranks, endpoint))}", flush=True)
+    with forgetting_collector() as endpoint:
+        if chosen.turns:
+            print(f"\n{align(observed_ops.windows(chosen.turns, endpoint))}", flush=True)
+        if chosen.rounds:
             print(f"\n{align(observed_ops.spans(chosen.rounds, chosen.op_seconds, endpoint))}")
     return 0
 

@@ -172,7 +172,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable(
         "DISTDBG_OTLP_SPANS_PER_S",
         "float",
-        200.0,
+        100.0,
         "Spans that an agent sends in a second, as a rule; of more, whole traces are left out and counted.",
     ),
     Variable(

@@ -67,12 +67,12 @@ debugger, or is what a finding is about. Decided from what one rank's record say
 ranks of other hosts, the agents under `distdbg run` tell each other, at most 16 ops each tenth of a second. They look back for it in their records, so
 of a rank that has called thousands of ops in the meantime it is missing. Agents that no launcher started know their own host only. A message is kept with both of its ends. What the first rank of a group never came to has its root when the job is over, from another rank of that host.
 
-**Budget.** An agent sends {rate} spans a second (`DISTDBG_OTLP_SPANS_PER_S`), and five times as many at once after a quiet time; beside those of the tail. Of
+**Budget.** An agent sends {rate} spans a second (`DISTDBG_OTLP_SPANS_PER_S`), and ten times as many at once after a quiet time; beside those of the tail. Of
 more it keeps the traces with the smallest ids and leaves out the others, all ranks of its host. So of two hosts that both leave out,
 one has kept a part of what the other has.
 
 **Missed.** A record keeps the newest 4,096 events (`DISTDBG_RECORD_OPS`). An agent looks twice a second, up to 20 times where ranks are so fast that some would be missed, and less often where that would take more
-than a hundredth of a core; of a rank that calls more ops in between it reads the newest. The others are counted as missed, and missing in their traces.
+than a two-hundredth of a core; of a rank that calls more ops in between it reads the newest. The others are counted as missed, and missing in their traces.
 
 `distdbg_agent_spans_total`, over OTLP `distdbg.agent.spans`, says what became of them: `sent`, `failed` (not taken by the collector), `dropped` (no room in the
 queue); and of what no span was made: `unsampled` (by the sampler, or beyond the budget) and `missed`, which count ops.
@@ -90,7 +90,7 @@ What ranks print is not sent: `--redirects` and `--log-dir` keep it in files, fo
 
 ## What it costs
 
-Ranks: nothing, but for the context of the program's own spans. The agent: at most a hundredth of a core for looking, whatever the ranks do, and some 50 microseconds for each
+Ranks: nothing, but for the context of the program's own spans. The agent: at most a two-hundredth of a core for looking, whatever the ranks do, and some 50 microseconds for each
 span that is sent; with 8 ranks on 2 busy cores it took 0.7 % of a core without and 1.8 % with traces, 140 spans a second. Memory: 25 MiB more over
 HTTP, 35 MiB over gRPC, most of it for the libraries, which nobody loads who does not ask.
 

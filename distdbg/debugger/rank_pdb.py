@@ -111,6 +111,8 @@ class RankPdb(pdb.Pdb):
         self.is_over: Callable[[], bool] = lambda: False
         #: Called before a prompt shows where it is.
         self.on_prompt: Callable[[], None] = lambda: None
+        #: Whether who types here types at the keyboard of this process, whose Ctrl-C is then theirs.
+        self.has_keyboard: Callable[[], bool] = lambda: False
         self._noted: Noted | None = None
         self._is_noting = False
         self.is_prompting = False
@@ -130,7 +132,14 @@ class RankPdb(pdb.Pdb):
         self.is_prompting = True
         try:
             self.on_prompt()
-            super().interaction(frame, trace)
+            while True:
+                try:
+                    super().interaction(frame, trace)
+                    return
+                except KeyboardInterrupt:  # typed between what is shown of the place and the prompt
+                    if not self.has_keyboard():
+                        raise
+                    self.message("--KeyboardInterrupt--")
         finally:
             self.console_file.settle()
             self.is_prompting = False

@@ -198,6 +198,7 @@ class Session:
         pdb.on_detach = self._detach
         pdb.quit_error = lambda: quit_error(self.rank, self._last_site)
         pdb.on_prompt = self._say_first_words
+        pdb.has_keyboard = lambda: self.desk.has_own_terminal
         self._first_words = first_words
 
     def _prepare(self, frame: FrameType) -> None:

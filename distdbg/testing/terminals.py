@@ -36,6 +36,8 @@ class ShownProgram:
         self._master = master
         self._shown = ""
         """What was shown and not yet waited for, without colours."""
+        self._past = ""
+        """The end of what was shown before that."""
         self._raw = b""
 
     def type(self, text: str) -> None:
@@ -56,8 +58,10 @@ class ShownProgram:
         while (found := re.search(pattern, self._shown)) is None:
             left_s = deadline - time.monotonic()
             if left_s <= 0 or not self._read(left_s):
-                raise AssertionError(f"{pattern!r} was not shown, but {self._shown!r}")
+                what = f"{pattern!r} was not shown, but {self._shown!r}"
+                raise AssertionError(f"{what}, after {self._past!r}")
         text, self._shown = self._shown[: found.end()], self._shown[found.end() :]
+        self._past = (self._past + text)[-1000:]
         return text
 
     def wait(self, timeout_s: float = _PATIENCE_S) -> tuple[int, str]:

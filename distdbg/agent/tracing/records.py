@@ -31,8 +31,9 @@ from distdbg.export.otel.sampling import Budget, Sampler
 _SCAN_NS: Final = 500_000_000
 #: Spans of the tail in a second, beside those of the head.
 _TAIL_PER_S: Final = 100.0
+_TAIL_BURST: Final = 500.0
 #: A job begins with what it may send in so many seconds: a short one is seen whole.
-_BURST_S: Final = 5.0
+_BURST_S: Final = 10.0
 _MOST_TEXTS: Final = 64
 #: The part of a record that is new, from which the next look is to come soon.
 _FAST: Final = 1 / 8
@@ -89,7 +90,7 @@ class HostRecords:
                 burst=_BURST_S * self.spans_per_s,
                 has_room=self.has_room,
             ),
-            tail_budget=Budget(_TAIL_PER_S, self.now_ns, burst=_BURST_S * _TAIL_PER_S),
+            tail_budget=Budget(_TAIL_PER_S, self.now_ns, burst=_TAIL_BURST),
             slow_ns=self.slow_ns,
         )
 

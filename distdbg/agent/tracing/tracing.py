@@ -56,7 +56,7 @@ _MOST_LOOK_S: Final = 5.0
 _DEAR_S: Final = 0.01
 _LEAST_ROWS: Final = 128
 #: The share of a core that looks may take, beside the spans that they make.
-_SHARE: Final = 0.01
+_SHARE: Final = 0.005
 #: Of what is left before a deadline, how much is for the last look.
 _LAST_LOOK: Final = 0.4
 _MOST_EXEMPLARS: Final = 8

@@ -28,9 +28,12 @@ class Typed:
         self.shown += text
 
 
-def debug(typed: Typed, body: Callable[[Callable[[], None]], Any]) -> Any:
+def debug(
+    typed: Typed, body: Callable[[Callable[[], None]], Any], *, has_keyboard: bool = False
+) -> Any:
     """Run `body`, which is debugged from where it calls its argument on."""
     pdb = RankPdb(typed.ask, typed.write)
+    pdb.has_keyboard = lambda: has_keyboard
     before = sys.gettrace()
 
     def stop() -> None:
@@ -59,6 +62,29 @@ def test_assignments_at_the_first_prompt_stay() -> None:
         return [x, inner()]
 
     assert debug(Typed("x = 10", "!y = 20", "c"), body) == [10, 20]
+
+
+class Interrupted(Typed):
+    """Ctrl-C comes when the place of a stop has been shown, and not yet the prompt."""
+
+    def write(self, text: str) -> None:
+        super().write(text)
+        if self.shown.count("-> ") == 1 and text.endswith("stop()\n"):
+            raise KeyboardInterrupt
+
+
+def test_ctrl_c_of_who_sees_the_place_does_not_end_the_rank() -> None:
+    def body(stop: Callable[[], None]) -> int:
+        x = 1
+        stop()
+        return x
+
+    typed = Interrupted("x = 3", "c")
+    assert debug(typed, body, has_keyboard=True) == 3
+    assert typed.shown.count("--KeyboardInterrupt--\n") == 1
+    assert typed.prompts == ["(Pdb) "] * 2
+    with pytest.raises(KeyboardInterrupt):  # nobody is at its keyboard: it is for the rank
+        debug(Interrupted("c"), body)
 
 
 def test_assignments_after_a_step_stay() -> None:
