@@ -12,7 +12,7 @@ group in whose op it is waited for: it would not come if it went on.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from distdbg.diagnose.finding import Edge
@@ -49,18 +49,17 @@ def chain_ends(session: Session, waits: Waits) -> list[ChainEnd]:
     """The ends of all chains, by the ranks."""
     waits = {rank: waits[rank] for rank in sorted(waits) if waits[rank]}
     # Ranks in one collective wait for the same others: each such set is walked once.
-    by_targets: dict[tuple[int, ...], list[Edge]] = defaultdict(list)
+    by_targets: dict[tuple[bool, tuple[int, ...]], list[Edge]] = defaultdict(list)
     for mine in waits.values():
         for edge in mine:
-            by_targets[_targets(session, edge)].append(edge)
+            by_targets[bool(edge.left), _targets(session, edge)].append(edge)
     named: dict[int, list[int]] = defaultdict(list)
     ended: dict[int, list[int]] = defaultdict(list)
     sets = list(by_targets.items())
-    for index, (targets, edges) in enumerate(sets):
-        left = {rank for edge in edges for rank in edge.left}
+    for index, ((have_left, targets), _) in enumerate(sets):
         for target in targets:
             named[target].append(index)
-            if target in left or target not in waits:
+            if have_left or target not in waits:
                 ended[target].append(index)
     together: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for target in sorted(ended):
@@ -89,7 +88,7 @@ def _targets(session: Session, edge: Edge) -> tuple[int, ...]:
 def _all_waiters(
     first: set[int],
     named: Mapping[int, list[int]],
-    sets: list[tuple[tuple[int, ...], list[Edge]]],
+    sets: Sequence[tuple[object, list[Edge]]],
 ) -> set[int]:
     found, todo, walked = set(first), list(first), set()
     while todo:

@@ -292,6 +292,20 @@ def test_a_rank_that_waits_for_those_whose_group_it_destroyed_is_missing(is_live
     assert find(deadlock, build) == find(stall, build) == []
 
 
+def test_who_waits_for_that_rank_elsewhere_is_a_victim_and_not_named_with_the_others() -> None:
+    build = trained(4)
+    build.group("evaluation", (0, 1, 2))
+    for rank in (0, 1):
+        build.op(rank, "all_reduce", group="evaluation", at_s=80)
+    build.session.ranks[2].progress[1] = Progress(issued_seq=0, ended_seq=0, closed_ns=81)
+    build.op(2, "recv", peer=0, at_s=82)
+    build.op(3, "recv", peer=2, at_s=82)
+    finding = find_one(missing, build)
+    assert "while ranks 0-1 wait for it in all_reduce #1" in finding.what
+    assert (finding.ranks, finding.victims) == ((2,), (0, 1, 3))
+    assert find(deadlock, build) == []
+
+
 def test_a_message_to_who_has_destroyed_the_group_is_no_circle() -> None:
     build = trained(2)
     build.group("pair", (0, 1))
