@@ -301,7 +301,7 @@ def test_who_waits_for_that_rank_elsewhere_is_a_victim_and_not_named_with_the_ot
     build.op(2, "recv", peer=0, at_s=82)
     build.op(3, "recv", peer=2, at_s=82)
     finding = find_one(missing, build)
-    assert "while ranks 0-1 wait for it in all_reduce #1" in finding.what
+    assert "while ranks 0-1 waited for it in all_reduce #1" in finding.what
     assert (finding.ranks, finding.victims) == ((2,), (0, 1, 3))
     assert find(deadlock, build) == []
 
