@@ -129,10 +129,11 @@ def _in_turns(
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float, float]]]:
     """When blocks ended and what their ops took; when the agent began to work, stood and worked again."""
     turns = []
+    seconds = max(seconds, 4 * (_WORKS_S + _STANDS_S))  # of fewer windows nothing can be said
     with _job(BLOCKS, (_WARM_UP_S + seconds, nbytes), variables) as (processes, client):
+        time.sleep(_WARM_UP_S)
         about = client.ask("about")
         metrics = about["metrics"]
-        time.sleep(_WARM_UP_S)
         end_s, scraped_s = time.monotonic() + seconds - _WORKS_S - _STANDS_S, 0.0
         try:
             while (began_s := time.monotonic()) < end_s:
@@ -146,7 +147,8 @@ def _in_turns(
                 turns.append((began_s, stopped_s, time.monotonic()))
                 os.kill(about["pid"], signal.SIGCONT)
         finally:
-            os.kill(about["pid"], signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(about["pid"], signal.SIGCONT)
         words, _ = processes[0].communicate(timeout=_PATIENCE_S)
     return json.loads(words), turns
 

@@ -47,7 +47,7 @@ without a link. A link is never wrong.
 
 **The program's own spans.** When the program traces with OpenTelemetry and has a span active as it calls an op, the op is shown twice: as a child of
 that span, in the program's trace, and with the other ranks in the trace of the op. Each has a link to the other. The sampled flag of
-the program's span decides on the first, the sampler below on the second. An export has both, of all ops.
+the program's span decides on the first, the sampler below on the second. An export has the second of all ops, and the first of those in sampled spans.
 
 **Times** are wall times of the rank's host, by the clocks that its first record was begun with.
 

@@ -45,11 +45,15 @@ two=$!
 { "$python" -m pytest "$@" $starts 2>&1; echo $? >"$logs/code"; } | tee "$logs/0"
 code=$(cat "$logs/code")
 [ "$code" = 5 ] && code=0
+[ "$code" = 0 ] || echo "FAILED the tests that start processes, with exit code $code" >"$logs/ends"
 for process in "$one" "$two"; do
   wait "$process"
   its=$?
-  [ "$its" != 0 ] && code=$its
+  [ "$its" = 0 ] && continue
+  code=$its
+  [ "$process" = "$two" ] && what=$compares || what="$computes $observes"
+  echo "FAILED some of $what, with exit code $its" >>"$logs/ends"
 done
 cat "$logs"/[1-9]
-[ "$code" = 0 ] || grep -hE '^(FAILED|ERROR) |^=+ .* in [0-9.]+s' "$logs"/[0-9]
+[ "$code" = 0 ] || grep -hE '^(FAILED|ERROR) (tests|the|some)|^=+ .* in [0-9.]+s' "$logs"/[0-9] "$logs/ends"
 exit "$code"

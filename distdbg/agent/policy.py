@@ -46,7 +46,9 @@ def read_abort_on(text: str) -> frozenset[str]:
 def find_hopeless(session: Session, waits: dict[int, tuple[Edge, ...]]) -> frozenset[int]:
     """The ranks that wait and can never go on."""
     gone = {rank for rank, log in session.ranks.items() if log.is_gone}
-    return frozenset(find_knots(waits, gone).blocked)
+    # What somebody has left ends with an error.
+    lasting = {rank: edges for rank, edges in waits.items() if not any(e.left for e in edges)}
+    return frozenset(find_knots(lasting, gone).blocked)
 
 
 def find_proof(session: Session, root: Finding | None, hopeless: Collection[int]) -> str | None:

@@ -131,9 +131,9 @@ class RankPdb(pdb.Pdb):
         """The prompt itself; returns after the command that lets the rank go on."""
         self.is_prompting = True
         try:
-            self.on_prompt()
             while True:
                 try:
+                    self.on_prompt()
                     super().interaction(frame, trace)
                     return
                 except KeyboardInterrupt:  # typed between what is shown of the place and the prompt

@@ -1,7 +1,8 @@
 """Who waits in the end for whom: the ranks at the ends of all chains of waits. Pure.
 
     for end in chain_ends(session, waits):
-        end.ranks        not blocked themselves; all of them are waited for by the same ranks
+        end.ranks        not blocked themselves, but for those that have left what they are waited for in;
+                     all of them are waited for by the same ranks
         end.direct       the waits that name them
         end.waiters      everybody who waits for them, through others too
 
@@ -24,7 +25,7 @@ Waits = Mapping[int, tuple[Edge, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainEnd:
-    """Ranks for whom the same ranks wait, and who do not wait themselves, or have left these waits."""
+    """Ranks for whom the same ranks wait, and who do not wait themselves or have left what they wait in."""
 
     ranks: tuple[int, ...]
     direct: tuple[Edge, ...]
@@ -49,21 +50,23 @@ def chain_ends(session: Session, waits: Waits) -> list[ChainEnd]:
     """The ends of all chains, by the ranks."""
     waits = {rank: waits[rank] for rank in sorted(waits) if waits[rank]}
     # Ranks in one collective wait for the same others: each such set is walked once.
-    by_targets: dict[tuple[bool, tuple[int, ...]], list[Edge]] = defaultdict(list)
+    by_targets: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Edge]] = defaultdict(list)
     for mine in waits.values():
         for edge in mine:
-            by_targets[bool(edge.left), _targets(session, edge)].append(edge)
+            by_targets[edge.left, _targets(session, edge)].append(edge)
     named: dict[int, list[int]] = defaultdict(list)
-    ended: dict[int, list[int]] = defaultdict(list)
+    #: By rank and whether it has left: a rank may have left the op of some, and be late for others.
+    ended: dict[tuple[int, bool], list[int]] = defaultdict(list)
     sets = list(by_targets.items())
-    for index, ((have_left, targets), _) in enumerate(sets):
+    for index, ((left, targets), _) in enumerate(sets):
         for target in targets:
             named[target].append(index)
-            if have_left or target not in waits:
-                ended[target].append(index)
+            has_left = target in left
+            if has_left or target not in waits:
+                ended[target, has_left].append(index)
     together: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for target in sorted(ended):
-        together[tuple(ended[target])].append(target)
+    for target, has_left in sorted(ended):
+        together[tuple(ended[target, has_left])].append(target)
     ends = []
     for indexes, ranks in together.items():
         direct = tuple(
@@ -78,7 +81,7 @@ def chain_ends(session: Session, waits: Waits) -> list[ChainEnd]:
 
 def _targets(session: Session, edge: Edge) -> tuple[int, ...]:
     """Whom a wait needs. Where one would be enough, those who are gone do not count beside others."""
-    others = edge.left or tuple(rank for rank in edge.on if rank != edge.rank)
+    others = tuple(rank for rank in edge.on if rank != edge.rank)
     if not edge.is_any:
         return others
     alive = tuple(r for r in others if r not in session.ranks or not session.ranks[r].is_gone)

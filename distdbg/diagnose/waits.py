@@ -15,8 +15,9 @@ still live is in an op, or in the wait for one, that others have to come to. Who
     monitored_barrier    all members that have not come to it
     breakpoint           the ranks that stop there, unless one has gone on since
 
-Who has destroyed the group of the op never comes to it, whatever it waits in now: such a wait is a circle
-with nobody. A rank at the prompt of a debugger waits for nobody: who types there moves it.
+Who has destroyed the group of the op never comes to it, whatever it waits in now (`Edge.left`): the op ends
+with an error, and its rank can move. A rank at the prompt of a debugger waits for nobody: who types there
+moves it.
 
 Records of a job that runs are not read at one moment. That makes no deadlock: whoever is shown in an op
 that others have come to since, or before, is seen to be through by what these others show.
@@ -73,6 +74,8 @@ class _Finder:
         self._progress: dict[int, _Arrivals] = {}
         self._asides: dict[int, dict[tuple[int, int], int]] = {}
         self._any: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._closers: dict[int, frozenset[int]] = {}
+        self._left: dict[tuple[int, int, bool], tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     def edges_of(self, rank: int, log: RankLog) -> tuple[Edge, ...]:
         """() when some thread may move."""
@@ -96,9 +99,15 @@ class _Finder:
             return None
         # To be held up by one of the ops is enough; an edge cannot say "any of these and all of those".
         ways = [way for way in ways if not way[2]] or ways[:1]
-        at, on, is_any = ways[0]
         wait = blocked.wait
-        if len(ways) > 1 and not (wait is not None and wait.is_guess):
+        is_one = len(ways) == 1 or (wait is not None and wait.is_guess)
+        # Of those that are all waited for, one whose group somebody has left ends the wait.
+        found = [
+            (at, on, is_any, self._who_left(on, is_any, log.ops.group[at]))
+            for at, on, is_any in (ways[:1] if is_one else ways)
+        ]
+        at, on, is_any, left = next((one for one in found if one[3]), found[0])
+        if not (is_one or left):
             on = self._union([on for _, on, _ in ways])
         op = OpRef(rank, at)
         stack = wait.stack if wait is not None and wait.stack else log.ops.stack[at]
@@ -112,23 +121,25 @@ class _Finder:
             text=self._session.name_of(op),
             site=say_site(frames[0] if frames else None),
             since_ns=self._session.time_ns(rank, since_ns),
-            left=tuple(
-                sorted(
-                    {
-                        other
-                        for at, on, is_any in ways
-                        if not is_any
-                        for other in on
-                        if self._has_closed(other, log.ops.group[at])
-                    }
-                )
-            ),
+            left=left,
         )
 
-    def _has_closed(self, rank: int, group: int) -> bool:
-        log = self._session.ranks.get(rank)
-        far = None if log is None else log.progress.get(group)
-        return far is not None and far.closed_ns is not None
+    def _who_left(self, on: tuple[int, ...], is_any: bool, group: int) -> tuple[int, ...]:
+        """Those of `on` that have destroyed the group, if that ends the op; one tuple for one `on`."""
+        if group not in self._closers:
+            self._closers[group] = frozenset(
+                rank
+                for rank, log in self._session.ranks.items()
+                if (far := log.progress.get(group)) is not None and far.closed_ns is not None
+            )
+        closers = self._closers[group]
+        if closers.isdisjoint(on):
+            return ()
+        key = id(on), group, is_any
+        if key not in self._left:
+            left = tuple(rank for rank in on if rank in closers)
+            self._left[key] = on, left if not is_any or len(left) == len(on) else ()  # `on` is kept
+        return self._left[key][1]
 
     def _union(self, parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         whole = tuple(sorted({rank for part in parts for rank in part}))

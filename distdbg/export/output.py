@@ -52,10 +52,11 @@ def write_file(path: Path, write: Callable[[BinaryIO], None], *, force: bool = F
 
 def _open_draft(path: Path) -> tuple[int, str]:
     """A file beside `path`, and its name; '' of one that has none, and is gone when nobody has it open."""
-    try:
-        return os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
-    except OSError:  # not a file system that can do that; or it says again why not
-        return tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    # Its way to a name leads through /proc.
+    with suppress(OSError):  # not a file system that can do that; or it says again why not
+        if os.path.isdir("/proc/self/fd"):
+            return os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
+    return tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
 
 
 def _give_name(fd: int, path: Path) -> str:

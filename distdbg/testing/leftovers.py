@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -113,10 +114,11 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _sockets() -> list[str]:
-    """Unix sockets with a name of ours, those without a file too."""
+    """Unix sockets with a name of ours, those without a file too; not of others who test meanwhile."""
     try:
         lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]
     except OSError:
         return []
     names = [line.split()[7] for line in lines if len(line.split()) > 7]
-    return [name for name in names if "distdbg" in name]
+    own = "@", tempfile.gettempdir()
+    return [name for name in names if "distdbg" in name and name.startswith(own)]

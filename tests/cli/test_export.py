@@ -158,7 +158,7 @@ def test_where_each_file_has_a_name_it_is_written_under_another_one(
 
     def fill(output: BinaryIO) -> None:
         output.write(b"whole")
-        assert not (tmp_path / "out").exists()
+        assert [path.name[:5] for path in tmp_path.iterdir()] == [".out."]
 
     assert write_file(tmp_path / "out", fill) == 5
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out", "whole")]

@@ -1,8 +1,9 @@
 """Ranks that others wait for and that will not come: returned, left, gone, or too late.
 
-Who has not come because it waits itself is a victim; the chain of waits is followed to its end. What is
-found there and is alive and busy is a stall while there is time, and missing once the waits of the
-others have timed out, or once the record is all that there is.
+Who has not come because it waits itself is a victim, unless it has destroyed the group in which it is waited
+for; the chain of waits is followed to its end. What is found there and is alive and busy is a stall while
+there is time, and missing once the waits of the others have timed out, or once the record is all that there
+is.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ class LogSpans:
         #: When what has not ended ends.
         self._last_ns = latest + log.offset_ns
         self._spans, self._regions = OpSpans(rank), RegionSpans(rank, EVERYTHING)
-        self._notes = sorted((*log.notes, *log.contexts), key=lambda note: note.number)
+        # Where events are missing, nobody knows how long a thread was in one.
+        contexts = () if log.lost.get("gaps") else log.contexts
+        self._notes = sorted((*log.notes, *contexts), key=lambda note: note.number)
         self._contexts = Contexts()
         self._noted = 0
         self._groups: dict[int, GroupFacts] = {NONE: GroupFacts()}

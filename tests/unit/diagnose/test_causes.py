@@ -1,6 +1,7 @@
 """Ranks that died, failed, are missing, stuck or busy: each finder by itself."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -304,6 +305,77 @@ def test_who_waits_for_that_rank_elsewhere_is_a_victim_and_not_named_with_the_ot
     assert "while ranks 0-1 waited for it in all_reduce #1" in finding.what
     assert (finding.ranks, finding.victims) == ((2,), (0, 1, 3))
     assert find(deadlock, build) == []
+
+
+def closed(build: SessionBuilder, rank: int, group: int = 1) -> None:
+    """The rank has destroyed the group."""
+    far = Progress(issued_seq=0, ended_seq=0, closed_ns=81)
+    build.session.ranks[rank].progress[group] = far
+
+
+@pytest.mark.parametrize("recv_from", [0, None])
+def test_a_rank_that_left_and_is_late_elsewhere_is_told_with_each(recv_from: int | None) -> None:
+    build = trained(3, is_live=False)
+    build.group("evaluation", (1, 2))
+    build.op(1, "all_reduce", group="evaluation", at_s=80)
+    closed(build, 2)
+    build.op(0, "recv", peer=2, at_s=82)
+    if recv_from is not None:
+        build.op(2, "recv", peer=recv_from, at_s=83)
+    found = {finding.group: finding.what for finding in find(missing, build)}
+    assert found["evaluation"].startswith("rank 2 destroyed the group while rank 1 waited for it")
+    # Who waits itself is not late.
+    assert ("world" in found) == (recv_from is None)
+
+
+def test_who_else_has_not_come_is_told_beside_who_left() -> None:
+    build = trained(4, is_live=False)
+    build.group("evaluation", range(4))
+    build.op(0, "all_reduce", group="evaluation", at_s=80)
+    closed(build, 1)
+    what = [finding.what for finding in find(missing, build)]
+    assert any(one.startswith("rank 1 destroyed the group while rank 0") for one in what)
+    assert any(one.startswith("ranks 2-3 never called all_reduce #1") for one in what)
+    build.seen(2, RankState.HOLDS_GIL, since_s=5)
+    assert find_one(stuck, build).victims == (0,)
+
+
+@pytest.mark.parametrize("is_guess", [False, True])
+def test_of_several_works_the_one_that_somebody_left_ends_the_wait(is_guess: bool) -> None:
+    build = trained(4)
+    build.group("g1", (0, 2))
+    build.group("g2", (0, 3))
+    for group in ("g1", "g2"):
+        build.wait(build.op(0, "all_reduce", group=group, is_async=True, at_s=80), since_s=81)
+    log = build.session.ranks[0]
+    log.work_waits = tuple(replace(wait, is_guess=is_guess) for wait in log.work_waits)
+    closed(build, 3, group=2)
+    build.op(2, "recv", peer=0, at_s=82)
+    [edge] = find_waits(build.session, match(build.session))[0]
+    assert set(edge.left) <= set(edge.on)
+    if is_guess:  # it waited for the first of them, as a rule
+        assert (edge.on, edge.left) == ((2,), ())
+        assert find_one(deadlock, build).ranks == (0, 2)
+    else:
+        assert (edge.on, edge.left) == ((3,), (3,))
+        assert find(deadlock, build) == []
+        assert find_one(missing, build).ranks == (3,)
+
+
+@pytest.mark.parametrize("leavers", [(1,), (1, 2)])
+def test_a_recv_from_any_ends_when_all_others_have_destroyed_the_group(
+    leavers: tuple[int, ...],
+) -> None:
+    build = trained(3)
+    build.group("trio", (0, 1, 2))
+    build.op(0, "recv", group="trio", at_s=80)
+    for rank in (1, 2):
+        build.op(rank, "recv", peer=0, at_s=82)
+    for rank in leavers:
+        closed(build, rank)
+    is_over = leavers == (1, 2)
+    assert bool(find(deadlock, build)) is not is_over
+    assert bool(find(missing, build)) is is_over
 
 
 def test_a_message_to_who_has_destroyed_the_group_is_no_circle() -> None:
