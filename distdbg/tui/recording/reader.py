@@ -63,8 +63,8 @@ def read_recording(path: Path) -> Recording:
             text, is_whole = _text(file.read(min(size, _MOST_NBYTES)))
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", path=str(path)) from None
-    lines = text.split(b"\n")
-    head = read_entry(lines[0]) if lines else None
+    first, *lines = text.split(b"\n")
+    head = read_entry(first)
     if head is None or head.get("distdbg") != "dashboard":
         raise RecordError(f"{path} is no recorded dashboard", path=str(path))
     version = head.get("version")
@@ -75,7 +75,8 @@ def read_recording(path: Path) -> Recording:
             hint="use the distdbg that wrote it",
         )
     found = Recording(run=str(head.get("run", "")), title=str(head.get("title", "")))
-    ended = _sort(lines[1:], found)
+    # Behind the last end of a line is nothing, or a line that was cut.
+    ended = _sort(lines[:-1], found)
     if not found.snapshots:
         raise RecordError(f"{path} has nothing to show: it was cut off at once", path=str(path))
     if not is_whole or not ended:
@@ -127,7 +128,7 @@ def _sort(lines: list[bytes], found: Recording) -> str:
                 found.bars.append(line)
             case b"end":
                 ended = "full" if b'"full"' in line else "closed"
-    if unreadable > (not ended):  # the last line of a file that was cut is none
+    if unreadable:
         found.lacks.append(f"{unreadable:,} lines of the file cannot be read")
     while found.snapshots and not found.snapshots[0][1]:
         del found.snapshots[0]
