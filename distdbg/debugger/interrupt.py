@@ -27,6 +27,8 @@ from distdbg.debugger.frames import site_of, user_frame
 INTERRUPT_SIGNAL: Final = signal.SIGRTMIN + 8
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
+_DEBUGGER: Final = str(_ROOT / "debugger") + os.sep
+_LIBRARY: Final = os.path.dirname(os.__file__) + os.sep
 _CRITICAL: Final = tuple(str(_ROOT / room) + os.sep for room in ("debugger", "control"))
 #: But a rank only waits there, for others that are at their prompts.
 _WAITS: Final = str(_ROOT / "debugger" / "breakpoint.py")
@@ -81,6 +83,15 @@ def is_critical(frame: FrameType | None) -> bool:
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(_CRITICAL) and file != _WAITS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_at_console(frame: FrameType | None) -> bool:
+    """Whether it is the prompt's own work: what was typed shows something, is over, or has not begun."""
+    while frame is not None and frame.f_code.co_filename.startswith((_DEBUGGER, _LIBRARY)):
+        if frame.f_code.co_filename.startswith(_DEBUGGER):
             return True
         frame = frame.f_back
     return False

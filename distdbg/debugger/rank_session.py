@@ -464,11 +464,10 @@ class Session:
 
     def _on_signal(self, frame: FrameType | None) -> None:
         """In the main thread, between any two bytecodes."""
-        if self.is_stopped:
-            if self._is_executing:
-                raise KeyboardInterrupt
+        if self._is_executing and self.is_stopped:
+            self._stopper.break_off(frame, is_foreign=self._terminal is not None)
         elif self._stopper.is_wanted and frame is not None and not is_critical(frame):
-            self._stop_now(frame)
+            self._stop_now(frame)  # which does nothing where it has stopped
 
     @property
     def _is_executing(self) -> bool:

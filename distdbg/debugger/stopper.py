@@ -6,10 +6,13 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from distdbg.debugger.desk import Desk
-from distdbg.debugger.interrupt import Chase, MainThreadSignal, at_next_op
+from distdbg.debugger.interrupt import Chase, MainThreadSignal, at_next_op, is_at_console
+
+#: How long until an interrupt is tried again that came in the midst of the prompt's own work.
+_AGAIN_S: Final = 0.01
 
 
 class Stopper:
@@ -70,6 +73,17 @@ class Stopper:
             return False
         self._signal.send()
         return True
+
+    def break_off(self, frame: FrameType | None, *, is_foreign: bool) -> None:
+        """In the handler: KeyboardInterrupt, for what was typed; `is_foreign`: at a debugger of another's.
+
+        Not in the midst of the prompt's own work: a lock may be held there, and would stay so.
+        """
+        if is_foreign or not is_at_console(frame):
+            raise KeyboardInterrupt
+        timer = threading.Timer(_AGAIN_S, self.send_signal)
+        timer.daemon = True
+        timer.start()
 
     @property
     def _why_no_signal(self) -> str:

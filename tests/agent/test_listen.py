@@ -63,6 +63,10 @@ def test_who_has_the_token_arms_and_stops_a_job_over_tcp(start: Start) -> None:
     job = start(port, "import time\ntime.sleep(60)\n")
     with connect(port) as client:
         armed = {"id": 1, "rule": "kind=all_reduce"}
+        deadline = time.monotonic() + 20
+        while not client.ask("ranks")["ranks"]:  # it listens before its ranks are started
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         assert client.ask("break", rule="kind=all_reduce") == armed
         assert client.ask("about")["control"]["rules"] == {"rules": [armed]}
         assert client.ask("clear") == {"cleared": [1]}

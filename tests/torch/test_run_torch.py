@@ -113,9 +113,11 @@ def test_a_ddp_script_says_the_same_as_under_torchrun(folder: Path) -> None:
         ours = run(folder, DDP)
     assert ours.code == 0, ours.err
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    theirs = subprocess.run(
-        [*command, str(folder / "train.py")], capture_output=True, text=True, timeout=90, check=True
-    )
+    command.append(str(folder / "train.py"))
+    theirs = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    if "terminate called without an active exception" in theirs.stderr:  # as above
+        theirs = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    assert theirs.returncode == 0, theirs.stderr
     assert sorted(ours.out.splitlines()) == sorted(theirs.stdout.splitlines())
     first = json.loads(min(ours.out.splitlines()))
     assert first[:3] == [0, 2, True]
