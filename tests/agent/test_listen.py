@@ -66,7 +66,7 @@ def test_who_has_the_token_arms_and_stops_a_job_over_tcp(start: Start) -> None:
         deadline = time.monotonic() + 20
         while not client.ask("ranks")["ranks"]:  # it listens before its ranks are started
             assert time.monotonic() < deadline
-            time.sleep(0.02)
+            time.sleep(0.02)  # nothing announces them to who only asks
         assert client.ask("break", rule="kind=all_reduce") == armed
         assert client.ask("about")["control"]["rules"] == {"rules": [armed]}
         assert client.ask("clear") == {"cleared": [1]}

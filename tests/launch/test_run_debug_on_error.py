@@ -66,7 +66,7 @@ def value_of(expression: str, client: DebugClient) -> str:
     deadline = time.monotonic() + PATIENCE_S
     while "value" not in (answer := client.evaluate(expression, PATIENCE_S)):
         assert time.monotonic() < deadline, answer
-        time.sleep(0.02)
+        time.sleep(0.02)  # nothing announces that it stands
     return answer["value"]
 
 
