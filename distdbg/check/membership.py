@@ -10,6 +10,8 @@ of the others, members or not, in the store of group n:
                    heard as well
     report         the words of all ranks that came in time, set once: what everybody raises
     heard          how many have read it
+    reason         the creation whose difference ends this one: this group's own name, or an earlier one;
+                   set once, and before `all_here`, so that whoever learns of the end learns why
     all_here       what members wait for (runtime/meeting.py), set once: "differ" ends that wait as
                    well, but not after all members have come, since some of them went on then
 
@@ -92,24 +94,32 @@ class Creation:
         first = json.loads(self._store.compare_set("first", "", mine))
         if first["ranks"] != self.words["ranks"]:
             self._store.compare_set("odd", "", mine)
-            raise self.differ()
+            raise self._differ()
         # Nobody asks again: a rank that differs would not have counted.
         if self._store.add("compared", 1) == len(everybody):
             for key in ("first", "compared", *(f"words/{rank}" for rank in everybody)):
                 self._store.delete_key(key)
 
-    def differ(self) -> MismatchError:
+    def given_up(self) -> MismatchError:
+        """Return the error of a group that another rank has given up."""
+        reason = self._store.get("reason").decode()
+        return self._differ() if reason == self.name else self._differ_late(reason)
+
+    def _differ(self) -> MismatchError:
         """Tell the others, collect what they make, and return the error."""
         self._told.add(self.name)
-        self._store.set(f"words/{self._me}", json.dumps(self.words))  # removed, if all had compared
-        self._store.compare_set("all_here", "", DIFFER)
         self._root.set("differ", self.name)
+        self._give_up(self.name)
         return explain_groups(self._collect(self._store, [self.words]), self._me)
+
+    def _give_up(self, reason: str) -> None:
+        self._store.compare_set("reason", "", reason)
+        self._store.compare_set("all_here", "", DIFFER)
 
     def _collect(self, store: Store, own: Sequence[Words]) -> list[Words]:
         """What each rank makes that has come, the first one's words and this rank's `own` included."""
-        # All may have compared, and the group been given up for an earlier one: then `first` is gone.
-        found = store.multi_get([key for key in ("first", "odd") if store.check([key])])
+        # A rank that differs does not count as one that has compared, so both are there.
+        found = store.multi_get(["first", "odd"])
         known = {words["rank"]: words for words in (*map(json.loads, found), *own)}
         deadline = time.monotonic() + _SETTLE_S
         while True:
@@ -166,7 +176,7 @@ class Creation:
     def _differ_late(self, earlier: str) -> MismatchError:
         """Give up this group, on all ranks that wait for it: others may have stopped before it."""
         self._told.update((earlier, self.name))
-        self._store.compare_set("all_here", "", DIFFER)
+        self._give_up(earlier)
         error = explain_groups(self._collect(PrefixStore(f"{earlier}/", self._root), []), self._me)
         error.details.insert(
             -1, f"this rank had gone on, and waited for {_show(self.words['ranks'])}"
@@ -219,14 +229,6 @@ def explain_groups(all_words: Sequence[Words], this_rank: int) -> MismatchError:
         odd = sorted(words["rank"] for _, side in ordered[1:] for words in side)
     name = all_words[0]["name"]
     what = f"{all_words[0]['function']} #{name}"
-    if len(ordered) == 1:
-        return MismatchError(
-            f"{what} was given up by another rank, since the ranks made different groups before",
-            kind="new_group",
-            group=name,
-            ranks=odd,
-            details=["the group was not made; other groups are not touched"],
-        )
     texts = [
         f"{_show(ranks)} on {name_ranks([words['rank'] for words in side])}"
         for ranks, side in ordered[:_MOST_SIDES]

@@ -58,7 +58,7 @@ def meet(
     try:
         lives.wait(store, "all_here", timeout_s, look)
         if creation is not None and store.get("all_here") == DIFFER:
-            raise creation.differ()
+            raise creation.given_up()
     except DistStoreError as error:
         joined = [r for index, r in enumerate(ranks) if store.check([f"here/{index}"])]
         missing = [r for r in ranks if r not in set(joined)]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.check.membership import explain_circle, explain_groups
+from distdbg.check import membership
+from distdbg.check.membership import Creation, explain_circle, explain_groups
 from distdbg.errors import MismatchError
 
 
@@ -124,6 +125,35 @@ def test_subgroups_of_different_sizes() -> None:
     seen = dist.run_threads(run, 4, timeout_s=20.0)
     # Ranks 0 and 1 may have made their group, which is as they meant it, before rank 3 came.
     assert all("new_group #1 differs" in what for what in seen[2:]), seen
+
+
+def test_a_rank_that_compares_after_another_gave_up_learns_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(membership, "_STAY_S", 0.0)  # all ranks are this thread: nobody reads beside it
+    store = dist.HashStore()
+
+    def creation(name: str, rank: int, ranks: list[int]) -> Creation:
+        return Creation(store, name, rank, ranks, "new_group", f"/a/train.py:{rank} (main)", set())
+
+    for rank in (0, 1):
+        creation("1", rank, [0, 1]).compare(range(3))
+    seconds = [creation("2", rank, [0, 1, 2]) for rank in (0, 1)]
+    seconds[0].compare(range(3))
+    caught = []
+    with pytest.raises(MismatchError) as odd:
+        creation("1", 2, [0, 1, 2]).compare(range(3))
+    caught.append(odd.value)
+    with pytest.raises(MismatchError) as waiting:
+        seconds[0].look([1, 2])
+    caught.append(waiting.value)
+    seconds[1].compare(range(3))  # only now: what it would wait for has ended already
+    assert dist.PrefixStore("2/", store).get("all_here") == membership.DIFFER
+    caught.append(seconds[1].given_up())
+    assert {error.what for error in caught} == {
+        "new_group #1 differs between ranks: group 0-1 on ranks 0-1, group 0-2 on rank 2"
+    }
+    assert all(error.ranks == [2] for error in caught)
 
 
 def test_members_alone_in_another_order_wait_in_a_circle() -> None:
