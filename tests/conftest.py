@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from distdbg.testing import run_ranks
+from distdbg.testing.fork_server import fork_servers
 from distdbg.testing.leaks import find_leaks, take_holdings
 
 REQUIRABLE = ("torch", "mpi", "gpu", "chromium", "tmux", "prometheus", "node")
@@ -54,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # multiprocessing starts this process at first use and keeps it until the end; a test that
     # happens to be the first to use it has not left it behind.
     resource_tracker.ensure_running()
+    fork_servers.warm_up()  # the same
     for name in _required(config):
         if name not in REQUIRABLE:
             raise pytest.UsageError(f"--require knows {', '.join(REQUIRABLE)}, not {name!r}")
@@ -97,6 +99,7 @@ def pytest_make_collect_report(
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    fork_servers.close()
     shutil.rmtree(config.stash[_TEMP], ignore_errors=True)
 
 

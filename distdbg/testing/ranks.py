@@ -1,10 +1,10 @@
 """Run a test function in real processes, one per rank, and explain what went wrong.
 
-Every rank is a fresh interpreter in a session of its own that writes to a file, so a full pipe
-cannot block it and killing it takes its children along. Nothing is forked or pickled: the child
-(`ranks_main`) imports the test's file by path and calls a module-level function; arguments and the
-result are JSON. All ranks share one deadline; who is still running then has its stacks printed
-(SIGUSR1, faulthandler) before it is killed.
+Every rank is a process in a session of its own that writes to a file, so a full pipe cannot block it
+and killing it takes its children along. It is forked by a process that has imported the library and
+used none of it (`fork_server`). Nothing is pickled: the rank (`rank_process`) imports the test's file
+by path and calls a module-level function; arguments and the result are JSON. All ranks share one
+deadline; who is still running then has its stacks printed (SIGUSR1, faulthandler) before it is killed.
 """
 
 from __future__ import annotations
@@ -13,18 +13,14 @@ import hashlib
 import inspect
 import json
 import os
-import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import distdbg.testing.ranks_main as ranks_main
+from distdbg.testing.fork_server import ForkedRank, ForkServer, fork_servers
 
 #: What a test function takes and returns: JSON, so checked when it is encoded, not by types.
 type_json = Any
@@ -107,43 +103,27 @@ def run_ranks(
     expected = dict(expect_exit or {})
     folder = _new_folder(tmp_path)
     started = time.monotonic()
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        for rank in range(world_size):
-            with open(folder / f"rank{rank}.out", "wb") as output:
-                processes.append(
-                    subprocess.Popen(
-                        [
-                            sys.executable,
-                            # By path: `-m` would import the package twice over.
-                            os.fspath(Path(ranks_main.__file__)),
-                            file,
-                            name,
-                            encoded,
-                            os.fspath(folder / f"rank{rank}.json"),
-                            str(os.getpid()),
-                        ],
-                        env=_environment(rank, world_size, folder, env or {}),
-                        stdin=subprocess.DEVNULL,
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                )
-        hung = _wait(processes, expected, started + timeout)
-        if hung:
-            _show_stacks([processes[rank] for rank in hung])
-    finally:
-        _end(processes)
+    orders = [
+        ForkedRank(
+            env=_environment(rank, world_size, folder, env or {}),
+            output=folder / f"rank{rank}.out",
+            arguments=[file, name, encoded, os.fspath(folder / f"rank{rank}.json")],
+        )
+        for rank in range(world_size)
+    ]
+    with fork_servers.take() as server:
+        pids = server.start(orders)
+        hung = _wait(server, pids, expected, started + timeout)
+        exit_codes = server.end()
     results = [
         RankResult(
             rank=rank,
-            exit_code=process.returncode,
+            exit_code=exit_code,
             hung=rank in hung,
             output=(folder / f"rank{rank}.out").read_text(errors="replace"),
             value=_read_result(folder / f"rank{rank}.json"),
         )
-        for rank, process in enumerate(processes)
+        for rank, exit_code in enumerate(exit_codes)
     ]
     if hung or any(r.exit_code != expected.get(r.rank, 0) for r in results):
         waited = time.monotonic() - started
@@ -177,8 +157,6 @@ def _environment(
     rank: int, world_size: int, folder: Path, extra: Mapping[str, str]
 ) -> dict[str, str]:
     environ = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN)}
-    package_parent = os.fspath(Path(ranks_main.__file__).resolve().parents[2])
-    paths = [package_parent, *environ.get("PYTHONPATH", "").split(os.pathsep)]
     environ.update(
         RANK=str(rank),
         WORLD_SIZE=str(world_size),
@@ -189,8 +167,7 @@ def _environment(
         DISTDBG_TOKEN=hashlib.sha256(os.fsencode(folder)).hexdigest(),
         # Of a test's ranks nobody looks at any agent; `env` may ask for one.
         DISTDBG_AGENT="0",
-        PYTHONPATH=os.pathsep.join(path for path in paths if path),
-        # One BLAS thread per rank: 4 ranks on 2 cores must not start 8 threads.
+        # For what a rank starts; its own BLAS is loaded already, with one thread.
         OMP_NUM_THREADS="1",
         OPENBLAS_NUM_THREADS="1",
     )
@@ -199,40 +176,24 @@ def _environment(
 
 
 def _wait(
-    processes: list[subprocess.Popen[bytes]], expected: Mapping[int, int], deadline: float
+    server: ForkServer, pids: list[int], expected: Mapping[int, int], deadline: float
 ) -> list[int]:
-    # Returns the ranks that had not ended by the deadline.
-    running = dict(enumerate(processes))
-    with selectors.DefaultSelector() as selector:
-        descriptors = {rank: os.pidfd_open(process.pid) for rank, process in running.items()}
-        try:
-            for rank, descriptor in descriptors.items():
-                selector.register(descriptor, selectors.EVENT_READ, rank)
-            while running and (left := deadline - time.monotonic()) > 0:
-                for key, _ in selector.select(left):
-                    rank = key.data
-                    selector.unregister(key.fd)
-                    if running.pop(rank).wait() != expected.get(rank, 0):
-                        deadline = min(deadline, time.monotonic() + _AFTER_FAILURE_S)
-        finally:
-            for descriptor in descriptors.values():
-                os.close(descriptor)
+    # Returns the ranks that had not ended by the deadline, which have shown their stacks.
+    running = set(range(len(pids)))
+    while running and (left := deadline - time.monotonic()) > 0:
+        ended = server.wait_for_one(left)
+        if ended is None:
+            break
+        rank, exit_code = ended
+        running.remove(rank)
+        if exit_code != expected.get(rank, 0):
+            deadline = min(deadline, time.monotonic() + _AFTER_FAILURE_S)
+    for rank in running:
+        os.kill(pids[rank], signal.SIGUSR1)
+    if running:
+        # The handler writes into a file and cannot answer, so there is nothing to wait for but time.
+        time.sleep(_STACKS_S)
     return sorted(running)
-
-
-def _show_stacks(processes: list[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        process.send_signal(signal.SIGUSR1)
-    # The handler writes into a file and cannot answer, so there is nothing to wait for but time.
-    time.sleep(_STACKS_S)
-
-
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
-    for process in processes:
-        # The whole session: a rank may have started processes that outlived it.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _read_result(path: Path) -> type_json:
