@@ -8,7 +8,8 @@ PIP := $(PY) -m pip --disable-pip-version-check install -qq
 STAMPS := $(VENV)/stamps$(subst /,.,$(CURDIR))
 # Directories are listed too: their times change when a file is added or removed.
 NATIVE := CMakeLists.txt $(shell find native -type d -o -name '*.[ch]pp')
-REQUIRE := torch,mpi
+# Files of tests side by side: most wait for processes. One more than there are cores, since they wait.
+PYTEST := $(PY) -m pytest --numprocesses=$(shell expr $$(nproc) + 1) --durations=10
 CPP_FILES := $(shell find native -name '*.[ch]pp')
 PYTHON_DIRS := $(wildcard distdbg tests examples benchmarks scripts docs dashboards)
 export PIP_NO_INPUT := 1
@@ -53,11 +54,12 @@ build: $(BUILT) ## Compile native/ and install the package into .venv
 demo: $(BUILT) ## A 4-rank fit, then the same job with one rank that is wrong
 	@$(PY) examples/demo.py
 
-test: $(TESTS) ## Run the tests (ARGS= goes to pytest)
-	$(PY) -m pytest $(ARGS)
+test: $(TESTS) ## Three minutes of tests: pure logic, and each room with real processes (ARGS= goes to pytest)
+	$(PYTEST) $(ARGS)
 
-check: format-check lint types native-check $(TESTS) $(PEERS) ## All that CI checks; a missing peer is a failure
-	@sh scripts/lanes.sh $(PY) --run-slow --require=$(REQUIRE)$$(sh scripts/chromium.sh)$$(sh scripts/tmux.sh)$$(sh scripts/prometheus.sh)$$(sh scripts/node.sh) $(ARGS)
+check: format-check lint types native-check $(TESTS) $(PEERS) ## All that CI checks; a skip is a failure
+	@sh scripts/programs.sh
+	$(PYTEST) --run-slow --no-skips $(ARGS)
 
 format: $(LINT) ## Format Python and C++ in place
 	$(VENV)/bin/ruff format $(PYTHON_DIRS)

@@ -1,15 +1,15 @@
 """Options, marks and the checks that follow every test: a test leaves nothing behind.
 
-`--run-slow` runs what is marked slow. `--require=torch,mpi,gpu,chromium,tmux,prometheus,node` turns the skip
-of a test for a missing one of these into a failure, for the places that are supposed to have them.
+`--run-slow` runs what is marked slow. `--no-skips` turns each skip into a failure, but for those that need a
+GPU, another kernel or another user: for the places that are supposed to have everything.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
@@ -19,34 +19,36 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+import left_out
+
 from distdbg.testing import run_ranks
 from distdbg.testing.fork_server import fork_servers
 from distdbg.testing.leaks import find_leaks, take_holdings
 
-REQUIRABLE = ("torch", "mpi", "gpu", "chromium", "tmux", "prometheus", "node")
 _TEMP = pytest.StashKey[str]()
-#: How a skip for something missing reads, as opposed to a test that does not fit its parameters.
-MISSING = re.compile(r"not installed|could not import|No module named|not available|is missing")
+#: Folders whose tests all need what the folder is named after.
+_NEEDS = ("torch", "mpi", "gpu", "chromium", "prometheus")
+#: Nobody sets the first two; Python ignores the others by itself, and gives them back to its children.
+_NOT_DEFAULT = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="run tests marked slow as well")
-    parser.addoption(
-        "--require",
-        default="",
-        metavar="LIST",
-        help=f"fail instead of skip where one of these is missing: {','.join(REQUIRABLE)}",
-    )
+    parser.addoption("--no-skips", action="store_true", help="fail instead of skip")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Whoever runs this in the background has Ctrl-C ignored, and all its children as well.
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGQUIT) == signal.SIG_IGN:
-        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    # nohup, a shell's `&`, service managers and xdist have signals ignored or blocked; children inherit it.
+    for signum in signal.valid_signals() - _NOT_DEFAULT:
+        if signal.getsignal(signum) == signal.SIG_IGN:
+            is_int = signum == signal.SIGINT
+            signal.signal(signum, signal.default_int_handler if is_int else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     # The records of the tests' ranks: not among the runs of whoever runs them.
-    config.stash[_TEMP] = tempfile.mkdtemp(prefix="distdbg-tests-")
+    # Workers have theirs beside it: sockets in deeper folders would have names that are too long.
+    beside = Path(tempfile.gettempdir()).parent if hasattr(config, "workerinput") else None
+    config.stash[_TEMP] = tempfile.mkdtemp(prefix="distdbg-tests-", dir=beside)
     os.environ["TMPDIR"] = tempfile.tempdir = config.stash[_TEMP]
     # Thousands of processes that import NumPy: threads of its BLAS double what that takes.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -56,16 +58,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # happens to be the first to use it has not left it behind.
     resource_tracker.ensure_running()
     fork_servers.warm_up()  # the same
-    for name in _required(config):
-        if name not in REQUIRABLE:
-            raise pytest.UsageError(f"--require knows {', '.join(REQUIRABLE)}, not {name!r}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    skip_slow = pytest.mark.skip(reason="slow; run with --run-slow")
+    skip_slow = pytest.mark.skip(reason=left_out.SLOW)
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder in REQUIRABLE:
+        if folder in _NEEDS:
             item.add_marker(folder)
         if "ranks" in getattr(item, "fixturenames", ()):
             item.add_marker("ranks")
@@ -78,10 +77,8 @@ def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    marks = [name for name in _required(item.config) if item.get_closest_marker(name)]
-    if report.skipped and marks and MISSING.search(str(report.longrepr)):
-        report.outcome = "failed"
-        report.longrepr = f"skipped, but --require={','.join(marks)} was given: {report.longrepr}"
+    if report.skipped and item.config.getoption("--no-skips"):
+        left_out.refuse(report)
     return report
 
 
@@ -91,11 +88,14 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     # A whole file that skips itself (importorskip) never becomes a test.
     report = yield
-    for name in _required(collector.config):
-        if report.skipped and collector.path.is_relative_to(Path(__file__).parent / name):
-            report.outcome = "failed"
-            report.longrepr = f"skipped, but --require={name} was given: {report.longrepr}"
+    if report.skipped and collector.config.getoption("--no-skips"):
+        left_out.refuse(report)
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in left_out.say(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -115,7 +115,3 @@ def nothing_is_left_behind() -> Iterator[None]:
     leaks = find_leaks(before)
     if leaks:
         pytest.fail("this test left behind\n  " + "\n  ".join(leaks), pytrace=False)
-
-
-def _required(config: pytest.Config) -> list[str]:
-    return [name for name in str(config.getoption("--require")).split(",") if name]
