@@ -47,17 +47,19 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     # The records of the tests' ranks: not among the runs of whoever runs them.
     # Workers have theirs beside it: sockets in deeper folders would have names that are too long.
-    beside = Path(tempfile.gettempdir()).parent if hasattr(config, "workerinput") else None
+    is_worker = hasattr(config, "workerinput")
+    beside = Path(tempfile.gettempdir()).parent if is_worker else None
     config.stash[_TEMP] = tempfile.mkdtemp(prefix="distdbg-tests-", dir=beside)
     os.environ["TMPDIR"] = tempfile.tempdir = config.stash[_TEMP]
     # Thousands of processes that import NumPy: threads of its BLAS double what that takes.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # Thousands of ranks: only tests of the agent have one.
     os.environ["DISTDBG_AGENT"] = "0"
-    # multiprocessing starts this process at first use and keeps it until the end; a test that
-    # happens to be the first to use it has not left it behind.
-    resource_tracker.ensure_running()
-    fork_servers.warm_up()  # the same
+    if is_worker or not config.getoption("numprocesses"):  # else others run the tests
+        # Both start a process at first use and keep it until the end; a test that happens to be the
+        # first to use them has not left it behind.
+        resource_tracker.ensure_running()
+        fork_servers.warm_up()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
