@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runner.score import describe_end, score
+from runner.score import describe_end, score, score_haste
 from runner.truth import FOLDER, read_truth
 
 WRONG = read_truth(FOLDER / "wrong" / "reduce_op.py")
@@ -56,6 +56,7 @@ def silence() -> list[dict[str, Any]]:
 
 def test_nothing_to_complain_about(mismatch: Any, silence: Any) -> None:
     assert score(WRONG, mismatch) == []
+    assert score_haste(WRONG, mismatch) == []
     assert score(RIGHT, silence) == []
 
 
@@ -99,7 +100,6 @@ CHANGES: dict[str, tuple[Any, str]] = {
     ),
     "bytes moved": (lambda r: _error(r).update(is_untouched=False), "an output was written"),
     "nobody looked at the bytes": (lambda r: _error(r).pop("is_untouched"), "was not seen"),
-    "too late": (lambda r: r[0]["report"].update(raised_s=12.0), "2.0 s too late"),
 }
 
 
@@ -136,10 +136,14 @@ def test_the_lost_rank_must_be_named_soon() -> None:
         "report": {"error": error, "took_s": 9.0, "raised_s": 20.0},
     }
     killed = {"hung": False, "exit_code": -9, "report": None}
-    found = "\n".join(score(LEFT, [lost, lost, killed]))
-    assert "names rank 1, not [2]" in found
-    assert "rank 0 noticed 9.0 s too late" in found
+    assert "names rank 1, not [2]" in "\n".join(score(LEFT, [lost, lost, killed]))
+    assert "rank 0 noticed 9.0 s too late" in score_haste(LEFT, [lost, lost, killed])
     assert describe_end(killed) == "SIGKILL"
+
+
+def test_a_mismatch_must_be_raised_at_once(mismatch: Any) -> None:
+    mismatch[0]["report"].update(raised_s=12.0)
+    assert score_haste(WRONG, mismatch) == ["the mismatch was raised 2.0 s too late"]
 
 
 @pytest.mark.parametrize(

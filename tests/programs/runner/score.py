@@ -1,7 +1,8 @@
 """Truth against outcome: every way in which a program did not end as it says it must.
 
 Strict: the class of the error on every rank, the op, the odd ranks, both source lines, one text
-on all ranks, in time, no byte of an output written; and silence where there is nothing to say.
+on all ranks, no byte of an output written; and silence where there is nothing to say. How soon each
+error came is scored by itself, for a host that does nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from runner.truth import Truth
 
-#: From the last rank's call to the error; 0.1 s is the aim, but the processes share two cores here.
+#: From the last rank's call to the error; 0.1 s is the aim, but the ranks share two cores.
 _AT_ONCE_S = 1.0
 #: From the end of a rank until it is noticed; it has to take its interpreter apart first.
 _SOON_S = 2.0
@@ -40,10 +41,21 @@ def score(truth: Truth, results: list[Result]) -> list[str]:
             complaints += [f"    {line}" for line in result["stderr"].splitlines()[-12:]]
             continue
         complaints += [f"rank {rank}: {text}" for text in _score_rank(truth, rank, result)]
-        if truth.outcome[rank] in ("PeerLost", "RankLeft"):
-            complaints += _score_haste(truth, rank, results)
     complaints += _score_texts(truth, results)
     return complaints
+
+
+def score_haste(truth: Truth, results: list[Result]) -> list[str]:
+    """Return one line for every error that came too late.
+
+    Seconds mean something on a host that does nothing else, so this is for benchmarks/programs.py.
+    """
+    complaints = []
+    for rank, result in enumerate(results):
+        end = describe_end(result)
+        if end == truth.outcome[rank] and end in ("PeerLost", "RankLeft"):
+            complaints += _score_notice(truth, rank, results)
+    return complaints + _score_mismatch_haste(truth, results)
 
 
 def describe_end(result: Result) -> str:
@@ -185,7 +197,7 @@ def _score_lost(truth: Truth, report: dict[str, Any]) -> list[str]:
     return complaints + _score_places(truth, truth.odd, error["text"])
 
 
-def _score_haste(truth: Truth, rank: int, results: list[Result]) -> list[str]:
+def _score_notice(truth: Truth, rank: int, results: list[Result]) -> list[str]:
     # A rank that was killed has no report: it did nothing long before that.
     reports = [results[odd]["report"] for odd in truth.odd]
     ended = [report["ended_s"] for report in reports if report]
@@ -205,15 +217,20 @@ def _score_texts(truth: Truth, results: list[Result]) -> list[str]:
     texts = {_common(error["text"]) for error in errors}
     if len(texts) > 1:
         complaints.append("the ranks are told different things:\n" + "\n--\n".join(sorted(texts)))
-    called = [error["called_s"] for error in errors if "called_s" in error]
-    raised = [
-        result["report"]["raised_s"]
-        for result in results
-        if result["report"] and describe_end(result) == "MismatchError"
-    ]
-    if called and raised and max(raised) - max(called) > _AT_ONCE_S:
-        complaints.append(f"the mismatch was raised {max(raised) - max(called):.1f} s too late")
     return complaints
+
+
+def _score_mismatch_haste(truth: Truth, results: list[Result]) -> list[str]:
+    reports = [
+        result["report"]
+        for rank, result in enumerate(results)
+        if truth.outcome[rank] == "MismatchError" == describe_end(result)
+    ]
+    called = [report["error"]["called_s"] for report in reports if "called_s" in report["error"]]
+    if not called:
+        return []
+    late_s = max(report["raised_s"] for report in reports) - max(called)
+    return [f"the mismatch was raised {late_s:.1f} s too late"] if late_s > _AT_ONCE_S else []
 
 
 def _common(text: str) -> str:

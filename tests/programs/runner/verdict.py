@@ -10,7 +10,7 @@ import re
 from enum import StrEnum
 from typing import Any
 
-from runner.score import describe_end, score
+from runner.score import describe_end, score, score_haste
 from runner.truth import Truth
 
 Result = dict[str, Any]
@@ -68,7 +68,7 @@ def judge(truth: Truth, results: list[Result], *, is_ours: bool) -> Verdict:
         if all(end == "silent" for end in ends):
             return Verdict.FALSE_ALARM if is_ours and score(truth, results) else Verdict.FINE
         return Verdict.WRONG_RESULT if "AssertionError" in ends else Verdict.FALSE_ALARM
-    if not score(truth, results):
+    if not score(truth, results) and not score_haste(truth, results):
         return Verdict.NAMED
     if truth.warns and all(end == "silent" for end in ends):
         return Verdict.SILENT
