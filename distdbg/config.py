@@ -114,6 +114,12 @@ VARIABLES: tuple[Variable, ...] = (
         aliases=("TORCHELASTIC_ERROR_FILE",),
     ),
     Variable(
+        "DISTDBG_EXPORT_END_S",
+        "float",
+        2.0,
+        "Seconds that an agent has, when the job is over, to send and write what is left.",
+    ),
+    Variable(
         "DISTDBG_HOST",
         "str",
         None,

@@ -95,7 +95,7 @@ span that is sent; with 8 ranks on 2 busy cores it took 0.7 % of a core without 
 HTTP, 35 MiB over gRPC, most of it for the libraries, which nobody loads who does not ask.
 
 A collector that is slow, down or back again is noticed by nobody but the sender: what has no room in the queue is counted. A batch that was not taken is not sent again,
-and the next waits, from 1 s up to 30 s. When the job is over the agent sends what is left, for two seconds at the most, and for half a second where
+and the next waits, from 1 s up to 30 s. When the job is over the agent sends what is left, for two seconds at the most (`DISTDBG_EXPORT_END_S`), and for half a second where
 the collector took nothing when it was asked last. An agent that dies is started again by the launcher and reads what the records still have:
 spans of the last moments may then be missing, or come twice with the same ids.
 

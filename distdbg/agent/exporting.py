@@ -14,16 +14,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from distdbg import config
 from distdbg.errors import DistError
 from distdbg.launch.exports import Exports
 
 if TYPE_CHECKING:
     from distdbg.agent.host_agent import HostAgent
-
-#: How long all that has still to go out may take when the job is over.
-LAST_S: Final = 2.0
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -60,6 +58,7 @@ class Exporting:
         self._metering = agent.metering
         self._serving: Any = None
         self._is_dropped = False
+        self._end_s = config.read_float("DISTDBG_EXPORT_END_S")
         for make in makers or (_make_serving, _make_sending, _make_otlp):
             self._add(make, exports)
 
@@ -79,11 +78,11 @@ class Exporting:
             self._try(lambda: self._metering.finish(time.monotonic_ns()))
 
     def close(self) -> None:
-        """Let out what is left, for two seconds at most."""
+        """Let out what is left, for as long as DISTDBG_EXPORT_END_S says."""
         self.finish()
         # Whoever waits for the loop would have to wait for the end of this, and others for them.
         self._try(self._metering.close)
-        deadline_ns = time.monotonic_ns() + int(LAST_S * 1e9)
+        deadline_ns = time.monotonic_ns() + int(self._end_s * 1e9)
         left = len(self._outlets)
 
         def end(outlet: Outlet) -> None:

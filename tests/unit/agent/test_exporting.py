@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.agent.exporting import LAST_S, Exporting, Outlet
+from distdbg.agent.exporting import Exporting, Outlet
 from distdbg.agent.host_agent import HostAgent
 from distdbg.agent.launcher_orders import Attempt
 from distdbg.agent.metering.metering import KEPT_S, NotInTime
@@ -94,13 +94,20 @@ def test_an_outlet_that_cannot_be_made_is_said_and_the_others_are_made(
     assert "distdbg: there is no such gateway\n  hint: start one\n" in capfd.readouterr().err
 
 
-def test_each_outlet_has_its_share_of_the_last_moment(agent: HostAgent) -> None:
+@pytest.mark.parametrize("end_s", [None, 7.0])
+def test_each_outlet_has_its_share_of_the_last_moment(
+    agent: HostAgent, monkeypatch: pytest.MonkeyPatch, end_s: float | None
+) -> None:
+    if end_s is not None:
+        monkeypatch.setenv("DISTDBG_EXPORT_END_S", str(end_s))
     first, last = Kept(), Kept()
     exporting = make(agent, first, last)
-    began_ns = time.monotonic_ns()
+    before_ns = time.monotonic_ns()
     exporting.close()
-    assert began_ns < first.deadline_ns < last.deadline_ns
-    assert last.deadline_ns - began_ns <= (LAST_S + 1) * 1e9
+    after_ns = time.monotonic_ns()
+    whole_ns = int((end_s or 2.0) * 1e9)
+    assert before_ns + whole_ns <= last.deadline_ns <= after_ns + whole_ns
+    assert before_ns + whole_ns // 2 <= first.deadline_ns <= after_ns + whole_ns // 2
 
 
 def test_who_still_asks_for_numbers_at_the_end_holds_nobody_up(tmp_path: Path) -> None:

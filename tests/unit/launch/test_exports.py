@@ -159,3 +159,10 @@ def test_what_spans_are_kept_by_is_not_below_zero(name: str) -> None:
     assert read_exports({name: "0"}, otlp="traces").signals
     with pytest.raises(ConfigError, match=f"{name} is below 0"):
         read_exports({name: "-3"}, otlp="traces")
+
+
+@pytest.mark.parametrize("text", ["-1", "inf", "nan", "3601"])
+def test_the_time_at_the_end_is_a_number_of_seconds(text: str) -> None:
+    assert read_exports({"DISTDBG_EXPORT_END_S": "0"}, otlp="traces").signals
+    with pytest.raises(ConfigError, match="DISTDBG_EXPORT_END_S"):
+        read_exports({"DISTDBG_EXPORT_END_S": text}, otlp="traces")
