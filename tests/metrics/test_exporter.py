@@ -107,7 +107,7 @@ def test_new_runs_are_served_by_themselves(
 def test_a_run_whose_agent_serves_is_named_and_not_served_twice(
     start_job: StartJob, job_folder: Path, free_port: int
 ) -> None:
-    job = start_job(WAITS, "--metrics-port", "0")
+    job = start_job(WAITS, "--metrics-port", "0", ranks=1)
 
     def has_said() -> bool:
         logs = job.run_folder.glob("agent-*.log")
@@ -128,12 +128,12 @@ def test_a_collector_leaves_a_run_to_the_agent_that_serves_it_unless_it_is_named
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(job_folder))
     folder = user_folder(str(job_folder))
-    runs = {"served": 2, "alone": 2}
-    start_job(WAITS, "--metrics-port", "0", DISTDBG_RUN="served")
-    start_job(WAITS, DISTDBG_RUN="alone")
+    runs = {"served": 1, "alone": 1}
+    start_job(WAITS, "--metrics-port", "0", ranks=1, DISTDBG_RUN="served")
+    start_job(WAITS, ranks=1, DISTDBG_RUN="alone")
     await_that(lambda: worlds(*(folder / run for run in runs)) == runs, "not all runs")
-    await_that(lambda: worlds() == {"alone": 2}, "not the one run that nobody serves")
-    assert worlds("served") == {"served": 2}
+    await_that(lambda: worlds() == {"alone": 1}, "not the one run that nobody serves")
+    assert worlds("served") == {"served": 1}
 
 
 def worlds(*runs: str | Path) -> dict[str, float]:

@@ -34,7 +34,7 @@ def test_an_agent_loads_nothing_of_it() -> None:
 def test_an_agent_has_neither_threads_nor_a_port_for_it(
     start_job: StartJob, job_folder: Path
 ) -> None:
-    start_job("wait_for('go')\n")
+    start_job("wait_for('go')\n", ranks=1)
     runs = await_that(
         lambda: [r for r in find_live_runs("", tempdir=str(job_folder)) if r.socket is not None],
         "no agent comes",

@@ -57,7 +57,9 @@ def test_a_folder_that_goes_while_the_job_runs_costs_one_line(
 ) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
-    job = start_job("print('begun', flush=True)\nwait_for('go')\n", "--metrics-file", str(folder))
+    job = start_job(
+        "print('begun', flush=True)\nwait_for('go')\n", "--metrics-file", str(folder), ranks=1
+    )
     job.until(lambda: list(job.run_folder.glob("agent-*.log")), "there is an agent")
     folder.rmdir()
     go("go")
@@ -67,6 +69,6 @@ def test_a_folder_that_goes_while_the_job_runs_costs_one_line(
 
 
 def test_without_an_agent_it_is_said_that_nothing_is_exported(start_job: StartJob) -> None:
-    done = start_job(PROGRAM, "--metrics-port", "0", "--no-agent").wait()
+    done = start_job(PROGRAM, "--metrics-port", "0", "--no-agent", ranks=1).wait()
     assert done.code == 0
     assert "nothing is exported" in done.err

@@ -26,10 +26,12 @@ def variables(port: int, **more: str) -> dict[str, str]:
     return {
         "DISTDBG_OTLP": "all",
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
-        "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "10",
         "OTEL_BSP_SCHEDULE_DELAY": "100",
         "OTEL_BLRP_SCHEDULE_DELAY": "100",
         "OTEL_METRIC_EXPORT_INTERVAL": "300",
+        # What is sent at the end is waited for, however busy the host is.
+        "DISTDBG_EXPORT_END_S": "25",
         **more,
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -37,31 +36,30 @@ def test_the_last_metrics_count_the_spans_that_were_sent_before_them(
         environ = variables(
             port, OTEL_BSP_SCHEDULE_DELAY="60000", OTEL_METRIC_EXPORT_INTERVAL="60000"
         )
-        assert run_job(SHORT, environ).code == 0
-        assert spans_by_outcome(taken)["sent"] == len(taken.spans()) == 5 * 200
+        assert run_job(SHORT, environ, nproc=2).code == 0
+        assert spans_by_outcome(taken)["sent"] == len(taken.spans()) == 3 * 200
+
+
+#: Two seconds for the end, and ten minutes for one try: a job that waited for it would not end in time.
+PATIENT = {"DISTDBG_EXPORT_END_S": "2", "OTEL_EXPORTER_OTLP_TIMEOUT": "600"}
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_a_dead_collector_costs_the_job_two_seconds_at_its_end_at_most(
+def test_a_dead_collector_does_not_hold_up_the_end_of_the_job(
     protocol: str, run_job: Callable[..., Done]
 ) -> None:
-    environ = variables(free_port(), OTEL_EXPORTER_OTLP_TIMEOUT="10")
-    text = SHORT + "dist.barrier()\nif rank == 0:\n    print(f'over {time.time()}', flush=True)\n"
-    done = run_job(text, environ | {"OTEL_EXPORTER_OTLP_PROTOCOL": protocol})
+    environ = variables(free_port(), **PATIENT, OTEL_EXPORTER_OTLP_PROTOCOL=protocol)
+    done = run_job(SHORT, environ, nproc=1)
     assert done.code == 0, done.err
-    over = float(done.out.split()[1])
-    # Two, and what it takes on a busy host to end four ranks and to look for what they left.
-    assert time.time() - over < 5.0
 
 
 def test_a_collector_that_answers_nobody_holds_up_neither_the_ranks_nor_the_end(
     run_job: Callable[..., Done],
 ) -> None:
     with over_http() as (taken, port):
-        taken.delay_s = 6.0
-        done = run_job(SHORT, variables(port, OTEL_EXPORTER_OTLP_TIMEOUT="10"))
+        taken.delay_s = 600.0
+        done = run_job(SHORT, variables(port, **PATIENT), nproc=2)
         assert done.code == 0, done.err
-        assert done.seconds < 8.0
         assert taken.requests == []
 
 
@@ -105,7 +103,7 @@ time.sleep(0.5)  # what was begun is sent
         OTEL_BSP_MAX_EXPORT_BATCH_SIZE="32",
         OTEL_EXPORTER_OTLP_TIMEOUT="3",  # an exporter that has no time to try again does not say why
     )
-    assert run_job(text, environ, on_start=on_start).code == 0
+    assert run_job(text, environ, nproc=2, on_start=on_start).code == 0
     [failed] = [line for line in seen[0].splitlines() if "traces cannot be sent" in line]
     assert f"http://127.0.0.1:{port}/v1/traces does not take them; " in failed
     assert seen[0].count("takes traces again") == 1
