@@ -71,7 +71,11 @@ def run(
         rank_count,
         tmp_path=folder,
         timeout=limit_s,
-        env={"DISTDBG_RUN_DIR": str(folder / "run"), "DISTDBG_DEBUG": "DETAIL"},
+        env={
+            "DISTDBG_RUN_DIR": str(folder / "run"),
+            "DISTDBG_DEBUG": "DETAIL",
+            "PYTHONPATH": str(Path(__file__).parents[2]),  # ranks import the rest of this package
+        },
         op_count=op_count,
         seed=seed,
         early=early,

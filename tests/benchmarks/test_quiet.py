@@ -16,8 +16,9 @@ _ROOT = str(Path(__file__).parents[2])
 _HONEST = ("collects", "counts", "runs_a_program", "takes_from_a_queue")
 #: Steps, ranks.
 _PROGRAMS = [
-    (name, 3)
-    for name in (*_HONEST, "collectives,late_waits,ring", "whoever,evaluates,monitored,stopped")
+    *((name, 2) for name in _HONEST),  # the one that is busy, and one that waits for it
+    ("collectives,late_waits,ring", 3),
+    ("whoever,evaluates,monitored,stopped", 3),
 ]
 
 
