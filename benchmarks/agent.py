@@ -1,7 +1,8 @@
 """`python -m benchmarks.agent`: what the agent of a host costs, beside ranks that do nothing but ops.
 
 Starts busy ranks with an agent, asks the agent twice for the CPU time it has used, and shows the share of
-a core in between: with nobody asking, and with a dashboard that subscribes to all rows.
+a core in between: with nobody asking, and with a dashboard that subscribes to all rows. Exit code 1: it was
+more than it may take while nobody asks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from benchmarks.machine import describe_machine
 from distdbg.agent.client import AgentClient
 from distdbg.errors import DistNetworkError
 
+#: What it may take while nobody asks, beside eight ranks on a host that does nothing else.
+MOST_SHARE = 0.02
 RANK = """
 import sys, time
 import numpy as np
@@ -102,6 +105,9 @@ def main() -> int:
     print(f"{chosen.ranks} busy ranks; the agent took {begun_s:.2f} s of CPU time to begin")
     print(f"  nobody asks          {quiet:.2%} of a core")
     print(f"  a dashboard listens  {heard:.2%} of a core")
+    if quiet > MOST_SHARE:
+        print(f"more than {MOST_SHARE:.0%}, which is what it may take while nobody asks")
+        return 1
     return 0
 
 

@@ -17,10 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_agent_is_no_child_of_a_rank_and_holds_nothing_of_it(
     start_job: Callable[..., Any],
 ) -> None:
-    job = start_job(
-        # A descriptor that every program started from here inherits.
-        "time.sleep(60)\n"
-    )
+    job = start_job("time.sleep(60)\n", is_forked=False)
     with job.connect() as client:
         agent = client.hello["pid"]
         ranks = {process.pid for process in job.processes}

@@ -103,7 +103,8 @@ def test_the_agent_leaves_after_the_last_rank_and_not_before(
     with job.connect() as client:
         assert job.await_row(client, 0, lambda row: row["state"] == "dead", 10)["state"] == "dead"
         assert job.await_row(client, 1, lambda row: row["state"] == "running", 5)["pid"]
-    job.end()
+    job.kill()
+    job.await_no_agent()
 
 
 @pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not installed")
