@@ -67,7 +67,7 @@ def test_of_each_op_that_is_kept_all_hosts_send_all_ranks_and_one_sends_the_root
 
 
 LATE = """
-import time
+import os, sys, time
 import numpy as np
 import distdbg as dist
 dist.init_process_group()
@@ -91,6 +91,8 @@ if rank == 2:
 dist.barrier()  # 9
 for step in range(5):
     dist.all_reduce(x)
+while rank < 2 and not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
 late([0, 1])
 dist.barrier()  # 15: there is no time left
 dist.destroy_process_group()
@@ -100,11 +102,16 @@ dist.destroy_process_group()
 def test_what_is_slow_on_one_host_is_kept_on_all_of_them(tmp_path: Path) -> None:
     with Hosts(tmp_path) as hosts, over_http() as (taken, port):
         asked = {"OTEL_TRACES_SAMPLER": "always_off", "DISTDBG_OTLP_SLOW_S": "0.4"}
-        flags = ["--nproc-per-node", "2", hosts.script(LATE)]
+        go = tmp_path / "go"
+        flags = ["--nproc-per-node", "2", hosts.script(LATE), str(go)]
         both = [
             hosts.launch(n, *hosts.static(2, n), *flags, **variables(port, **asked))
             for n in range(2)
         ]
+        # Hosts hear of what others keep while the job runs: it may not end before.
+        kept = 3 * 5 + 2
+        taken.until(lambda: len(taken.spans()) >= kept, f"{kept} spans are there", 60.0)
+        go.touch()
         assert [launcher.wait() for launcher in both] == [0, 0]
         spans = [(plain(span.attributes), span) for _, span in taken.spans()]
     by_trace: dict[bytes, list[str]] = {}
