@@ -99,14 +99,15 @@ def test_a_failure_on_one_host_restarts_all(tmp_path: Path) -> None:
         assert len(folders.attempts(run_folder)) == 2
 
 
-@pytest.mark.parametrize("rank", [1, 3])
+#: With rank 0, the launcher that serves the others is gone as soon as it has said what failed.
+@pytest.mark.parametrize("rank", [0, 1])
 def test_every_launcher_names_the_rank_that_failed_first(tmp_path: Path, rank: int) -> None:
     with Hosts(tmp_path, has_agent=False) as hosts:
         script = hosts.script(FAIL_IN_TURN)
-        flags = ["--nproc-per-node", "2", "--max-restarts", "1", script, "0,1", str(rank)]
+        flags = ["--max-restarts", "1", script, "0,1", str(rank)]
         both = [hosts.launch(n, *hosts.static(2, n), *flags) for n in range(2)]
         assert [launcher.wait() for launcher in both] == [7, 7]
-        there, other = both[rank // 2], both[1 - rank // 2]
+        there, other = both[rank], both[1 - rank]
         assert f"distdbg run: rank {rank} exited with code 7 (host {there.host}" in there.err
         first = f"distdbg run: rank {rank} on host {there.host} failed first: it exited with code 7"
         assert first in other.err
