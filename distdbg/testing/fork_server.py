@@ -137,12 +137,17 @@ class ForkServers:
             server.close()
 
 
-def _environment() -> dict[str, str]:
+def python_path(environ: Mapping[str, str]) -> str:
+    """PYTHONPATH with the folder that this package is in, and so the tests and benchmarks of a checkout."""
     package_parent = os.fspath(Path(server_main.__file__).resolve().parents[2])
-    paths = [package_parent, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    paths = [package_parent, *environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return os.pathsep.join(path for path in paths if path)
+
+
+def _environment() -> dict[str, str]:
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "PYTHONPATH": python_path(os.environ),
         # A thread of BLAS would not survive the fork.
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",

@@ -99,13 +99,12 @@ def watch(connection: socket.socket, answers: TextIO, pids: list[int]) -> None:
     running = {os.pidfd_open(pid): index for index, pid in enumerate(pids)}
     try:
         while True:
-            ready = select.select([connection, *running], [], [])[0]
-            for descriptor in ready:
-                if descriptor is not connection:
-                    os.close(descriptor)
-                    index = running.pop(descriptor)
-                    answer(answers, {"ended": [index, exit_code_of(pids[index])]})
-            if connection in ready:
+            ready = set(select.select([connection.fileno(), *running], [], [])[0])
+            for descriptor in ready & running.keys():
+                os.close(descriptor)
+                index = running.pop(descriptor)
+                answer(answers, {"ended": [index, exit_code_of(pids[index])]})
+            if connection.fileno() in ready:
                 return
     finally:
         for descriptor in running:
@@ -122,6 +121,7 @@ def exit_code_of(pid: int) -> int:
 def reap(pids: list[int]) -> list[int]:
     """Kill each rank with all of its session, and return the exit codes."""
     for pid in pids:
+        os.kill(pid, signal.SIGKILL)  # it may have no session yet
         try:
             os.killpg(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
