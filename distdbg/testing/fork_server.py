@@ -1,8 +1,8 @@
 """Fresh processes in milliseconds: a server that has imported the library forks them.
 
-An interpreter that imports NumPy and this library takes a quarter of a second of a core; its fork a few
-milliseconds. What a fork has and a fresh interpreter would not: the modules are loaded, and the hash seed is that
-of the other ranks. The wire between both processes is described in `fork_server_main`.
+An interpreter that imports NumPy and this library takes a quarter of a second of a core, its fork a few
+milliseconds. What a fork has and a fresh interpreter would not: the modules are loaded, and the hash seed is
+that of the other ranks. The wire between both processes is described in `fork_server_main`.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Runs as a script: `fork_server_main.py DESCRIPTOR [MODULE ...]`. Orders and answers are lines of JSON on the
 socket DESCRIPTOR, one batch of ranks at a time:
 
-    {"cwd": ..., "ranks": [{"env": {...}, "output": FILE, "arguments": [...]}]}  ->  {"pids": [PID, ...]}
-                                                    whenever a rank has ended    ->  {"ended": [INDEX, EXIT_CODE]}
-    "end": kill the sessions of all ranks, and reap them                         ->  {"exit_codes": [...]}
+    {"cwd": ..., "ranks": [{"env": {...}, "output": FILE, "arguments": [...]}]}  ->  {"pids": [PID]}
+    (whenever a rank has ended)                                      ->  {"ended": [INDEX, EXIT_CODE]}
+    "end": kill the sessions of all ranks, and reap them             ->  {"exit_codes": [EXIT_CODE]}
 
 No rank is reaped before the "end", so until then its PID means this rank and no other process. A rank returns
 from `serve` into `main`: it ends like any interpreter, with its exit handlers and the join of its threads.

@@ -22,7 +22,7 @@ from distdbg.testing.jobs import RunningJob, running
 pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.stress]
 
 PROGRAM = str(Path(__file__).with_name("programs") / "steps.py")
-#: Draws are by number, the same each time. These have every victim, every pair of them and every
+#: Draws are by number, the same each time. These have every victim, four pairs of them and every
 #: signal, from the start of the launcher to the end of the job; `make stress` asks for a hundred.
 CHOSEN = (1, 2, 3, 7, 8, 9, 10, 14, 16, 18, 24, 25)
 JOBS = range(int(os.environ.get("STRESS_JOBS", "0"))) or CHOSEN
