@@ -31,6 +31,7 @@ MODULES = (
     "torch.distributed.launcher.api",
     "torch.distributed.elastic.multiprocessing.errors",
     "torch.distributed.flight_recorder.components.builder",
+    "torch._inductor.codecache",  # a dump of the flight recorder looks lines up there
 )
 _LIMIT = 1 << 20
 _PR_SET_PDEATHSIG = 1
