@@ -27,6 +27,7 @@ from typing import Any
 #: Not `torch.distributed.run` and the other modules that a script runs as its main one.
 MODULES = (
     "numpy",
+    "pytest",  # of the files that hold the functions of ranks
     "torch.nn.parallel",
     "torch.distributed.launcher.api",
     "torch.distributed.elastic.multiprocessing.errors",
