@@ -31,7 +31,6 @@ MODULES = (
     "torch.nn.parallel",
     "torch.distributed.launcher.api",
     "torch.distributed.elastic.multiprocessing.errors",
-    "torch.distributed.flight_recorder.components.builder",
     "torch._inductor.codecache",  # a dump of the flight recorder looks lines up there
 )
 _LIMIT = 1 << 20
@@ -41,6 +40,8 @@ _PR_SET_PDEATHSIG = 1
 def main(descriptor: str) -> None:
     """Carry out orders; a forked process may leave by SystemExit."""
     _die_with_parent()
+    orders = socket.socket(fileno=int(descriptor))
+    orders.send(b"here")
     for name in MODULES:
         importlib.import_module(name)
     library = importlib.import_module("distdbg")
@@ -48,7 +49,6 @@ def main(descriptor: str) -> None:
         getattr(library, name)
     sys.path.remove(os.path.dirname(os.path.abspath(__file__)))
     gc.freeze()  # what was imported is for all scripts: none needs to look through it
-    orders = socket.socket(fileno=int(descriptor))
     running: dict[int, tuple[int, int]] = {}  # pid and where to tell its end, by pidfd
     with selectors.DefaultSelector() as selector:
         selector.register(orders, selectors.EVENT_READ)
