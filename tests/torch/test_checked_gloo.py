@@ -9,14 +9,16 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from warm_python import WarmPython
 from warm_ranks import LIMIT_S, run_warm_ranks
 
 import distdbg as dist
 from distdbg.errors import DistError, MismatchError, OpTimeout, PeerLost
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from differential.compare import find_differences
@@ -14,7 +14,9 @@ from differential.pool import Pool
 from differential.programs import programs
 from differential.script import to_script
 from hypothesis import HealthCheck, Phase, given, settings
-from warm_python import WarmPython
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 pytestmark = [pytest.mark.torch, pytest.mark.ranks]
 if find_spec("torch") is None:

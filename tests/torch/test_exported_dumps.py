@@ -6,10 +6,9 @@ import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from warm_python import WarmPython
 
 from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.load.open import open_paths
@@ -18,6 +17,9 @@ from distdbg.export.reading import Chosen
 from distdbg.export.torch_fr.dumps import write
 from distdbg.record.format import Status
 from tests.unit.export.made_run import MadeRun, every_kind
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -121,7 +123,9 @@ def test_a_mismatch_is_told_with_its_ranks(
     assert (root.kind, root.ranks, root.seq) == (Kind.MISMATCH, (2,), 2)
 
 
-def test_a_rank_that_never_called_is_the_one_that_is_missing(tmp_path: Path, analyze: Analyze) -> None:
+def test_a_rank_that_never_called_is_the_one_that_is_missing(
+    tmp_path: Path, analyze: Analyze
+) -> None:
     run = MadeRun(4)
     run.all("all_reduce", op="SUM")
     for rank in (0, 1, 3):
@@ -140,7 +144,9 @@ def test_a_rank_that_never_called_is_the_one_that_is_missing(tmp_path: Path, ana
     assert (root.kind, root.ranks, root.seq) == (Kind.MISSING_RANK, (2,), 2)
 
 
-def test_a_message_that_nobody_takes_is_missing_at_its_receiver(tmp_path: Path, analyze: Analyze) -> None:
+def test_a_message_that_nobody_takes_is_missing_at_its_receiver(
+    tmp_path: Path, analyze: Analyze
+) -> None:
     run = MadeRun(4)
     run.all("barrier")
     run.send(1, 2)
@@ -163,7 +169,9 @@ def test_a_message_of_another_size_is_a_mismatch(tmp_path: Path, analyze: Analyz
     assert "SIZE_OR_SYNTAX_MISMATCH" in str(found[0]["culprits"])
 
 
-def test_rings_that_came_round_at_different_places_make_nobody_missing(tmp_path: Path, analyze: Analyze) -> None:
+def test_rings_that_came_round_at_different_places_make_nobody_missing(
+    tmp_path: Path, analyze: Analyze
+) -> None:
     run = MadeRun(3, ring_count=16)
     run.group("pair", (0, 1))
     for step in range(20):
@@ -178,7 +186,9 @@ def test_rings_that_came_round_at_different_places_make_nobody_missing(tmp_path:
     assert "missing" not in words
 
 
-def test_a_rank_without_a_record_is_passed_over_when_torch_is_told_so(tmp_path: Path, analyze: Analyze) -> None:
+def test_a_rank_without_a_record_is_passed_over_when_torch_is_told_so(
+    tmp_path: Path, analyze: Analyze
+) -> None:
     run = MadeRun(3)
     run.all("all_reduce", op="SUM")
     run.save(tmp_path / "run", ranks=(0, 1))
@@ -192,7 +202,9 @@ def test_a_rank_without_a_record_is_passed_over_when_torch_is_told_so(tmp_path: 
     assert "missed FR dumps from ranks ({2})" in words
 
 
-def test_a_run_that_was_cut_to_a_time_makes_nobody_missing(tmp_path: Path, analyze: Analyze) -> None:
+def test_a_run_that_was_cut_to_a_time_makes_nobody_missing(
+    tmp_path: Path, analyze: Analyze
+) -> None:
     run = MadeRun(3)
     for _ in range(10):
         run.all("all_reduce", op="SUM")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import TYPE_CHECKING
 
 import pytest
-from warm_python import WarmPython
 
 from distdbg.launch.ports import HeldPort
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"

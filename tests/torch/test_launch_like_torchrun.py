@@ -11,16 +11,20 @@ import pytest
 
 pytest.importorskip("torch")
 
+from typing import TYPE_CHECKING
+
 from torch.distributed.elastic.multiprocessing import Std as TorchStd
 from torch.distributed.elastic.multiprocessing.api import to_map
 from torch.distributed.run import config_from_args, get_args_parser
-from warm_python import WarmPython
 
 from distdbg.launch.environment import Start, rank_command, rank_environment
 from distdbg.launch.flags import parse
 from distdbg.launch.options import Machine, read_options
 from distdbg.launch.rendezvous.round import NodeFacts
 from distdbg.launch.std import parse_std
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 PROBE = """
 import json, os, sys

@@ -8,11 +8,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from warm_python import WarmPython
 
 from distdbg.testing.jobs import Done, running
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),

@@ -9,11 +9,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from warm_python import WarmPython
 
 from distdbg.testing.jobs import running
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
@@ -45,7 +48,16 @@ if count < os.environ.get("FAILS", "0"):
 #: Where files and ports are, and what each launcher needs for itself.
 OWN = ("DISTDBG_", "TEST_", "MASTER_", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE")
 #: A job that is given no name gets one by chance.
-RANDOM = ("TORCHELASTIC_RUN_ID", "LC_CTYPE", "TMPDIR", "PYTHONPATH", "PROBE", "SUBJECT", "_", "LEFTOVERS_")
+RANDOM = (
+    "TORCHELASTIC_RUN_ID",
+    "LC_CTYPE",
+    "TMPDIR",
+    "PYTHONPATH",
+    "PROBE",
+    "SUBJECT",
+    "_",
+    "LEFTOVERS_",
+)
 
 
 @pytest.fixture

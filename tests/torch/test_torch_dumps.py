@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from warm_python import WarmPython
 
 from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.load.open import open_paths
 from distdbg.diagnose.verdict import diagnose
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 pytestmark = pytest.mark.torch
 

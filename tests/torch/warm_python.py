@@ -161,9 +161,7 @@ class WarmPython:
         timeout: float = 90.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run a script to its end, and to the end of its stdout and stderr."""
-        process = self.start(
-            argv, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        process = self.start(argv, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             out, err = process.communicate(timeout)
         finally:

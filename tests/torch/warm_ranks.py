@@ -8,9 +8,10 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from warm_python import WarmPython
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 LIMIT_S = 50
 #: Of the ranks' module, by its name: a test's file is on the path of its ranks.

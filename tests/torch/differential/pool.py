@@ -17,11 +17,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
-
-from warm_python import WarmProcess, WarmPython
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from distdbg.testing.ports import free_port
+
+if TYPE_CHECKING:
+    from warm_python import WarmProcess, WarmPython
 
 WORKER = Path(__file__).with_name("worker.py")
 USING_TORCH = ("gloo", "gloo that lies", "distdbg on tensors")
