@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -80,6 +81,11 @@ def _let_go() -> None:
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, stream.fileno())
                 os.close(nowhere)
+
+
+def spare_last_collection() -> None:
+    """For a process that ends now: Python would look through all objects for cycles, 20 ms of nothing."""
+    gc.freeze()
 
 
 def say(text: str) -> None:

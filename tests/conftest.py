@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="fail instead of skip")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     # nohup, a shell's `&`, service managers and xdist have signals ignored or blocked; children inherit it.
     for signum in signal.valid_signals() - _NOT_DEFAULT:
@@ -45,12 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
             is_int = signum == signal.SIGINT
             signal.signal(signum, signal.default_int_handler if is_int else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    # The records of the tests' ranks: not among the runs of whoever runs them.
-    # Workers have theirs beside it: sockets in deeper folders would have names that are too long.
+    # The records of the tests' ranks: not among the runs of whoever runs them. Short paths: the name of a
+    # socket has at most 107 characters. So workers have theirs beside it.
     is_worker = hasattr(config, "workerinput")
     beside = Path(tempfile.gettempdir()).parent if is_worker else None
     config.stash[_TEMP] = tempfile.mkdtemp(prefix="distdbg-tests-", dir=beside)
     os.environ["TMPDIR"] = tempfile.tempdir = config.stash[_TEMP]
+    config.option.basetemp = config.option.basetemp or os.path.join(config.stash[_TEMP], "t")
     # Thousands of processes that import NumPy: threads of its BLAS double what that takes.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # Thousands of ranks: only tests of the agent have one.

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from distdbg import __version__
 from distdbg.cli.commands import COMMANDS
-from distdbg.command import run_command
+from distdbg.command import run_command, spare_last_collection
 from distdbg.errors import UsageError
 
 _MODULES = {command.name: command.module for command in COMMANDS}
@@ -21,7 +20,10 @@ _MODULES = {command.name: command.module for command in COMMANDS}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line, without the program's name; return the exit code."""
     given = sys.argv[1:] if argv is None else list(argv)
-    return run_command(lambda: _dispatch(given))
+    code = run_command(lambda: _dispatch(given))
+    if argv is None:
+        spare_last_collection()
+    return code
 
 
 def help_text() -> str:
@@ -52,6 +54,8 @@ def _dispatch(argv: list[str]) -> int:
         sys.stdout.write(f"distdbg {__version__}\n")
         return 0
     if name not in _MODULES:
+        import difflib  # for whoever mistypes alone
+
         near = difflib.get_close_matches(name, _MODULES, 1)
         raise UsageError(
             f"distdbg: unknown command {name!r}",

@@ -18,7 +18,7 @@
     stale_sockets   what a killed agent leaves
 
     outputs/        what ranks print: kept, shown line by line, selected
-    evidence        what is known of ranks that are gone
+    evidence        what is known of ranks that are gone;  left_record: what their records say
     root_cause      who of them was the first;  first_failure: when that is clear
     report, last_frames, doing   how it is said, and what ranks did when a job was stopped
 

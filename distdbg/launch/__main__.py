@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sys
 
-from distdbg.command import run_command
+from distdbg.command import run_command, spare_last_collection
 from distdbg.launch.start import launch
 
 _PROG = "python -m distdbg.launch"
 
 if __name__ == "__main__":
-    sys.exit(run_command(lambda: launch(sys.argv[1:], prog=_PROG, is_old_form=True)))
+    code = run_command(lambda: launch(sys.argv[1:], prog=_PROG, is_old_form=True))
+    spare_last_collection()
+    sys.exit(code)

@@ -5,6 +5,7 @@ Whoever ends a job by hand mostly does so because it hangs; afterwards the recor
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -13,8 +14,6 @@ from typing import Final
 
 from distdbg.errors import RecordError, format_ranks
 from distdbg.record.folders import record_name
-from distdbg.record.reader import RecordFile
-from distdbg.record.whereabouts import Clock, describe, read_boot_id
 
 _MOST_LINES: Final = 8
 _AGE: Final = re.compile(r"\d+\.\d s\b")
@@ -22,11 +21,20 @@ _AGE: Final = re.compile(r"\d+\.\d s\b")
 
 def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[str, ...]:
     """One line for all ranks that do the same, the most of them first; none without records."""
+    paths = {rank: folder / record_name(rank) for rank in pids}
+    if not any(map(os.path.exists, paths.values())):
+        return ()
+    try:
+        # Not before it is needed: the reader of records is a fifth of what a launcher would load.
+        from distdbg.record.reader import RecordFile
+        from distdbg.record.whereabouts import Clock, describe, read_boot_id
+    except OSError:  # no file can be opened any more: the records could not be either
+        return ()
     now_ns, boot_id = time.monotonic_ns(), read_boot_id()
     words = {}
     for rank, pid in pids.items():
         try:
-            with RecordFile(folder / record_name(rank), salvage=True) as record:
+            with RecordFile(paths[rank], salvage=True) as record:
                 if record.header.pid == pid:
                     words[rank] = describe(record, Clock(record.header, now_ns, boot_id)) or ""
         except RecordError:

@@ -5,25 +5,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from distdbg.errors import RecordError
 from distdbg.record.ends import RankEnd
-from distdbg.record.entries import Finding
 from distdbg.record.error_file import ErrorFacts, read_error_file
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
-from distdbg.record.reader import RecordFile
 from distdbg.record.regular_file import open_regular
-from distdbg.record.whereabouts import Clock, describe, read_boot_id
 
-#: How far back in a record the last finding is looked for.
-_MOST_NOTES: Final = 64
 _STDERR_NBYTES: Final = 4096
 _STDERR_LINES: Final = 6
 #: Errors in a record that name the rank to blame.
@@ -118,15 +111,14 @@ def gather(
     stderr_file: Callable[[int], Path | None] = lambda rank: None,
 ) -> list[Evidence]:
     """Read what there is about the ranks that ended; the two callables tell the files of a rank."""
-    boot_id = read_boot_id()
     return [
-        _gather_one(end, attempt_folder, error_file(end.rank), stderr_file(end.rank), boot_id)
+        _gather_one(end, attempt_folder, error_file(end.rank), stderr_file(end.rank))
         for end in ends
     ]
 
 
 def _gather_one(
-    end: RankEnd, folder: Path, error_path: Path | None, stderr_path: Path | None, boot_id: str
+    end: RankEnd, folder: Path, error_path: Path | None, stderr_path: Path | None
 ) -> Evidence:
     error = read_error_file(error_path) if error_path is not None else None
     tail = _tail(stderr_path) if stderr_path is not None and end.is_failure else ()
@@ -134,55 +126,21 @@ def _gather_one(
         end=end,
         error=error if end.is_failure else None,
         error_file=str(error_path) if error is not None else "",
-        record=read_facts(folder / record_name(end.rank), end, boot_id),
+        record=_read_record(folder / record_name(end.rank), end),
         stderr_file=str(stderr_path) if tail else "",
         stderr_tail=tail,
     )
 
 
-def read_facts(path: Path, end: RankEnd, boot_id: str = "") -> RecordFacts | None:
-    """What a record says of its rank at its end; None: there is none that can be read."""
-    try:
-        with RecordFile(path, salvage=True) as record:
-            if record.header.pid != end.pid:
-                return None  # of another start of the same rank
-            clock = Clock(record.header, end.ended_ns, boot_id)
-            state = record.state()
-            kind, ranks = _last_error(record)
-            raised = ""
-            if state.exit is Exit.RAISED:
-                raised = str(_words(state.exit_text).get("what", "an exception"))
-            return RecordFacts(
-                path=str(path),
-                doing=describe(record, clock) or "",
-                how=state.exit,
-                raised=raised,
-                raised_wall_ns=record.header.to_wall_ns(state.exit_ns) if raised else 0,
-                error_type=kind,
-                error_ranks=ranks,
-            )
-    except RecordError:
+def _read_record(path: Path, end: RankEnd) -> RecordFacts | None:
+    if not os.path.exists(path):
         return None
-
-
-def _last_error(record: RecordFile) -> tuple[str, tuple[int, ...]]:
-    last = record.state().last_number
-    for number in range(last, max(0, last - _MOST_NOTES), -1):
-        event = record.event(number)
-        if isinstance(event, Finding):
-            words = _words(event.text)
-            ranks = words.get("ranks")
-            named = [r for r in ranks if isinstance(r, int)] if isinstance(ranks, list) else []
-            return str(words.get("type", "")), tuple(named)
-    return "", ()
-
-
-def _words(text: str | None) -> dict[str, object]:
     try:
-        found = json.loads(text or "")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        # The reader of records is a fifth of what a launcher would load, and most need none.
+        from distdbg.launch.left_record import read_facts
+    except OSError:  # no file can be opened any more: the record could not be either
+        return None
+    return read_facts(path, end)
 
 
 def _tail(path: Path) -> tuple[str, ...]:

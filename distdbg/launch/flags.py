@@ -7,7 +7,6 @@ it has one. Here a value gets its type; what it means is decided in options.py.
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +29,8 @@ class Parser(argparse.ArgumentParser):
         hint = f"{self.prog} --help lists the flags"
         if message.startswith("unrecognized arguments: "):
             word = message.partition(": ")[2].split()[0].partition("=")[0]
+            import difflib  # for whoever mistypes alone
+
             near = difflib.get_close_matches(word, self._option_string_actions, 1)
             message = f"unknown flag {word}"
             hint = f"did you mean {near[0]}? {hint}" if near else hint

@@ -8,7 +8,7 @@ import select
 import signal
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from distdbg.command import say
 from distdbg.errors import DistError, RendezvousClosedError, RendezvousError
@@ -317,7 +317,8 @@ class Job:
 
     def _end(self, rendezvous: Rendezvous, running: Running, decision: Decision) -> int:
         if decision.action is Action.END_FAILED:
-            rendezvous.close(decision.reason)
+            code = _code_of_failure(rendezvous, running)
+            rendezvous.close(decision.reason, exit_code=code)
         elif decision.action is Action.LEAVE and running.was_stopped(self._here.name):
             rendezvous.close("the job was stopped")
         elif decision.action is Action.LEAVE and running.attempt.running:
@@ -331,7 +332,6 @@ class Job:
             return 0
         if decision.action is Action.LEAVE_WELL:
             return 0
-        notes = running.notes.read()
         outcome = Outcome(
             evidence=running.gather(),
             run_folder=str(self._here.run_folder or ""),
@@ -345,7 +345,7 @@ class Job:
             # The agent of the first host has printed it, on its launcher's stderr.
             is_verdict_said=running.round.node_rank == 0,
             hosts=hosts_of_others(running.round),
-            code=next((n.exit_code for n in notes.values() if n.kind == "failed"), 1),
+            code=_code_of_failure(rendezvous, running),
         )
         return self._say(outcome)
 
@@ -361,3 +361,16 @@ class Job:
         if self._options.local_addr:
             return self._options.local_addr
         return "127.0.0.1" if self._options.standalone else socket.getfqdn()
+
+
+def _code_of_failure(rendezvous: Rendezvous, running: Running) -> int:
+    """That of the rank that failed first, on whichever host."""
+    for note in running.notes.read().values():
+        if note.kind == "failed":
+            return note.exit_code
+    # The launcher that closed the job and served the store may be gone before its note was read.
+    with suppress(RendezvousError):
+        closing = rendezvous.closing()
+        if closing is not None:
+            return closing.exit_code
+    return 1

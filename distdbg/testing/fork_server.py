@@ -1,8 +1,8 @@
 """Fresh processes in milliseconds: a server that has imported the library forks them.
 
-An interpreter that imports NumPy and this library takes a quarter of a second of a core; its fork a few
-milliseconds. What a fork has and a fresh interpreter would not: the modules are loaded, and the hash seed is that
-of the other ranks. The wire between both processes is described in `fork_server_main`.
+An interpreter that imports NumPy and this library takes a quarter of a second of a core, its fork a few
+milliseconds. What a fork has and a fresh interpreter would not: the modules are loaded, and the hash seed is
+that of the other ranks. The wire between both processes is described in `fork_server_main`.
 """
 
 from __future__ import annotations
@@ -137,12 +137,17 @@ class ForkServers:
             server.close()
 
 
-def _environment() -> dict[str, str]:
+def python_path(environ: Mapping[str, str]) -> str:
+    """PYTHONPATH with the folder that this package is in, and so the tests and benchmarks of a checkout."""
     package_parent = os.fspath(Path(server_main.__file__).resolve().parents[2])
-    paths = [package_parent, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    paths = [package_parent, *environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return os.pathsep.join(path for path in paths if path)
+
+
+def _environment() -> dict[str, str]:
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "PYTHONPATH": python_path(os.environ),
         # A thread of BLAS would not survive the fork.
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",

@@ -3,9 +3,9 @@
 Runs as a script: `fork_server_main.py DESCRIPTOR [MODULE ...]`. Orders and answers are lines of JSON on the
 socket DESCRIPTOR, one batch of ranks at a time:
 
-    {"cwd": ..., "ranks": [{"env": {...}, "output": FILE, "arguments": [...]}]}  ->  {"pids": [PID, ...]}
-                                                    whenever a rank has ended    ->  {"ended": [INDEX, EXIT_CODE]}
-    "end": kill the sessions of all ranks, and reap them                         ->  {"exit_codes": [...]}
+    {"cwd": ..., "ranks": [{"env": {...}, "output": FILE, "arguments": [...]}]}  ->  {"pids": [PID]}
+    (whenever a rank has ended)                                      ->  {"ended": [INDEX, EXIT_CODE]}
+    "end": kill the sessions of all ranks, and reap them             ->  {"exit_codes": [EXIT_CODE]}
 
 No rank is reaped before the "end", so until then its PID means this rank and no other process. A rank returns
 from `serve` into `main`: it ends like any interpreter, with its exit handlers and the join of its threads.
@@ -99,13 +99,12 @@ def watch(connection: socket.socket, answers: TextIO, pids: list[int]) -> None:
     running = {os.pidfd_open(pid): index for index, pid in enumerate(pids)}
     try:
         while True:
-            ready = select.select([connection, *running], [], [])[0]
-            for descriptor in ready:
-                if descriptor is not connection:
-                    os.close(descriptor)
-                    index = running.pop(descriptor)
-                    answer(answers, {"ended": [index, exit_code_of(pids[index])]})
-            if connection in ready:
+            ready = set(select.select([connection.fileno(), *running], [], [])[0])
+            for descriptor in ready & running.keys():
+                os.close(descriptor)
+                index = running.pop(descriptor)
+                answer(answers, {"ended": [index, exit_code_of(pids[index])]})
+            if connection.fileno() in ready:
                 return
     finally:
         for descriptor in running:
@@ -122,6 +121,7 @@ def exit_code_of(pid: int) -> int:
 def reap(pids: list[int]) -> list[int]:
     """Kill each rank with all of its session, and return the exit codes."""
     for pid in pids:
+        os.kill(pid, signal.SIGKILL)  # it may have no session yet
         try:
             os.killpg(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):

@@ -101,9 +101,12 @@ class Launcher:
 
 
 class Hosts:
-    """The launchers of a test; a context manager."""
+    """The launchers of a test; a context manager.
 
-    def __init__(self, folder: Path) -> None:
+    has_agent: whether they start agents, where those are what is looked at.
+    """
+
+    def __init__(self, folder: Path, *, has_agent: bool = True) -> None:
         self._folder = folder
         #: Where runs go: sockets have short paths only.
         self._temp = tempfile.TemporaryDirectory(prefix="hosts-")
@@ -117,6 +120,7 @@ class Hosts:
             "TMPDIR": self._temp.name,
             "OMP_NUM_THREADS": "1",
             "DISTDBG_TOKEN": "a secret of this test",
+            "DISTDBG_AGENT": str(int(has_agent)),
         }
 
     @property

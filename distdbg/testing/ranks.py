@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distdbg.testing.fork_server import ForkedRank, ForkServer, fork_servers
+from distdbg.testing.fork_server import ForkedRank, ForkServer, fork_servers, python_path
 
 #: What a test function takes and returns: JSON, so checked when it is encoded, not by types.
 type_json = Any
@@ -167,6 +167,7 @@ def _environment(
         DISTDBG_TOKEN=hashlib.sha256(os.fsencode(folder)).hexdigest(),
         # Of a test's ranks nobody looks at any agent; `env` may ask for one.
         DISTDBG_AGENT="0",
+        PYTHONPATH=python_path(environ),
         # For what a rank starts; its own BLAS is loaded already, with one thread.
         OMP_NUM_THREADS="1",
         OPENBLAS_NUM_THREADS="1",

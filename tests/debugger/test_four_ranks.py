@@ -12,7 +12,8 @@ import pytest
 pytestmark = pytest.mark.slow
 
 PROMPT = r"\(Pdb\) "
-#: Ranks 1-3 wait for rank 0, which is stopped, with a limit of 2 s; then once more, and it does not come.
+#: Ranks 1-3 wait for rank 0, which is stopped, with a limit of 2 s, in one way after the other; then
+#: once more, and it does not come.
 WAITS = """
     import time
     from datetime import timedelta
@@ -20,18 +21,23 @@ WAITS = """
     import distdbg as dist
     from distdbg.debugger.session import stop_here
 
-    def meet():
-        x, two = np.ones(2), timedelta(seconds=2)
-        {body}
-
+    x, two = np.ones(2), timedelta(seconds=2)
+    ways = {
+        "op": lambda: dist.all_reduce(x, timeout=2.0),
+        "work": lambda: dist.all_reduce(x, async_op=True).wait(two),
+        "barrier": lambda: dist.monitored_barrier(timeout=2.0),
+        "new_group": lambda: dist.new_group([0, 1, 2, 3], timeout=2.0),
+        "store": lambda: store.wait(["word"], two) if rank else store.set("word", b"come"),
+    }
     dist.init_process_group()
     store = dist.FileStore("words", 4)
     rank = dist.get_rank()
     dist.barrier()
-    if rank == 0:
-        print(stop_here("a long look"), flush=True)
-    meet()
-    print("met", flush=True)
+    for way, meet in ways.items():
+        if rank == 0:
+            stop_here(f"before {way}")
+        meet()
+        print("met by", way, flush=True)
     if rank > 0:
         begin = time.monotonic()
         try:
@@ -41,13 +47,8 @@ WAITS = """
     else:
         time.sleep(4)
 """
-WAYS = {
-    "op": "dist.all_reduce(x, timeout=2.0)",
-    "work": "dist.all_reduce(x, async_op=True).wait(two)",
-    "barrier": "dist.monitored_barrier(timeout=2.0)",
-    "new_group": "dist.new_group([0, 1, 2, 3], timeout=2.0)",
-    "store": "store.wait(['word'], two) if rank else store.set('word', b'come')",
-}
+#: How long rank 0 is stopped before each.
+WAYS = {"op": 10.0, "work": 3.0, "barrier": 3.0, "new_group": 3.0, "store": 3.0}
 STEPS = """
     import numpy as np
     import distdbg as dist
@@ -78,24 +79,24 @@ MEETS = """
 """
 
 
-@pytest.mark.parametrize(("way", "stop_s"), [(way, 10.0 if way == "op" else 3.0) for way in WAYS])
 def test_a_limit_of_two_seconds_stands_while_a_rank_is_stopped_and_counts_again_after_it(
-    way: str, stop_s: float, ranks_of: Any
+    ranks_of: Any,
 ) -> None:
-    ranks_of.start(WAITS.replace("{body}", WAYS[way]), 4)
+    ranks_of.start(WAITS, 4)
     ranks_of.until_stopped()
     with ranks_of.attach() as client:
-        client.expect(PROMPT)
-        time.sleep(stop_s)  # what is tested
-        for rank in range(4):
-            assert "met" not in ranks_of.out(rank)
-            assert ranks_of.processes[rank].poll() is None
-        client.type("c\n")
-        client.expect("goes on")
+        for way, stop_s in WAYS.items():
+            client.expect(PROMPT)
+            time.sleep(stop_s)  # what is tested
+            for rank in range(4):
+                assert f"met by {way}" not in ranks_of.out(rank)
+                assert ranks_of.processes[rank].poll() is None
+            client.type("c\n")
+            client.expect("goes on")
     assert ranks_of.wait() == [0, 0, 0, 0]
-    assert "met" in ranks_of.out(0)
+    assert "met by store" in ranks_of.out(0)
     for rank in (1, 2, 3):
-        said = re.search(r"met\n(\w+) ([\d.]+)", ranks_of.out(rank))
+        said = re.search(r"met by store\n(\w+) ([\d.]+)", ranks_of.out(rank))
         assert said, ranks_of.out(rank)
         # The first of them breaks the group, which the others may be told instead.
         assert said[1] in ("OpTimeout", "CollectiveError")

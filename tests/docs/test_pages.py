@@ -64,7 +64,7 @@ def program_of(line: str) -> str:
 
 
 def where(program: str) -> str | None:
-    if program == "for":
+    if program in ("for", "until"):
         return "bash"
     return shutil.which(program, path=f"{TOOLS}{os.pathsep}{os.environ['PATH']}")
 

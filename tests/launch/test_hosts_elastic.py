@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -11,7 +12,18 @@ from distdbg.testing.hosts import Hosts
 
 pytestmark = pytest.mark.slow
 
-#: Reduces until WORLD_SIZE is as large as it is told; so it has to be started anew to end.
+#: Waits until WORLD_SIZE is as large as it is told, for tests of launchers alone.
+PLAIN = """
+import time
+
+me = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+say("start", *me, os.environ["GROUP_RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"])
+while me[1] != int(sys.argv[1]):
+    time.sleep(0.01)
+"""
+
+#: Reduces until WORLD_SIZE is as large as it is told, and the file is there that it is told of, if any;
+#: so it has to be started anew to end.
 UNTIL = """
 import time
 import numpy as np
@@ -23,7 +35,7 @@ say("start", *me, os.environ["GROUP_RANK"], os.environ["TORCHELASTIC_RESTART_COU
 x = np.ones(4)
 while True:
     dist.all_reduce(x)
-    if me[1] == int(sys.argv[1]):
+    if me[1] == int(sys.argv[1]) and all(map(os.path.exists, sys.argv[2:])):
         break
     time.sleep(0.01)
 dist.destroy_process_group()
@@ -31,8 +43,8 @@ dist.destroy_process_group()
 
 
 def test_a_host_that_joins_has_all_start_anew_with_new_numbers(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
-        script = hosts.script(UNTIL)
+    with Hosts(tmp_path, has_agent=False) as hosts:
+        script = hosts.script(PLAIN)
         launchers = []
         for n, text in enumerate(("start 0 2 0 0", "start 2 4 1 0", "start 4 6 2 0")):
             flags = [*hosts.elastic("1:3", n), "--nproc-per-node", "2", script, "6"]
@@ -49,17 +61,19 @@ def test_a_host_that_joins_has_all_start_anew_with_new_numbers(tmp_path: Path) -
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
 def test_the_others_go_on_without_a_host_that_goes(tmp_path: Path, signum: int) -> None:
-    with Hosts(tmp_path) as hosts:
-        flags = ["--nproc-per-node", "2", hosts.script(UNTIL), "4"]
+    with Hosts(tmp_path, has_agent=signum == signal.SIGKILL) as hosts:
+        # Where the third of them is late, the first start is of two, which must not be the end.
+        flags = [hosts.script(UNTIL), "2", str(tmp_path / "go")]
         launchers = [hosts.launch(n, *hosts.elastic("1:3", n), *flags) for n in range(3)]
         for launcher in launchers:
-            launcher.wait_for(" 6 ", 2)
+            launcher.wait_for(" 3 ")
         launchers[1].send(signum)
+        (tmp_path / "go").touch()
         assert launchers[1].wait() == (143 if signum == signal.SIGTERM else -signal.SIGKILL)
         assert [launchers[0].wait(), launchers[2].wait()] == [0, 0]
-        started = [launchers[n].lines("start") for n in (0, 2)]
-        again = sorted(line for lines in started for line in lines if " 4 " in line)
-        assert again == ["0 4 0 0", "1 4 0 0", "2 4 1 0", "3 4 1 0"]
+        # In the order in which they were written.
+        last = [re.findall(r"^start (.*)", launchers[n].out, re.MULTILINE)[-1] for n in (0, 2)]
+        assert sorted(last) == ["0 2 0 0", "1 2 1 0"]
         why = ": SIGTERM was received" if signum == signal.SIGTERM else ""
         said = f"is gone{why}; the ranks start anew (0 of 0 restarts used)"
         assert said in launchers[0].err
@@ -67,11 +81,11 @@ def test_the_others_go_on_without_a_host_that_goes(tmp_path: Path, signum: int) 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
 def test_too_few_hosts_end_with_who_is_there(tmp_path: Path, signum: int) -> None:
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         conf = (
             "keep_alive_interval=0.3,keep_alive_max_attempt=4,join_timeout=2,last_call_timeout=0.2"
         )
-        flags = [hosts.script(UNTIL), "9"]
+        flags = [hosts.script(PLAIN), "9"]
         launchers = [hosts.launch(n, *hosts.elastic("2:3", n, conf=conf), *flags) for n in range(2)]
         for launcher in launchers:
             launcher.wait_for("start", 1)
@@ -85,8 +99,8 @@ def test_too_few_hosts_end_with_who_is_there(tmp_path: Path, signum: int) -> Non
 
 
 def test_without_the_launcher_that_serves_the_store_all_end_and_name_it(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
-        script = hosts.script(UNTIL)
+    with Hosts(tmp_path, has_agent=False) as hosts:
+        script = hosts.script(PLAIN)
         launchers = [hosts.launch(n, *hosts.elastic("1:3", n), script, "9") for n in range(3)]
         for launcher in launchers:
             launcher.wait_for(" 3 ", 1)
@@ -99,8 +113,8 @@ def test_without_the_launcher_that_serves_the_store_all_end_and_name_it(tmp_path
 
 
 def test_two_jobs_at_one_endpoint_do_not_mix(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
-        script = hosts.script(UNTIL)
+    with Hosts(tmp_path, has_agent=False) as hosts:
+        script = hosts.script(PLAIN)
         # The store ends with the launcher that serves it, so its job is the longer one.
         long = [hosts.launch(n, *hosts.elastic("2", n, job="a"), script, "2") for n in (0,)]
         short = [hosts.launch(n, *hosts.elastic("2", n, job="b"), script, "2") for n in (1, 2)]
@@ -114,8 +128,8 @@ def test_two_jobs_at_one_endpoint_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_a_launcher_with_another_token_is_told_so(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
-        script = hosts.script(UNTIL)
+    with Hosts(tmp_path, has_agent=False) as hosts:
+        script = hosts.script(PLAIN)
         launcher = hosts.launch(0, *hosts.elastic("1:2", 0), script, "9")
         launcher.wait_for("start")
         other = hosts.launch(1, *hosts.elastic("1:2", 1), script, "9", DISTDBG_TOKEN="another")
@@ -127,7 +141,7 @@ def test_a_launcher_with_another_token_is_told_so(tmp_path: Path) -> None:
 
 
 def test_who_comes_after_the_end_is_told_that_it_is_over(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         quick = hosts.script("say('done')", "quick.py")
         slow = hosts.script("import time; say('slow'); time.sleep(3)", "slow.py")
         launchers = [
@@ -146,7 +160,7 @@ def test_who_comes_after_the_end_is_told_that_it_is_over(tmp_path: Path) -> None
 
 
 def test_too_few_that_came_are_named_when_the_time_is_over(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         script = hosts.script("say('never')")
         launchers = [
             hosts.launch(n, *hosts.elastic("3", n, conf=f"join_timeout={limit}"), script)
@@ -163,7 +177,7 @@ def test_too_few_that_came_are_named_when_the_time_is_over(tmp_path: Path) -> No
 
 
 def test_the_exit_barrier_waits_for_the_ranks_of_other_hosts(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         script = hosts.script("import time; time.sleep(3 if os.environ['RANK'] == '1' else 0)")
         launchers = [hosts.launch(n, *hosts.elastic("2", n), script) for n in range(2)]
         assert [launcher.wait() for launcher in launchers] == [0, 0]
@@ -178,7 +192,7 @@ if os.environ["DISTDBG_HOST"] == "127.0.0.3" and os.environ["LOCAL_RANK"] == "1"
 
 
 def test_a_host_whose_ranks_end_slowly_says_first_that_it_goes(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         flags = ["--nproc-per-node", "2", "--shutdown-timeout", "3", hosts.script(STUBBORN + UNTIL)]
         # It is long until anybody is taken for dead, and one of the ranks that go is gone at once.
         launchers = [

@@ -84,7 +84,7 @@ dist.destroy_process_group()
 
 
 def test_a_failure_on_one_host_restarts_all(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         script = hosts.script(FAIL_IN_TURN)
         flags = ["--nproc-per-node", "2", "--max-restarts", "2", script, "0", "3"]
         both = [hosts.launch(n, *hosts.static(2, n), *flags) for n in range(2)]
@@ -99,14 +99,15 @@ def test_a_failure_on_one_host_restarts_all(tmp_path: Path) -> None:
         assert len(folders.attempts(run_folder)) == 2
 
 
-@pytest.mark.parametrize("rank", [1, 3])
+#: With rank 0, the launcher that serves the others is gone as soon as it has said what failed.
+@pytest.mark.parametrize("rank", [0, 1])
 def test_every_launcher_names_the_rank_that_failed_first(tmp_path: Path, rank: int) -> None:
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         script = hosts.script(FAIL_IN_TURN)
-        flags = ["--nproc-per-node", "2", "--max-restarts", "1", script, "0,1", str(rank)]
+        flags = ["--max-restarts", "1", script, "0,1", str(rank)]
         both = [hosts.launch(n, *hosts.static(2, n), *flags) for n in range(2)]
         assert [launcher.wait() for launcher in both] == [7, 7]
-        there, other = both[rank // 2], both[1 - rank // 2]
+        there, other = both[rank], both[1 - rank]
         assert f"distdbg run: rank {rank} exited with code 7 (host {there.host}" in there.err
         first = f"distdbg run: rank {rank} on host {there.host} failed first: it exited with code 7"
         assert first in other.err
@@ -115,7 +116,7 @@ def test_every_launcher_names_the_rank_that_failed_first(tmp_path: Path, rank: i
 
 
 def test_a_place_that_is_taken_is_refused_and_the_job_goes_on(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         script = hosts.script("import time; time.sleep(1)")
         first = hosts.launch(0, *hosts.static(3, 0), script)
         taken = [hosts.launch(n, *hosts.static(3, 1), script) for n in (1, 2)]
@@ -131,7 +132,7 @@ def test_a_place_that_is_taken_is_refused_and_the_job_goes_on(tmp_path: Path) ->
 
 
 def test_a_launcher_that_cannot_be_replaced_ends_the_job(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         script = hosts.script("import time; say('here'); time.sleep(60)")
         conf = ["--rdzv-conf", "keep_alive_interval=0.3,keep_alive_max_attempt=4"]
         both = [hosts.launch(n, *hosts.static(2, n), *conf, script) for n in range(2)]
@@ -144,7 +145,10 @@ def test_a_launcher_that_cannot_be_replaced_ends_the_job(tmp_path: Path) -> None
 
 
 def test_a_port_in_use_names_the_process(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts, socket.create_server((hosts.address(0), hosts.port)):
+    with (
+        Hosts(tmp_path, has_agent=False) as hosts,
+        socket.create_server((hosts.address(0), hosts.port)),
+    ):
         launcher = hosts.launch(0, *hosts.static(2, 0), hosts.script("say('never')"))
         assert launcher.wait() == 6
         assert (
@@ -154,7 +158,7 @@ def test_a_port_in_use_names_the_process(tmp_path: Path) -> None:
 
 
 def test_two_jobs_of_one_host_do_not_meet(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         script = hosts.script(REDUCE)
         flags = ["--standalone", "--nproc-per-node", "2", script]
         both = [hosts.launch(0, *flags) for _ in range(2)]
@@ -169,7 +173,7 @@ import torch
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
-x = torch.ones(4) * dist.get_rank()
+x = torch.ones(4) * (dist.get_rank() + 1)
 dist.all_reduce(x)
 say("sum", *x.tolist(), os.environ["MASTER_PORT"])
 dist.destroy_process_group()
@@ -179,16 +183,15 @@ dist.destroy_process_group()
 @pytest.mark.torch
 def test_ranks_of_two_hosts_reduce_with_torch(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         script = hosts.script(GLOO)
         # In containers, a host's name may have an address that gloo cannot use.
-        flags = ["--nproc-per-node", "2", script]
         both = [
-            hosts.launch(n, *hosts.static(2, n), *flags, GLOO_SOCKET_IFNAME="lo") for n in range(2)
+            hosts.launch(n, *hosts.static(2, n), script, GLOO_SOCKET_IFNAME="lo") for n in range(2)
         ]
         assert [launcher.wait() for launcher in both] == [0, 0]
         for launcher in both:
-            assert launcher.lines("sum") == [f"6.0 6.0 6.0 6.0 {hosts.port}"] * 2
+            assert launcher.lines("sum") == [f"3.0 3.0 3.0 3.0 {hosts.port}"]
 
 
 LEAVE = """
@@ -208,7 +211,7 @@ dist.all_reduce(x)
 
 
 def test_a_rank_that_ends_too_early_is_found_on_another_host(tmp_path: Path) -> None:
-    with Hosts(tmp_path) as hosts:
+    with Hosts(tmp_path, has_agent=False) as hosts:
         script = hosts.script(LEAVE)
         flags = [[*hosts.static(2, n), "--nproc-per-node", str(2 - n), script] for n in range(2)]
         both = [hosts.launch(n, *flags[n]) for n in range(2)]

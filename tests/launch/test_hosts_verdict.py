@@ -10,6 +10,7 @@ import pytest
 
 from distdbg.record import folders
 from distdbg.testing.hosts import Hosts
+from tests.launch.agents_of_hosts import agent_of, await_that
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,9 @@ dist.init_process_group()
 x = np.ones(4)
 dist.all_reduce(x)
 rank = dist.get_rank()
-time.sleep(1.0)  # the agents meet
+say("ready")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
 say("blocked", time.monotonic())
 try:
     if rank in (1, 2):
@@ -35,12 +38,17 @@ except dist.DistError as error:
 """
 
 
-@pytest.mark.parametrize("number", [2, 3])
-def test_a_deadlock_of_ranks_on_two_hosts_is_proven_and_ended(tmp_path: Path, number: int) -> None:
+def test_a_deadlock_of_ranks_on_two_hosts_is_proven_and_ended(tmp_path: Path) -> None:
+    number = 3  # one of them has no part in it
     with Hosts(tmp_path) as hosts:
         script = hosts.script(CYCLE)
-        flags = ["--nproc-per-node", "2", script]
+        flags = ["--nproc-per-node", "2", script, str(tmp_path / "go")]
         launchers = [hosts.launch(n, *hosts.static(number, n), *flags) for n in range(number)]
+        for launcher in launchers:
+            launcher.wait_for("ready", 2)
+        with agent_of(hosts, 0) as root:
+            await_that(lambda: len(root.ask("ranks")["ranks"]) == 2 * number, "agents do not meet")
+        (tmp_path / "go").touch()
         assert [launcher.wait() for launcher in launchers] == [1] * number
         blocked, raised = [], []
         for launcher in launchers:

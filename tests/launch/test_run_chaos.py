@@ -1,4 +1,4 @@
-"""A hundred jobs that lose somebody at a random moment: each of them is gone without a trace."""
+"""Jobs that lose somebody at a random moment: each of them is gone without a trace."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from distdbg.testing.jobs import RunningJob, running
 pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.stress]
 
 PROGRAM = str(Path(__file__).with_name("programs") / "steps.py")
-#: `make stress` asks for a hundred.
-JOBS = int(os.environ.get("STRESS_JOBS", "30"))
+#: Draws are by number, the same each time. These have every victim, four pairs of them and every
+#: signal, from the start of the launcher to the end of the job; `make stress` asks for a hundred.
+CHOSEN = (1, 2, 3, 7, 8, 9, 10, 14, 16, 18, 24, 25)
+JOBS = range(int(os.environ.get("STRESS_JOBS", "0"))) or CHOSEN
 LIMIT_S = 30.0
 #: How a process is known by its command line; "launcher" is the one that was started.
 WORDS = {"warden": "distdbg-warden of", "agent": "-P -m distdbg.agent", "rank": f"-u {PROGRAM}"}
@@ -67,6 +69,6 @@ def lose_somebody(number: int) -> list[str]:
 
 def test_jobs_that_die_at_random_moments_leave_nothing() -> None:
     with ThreadPoolExecutor(2) as pool:
-        left: Iterator[list[str]] = pool.map(lose_somebody, range(JOBS))
+        left: Iterator[list[str]] = pool.map(lose_somebody, JOBS)
         lines = [line for lines in left for line in lines]
     assert not lines, "\n".join(lines)

@@ -7,9 +7,11 @@ import os
 import resource
 import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -216,14 +218,32 @@ def test_a_process_that_starts_others_all_the_time_is_swept(warden: Warden) -> N
     assert len(swept.killed) > 3
 
 
-@pytest.mark.slow
-def test_ends_wait_in_the_warden_while_the_launcher_is_busy(warden: Warden) -> None:
-    # More than fit into the socket.
-    count = 320
-    for number in range(count):
-        warden.spawn(f"rank {number}", ["true"], os.environ, stdin="null")
-    assert warden.sweep().left == ()
-    assert {ended.name for ended in wait_ends(warden, count)} == {f"rank {n}" for n in range(count)}
+def test_ends_wait_in_the_warden_while_the_launcher_is_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def narrow_pair() -> tuple[socket.socket, socket.socket]:
+        pair = make_pair()
+        for end in pair:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least that there is
+        return pair
+
+    make_pair = socket.socketpair
+    reader, writer = narrow_pair()
+    with reader, writer:
+        writer.setblocking(False)
+        fitting = 0
+        with suppress(BlockingIOError):
+            while writer.send(b"an end"):
+                fitting += 1
+    count = 2 * fitting + 8
+    assert count < 64
+    monkeypatch.setattr("distdbg.launch.warden.socket.socketpair", narrow_pair)
+    with Warden.start() as warden:
+        for number in range(count):
+            warden.spawn(f"rank {number}", ["true"], os.environ, stdin="null")
+        assert warden.sweep().left == ()
+        found = {ended.name for ended in wait_ends(warden, count)}
+    assert found == {f"rank {n}" for n in range(count)}
 
 
 def test_a_selector_sees_an_end(warden: Warden) -> None:

@@ -87,7 +87,7 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, list[Result]]:
     with_torch = [truth for truth in truths if truth.torch == "needs"]
     outcomes = _run([truth for truth in truths if truth.torch != "needs"])
     if with_torch and importlib.util.find_spec("torch"):
-        outcomes |= _run(with_torch, modules=["torch"], side_by_side=1)
+        outcomes |= _run(with_torch, modules=["torch", "torch._dynamo"], side_by_side=1)
     return outcomes
 
 

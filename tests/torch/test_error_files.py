@@ -6,32 +6,35 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from distdbg.record.error_file import read_error_file
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
 )
 
 
-def run_python(script: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(entry for entry in [os.getcwd(), *sys.path] if entry)
-    kept = {k: v for k, v in os.environ.items() if not k.endswith("ERROR_FILE")}
-    return subprocess.run(
-        [sys.executable, "-c", script],
-        env=kept | {"PYTHONPATH": path} | environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+RunPython = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_what_torchs_decorator_writes_is_read(tmp_path: Path) -> None:
+@pytest.fixture
+def run_python(warm_python: WarmPython) -> RunPython:
+    def run(script: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        kept = {k: v for k, v in os.environ.items() if not k.endswith("ERROR_FILE")}
+        return warm_python.run(["-c", script], env=kept | environ, timeout=60)
+
+    return run
+
+
+def test_what_torchs_decorator_writes_is_read(tmp_path: Path, run_python: RunPython) -> None:
     path = tmp_path / "error.json"
     script = """
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -48,7 +51,7 @@ main()
     assert facts.wall_ns == path.stat().st_mtime_ns
 
 
-def test_what_our_decorator_writes_is_read_by_torch(tmp_path: Path) -> None:
+def test_what_our_decorator_writes_is_read_by_torch(tmp_path: Path, run_python: RunPython) -> None:
     path = tmp_path / "error.json"
     script = """
 import distdbg as dist
@@ -73,7 +76,9 @@ print(json.dumps([failure.message["message"], failure.timestamp, text]))
     assert "Traceback" in text
 
 
-def test_a_launcher_of_torch_inside_a_rank_passes_its_childs_file_on(tmp_path: Path) -> None:
+def test_a_launcher_of_torch_inside_a_rank_passes_its_childs_file_on(
+    tmp_path: Path, run_python: RunPython
+) -> None:
     path, child = tmp_path / "error.json", tmp_path / "child.json"
     extra = {"py_callstack": "Traceback", "timestamp": "1795310000"}
     child.write_text(json.dumps({"message": {"message": "KeyError: 'x'", "extraInfo": extra}}))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,7 +18,10 @@ from distdbg.export.torch_fr.dumps import write
 from distdbg.record.format import Status
 from tests.unit.export.made_run import MadeRun, every_kind
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]  # each imports torch in a process of its own
+if TYPE_CHECKING:
+    from warm_python import WarmPython
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 #: Runs the analyzer's own main, and prints what its database says.
 ANALYZE = """
@@ -51,22 +53,24 @@ def export(run: MadeRun, folder: Path, chosen: Chosen | None = None) -> Path:
     return dumps
 
 
-def analyze(dumps: Path, *flags: str) -> tuple[list[dict[str, Any]], str]:
-    """What torch's analyzer found, and what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", ANALYZE, str(dumps), str(dumps.parent / "database"), *flags],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    words = done.stdout + done.stderr
-    (line,) = [line for line in words.splitlines() if line.startswith("DATABASE ")]
-    return json.loads(line.removeprefix("DATABASE ")), words.replace(line, "")
+Analyze = Callable[..., tuple[list[dict[str, Any]], str]]
 
 
-def test_a_run_that_went_well_matches_in_all_of_its_ops(tmp_path: Path) -> None:
+@pytest.fixture
+def analyze(warm_python: WarmPython) -> Analyze:
+    def run(dumps: Path, *flags: str) -> tuple[list[dict[str, Any]], str]:
+        """What torch's analyzer found, and what it printed."""
+        database = dumps.parent / "database"
+        done = warm_python.run(["-c", ANALYZE, str(dumps), str(database), *flags])
+        assert done.returncode == 0, done.stderr
+        words = done.stdout + done.stderr
+        (line,) = [line for line in words.splitlines() if line.startswith("DATABASE ")]
+        return json.loads(line.removeprefix("DATABASE ")), words.replace(line, "")
+
+    return run
+
+
+def test_a_run_that_went_well_matches_in_all_of_its_ops(tmp_path: Path, analyze: Analyze) -> None:
     found, words = analyze(export(every_kind(), tmp_path))
     assert [one for one in found if not one["is_good"]] == []
     assert "errors" not in words
@@ -83,13 +87,10 @@ def test_a_run_that_went_well_matches_in_all_of_its_ops(tmp_path: Path) -> None:
     assert sum(map(len, messages)) == 4 + 1 + 1 + 2
 
 
-def test_the_command_of_torch_takes_the_folder(tmp_path: Path) -> None:
+def test_the_command_of_torch_takes_the_folder(tmp_path: Path, warm_python: WarmPython) -> None:
     dumps = export(every_kind(), tmp_path)
     module = "torch.distributed.flight_recorder.fr_trace"
-    done = subprocess.run(
-        [sys.executable, "-m", module, str(dumps)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    done = warm_python.run(["-m", module, str(dumps)])
     assert done.returncode == 0, done.stderr
     assert "errors" not in done.stderr
 
@@ -103,7 +104,7 @@ def test_the_command_of_torch_takes_the_folder(tmp_path: Path) -> None:
     ],
 )
 def test_a_mismatch_is_told_with_its_ranks(
-    tmp_path: Path, other: dict[str, Any], error: str
+    tmp_path: Path, analyze: Analyze, other: dict[str, Any], error: str
 ) -> None:
     run = MadeRun(3)
     run.all("all_reduce", op="SUM")
@@ -122,7 +123,9 @@ def test_a_mismatch_is_told_with_its_ranks(
     assert (root.kind, root.ranks, root.seq) == (Kind.MISMATCH, (2,), 2)
 
 
-def test_a_rank_that_never_called_is_the_one_that_is_missing(tmp_path: Path) -> None:
+def test_a_rank_that_never_called_is_the_one_that_is_missing(
+    tmp_path: Path, analyze: Analyze
+) -> None:
     run = MadeRun(4)
     run.all("all_reduce", op="SUM")
     for rank in (0, 1, 3):
@@ -141,7 +144,9 @@ def test_a_rank_that_never_called_is_the_one_that_is_missing(tmp_path: Path) -> 
     assert (root.kind, root.ranks, root.seq) == (Kind.MISSING_RANK, (2,), 2)
 
 
-def test_a_message_that_nobody_takes_is_missing_at_its_receiver(tmp_path: Path) -> None:
+def test_a_message_that_nobody_takes_is_missing_at_its_receiver(
+    tmp_path: Path, analyze: Analyze
+) -> None:
     run = MadeRun(4)
     run.all("barrier")
     run.send(1, 2)
@@ -155,7 +160,7 @@ def test_a_message_that_nobody_takes_is_missing_at_its_receiver(tmp_path: Path) 
     ]  # fmt: skip
 
 
-def test_a_message_of_another_size_is_a_mismatch(tmp_path: Path) -> None:
+def test_a_message_of_another_size_is_a_mismatch(tmp_path: Path, analyze: Analyze) -> None:
     run = MadeRun(3)
     run.message("send", 0, 2, count=4)
     run.message("recv", 2, 0, count=3)
@@ -164,7 +169,9 @@ def test_a_message_of_another_size_is_a_mismatch(tmp_path: Path) -> None:
     assert "SIZE_OR_SYNTAX_MISMATCH" in str(found[0]["culprits"])
 
 
-def test_rings_that_came_round_at_different_places_make_nobody_missing(tmp_path: Path) -> None:
+def test_rings_that_came_round_at_different_places_make_nobody_missing(
+    tmp_path: Path, analyze: Analyze
+) -> None:
     run = MadeRun(3, ring_count=16)
     run.group("pair", (0, 1))
     for step in range(20):
@@ -179,7 +186,9 @@ def test_rings_that_came_round_at_different_places_make_nobody_missing(tmp_path:
     assert "missing" not in words
 
 
-def test_a_rank_without_a_record_is_passed_over_when_torch_is_told_so(tmp_path: Path) -> None:
+def test_a_rank_without_a_record_is_passed_over_when_torch_is_told_so(
+    tmp_path: Path, analyze: Analyze
+) -> None:
     run = MadeRun(3)
     run.all("all_reduce", op="SUM")
     run.save(tmp_path / "run", ranks=(0, 1))
@@ -193,7 +202,9 @@ def test_a_rank_without_a_record_is_passed_over_when_torch_is_told_so(tmp_path: 
     assert "missed FR dumps from ranks ({2})" in words
 
 
-def test_a_run_that_was_cut_to_a_time_makes_nobody_missing(tmp_path: Path) -> None:
+def test_a_run_that_was_cut_to_a_time_makes_nobody_missing(
+    tmp_path: Path, analyze: Analyze
+) -> None:
     run = MadeRun(3)
     for _ in range(10):
         run.all("all_reduce", op="SUM")

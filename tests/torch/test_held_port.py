@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from distdbg.launch.ports import HeldPort
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
@@ -37,26 +38,19 @@ dist.destroy_process_group()
 """
 
 
-def run(program: str, *arguments: object) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def run(warm_python: WarmPython, program: str, *arguments: object) -> None:
+    done = warm_python.run(["-c", program, *map(str, arguments)], timeout=60)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["libuv", "threads"])
-def test_torchs_store_listens_on_a_held_port(kind: str) -> None:
+def test_torchs_store_listens_on_a_held_port(warm_python: WarmPython, kind: str) -> None:
     with HeldPort() as held:
-        run(STORE, held.number, kind)
+        run(warm_python, STORE, held.number, kind)
 
 
 @pytest.mark.slow
-def test_a_group_of_gloo_meets_on_a_held_port() -> None:
+def test_a_group_of_gloo_meets_on_a_held_port(warm_python: WarmPython) -> None:
     with HeldPort() as held:
-        run(GROUP, held.number)
+        run(warm_python, GROUP, held.number)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
+
+from typing import TYPE_CHECKING
 
 from torch.distributed.elastic.multiprocessing import Std as TorchStd
 from torch.distributed.elastic.multiprocessing.api import to_map
@@ -21,6 +22,9 @@ from distdbg.launch.flags import parse
 from distdbg.launch.options import Machine, read_options
 from distdbg.launch.rendezvous.round import NodeFacts
 from distdbg.launch.std import parse_std
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 PROBE = """
 import json, os, sys
@@ -80,16 +84,13 @@ def test_a_ranks_command_line_is_the_same(line: list[str], monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_a_rank_is_told_the_same_variables(tmp_path: Path) -> None:
+def test_a_rank_is_told_the_same_variables(tmp_path: Path, warm_python: WarmPython) -> None:
     script = tmp_path / "probe.py"
     script.write_text(PROBE)
     flags = ["--nproc-per-node=2", "--max-restarts=3", "--role=trainer", "--rdzv-id=job"]
     flags += ["--master-port=0", f"--log-dir={tmp_path}"]
     base = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "torch.distributed.run", *flags, str(script), "a"]
-    done = subprocess.run(
-        command, env=base, capture_output=True, text=True, timeout=90, check=False
-    )
+    done = warm_python.run(["-m", "torch.distributed.run", *flags, str(script), "a"], env=base)
     assert done.returncode == 0, done.stderr
     ranks = [json.loads(line) for line in done.stdout.splitlines()]
     theirs = {environ["RANK"]: environ for _, environ in ranks}

@@ -6,15 +6,17 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from distdbg.testing.jobs import running
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
@@ -32,16 +34,30 @@ if rank == "0" and os.environ.get("PROBE"):
     with open(os.environ["PROBE"], "w") as file:
         json.dump(dict(os.environ), file)
 sys.stderr.flush()
-if rank == "1" and count < os.environ.get("FAILS", "0"):
-    time.sleep(0.3)
+if count < os.environ.get("FAILS", "0"):
+    spoken = os.path.join(os.path.dirname(os.environ["PROBE"]), os.environ["SUBJECT"] + count)
+    if rank == "0":
+        open(spoken, "w").close()
+        time.sleep(60)  # the launcher ends it when the other has failed
+        sys.exit(2)
+    deadline = time.monotonic() + 60
+    while not os.path.exists(spoken) and time.monotonic() < deadline:
+        time.sleep(0.01)  # what rank 0 says is compared
     sys.exit(1)
-if os.environ.get("FAILS"):
-    time.sleep(1.5)  # until the other has failed
 """
 #: Where files and ports are, and what each launcher needs for itself.
 OWN = ("DISTDBG_", "TEST_", "MASTER_", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE")
 #: A job that is given no name gets one by chance.
-RANDOM = ("TORCHELASTIC_RUN_ID", "LC_CTYPE", "TMPDIR", "PYTHONPATH", "PROBE", "_", "LEFTOVERS_")
+RANDOM = (
+    "TORCHELASTIC_RUN_ID",
+    "LC_CTYPE",
+    "TMPDIR",
+    "PYTHONPATH",
+    "PROBE",
+    "SUBJECT",
+    "_",
+    "LEFTOVERS_",
+)
 
 
 @pytest.fixture
@@ -55,20 +71,17 @@ def folder() -> Iterator[Path]:
 Seen = tuple[int, list[str], list[str], dict[str, str], dict[str, list[str]]]
 
 
-def under_both(folder: Path, flags: list[str], environ: dict[str, str]) -> tuple[Seen, Seen]:
+def under_both(
+    warm_python: WarmPython, folder: Path, flags: list[str], environ: dict[str, str]
+) -> tuple[Seen, Seen]:
     """Code, lines of both streams, variables of rank 0, and lines by the name of each log file."""
     line = ["--nproc-per-node=2", *flags, str(folder / "train.py"), "--lr", "1"]
     base = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
-    base |= {"TMPDIR": str(folder), "PROBE": str(folder / "theirs.json"), **environ}
-    theirs = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", f"--log-dir={folder}/theirs", *line],
-        env=base,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
+    base |= {"TMPDIR": str(folder), "PROBE": str(folder / "theirs.json"), "SUBJECT": "theirs"}
+    theirs = warm_python.run(
+        ["-m", "torch.distributed.run", f"--log-dir={folder}/theirs", *line], env=base | environ
     )
-    ours_environ = {**environ, "PROBE": str(folder / "ours.json")}
+    ours_environ = {**environ, "PROBE": str(folder / "ours.json"), "SUBJECT": "ours"}
     with running([f"--log-dir={folder}/ours", *line], folder, ours_environ) as job:
         ours = job.wait(90.0)
     return (
@@ -110,16 +123,19 @@ def seen(folder: Path, name: str, code: int, out: str, err: str) -> Seen:
     ids=lambda value: " ".join(value),
 )
 def test_the_same_is_printed_told_and_kept(
-    folder: Path, flags: list[str], environ: dict[str, str]
+    warm_python: WarmPython, folder: Path, flags: list[str], environ: dict[str, str]
 ) -> None:
-    theirs, ours = under_both(folder, flags, environ)
+    theirs, ours = under_both(warm_python, folder, flags, environ)
     for their_part, our_part in zip(theirs, ours, strict=True):
         assert our_part == their_part
 
 
 @pytest.mark.parametrize("allowed", [0, 1])
-def test_restarts_are_counted_and_kept_alike(folder: Path, allowed: int) -> None:
-    theirs, ours = under_both(folder, [f"--max-restarts={allowed}", "--tee=1"], {"FAILS": "1"})
+def test_restarts_are_counted_and_kept_alike(
+    warm_python: WarmPython, folder: Path, allowed: int
+) -> None:
+    flags = [f"--max-restarts={allowed}", "--tee=1"]
+    theirs, ours = under_both(warm_python, folder, flags, {"FAILS": "1"})
     assert ours[0] == theirs[0] == 1 - allowed
     assert ours[1] == theirs[1]
     assert ours[3] == theirs[3]

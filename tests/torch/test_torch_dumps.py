@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,16 +12,20 @@ from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.load.open import open_paths
 from distdbg.diagnose.verdict import diagnose
 
+if TYPE_CHECKING:
+    from warm_python import WarmPython
+
 pytestmark = pytest.mark.torch
 
 PROGRAM = """
 import datetime, os, sys
 import torch
 import torch.distributed as dist
+import torch.distributed.distributed_c10d
 rank, world, how, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 dist.init_process_group(
     "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world,
-    timeout=datetime.timedelta(seconds=20 if how == "well" else 1.5),
+    timeout=datetime.timedelta(seconds=60),
 )
 group = dist.new_group([0, 1], group_desc="pair")
 dist.all_reduce(torch.ones(4))
@@ -30,6 +34,8 @@ if rank < 2:
     dist.all_gather([torch.zeros(3) for _ in range(2)], torch.ones(3), group=group)
 dist.all_to_all_single(torch.zeros(world), torch.ones(world))
 dist.barrier()
+# Now that all have met: what follows is never completed.
+dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=1.5))
 try:
     if how == "missing" and rank != 1:
         dist.all_reduce(torch.ones(4))
@@ -50,22 +56,23 @@ os._exit(0)
 
 @pytest.fixture(scope="module", params=["well", "missing", "mismatch"])
 def job(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    warm_python: WarmPython,
 ) -> tuple[str, Path]:
     """How it went, and the folder with what torch wrote."""
     folder = tmp_path_factory.mktemp(request.param)
-    run(folder, request.param, world=3)
+    run(warm_python, folder, request.param, world=3)
     return request.param, folder
 
 
-def run(folder: Path, how: str, world: int) -> None:
+def run(warm_python: WarmPython, folder: Path, how: str, world: int) -> None:
     (folder / "dumps").mkdir()
     (folder / "json").mkdir()
     (folder / "train.py").write_text(PROGRAM)
     processes = [
-        subprocess.Popen(
-            [sys.executable, str(folder / "train.py"), str(rank), str(world), how, str(folder)],
-            stdout=subprocess.DEVNULL,
+        warm_python.start(
+            [str(folder / "train.py"), str(rank), str(world), how, str(folder)],
             stderr=subprocess.PIPE,
         )
         for rank in range(world)
@@ -76,8 +83,7 @@ def run(folder: Path, how: str, world: int) -> None:
             assert process.returncode == 0, error.decode()
     finally:
         for process in processes:
-            process.kill()
-            process.wait()
+            process.close()
 
 
 @pytest.mark.slow

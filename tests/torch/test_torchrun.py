@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed"
@@ -29,20 +34,25 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == os.environ["FAILS"]:
 """
 
 
-def torchrun(tmp_path: Path, *options: str, fails: str = "", **variables: str) -> str:
+Torchrun = Callable[..., str]
+
+
+@pytest.fixture
+def torchrun(warm_python: WarmPython, tmp_path: Path) -> Torchrun:
+    return partial(run_torchrun, warm_python, tmp_path)
+
+
+def run_torchrun(
+    warm_python: WarmPython, tmp_path: Path, *options: str, fails: str = "", **variables: str
+) -> str:
     script = tmp_path / "job.py"
     script.write_text(JOB)
-    command = [sys.executable, "-m", "torch.distributed.run", *options, str(script)]
     path = os.pathsep.join(entry for entry in [os.getcwd(), *sys.path] if entry)
     # torchrun takes its rank from the environment where there is one.
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("RANK", "MASTER_"))}
-    done = subprocess.run(
-        command,
+    done = warm_python.run(
+        ["-m", "torch.distributed.run", *options, str(script)],
         env=environ | {"PYTHONPATH": path, "FAILS": fails, "OMP_NUM_THREADS": "1"} | variables,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -50,24 +60,24 @@ def torchrun(tmp_path: Path, *options: str, fails: str = "", **variables: str) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [["--standalone"], []], ids=["standalone", "static"])
-def test_ranks_of_torchrun_meet_without_its_port(tmp_path: Path, options: list[str]) -> None:
-    output = torchrun(tmp_path, *options, "--nproc-per-node=2")
+def test_ranks_of_torchrun_meet_without_its_port(torchrun: Torchrun, options: list[str]) -> None:
+    output = torchrun(*options, "--nproc-per-node=2")
     for rank in range(2):
         assert output.count(f"rank {rank} sees [0, 1]") == 2
 
 
 @pytest.mark.slow
-def test_ranks_that_torchrun_started_again_meet_again(tmp_path: Path) -> None:
+def test_ranks_that_torchrun_started_again_meet_again(torchrun: Torchrun) -> None:
     options = ["--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    output = torchrun(tmp_path, *options, fails="0")
+    output = torchrun(*options, fails="0")
     assert output.count("rank 0 sees [0, 1]") == 4
 
 
 @pytest.mark.slow
-def test_the_agent_does_not_keep_torchrun_from_ending(tmp_path: Path) -> None:
+def test_the_agent_does_not_keep_torchrun_from_ending(tmp_path: Path, torchrun: Torchrun) -> None:
     options = ["--standalone", "--nproc-per-node=2"]
     # Its output is a pipe that is read to the end: whoever holds it holds this.
-    torchrun(tmp_path, *options, DISTDBG_AGENT="1", TMPDIR=str(tmp_path))
+    torchrun(*options, DISTDBG_AGENT="1", TMPDIR=str(tmp_path))
     logs = list(tmp_path.glob("distdbg-*/2*/agent-*.log"))
     assert len(logs) == 2, "one for each time that the ranks met"
     deadline = time.monotonic() + 10

@@ -84,9 +84,9 @@ class TorchGloo:
         del self.gloo
 
 
-def init() -> int:
+def init(timeout_s: float = 10.0) -> int:
     """Make the default group on it; returns the rank."""
     torch.set_num_threads(1)
     dist.Backend.register_backend("torch_gloo", TorchGloo, devices="cpu")
-    dist.init_process_group("torch_gloo", timeout=timedelta(seconds=10))
+    dist.init_process_group("torch_gloo", timeout=timedelta(seconds=timeout_s))
     return dist.get_rank()

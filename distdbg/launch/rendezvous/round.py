@@ -84,6 +84,8 @@ class Closing:
     reason: str
     is_well: bool
     """Whether the ranks of all launchers had ended well."""
+    exit_code: int = 1
+    """Otherwise, of the rank that failed first: the note that has it goes with the launcher's store."""
 
 
 class Rendezvous(Protocol):
@@ -126,7 +128,7 @@ class Rendezvous(Protocol):
         """Why the job is over for all launchers; None: it is not."""
         ...
 
-    def close(self, reason: str, *, is_well: bool = False) -> None:
+    def close(self, reason: str, *, is_well: bool = False, exit_code: int = 1) -> None:
         """Say to all that there will be no further round; the first reason stays."""
         ...
 

@@ -256,8 +256,8 @@ class SharedRendezvous:
         self._seen()
         return self._closing
 
-    def close(self, reason: str, *, is_well: bool = False) -> None:
-        closing = Closing(reason=reason, is_well=is_well)
+    def close(self, reason: str, *, is_well: bool = False, exit_code: int = 1) -> None:
+        closing = Closing(reason=reason, is_well=is_well, exit_code=exit_code)
         if self._board is not None and not self._is_shut:
             with suppress(DistError):  # those that cannot be told notice by themselves
                 after = self._board.change(lambda now: agreement.close(now, closing))

@@ -60,8 +60,9 @@ class SoloRendezvous:
     def closing(self) -> Closing | None:
         return self._closing
 
-    def close(self, reason: str, *, is_well: bool = False) -> None:
-        self._closing = self._closing or Closing(reason=reason, is_well=is_well)
+    def close(self, reason: str, *, is_well: bool = False, exit_code: int = 1) -> None:
+        closing = Closing(reason=reason, is_well=is_well, exit_code=exit_code)
+        self._closing = self._closing or closing
 
     def shutdown(self) -> None:
         self._closing = self._closing or Closing(reason="its launcher left", is_well=False)

@@ -111,7 +111,11 @@ class State:
                 gone=tuple(map(str, found["gone"])),
                 closing=None
                 if closing is None
-                else Closing(reason=str(closing["reason"]), is_well=bool(closing["is_well"])),
+                else Closing(
+                    reason=str(closing["reason"]),
+                    is_well=bool(closing["is_well"]),
+                    exit_code=int(closing.get("exit_code", 1)),
+                ),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RendezvousError(f"the launchers' agreement cannot be read: {error!r}") from error

@@ -13,7 +13,6 @@ import os
 import struct
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -51,7 +50,7 @@ class LogFile:
         self.table = Table()
         self.mutex = threading.Lock()
         self._users = Users()
-        self._id = uuid.uuid4().hex
+        self._id = os.urandom(16).hex()
         self._pid = os.getpid()
         self._offset = 0
         self._fd = -1

@@ -1,4 +1,4 @@
-"""Four ranks meet twice; in between rank 2 fails in the way that the first argument names."""
+"""Three or more ranks meet twice; in between rank 2 fails in the way that the first argument names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of four ranks in which some wait: for each other, for one that is busy, for one that is gone.
+"""Programs of two to four ranks: some wait for each other, for one that is busy, for one that is gone.
 
 hanging.py KIND      says "blocked <monotonic s>" before a rank enters what it may not leave,
                      "raised <monotonic s> <type>: <words>" when it leaves it by an error
@@ -57,48 +57,11 @@ def three() -> None:
     dist.barrier()
 
 
-def four() -> None:
-    """All wait for each other."""
-    blocked()
-    dist.recv(x, src=(rank + 1) % 4)
-
-
-def two_groups() -> None:
-    """Two use two groups, each in its own order."""
-    first, second = dist.new_group([0, 1]), dist.new_group([0, 1])
-    blocked()
-    if rank < 2:
-        dist.all_reduce(x, group=second if rank else first)
-    dist.barrier()
-
-
 def against() -> None:
     """One is in a collective, one waits for its message."""
     blocked()
     if rank == 1:
         dist.recv(x, src=0)
-    dist.barrier()
-
-
-def nobody_sends() -> None:
-    """Each receives from whoever sends first."""
-    blocked()
-    dist.recv(x)
-
-
-def groups() -> None:
-    """A cycle through three groups."""
-    pairs = [dist.new_group([a, b]) for a, b in ((0, 1), (1, 2), (0, 2))]
-    first = {0: 0, 1: 1, 2: 2}
-    blocked()
-    if rank < 3:
-        dist.all_reduce(x, group=pairs[first[rank]])
-        others = [
-            g
-            for at, g in enumerate(pairs)
-            if at != first[rank] and rank in dist.get_process_group_ranks(g)
-        ]
-        dist.all_reduce(x, group=others[0])
     dist.barrier()
 
 
@@ -206,8 +169,8 @@ def leave() -> None:
 
 
 KINDS: dict[str, Callable[[], None]] = {
-    "cycle": cycle, "circle": circle, "knot": knot, "three": three, "four": four, "two_groups": two_groups,
-    "against": against, "nobody_sends": nobody_sends, "groups": groups, "works": works, "some": some,
+    "cycle": cycle, "circle": circle, "knot": knot, "three": three, "against": against, "works": works,
+    "some": some,
     "way_out": way_out, "checkpoint": checkpoint, "stop": stop, "die": die, "far": far, "mismatch": mismatch,
     "leave": leave,
 }  # fmt: skip

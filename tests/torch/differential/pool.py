@@ -1,7 +1,8 @@
 """The ranks of one library, kept alive over many programs; started anew after one that failed.
 
-Starting torch takes seconds, a program milliseconds. Everything that waits here has a time limit,
-and a pool that is closed, or whose program did not end, has killed all its processes.
+A rank that uses torch is forked with torch imported, the others are fresh interpreters. Everything
+that waits here has a time limit, and a pool that is closed, or whose program did not end, has
+killed all its processes.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from distdbg.testing.ports import free_port
 
+if TYPE_CHECKING:
+    from warm_python import WarmProcess, WarmPython
+
 WORKER = Path(__file__).with_name("worker.py")
+USING_TORCH = ("gloo", "gloo that lies", "distdbg on tensors")
 START_S = 60.0
 PROGRAM_S = 10.0
 GRACE_S = 1.0
@@ -34,10 +39,11 @@ class PoolError(RuntimeError):
 class Pool:
     """`run` gives a program to all ranks and returns the results of each."""
 
-    def __init__(self, subject: str, world_size: int) -> None:
+    def __init__(self, subject: str, world_size: int, warm_python: WarmPython) -> None:
         self.subject = subject
         self.world_size = world_size
-        self._ranks: list[subprocess.Popen[bytes]] = []
+        self._warm_python = warm_python
+        self._ranks: list[subprocess.Popen[bytes] | WarmProcess] = []
         self._output: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -50,7 +56,6 @@ class Pool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # torch takes seconds to take itself apart, and leaves nothing behind that a kill would not.
         if error is None and not self.subject.startswith("gloo"):
             self._end()
         self._kill()
@@ -90,17 +95,22 @@ class Pool:
         port = free_port()
         path = os.pathsep.join([str(WORKER.parent.parent), *filter(None, sys.path)])
         for rank in range(self.world_size):
-            words = [self.subject, str(rank), str(self.world_size), str(port)]
-            self._ranks.append(
-                subprocess.Popen(
-                    [sys.executable, str(WORKER), *words],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=self._output,
-                    env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-                )
-            )
+            words = [str(WORKER), self.subject, str(rank), str(self.world_size), str(port)]
+            env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+            self._ranks.append(self._start_rank(words, env, self._output))
         self._read_lines(START_S)
+
+    def _start_rank(
+        self, words: list[str], env: dict[str, str], output: IO[bytes]
+    ) -> subprocess.Popen[bytes] | WarmProcess:
+        pipe = subprocess.PIPE
+        if self.subject in USING_TORCH:
+            return self._warm_python.start(
+                words, env=env, stdin=pipe, stdout=pipe, stderr=output, ends_itself=True
+            )
+        return subprocess.Popen(
+            [sys.executable, *words], env=env, stdin=pipe, stdout=pipe, stderr=output
+        )
 
     def _read_lines(self, limit_s: float) -> list[Any]:
         """One line of each rank; when one brings an error, the others get only GRACE_S more.

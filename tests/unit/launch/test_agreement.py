@@ -211,7 +211,9 @@ def test_nobody_joins_a_closed_job() -> None:
 
 def test_the_text_in_the_store_is_the_whole_agreement() -> None:
     state = agreement.come(running("a", "b"), member("ü", 3), -1)
-    state = agreement.close(agreement.go(state, ["a"]), Closing(reason="x", is_well=True))
+    state = agreement.close(
+        agreement.go(state, ["a"]), Closing(reason="x", is_well=False, exit_code=7)
+    )
     assert State.from_json(state.to_json()) == state
 
 
