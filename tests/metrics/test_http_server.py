@@ -192,7 +192,7 @@ def test_version_6_is_served_as_well() -> None:
         try:
             port = served.server.listen("::1", 0)
         except OSError:
-            pytest.skip("no IPv6: not available here")
+            pytest.skip("this kernel has no IPv6")
         assert get(f"http://[::1]:{port}/metrics").text == "up 1\n"
         assert served.get() == (200, "up 1\n")
     finally:
@@ -205,7 +205,7 @@ def test_who_comes_by_version_4_to_a_port_of_version_6_is_known_as_well() -> Non
         try:
             port = served.server.listen("::", 0)
         except OSError:
-            pytest.skip("no IPv6: not available here")
+            pytest.skip("this kernel has no IPv6")
         assert get(f"http://127.0.0.1:{port}/metrics").text == "up 1\n"
     finally:
         served.server.close()
