@@ -130,7 +130,9 @@ def test_subgroups_of_different_sizes() -> None:
 def test_a_rank_that_compares_after_another_gave_up_learns_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(membership, "_STAY_S", 0.0)  # all ranks are this thread: nobody reads beside it
+    monkeypatch.setattr(
+        membership, "_STAY_S", 0.0
+    )  # all ranks are this thread: nobody reads beside it
     store = dist.HashStore()
 
     def creation(name: str, rank: int, ranks: list[int]) -> Creation:
