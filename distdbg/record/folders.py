@@ -262,11 +262,12 @@ def prune_runs(
     total = sum(sizes.values())
     removed = []
     for run in runs:
-        if run in kept:
-            continue
+        is_old = _is_old(parent / run, wall_ns)
+        if run in kept or (total <= most_nbytes and not is_old):
+            continue  # this is each run of nearly each start of a job: nothing more is looked at
         records = _records(parent / run)
-        is_due = total > most_nbytes if records else _is_old(parent / run, wall_ns)
-        is_live_run = is_held(parent / run) or any(map(is_live, records))
+        is_due = total > most_nbytes if records else is_old
+        is_live_run = is_due and (is_held(parent / run) or any(map(is_live, records)))
         if is_due and not is_live_run and _remove_run(parent / run):
             removed.append(run)
             total -= sizes[run]
@@ -383,13 +384,16 @@ def _is_old(folder: Path, wall_ns: int) -> bool:
         return False
 
 
-def _nbytes_of(folder: Path) -> int:
+def _nbytes_of(folder: Path | str) -> int:
     total = 0
-    for at, _, names in os.walk(folder):
-        for name in names:
+    with suppress(OSError), os.scandir(folder) as found:  # another pruner was here first
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                total += _nbytes_of(entry.path)
+                continue
             # Blocks, not length: what a file takes from the disk.
-            with suppress(OSError):  # another pruner was here first
-                total += os.lstat(os.path.join(at, name)).st_blocks * 512
+            with suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total
 
 

@@ -16,7 +16,7 @@ of it; `cut` says that something is missing:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, Generic, TypeVar
@@ -126,23 +126,23 @@ def to_ranges(ranks: Iterable[int]) -> list[tuple[int, int, int]]:
 def read_form(text: bytes) -> Form:
     """Parse a form; ValueError for anything that `write_form` cannot have written."""
     values = _parse(text)
-    words = {key: _take(values, key, str, "") for key in _WORD_KEYS}
-    part = _integers(values.pop("part", [0, 0]))
-    if len(part) != 2:
-        raise ValueError("part is not a pair")
-    # Keys that are left were written by a later version of this format: they are no error.
-    return Form(
-        **words,
-        root=_take(values, "root", int, None),
-        inputs=_listing(values.pop("inputs", []), _integers),
-        outputs=_listing(values.pop("outputs", []), _integers),
-        input_splits=_listing(values.pop("input_splits", []), _integer),
-        output_splits=_listing(values.pop("output_splits", []), _integer),
-        members=_listing(values.pop("members", []), _range),
-        nbytes=_take(values, "nbytes", int, 0),
-        part=(part[0], part[1]) if part[1] else None,
-        is_cut=_take(values, "cut", bool, False),
-    )
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if key in _WORD_KEYS:
+            found[key] = _typed(value, key, str)
+        elif (read := _ITEMS.get(key)) is not None:
+            found[key] = _listing(value, read)
+        elif key in ("root", "nbytes"):
+            found[key] = _typed(value, key, int)
+        elif key == "part":
+            part = _integers(value)
+            if len(part) != 2:
+                raise ValueError("part is not a pair")
+            found[key] = part if part[1] else None
+        elif key == "cut":
+            found["is_cut"] = _typed(value, key, bool)
+        # Any other key was written by a later version of this format: it is no error.
+    return Form(**found)
 
 
 # --------------------------------------------------------------------------------------- writing
@@ -203,10 +203,9 @@ def _parse(text: bytes) -> dict[str, Any]:
     return values
 
 
-def _take(values: dict[str, Any], key: str, kind: type, default: Any) -> Any:
-    value = values.pop(key, default)
+def _typed(value: Any, key: str, kind: type) -> Any:
     # bool is an int for Python, not here.
-    if value is not default and type(value) is not kind:
+    if type(value) is not kind:
         raise ValueError(f"{key} is not a {kind.__name__}")
     return value
 
@@ -230,9 +229,9 @@ def _range(values: Any) -> tuple[int, ...]:
 
 def _listing(value: Any, read: Any) -> Listing[Any]:
     if type(value) is dict:
-        count = _take(value, "count", int, 0)
-        digest = _take(value, "hash", str, "")
-        items = _items(value.pop("head", []), read)
+        count = _typed(value.get("count", 0), "count", int)
+        digest = _typed(value.get("hash", ""), "hash", str)
+        items = _items(value.get("head", []), read)
         if count <= len(items) or not digest:
             raise ValueError("a head that is no head")
         return Listing(items, count, digest)
@@ -244,3 +243,13 @@ def _items(values: Any, read: Any) -> tuple[Any, ...]:
     if type(values) is not list:
         raise ValueError("not a list")
     return tuple(read(value) for value in values)
+
+
+_ITEMS: Final[dict[str, Callable[[Any], Any]]] = {
+    "inputs": _integers,
+    "outputs": _integers,
+    "input_splits": _integer,
+    "output_splits": _integer,
+    "members": _range,
+}
+assert tuple(_ITEMS) == _LIST_KEYS

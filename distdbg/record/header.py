@@ -48,13 +48,25 @@ LEAST_ENTRY_NBYTES: Final = {
 _MOST_ENTRY_NBYTES: Final = 1 << 16
 
 
-def read_fields(fields: dict[str, Field], data: bytes) -> dict[str, Any]:
-    """The fields of one entry by name; text without its padding."""
-    values: dict[str, Any] = {}
-    for name, field in fields.items():
-        (value,) = struct.unpack_from("<" + field.code, data, field.offset)
-        values[name] = value
-    return values
+class Layout:
+    """The fields of one kind of entry, read by one call."""
+
+    __slots__ = ("_names", "_struct")
+
+    def __init__(self, fields: dict[str, Field]) -> None:
+        code, end = "<", 0
+        for field in fields.values():
+            code += f"{field.offset - end}x{field.code}"
+            end = field.offset + struct.calcsize("<" + field.code)
+        self._names = tuple(fields)
+        self._struct = struct.Struct(code)
+
+    def read(self, data: bytes) -> dict[str, Any]:
+        """The values by name; text with its padding."""
+        return dict(zip(self._names, self._struct.unpack_from(data), strict=True))
+
+
+_HEADER: Final = Layout(HEADER)
 
 
 def read_padded(data: bytes) -> str:
@@ -110,7 +122,7 @@ def read_opening(source: Source, *, salvage: bool = False) -> Opening:
             details=["nothing was read"],
             hint="reading with salvage=True gives what the damage has left",
         )
-    values = read_fields(HEADER, page)
+    values = _HEADER.read(page)
     state_offset = values["header_nbytes"]
     tables = _read_tables(path, values["sections"], state_offset, values["total_nbytes"])
     if source.nbytes < state_offset + STATE_NBYTES:
@@ -145,7 +157,7 @@ def _check_version(path: str, page: bytes, is_whole: bool) -> None:
     details = ["nothing was read"]
     if is_whole:
         # The writer's name and the clock have kept their places so far.
-        values = read_fields(HEADER, page)
+        values = _HEADER.read(page)
         try:
             day = time.strftime("%Y-%m-%d", time.gmtime(values["wall_ns"] // 10**9))
         except (OSError, OverflowError, ValueError):

@@ -39,7 +39,7 @@ from distdbg.record.format import (
     unpack,
 )
 from distdbg.record.forms import Form
-from distdbg.record.header import read_fields, read_opening
+from distdbg.record.header import Layout, read_opening
 from distdbg.record.parse import Parsing
 from distdbg.record.recent import RecentOp, find_seq, read_notes, read_one, read_recent
 from distdbg.record.references import TRIES, Damaged, References
@@ -54,12 +54,16 @@ from distdbg.record.waits import WAITS_NBYTES, read_waits
 #: waits.
 _PULSE: Final = struct.Struct("<qQQ16x48xQ48xQ")
 assert _PULSE.size == STATE["wait_changes"].offset + 8
+_STATE: Final = Layout(STATE)
+_EXITS: Final = frozenset(Exit)
 
 
-def read_record(readable: Readable, *, salvage: bool = False) -> Record:
-    """Read all of a record."""
+def read_record(
+    readable: Readable, *, salvage: bool = False, parsed: dict[bytes, Form] | None = None
+) -> Record:
+    """Read all of a record; `parsed` as for `RecordFile.read`."""
     with RecordFile(readable, salvage=salvage) as record:
-        return record.read()
+        return record.read(parsed=parsed)
 
 
 class RecordFile:
@@ -101,7 +105,7 @@ class RecordFile:
         return State(
             heartbeat_ns=values["heartbeat_ns"],
             last_number=values["last_number"],
-            exit=Exit(code) if code in set(Exit) else None,
+            exit=Exit(code) if code in _EXITS else None,
             exit_text=references.packed_text(values["exit_text"]),
             exit_ns=values["exit_ns"],
             lost_strings=values["lost_strings"],
@@ -120,7 +124,7 @@ class RecordFile:
         data = self._source.read(self._opening.state_offset, STATE_NBYTES)
         if len(data) < STATE_NBYTES:  # the file became shorter
             raise RecordError(f"{self.path} is cut short", path=self.path, offset=len(data))
-        return read_fields(STATE, data)
+        return _STATE.read(data)
 
     def group_count(self) -> int:
         """How many groups were ever made, by one short read."""
@@ -238,14 +242,17 @@ class RecordFile:
         """
         return self._references.counters(self._read_state()["counter_count"])
 
-    def read(self) -> Record:
-        """All of it."""
+    def read(self, *, parsed: dict[bytes, Form] | None = None) -> Record:
+        """All of it.
+
+        `parsed` is for the forms of all records of a job: most of them are the same.
+        """
         gaps: list[Gap] = []
         if not self._opening.is_whole:
             gaps.append(Gap(first=0, last=0, offset=0, why="the header is damaged"))
         # Before what it refers to: that was written earlier, and stays there longer.
         found = find_entries(self._source, self._tables)
-        self._references = References(self._source, self._tables)
+        self._references = References(self._source, self._tables, parsed=parsed)
         self._references.load()
         gaps += found.gaps
         events: list[Event] = []
@@ -277,7 +284,7 @@ class RecordFile:
     def columns(self, *, parsed: dict[bytes, Form] | None = None) -> Columns:
         """All of it but the counters, as columns; lenient whatever `salvage` is.
 
-        `parsed` is for the forms of all records of a job: most of them are the same.
+        `parsed` as for `read`.
         """
         gaps: list[Gap] = []
         if not self._opening.is_whole:

@@ -26,7 +26,7 @@ from distdbg.record.format import (
     unpack,
 )
 from distdbg.record.forms import Form, read_form
-from distdbg.record.header import Table, read_fields
+from distdbg.record.header import Layout, Table
 from distdbg.record.source import Source
 
 #: How often an entry with a wrong check is read again. A writer is in the midst of one entry for
@@ -40,6 +40,7 @@ _COUNTER = struct.Struct(f"<QIIQQQQQQ{3 * BUCKET_COUNT}Q")
 _COUNTER_WORDS = 9
 #: The part of GROUP that changes.
 _PROGRESS = struct.Struct("<5Q")
+_GROUP = Layout(GROUP)
 
 
 class Damaged(Exception):
@@ -305,7 +306,7 @@ class References:
         return form
 
     def _to_group(self, data: bytes, number: int) -> Group:
-        values = read_fields(GROUP, data)
+        values = _GROUP.read(data)
         return Group(
             number=number,
             created_ns=values["created_ns"],

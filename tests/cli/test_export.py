@@ -18,6 +18,7 @@ from distdbg.cli.export import main
 from distdbg.errors import RecordError, UsageError
 from distdbg.export.formats import FORMATS
 from distdbg.export.output import write_file, write_folder
+from distdbg.testing.rights import ordinary_rights
 from tests.unit.export.small_job import make_job
 
 Export = Callable[..., str]
@@ -187,10 +188,8 @@ def test_a_full_device_is_told_of_as_such(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_permission_is_said(tmp_path: Path) -> None:
-    if os.getuid() == 0:
-        pytest.skip("root may write everywhere")
     tmp_path.chmod(0o500)
-    with pytest.raises(UsageError, match="Permission denied"):
+    with ordinary_rights(), pytest.raises(UsageError, match="Permission denied"):
         write_file(tmp_path / "out", lambda output: None)
     tmp_path.chmod(0o700)
 
@@ -224,6 +223,7 @@ _SLOW = """
 import sys, time
 from pathlib import Path
 from distdbg.export.output import write_file
+from distdbg.testing.rights import ordinary_rights
 
 def write(output):
     output.write(b"half")

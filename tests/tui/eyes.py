@@ -6,7 +6,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from distdbg.tui.app import TopApp
-from tests.tui.made_up import text_of
+from tests.tui.made_up import SETTLE_S, text_of
 
 
 def app_of(pilot: Pilot[None]) -> TopApp:
@@ -17,7 +17,7 @@ def app_of(pilot: Pilot[None]) -> TopApp:
 
 async def see(pilot: Pilot[None], *texts: str, no: tuple[str, ...] = ()) -> str:
     """The screen, once all of these are on it and none of `no` is."""
-    end = time.monotonic() + 3.0
+    end = time.monotonic() + SETTLE_S
     while True:
         screen = text_of(app_of(pilot))
         missing = [text for text in texts if text not in screen]

@@ -9,7 +9,7 @@ from distdbg.record.rank_state import RankState
 from distdbg.tui.app import TopApp
 from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.view import Page
-from tests.tui.made_up import NOW, MadeUpFeed, job, row, text_of
+from tests.tui.made_up import NOW, MadeUpFeed, job, row, text_of, until
 
 Script = Callable[[Pilot[None]], Awaitable[None]]
 
@@ -64,9 +64,5 @@ async def enter(pilot: Pilot[None], app: TopApp, kind: str, text: str) -> None:
 
 async def answered(pilot: Pilot[None], is_so: Callable[[], bool]) -> None:
     """Wait for a thread of the app."""
-    for _ in range(200):
-        if is_so():
-            break
-        await pilot.pause(0.01)
+    await until(pilot, is_so)
     await settle(pilot)
-    assert is_so()

@@ -1,9 +1,11 @@
 """A feed and a clock that a test sets by hand, and how a test drives the app."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 from textual.pilot import Pilot
 
@@ -25,6 +27,7 @@ from distdbg.tui.snapshot import (
 
 #: The moment at which every made-up job is looked at.
 NOW = 1_800_000_000.0
+SETTLE_S = 30.0
 
 
 def row(rank: int, state: RankState = RankState.RUNNING, **more: Any) -> RankRow:
@@ -124,12 +127,55 @@ def drive(
     """Run `script` while the app is shown on a terminal of this size; nothing waits for its turn to draw."""
     app.pace.between_s = 0.0
 
+    async def at_rest(*_: float) -> None:
+        await rest(app)
+
     async def run() -> None:
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             await script(pilot)
 
-    asyncio.run(run())
+    # textual takes a process that uses little CPU for a moment for one that is done. One that gets none, on a
+    # busy machine, looks the same; and the moment is longer than what nearly all keys take.
+    with (
+        patch("textual.app.wait_for_idle", at_rest),
+        patch("textual.pilot.wait_for_idle", at_rest),
+    ):
+        asyncio.run(run())
+
+
+async def until(pilot: Pilot[None], is_so: Callable[[], object]) -> None:
+    """Wait for a thread or a timer of the app."""
+    end = time.monotonic() + SETTLE_S
+    while not is_so():
+        assert time.monotonic() < end, (
+            f"not so after {SETTLE_S} s; on the screen is\n{text_of(pilot.app)}"
+        )  # type: ignore[arg-type]
+        await pilot.pause(0.01)
+
+
+async def rest(app: TopApp) -> None:
+    """Until the app has nothing to do but to wait for a timer or a thread, and has drawn all it has done."""
+    loop: Any = asyncio.get_running_loop()
+    end = time.monotonic() + SETTLE_S
+    while True:
+        await asyncio.sleep(0)
+        screen = app._screen_stack[-1] if app._screen_stack else None
+        is_drawn = screen is None or not (
+            screen._layout_required
+            or screen._scroll_required
+            or screen._repaint_required
+            or screen._dirty_widgets
+            or app._resize_event
+        )
+        if not loop._ready and (is_drawn or not app.is_running):
+            return
+        assert time.monotonic() < end, f"after {SETTLE_S} s the app still has something to do"
+        if (
+            not loop._ready and screen is not None
+        ):  # their timers would, up to a sixtieth of a second later
+            app.call_later(app._check_resize)
+            screen.call_later(screen._on_timer_update)
 
 
 def text_of(app: TopApp) -> str:

@@ -2,7 +2,6 @@
 
 import stat
 import threading
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -17,7 +16,7 @@ from distdbg.tui.feed import Action
 from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.trouble import TroubleLog, TroublePage
 from distdbg.tui.view import Page
-from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row, text_of
+from tests.tui.made_up import NOW, MadeUpFeed, drive, job, row, text_of, until
 
 pytestmark = pytest.mark.tui
 
@@ -80,14 +79,6 @@ def made() -> tuple[TopApp, MadeUpFeed]:
     return TopApp(feed, now=lambda: NOW, environ={}), feed
 
 
-async def poll(pilot: Pilot[None], is_so: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if is_so():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError(text_of(pilot.app))  # type: ignore[arg-type]  # a TopApp
-
-
 @pytest.mark.parametrize(
     "where", ["compose", "draw", "narrow", "paint", "action", "click", "target", "detail"]
 )
@@ -98,14 +89,14 @@ def test_a_page_that_fails_is_a_line_and_the_rest_goes_on(where: str) -> None:
     async def script(pilot: Pilot[None]) -> None:
         await pilot.pause()
         app.open(BadPage(where))
-        await pilot.pause(0.05)
+        await pilot.pause()
         if where == "action":
             await pilot.press("x")
         elif where == "click":
             await pilot.click(BadPage)
         elif where == "detail":
             app.action_open()
-        await poll(pilot, lambda: "failed: LookupError: " in text_of(app))
+        await until(pilot, lambda: "failed: LookupError: " in text_of(app))
         assert "Traceback" not in text_of(app)
         path = app.troubles.path
         assert path is not None
@@ -113,10 +104,10 @@ def test_a_page_that_fails_is_a_line_and_the_rest_goes_on(where: str) -> None:
         assert "Traceback (most recent call last)" in path.read_text()
         await pilot.press("escape")
         await pilot.press("r")
-        await poll(pilot, lambda: "all_reduce #42" in text_of(app))
+        await until(pilot, lambda: "all_reduce #42" in text_of(app))
         feed.change(run="still-alive")
         app.tick()
-        await poll(pilot, lambda: "still-alive" in text_of(app))
+        await until(pilot, lambda: "still-alive" in text_of(app))
 
     drive(app, script)
 
@@ -128,12 +119,12 @@ def test_a_view_that_has_failed_is_made_anew() -> None:
         await pilot.pause()
         view = app.trail[0]
         app.page_failed(LookupError("once"))
-        await poll(pilot, lambda: isinstance(app.trail[-1], TroublePage))
-        await pilot.pause(0.05)
+        await until(pilot, lambda: isinstance(app.trail[-1], TroublePage))
+        await pilot.pause()
         assert "ranks failed: LookupError: once" in text_of(app)
         assert "all else goes on" in text_of(app)
         await pilot.press("r")
-        await poll(pilot, lambda: "all_reduce #42" in text_of(app))
+        await until(pilot, lambda: "all_reduce #42" in text_of(app))
         assert app.trail[0] is not view
 
     drive(app, script)
@@ -167,10 +158,10 @@ def test_what_a_thread_raises_is_told_and_a_refusal_is_no_trouble() -> None:
     async def script(pilot: Pilot[None]) -> None:
         feed.do = do  # type: ignore[method-assign]  # as a bug would
         app.change(Action.PAUSE)
-        await poll(pilot, lambda: "not now" in text_of(app))
+        await until(pilot, lambda: "not now" in text_of(app))
         assert app.troubles.path is None
         app.change(Action.PAUSE)
-        await poll(pilot, lambda: "pause failed: LookupError: a bug" in text_of(app))
+        await until(pilot, lambda: "pause failed: LookupError: a bug" in text_of(app))
 
     drive(app, script)
 
@@ -186,9 +177,12 @@ def test_of_several_questions_of_a_page_the_newest_counts() -> None:
         for number, gate in enumerate(gates):
             page.ask(lambda gate=gate, number=number: gate.wait(10) and number, answers.append)
         gates[1].set()
-        await poll(pilot, lambda: answers == [1])
+        await until(pilot, lambda: answers == [1])
         gates[0].set()
-        await pilot.pause(0.05)
+        await until(
+            pilot, lambda: not any(t.name == "distdbg-top-ask" for t in threading.enumerate())
+        )
+        await pilot.pause()
         assert answers == [1]
 
     drive(app, script)

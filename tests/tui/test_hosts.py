@@ -34,10 +34,10 @@ def test_many_ranks_on_many_hosts_are_a_row_per_host_until_h_is_pressed() -> Non
         assert "-2 world" in line_of(app, "n003")
         assert "(1 not)" in line_of(app, "n002")
         await pilot.press("h")
-        await pilot.pause(0.12)  # redraws are paced
+        await pilot.pause()
         assert line_of(app, "3 waiting")
         await pilot.press("h")
-        await pilot.pause(0.12)
+        await pilot.pause()
         assert line_of(app, "n002")
 
     drive(app, script, (150, 24))
@@ -54,7 +54,7 @@ def test_enter_opens_the_ranks_of_a_host() -> None:
         assert page.crumb == "host n002"
         assert line_of(app, "19 dead")
         await pilot.press("F", "h")
-        await pilot.pause(0.12)
+        await pilot.pause()
         assert line_of(app, "16 waiting")
 
     drive(app, script, (150, 24))
@@ -65,10 +65,10 @@ def test_hosts_are_sorted_and_filtered_as_ranks_are() -> None:
 
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press("greater_than_sign", "greater_than_sign", "greater_than_sign")
-        await pilot.pause(0.12)
+        await pilot.pause()
         assert text_of(app).splitlines()[4].startswith(" n002")  # by state: faults first
         await pilot.press("slash", *"n06[0-3]", "enter")
-        await pilot.pause(0.12)
+        await pilot.pause()
         assert [line[1:5] for line in text_of(app).splitlines()[4:8]] == [
             "n060", "n061", "n062", "n063"
         ]  # fmt: skip
@@ -84,7 +84,7 @@ def test_few_ranks_or_one_host_are_rows_of_ranks() -> None:
         await pilot.pause()
         assert line_of(app, "0 running")
         await pilot.press("h")
-        await pilot.pause(0.12)
+        await pilot.pause()
         assert "0-399" in line_of(app, "n14")
 
     drive(app, script, (120, 24))

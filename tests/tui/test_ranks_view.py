@@ -21,7 +21,7 @@ def test_it_shows_each_rank_with_its_op_and_for_how_long() -> None:
     app = TopApp(MadeUpFeed(job(waiting, dead)), now=lambda: NOW)
 
     async def script(pilot: Pilot[None]) -> None:
-        await pilot.pause(0.3)
+        await pilot.pause()
         screen = text_of(app)
         assert "20261122-071611-63d104  2 ranks  3 min  live" in screen
         assert "1 dead  1 waiting" in screen

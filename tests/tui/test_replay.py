@@ -15,7 +15,7 @@ from distdbg.tui.replay_feed import ReplayFeed
 from distdbg.tui.replayed import Replayed
 from distdbg.tui.scrubber import Scrubber
 from distdbg.tui.snapshot import Link, OpKey
-from tests.tui.made_up import drive, text_of
+from tests.tui.made_up import drive, text_of, until
 
 pytestmark = pytest.mark.tui
 
@@ -160,11 +160,7 @@ def test_it_plays_as_fast_as_asked_and_stands_at_the_end() -> None:
         await pilot.press("colon", *"speed 200", "enter")
         await pilot.press("space")  # from the end it begins anew
         assert scrubber.is_playing
-        for _ in range(100):
-            await pilot.pause(0.02)
-            if not scrubber.is_playing:
-                break
-        assert not scrubber.is_playing
+        await until(pilot, lambda: not scrubber.is_playing)
         assert app.snapshot.at == near(16)
 
     drive(app, script, (120, 24))

@@ -95,10 +95,10 @@ def draw(size: tuple[int, int], theme: str, view: str, script: Script) -> str:
     pictures: list[str] = []
 
     async def run(pilot: Pilot[None]) -> None:
-        await pilot.pause(0.1)
+        await pilot.pause()
         app.say_no_more()
         await script(pilot, app)
-        await pilot.pause(0.15)
+        await pilot.pause()
         if script is not ask_first:
             app.say_no_more()
         app.draw()

@@ -52,7 +52,7 @@ def test_waiting_moving_failed_and_in_flight_are_told_apart_by_letters_alone() -
     app = app_of(made_up())
 
     async def script(pilot: Pilot[None]) -> None:
-        await pilot.pause(0.05)
+        await pilot.pause()
         assert "───" in lane_of(app, 0)
         assert "all_reduce #1" in lane_of(app, 0)
         assert "███" in lane_of(app, 0)
@@ -162,7 +162,7 @@ def test_the_cursor_goes_with_time_until_somebody_puts_it_elsewhere() -> None:
     async def later(pilot: Pilot[None], seconds: float) -> None:
         moments[0] += seconds
         app.tick()
-        await pilot.pause(0.15)  # redraws are paced
+        await pilot.pause()
 
     async def script(pilot: Pilot[None]) -> None:
         await later(pilot, 40)

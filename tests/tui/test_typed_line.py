@@ -6,7 +6,7 @@ from textual.pilot import Pilot
 from distdbg.tui.feed import Action
 from distdbg.tui.snapshot import Armed
 from tests.tui.framed import answered, enter, lines, made, settle, shown
-from tests.tui.made_up import drive, row, text_of
+from tests.tui.made_up import drive, row, text_of, until
 
 pytestmark = pytest.mark.tui
 
@@ -89,6 +89,7 @@ def test_a_command_is_completed_and_recalled() -> None:
     feed.change(armed=(Armed(id=7, rule="rank=3"),))
 
     async def script(pilot: Pilot[None]) -> None:
+        app.tick()
         await pilot.press("colon", "r", "e")
         await settle(pilot)
         assert lines(app)[-1].strip() == "resume  let the deadlines run on"
@@ -186,11 +187,8 @@ def test_the_palette_offers_the_commands() -> None:
     app, feed = made()
 
     async def script(pilot: Pilot[None]) -> None:
-        await pilot.press("ctrl+p")
-        await pilot.pause(0.1)
-        await pilot.press(*"resume")
-        await pilot.pause(0.5)
-        assert "let the deadlines run on" in text_of(app)
+        await pilot.press("ctrl+p", *"resume")
+        await until(pilot, lambda: "let the deadlines run on" in text_of(app))
         await pilot.press("enter")
         await pilot.press("enter")
         await answered(pilot, lambda: feed.done == [(Action.RESUME, {})])

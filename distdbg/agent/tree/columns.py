@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import Enum
 from itertools import groupby
+from operator import add, sub
 from typing import Any, Final
 
 Row = tuple[Any, ...]
@@ -67,7 +68,9 @@ def encode(
     """
     keys = list(rows)
     told = list(zip(*rows.values(), strict=True))
-    blank = tuple(column.value for column in schema)
+    blank = tuple(
+        column._value_ for column in schema
+    )  # of thousands of batches: `value` looks it up
     olds = list(zip(*(bases.get(key, blank) for key in keys), strict=True))
     texts: dict[str, int] = {}
     columns: list[list[int]] = []
@@ -110,7 +113,9 @@ def decode(schema: Schema, batch: object, bases: Mapping[int, Row], now_ns: int)
     keys = _unpack_keys(packed_keys)
     if not all(isinstance(text, str) and len(text) <= MOST_TEXT for text in texts):
         raise BadBatch("a text is none, or too long")
-    blank = tuple(column.value for column in schema)
+    blank = tuple(
+        column._value_ for column in schema
+    )  # of thousands of batches: `value` looks it up
     olds = list(zip(*(bases.get(key, blank) for key in keys), strict=True))
     count = len(keys)
     rest = iter(columns)
@@ -194,6 +199,10 @@ def _decode_times(values: list[int], old: Sequence[int | None], now_ns: int) -> 
 def _encode_numbers(
     cells: Sequence[tuple[int, ...]], old: Sequence[tuple[int, ...]]
 ) -> list[list[int]]:
+    lengths = set(map(len, cells))
+    if len(lengths) == 1 and lengths == set(map(len, old)):  # as long as no group comes or goes
+        transposed = zip(zip(*cells, strict=True), zip(*old, strict=True), strict=True)
+        return [[], *(_pack(list(map(sub, new, base))) for new, base in transposed)]
     columns = [_pack([len(new) - len(base) for new, base in zip(cells, old, strict=True)])]
     columns += (
         _pack(
@@ -222,6 +231,11 @@ def _decode_numbers(
     if not columns:
         return [()] * len(counts)
     columns = [column or [0] * len(counts) for column in columns]
+    if not any(more) and min(counts) == most:
+        return [
+            tuple(map(add, base, differences))
+            for base, differences in zip(old, zip(*columns, strict=True), strict=True)
+        ]
     return [
         tuple(differences[i] + (base[i] if i < len(base) else 0) for i in range(length))
         for base, length, differences in zip(old, counts, zip(*columns, strict=True), strict=True)
@@ -234,9 +248,11 @@ def _decode_numbers(
 def _pack(values: list[int]) -> list[int]:
     if not any(values):
         return []
+    if len(values) > 2 and values.count(values[0]) == len(values):
+        return [0, values[0], len(values)]
     runs = [0]
     for value, group in groupby(values):
-        runs += (value, sum(1 for _ in group))
+        runs += (value, len(list(group)))
         if len(runs) > len(values):
             return [1, *values]
     return runs
@@ -244,10 +260,10 @@ def _pack(values: list[int]) -> list[int]:
 
 def _unpack(packed: object, count: int) -> list[int] | None:
     """None: all are 0."""
+    if packed == [] and type(packed) is list:
+        return None
     if not isinstance(packed, list) or not set(map(type, packed)) <= {int}:
         raise BadBatch("a column is missing, or holds what is no number")
-    if not packed:
-        return None
     if min(packed) < -_MOST_NUMBER or max(packed) > _MOST_NUMBER:
         raise BadBatch("a number is too large")
     values: list[int] = []

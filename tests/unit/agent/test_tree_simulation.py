@@ -78,7 +78,7 @@ def test_64_hosts_are_no_later() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_root_of_4096_agents_hears_less_than_a_megabyte_per_second() -> None:
-    found = measure(4096, worst_case, seconds=0.5, warmup_s=0.75)
+    found = measure(4096, worst_case, seconds=0.25, warmup_s=0.75)
     assert found.most_nbytes_s < 1_000_000
     assert found.root_nbytes_s < 500_000
     assert found.worst_late_s < 2
@@ -149,7 +149,7 @@ def test_words_that_nothing_compresses_stay_within_the_budget() -> None:
     simulation = make_tree(120)
     chance = random.Random(7)
     marks = []
-    for look in range(60):
+    for look in range(30):
         for node in range(120):
             why = chance.randbytes(90).hex()
             report(simulation, node, statuses(node, why=why, op=f"broadcast #{look}"))

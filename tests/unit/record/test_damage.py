@@ -6,6 +6,7 @@ import itertools
 import random
 import struct
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,15 @@ from distdbg.record.format import (
     HEADER,
     HEADER_NBYTES,
     OP,
+    OP_NBYTES,
     SECTION,
     SITE,
     STATE_NBYTES,
     Section,
     checksum,
 )
+from distdbg.record.forms import Form
+from distdbg.record.header import LEAST_ENTRY_NBYTES
 from distdbg.record.reader import RecordFile, read_record
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.record_examples import build_short, build_wrapped
@@ -33,9 +37,13 @@ Build = Callable[[], RecordBuilder]
 both = pytest.mark.parametrize("build", [build_short, build_wrapped])
 
 
+#: Forms by their text. Thousands of readings find the same few; one that is damaged is another text.
+FORMS: dict[bytes, Form] = {}
+
+
 def read_or_none(data: bytes) -> Record | None:
     try:
-        return read_record(data)
+        return read_record(data, parsed=FORMS)
     except RecordError:
         return None
 
@@ -45,9 +53,18 @@ def assert_prefix(events: tuple[Event, ...], all_events: tuple[Event, ...], abou
 
 
 #: A part of the places takes a second; all of them are tried with --run-slow.
+PARTS = 4
 parts = pytest.mark.parametrize(
-    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 17))]
+    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))]
 )
+
+
+def places_to_cut(data: bytes) -> list[int]:
+    """Every byte where something was written; where nothing was, words: all entries are of words."""
+    padded = bytes(16) + data + bytes(16)
+    return [
+        place for place in range(len(data)) if place % 8 == 0 or any(padded[place : place + 32])
+    ]
 
 
 # Cut before its last place, the first has lost its newest event, the second 15 to 17.
@@ -57,7 +74,7 @@ def test_a_file_cut_at_any_byte_gives_a_prefix(build: Build, most: int, part: in
     data = build().to_bytes()
     whole = read_record(data).events
     lengths = set()
-    for nbytes in range(part, len(data), 17):
+    for nbytes in {0, len(data) - 1, *places_to_cut(data)[part::PARTS]}:
         record = read_or_none(data[:nbytes])
         if record is not None:
             assert_prefix(record.events, whole, nbytes)
@@ -68,15 +85,76 @@ def test_a_file_cut_at_any_byte_gives_a_prefix(build: Build, most: int, part: in
     assert max(lengths) == most
 
 
+#: The number, length and check of an entry.
+HEAD_NBYTES = 24
+
+
+def bytes_that_matter(build: RecordBuilder, data: bytes) -> tuple[set[int], set[int]]:
+    """Of these every bit is flipped, and of these one bit each.
+
+    Every bit: of the state, of the ring, of the first entry of each other section, and of the head of the
+    first empty place there. A further entry has the same words, and its text has one check.
+    """
+    every = {place for place in range(HEADER_NBYTES, min(build.offsets.values())) if data[place]}
+    one = {place for place in range(HEADER_NBYTES) if data[place]}
+    for section, start, end in sections_of(build, data):
+        if section is Section.RING:
+            every |= {*range(start, end)}
+            continue
+        stride = 8 if section is Section.STRINGS else LEAST_ENTRY_NBYTES[section]
+        seen: set[bool] = set()
+        for place in range(start, end, stride):
+            used = (len(data[place : place + stride].rstrip(b"\0")) + 15) // 8 * 8
+            is_used = any(data[place : place + stride])
+            if is_used not in seen and is_used:
+                every |= {*range(place, place + min(stride, used))}
+            elif is_used or not seen:
+                every |= {*range(place, place + min(stride, HEAD_NBYTES))}
+                one |= {*range(place, place + min(stride, used))}
+            seen.add(is_used)
+    return every, one
+
+
+def bytes_that_matter_when_wrapped(build: RecordBuilder, data: bytes) -> tuple[set[int], set[int]]:
+    """The same of what is different when the ring has come round: the ring, and what is parked.
+
+    All checked words of an op are summed, so only the lowest byte tells a neighbour's number from damage.
+    """
+    every: set[int] = set()
+    one: set[int] = set()
+    for section, start, end in sections_of(build, data):
+        if section not in (Section.RING, Section.PARKED):
+            continue
+        stride = LEAST_ENTRY_NBYTES[section]
+        for place in range(start, end, stride):
+            op = range(place, place + OP_NBYTES)
+            check = place + OP["check"].offset
+            every |= {at for at in op if at % 8 == 0 or at < place + 8 or at >= check}
+            one |= {*op}
+            if section is Section.PARKED:
+                every |= {*range(place + OP_NBYTES, place + OP_NBYTES + HEAD_NBYTES)}
+                one |= {at for at in range(place + OP_NBYTES, place + stride) if data[at]}
+    return every, one
+
+
+def sections_of(build: RecordBuilder, data: bytes) -> Iterator[tuple[Section, int, int]]:
+    """Each with where it begins and ends."""
+    starts = sorted(build.offsets.items(), key=itemgetter(1))
+    ends = [start for _, start in starts[1:]] + [len(data)]
+    return ((section, start, end) for (section, start), end in zip(starts, ends, strict=True))
+
+
 def bits_that_matter(build: RecordBuilder, data: bytes) -> Iterator[tuple[int, int]]:
-    """All bits of ring, parked ops, sites and strings; of the rest those in use, and a sample."""
+    """What to flip, and a sample of all the rest."""
     sample = random.Random(7)
-    whole = [*range(build.offsets[Section.SITES], build.offsets[Section.TEXTS])]
-    whole += range(build.offsets[Section.PARKED], len(data))
-    certain = {*whole, *(offset for offset, byte in enumerate(data) if byte)}
-    for offset, bit in itertools.product(range(len(data)), range(8)):
-        if offset in certain or sample.random() < 0.02:
-            yield offset, bit
+    is_wrapped = read_record(data).events[-1].number > 8
+    find = bytes_that_matter_when_wrapped if is_wrapped else bytes_that_matter
+    every, one = find(build, data)
+    for offset in range(len(data)):
+        for bit in range(8):
+            is_chosen = offset in every or (offset in one and bit == offset % 8)
+            if is_chosen or sample.random() < 0.01:
+                yield offset, bit
 
 
 @parts
@@ -86,7 +164,7 @@ def test_any_flipped_bit_gives_a_prefix(build: Build, part: int) -> None:
     data = builder.to_bytes()
     whole = read_record(data).events
     damaged = bytearray(data)
-    for offset, bit in itertools.islice(bits_that_matter(builder, data), part, None, 17):
+    for offset, bit in itertools.islice(bits_that_matter(builder, data), part, None, PARTS):
         damaged[offset] ^= 1 << bit
         record = read_or_none(bytes(damaged))
         damaged[offset] ^= 1 << bit
