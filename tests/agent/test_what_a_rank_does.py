@@ -20,7 +20,9 @@ STUCK = {
 }
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="this kernel has other numbers of system calls")
+@pytest.mark.skipif(
+    os.uname().machine != "x86_64", reason="this kernel has other numbers of system calls"
+)
 @pytest.mark.parametrize("kind", STUCK)
 def test_a_stuck_rank_is_told_by_its_kind_and_line(
     start_job: Callable[..., Any], kind: str
