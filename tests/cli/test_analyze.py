@@ -197,7 +197,7 @@ def test_a_terminal_without_a_width_can_be_read(run: Path) -> None:
         assert max(map(len, shown.stdout.splitlines())) >= 40
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this kernel has no /dev/full")
 @pytest.mark.parametrize("flag", ["--json", "--verbose"])
 def test_a_full_disk_is_an_error_and_no_bug(run: Path, flag: str) -> None:
     with open("/dev/full", "w") as full:
@@ -208,7 +208,7 @@ def test_a_full_disk_is_an_error_and_no_bug(run: Path, flag: str) -> None:
 
 def test_a_page_on_a_full_disk_leaves_nothing(run: Path, capsys: Capture) -> None:
     if not Path("/dev/full").exists():
-        pytest.skip("this system has no /dev/full")
+        pytest.skip("this kernel has no /dev/full")
     assert main(["analyze", "--html", "/dev/full", str(run)]) == 2
     assert "No space left on device" in capsys.readouterr().err
 

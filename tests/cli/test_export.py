@@ -178,7 +178,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_a_full_device_is_told_of_as_such(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
-        pytest.skip("there is no /dev/full here")
+        pytest.skip("this kernel has no /dev/full")
 
     def fill(output: BinaryIO) -> None:
         output.write(bytes(1 << 20))

@@ -199,7 +199,7 @@ def test_files_are_read_by_their_path_below_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(
-    not Path("/sys/devices/system/cpu/online").exists(), reason="no such files here"
+    not Path("/sys/devices/system/cpu/online").exists(), reason="this kernel shows no CPUs"
 )
 def test_this_hosts_own_files_can_be_read() -> None:
     [cpus] = cpus_of_ranks(NODE, 1, os.environ)
