@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
@@ -19,12 +18,10 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import left_out
-
 from distdbg.testing import run_ranks
 from distdbg.testing.fork_server import fork_servers
 from distdbg.testing.leaks import find_leaks, take_holdings
+from tests import left_out
 
 _TEMP = pytest.StashKey[str]()
 #: Folders whose tests all need what the folder is named after.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import left_out
 import pytest
+
+from tests import left_out
 
 
 def skip(reason: str, *, is_file: bool = False) -> Any:
