@@ -101,7 +101,8 @@ def test_a_program_that_is_not_there_is_a_usage_error_with_the_systems_words(
     warden: Warden, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="cannot start rank 0: nothing-of-that-name: No such file"):
-        warden.spawn("rank 0", ["nothing-of-that-name"], os.environ)
+        # A PATH of its own: of folders that this user may not read, the system says something else.
+        warden.spawn("rank 0", ["nothing-of-that-name"], os.environ | {"PATH": str(tmp_path)})
     script = tmp_path / "script"
     script.write_text("echo")
     with pytest.raises(UsageError, match=r"Permission denied(?s:.*)hint: chmod \+x"):

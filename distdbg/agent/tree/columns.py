@@ -44,10 +44,20 @@ _MOST_NUMBER: Final = 1 << 62
 class Column(Enum):
     """What the cells of a column are."""
 
-    NUMBER = 0
-    TEXT = ""
-    TIME = None
-    NUMBERS = ()
+    NUMBER = "number"
+    TEXT = "text"
+    TIME = "time"
+    NUMBERS = "numbers"
+
+
+#: What a cell is before its first value. Not values of the enum: Python 3.11.2 makes an object of an
+#: empty tuple there.
+BLANK: Final[Mapping[Column, Any]] = {
+    Column.NUMBER: 0,
+    Column.TEXT: "",
+    Column.TIME: None,
+    Column.NUMBERS: (),
+}
 
 
 class BadBatch(ValueError):
@@ -68,9 +78,7 @@ def encode(
     """
     keys = list(rows)
     told = list(zip(*rows.values(), strict=True))
-    blank = tuple(
-        column._value_ for column in schema
-    )  # of thousands of batches: `value` looks it up
+    blank = tuple(BLANK[column] for column in schema)
     olds = list(zip(*(bases.get(key, blank) for key in keys), strict=True))
     texts: dict[str, int] = {}
     columns: list[list[int]] = []
@@ -113,9 +121,7 @@ def decode(schema: Schema, batch: object, bases: Mapping[int, Row], now_ns: int)
     keys = _unpack_keys(packed_keys)
     if not all(isinstance(text, str) and len(text) <= MOST_TEXT for text in texts):
         raise BadBatch("a text is none, or too long")
-    blank = tuple(
-        column._value_ for column in schema
-    )  # of thousands of batches: `value` looks it up
+    blank = tuple(BLANK[column] for column in schema)
     olds = list(zip(*(bases.get(key, blank) for key in keys), strict=True))
     count = len(keys)
     rest = iter(columns)

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distdbg.agent.tree.columns import SNAP_NS, UNIT_NS, BadBatch, Column, decode, encode, is_told
+from distdbg.agent.tree.columns import (
+    BLANK,
+    SNAP_NS,
+    UNIT_NS,
+    BadBatch,
+    Column,
+    decode,
+    encode,
+    is_told,
+)
 
 #: A machine may be busy.
 patient = settings(
@@ -137,3 +146,12 @@ def test_the_batch_that_the_bad_ones_are_made_of_is_good() -> None:
 def test_garbage_is_refused_or_read_but_never_anything_else(batch: object) -> None:
     with contextlib.suppress(BadBatch):
         decode(SCHEMA, batch, {}, NOW)
+
+
+def test_every_sort_of_column_begins_with_a_value_of_its_own_type() -> None:
+    assert [(column, type(BLANK[column])) for column in Column] == [
+        (Column.NUMBER, int),
+        (Column.TEXT, str),
+        (Column.TIME, type(None)),
+        (Column.NUMBERS, tuple),
+    ]
