@@ -183,14 +183,14 @@ def test_no_rank_touches_many_keys_of_a_barrier_however_large_the_group(size: in
     assert max(len(keys) for keys in touched) <= 4 * (ARITY + 3)
 
 
-def test_ten_thousand_barriers_leave_the_store_as_they_found_it() -> None:
+def test_thousands_of_barriers_leave_the_store_as_they_found_it() -> None:
     store = HashStore()
 
     def run(rank: int) -> None:
         group = dist.group.WORLD
         assert group is not None
         most = 0
-        for turn in range(10_000):
+        for turn in range(2_000):
             run_monitored_barrier(group, 20)
             if turn % 100 == 0:
                 most = max(most, count())

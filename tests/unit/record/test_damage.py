@@ -52,7 +52,6 @@ def assert_prefix(events: tuple[Event, ...], all_events: tuple[Event, ...], abou
     assert events == all_events[: len(events)], about
 
 
-#: A part of the places takes a second; all of them are tried with --run-slow.
 PARTS = 4
 parts = pytest.mark.parametrize(
     "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))]
@@ -61,10 +60,8 @@ parts = pytest.mark.parametrize(
 
 def places_to_cut(data: bytes) -> list[int]:
     """Every byte where something was written; where nothing was, words: all entries are of words."""
-    padded = bytes(16) + data + bytes(16)
-    return [
-        place for place in range(len(data)) if place % 8 == 0 or any(padded[place : place + 32])
-    ]
+    near = bytes(16) + data + bytes(16)
+    return [place for place in range(len(data)) if place % 8 == 0 or any(near[place : place + 32])]
 
 
 # Cut before its last place, the first has lost its newest event, the second 15 to 17.
@@ -106,11 +103,10 @@ def bytes_that_matter(build: RecordBuilder, data: bytes) -> tuple[set[int], set[
         for place in range(start, end, stride):
             used = (len(data[place : place + stride].rstrip(b"\0")) + 15) // 8 * 8
             is_used = any(data[place : place + stride])
-            if is_used not in seen and is_used:
-                every |= {*range(place, place + min(stride, used))}
-            elif is_used or not seen:
-                every |= {*range(place, place + min(stride, HEAD_NBYTES))}
-                one |= {*range(place, place + min(stride, used))}
+            certain = used if is_used and is_used not in seen else HEAD_NBYTES
+            if is_used or is_used not in seen:
+                every |= {*range(place, place + min(stride, certain))}
+            one |= {*range(place, place + min(stride, used))}
             seen.add(is_used)
     return every, one
 
@@ -125,8 +121,7 @@ def bytes_that_matter_when_wrapped(build: RecordBuilder, data: bytes) -> tuple[s
     for section, start, end in sections_of(build, data):
         if section not in (Section.RING, Section.PARKED):
             continue
-        stride = LEAST_ENTRY_NBYTES[section]
-        for place in range(start, end, stride):
+        for place in range(start, end, stride := LEAST_ENTRY_NBYTES[section]):
             op = range(place, place + OP_NBYTES)
             check = place + OP["check"].offset
             every |= {at for at in op if at % 8 == 0 or at < place + 8 or at >= check}

@@ -171,6 +171,15 @@ def test_the_oldest_runs_are_removed_until_the_rest_fits(tmp_path: Path) -> None
     assert [path.name for path in parent.iterdir() if path.name != "latest"] == [runs[3].name]
 
 
+def test_where_there_is_room_no_record_of_an_earlier_run_is_opened(tmp_path: Path) -> None:
+    runs = [make(tmp_path, i) for i in range(3)]
+    for run in runs:
+        fill(run)
+    long_after_ns = runs[0].stat().st_mtime_ns + 10_000 * SECOND
+    with patch.object(folders.os, "open", side_effect=AssertionError):
+        assert prune_runs(runs[0].parent, 1 << 20, wall_ns=long_after_ns) == []
+
+
 def test_a_live_run_is_never_removed(tmp_path: Path) -> None:
     old, middle, _ = (make(tmp_path, i) for i in range(3))
     fill(old, rank=1)
