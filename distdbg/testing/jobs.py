@@ -90,7 +90,7 @@ class RunningJob:
             seconds=time.monotonic() - self._began,
         )
 
-    def leftovers(self, patience_s: float = 2.0) -> list[str]:
+    def leftovers(self, patience_s: float = 10.0) -> list[str]:
         """What is there of the job outside the folders of runs, once it has had `patience_s`."""
         deadline = time.monotonic() + patience_s
         while True:

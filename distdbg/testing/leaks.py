@@ -7,6 +7,7 @@ import glob
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 _SHARED_MEMORY = "/dev/shm/distdbg*"
@@ -25,7 +26,7 @@ class Holdings:
         """Return one line for everything that is held now and was not held `before`."""
         pairs = (
             ("thread", self.threads - before.threads),
-            ("child process", self.children - before.children),
+            ("child process", {_describe(pid) for pid in self.children - before.children}),
             ("descriptor", self.descriptors - before.descriptors),
             ("shared memory", self.segments - before.segments),
         )
@@ -42,7 +43,7 @@ def take_holdings() -> Holdings:
     )
 
 
-def find_leaks(before: Holdings, patience_s: float = 1.0) -> list[str]:
+def find_leaks(before: Holdings, patience_s: float = 10.0) -> list[str]:
     """Return what is held beyond `before`; things that are just ending get `patience_s`."""
     if not take_holdings().beyond(before):
         return []
@@ -57,21 +58,19 @@ def find_leaks(before: Holdings, patience_s: float = 1.0) -> list[str]:
 
 
 def _children() -> list[str]:
-    found = []
+    pids: list[str] = []
     for thread_id in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{thread_id}/children") as file:
-                pids = file.read().split()
-        except OSError:
-            continue
-        for pid in pids:
-            try:
-                with open(f"/proc/{pid}/cmdline", "rb") as file:
-                    command = file.read().replace(b"\0", b" ").decode(errors="replace")[:120]
-            except OSError:
-                continue
-            found.append(f"{pid} {command or '(ended, never waited for)'}")
-    return found
+        with suppress(OSError), open(f"/proc/self/task/{thread_id}/children") as file:
+            pids += file.read().split()
+    return pids
+
+
+def _describe(pid: str) -> str:
+    # Not part of what tells processes apart: one that has just been started gets its name later.
+    command = ""
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        command = file.read().replace(b"\0", b" ").decode(errors="replace")[:120]
+    return f"{pid} {command or '(ended, never waited for)'}"
 
 
 def _descriptors() -> list[str]:
