@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -44,6 +46,7 @@ def test_no_agent_where_none_is_wanted(start_job: Callable[..., Any]) -> None:
     assert not list(job.run_folder.glob("agent-*"))
 
 
+@pytest.mark.slow
 def test_ranks_of_spawn_have_an_agent(tmp_path: Path) -> None:
     program = tmp_path / "job.py"
     program.write_text(
@@ -58,6 +61,7 @@ def test_ranks_of_spawn_have_an_agent(tmp_path: Path) -> None:
     assert_one_agent(tmp_path, [sys.executable, str(program)])
 
 
+@pytest.mark.slow
 def test_ranks_of_srun_have_an_agent(tmp_path: Path) -> None:
     program = tmp_path / "job.py"
     program.write_text(

@@ -73,6 +73,7 @@ def test_ranks_without_an_agent_are_shown_all_the_same(
     assert "no agent answers for run" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_whose_agent_is_stopped_is_shown_by_its_records(
     job: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_run_whose_agent_is_stopped_is_shown_by_its_records(
     assert "all_reduce #21 on group 'world', job.py:" in lines[2]
 
 
+@pytest.mark.slow
 def test_one_run_is_shown_of_several(
     start_job: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,

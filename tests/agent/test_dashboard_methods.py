@@ -104,6 +104,7 @@ def test_both_sides_of_a_message_are_told(start_job: Callable[..., Any]) -> None
         assert [one["rank"] for one in back["arrivals"]] == [1, 0]
 
 
+@pytest.mark.slow
 def test_bars_tell_what_is_new_and_what_has_ended_since(start_job: Callable[..., Any]) -> None:
     job = start_job(
         "while not os.path.exists(os.environ['TMPDIR'] + '/go'):\n    time.sleep(0.01)\n"
@@ -162,6 +163,7 @@ def test_one_rank_is_told_closely(start_job: Callable[..., Any]) -> None:
         assert client.ask("ranks")["ranks"][0]["threads"] == told["threads"]
 
 
+@pytest.mark.slow
 def test_without_kept_output_the_log_says_how_to_keep_it(start_job: Callable[..., Any]) -> None:
     job = start_job("time.sleep(60)\n", 1)
     with job.connect() as client:
@@ -193,6 +195,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 def test_what_is_asked_wrongly_is_refused_in_words(start_job: Callable[..., Any]) -> None:
     job = start_job("time.sleep(60)\n", 1)
     with job.connect() as client:

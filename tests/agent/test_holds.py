@@ -91,6 +91,7 @@ def await_that(condition: Callable[[], Any], limit_s: float = 10.0) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_rank_in_the_debugger_is_shown_waited_for_and_told_to_go_on(
     stopped: tuple[Any, AgentClient, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:

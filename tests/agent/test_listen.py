@@ -57,6 +57,7 @@ def connect(port: int) -> AgentClient:
     raise AssertionError("no agent came")
 
 
+@pytest.mark.slow
 def test_who_has_the_token_arms_and_stops_a_job_over_tcp(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -92,6 +93,7 @@ def test_an_address_with_a_port_leads_there_with_the_token(start: Start, tmp_pat
         way.connect()
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_said_with_its_holder_and_the_job_runs(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

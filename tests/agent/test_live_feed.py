@@ -82,6 +82,7 @@ def is_waiting(snapshot: Snapshot) -> bool:
     return row is not None and row.state is RankState.WAITING
 
 
+@pytest.mark.slow
 def test_a_living_job_is_shown_changed_and_followed_to_its_end(
     start_job: Callable[..., Any], open_feed: Callable[..., LiveFeed]
 ) -> None:
@@ -155,6 +156,7 @@ def test_a_living_job_is_shown_changed_and_followed_to_its_end(
         feed.do(Action.PAUSE)
 
 
+@pytest.mark.slow
 def test_ranks_that_die_and_their_verdict_are_shown_also_when_it_is_over(
     start_job: Callable[..., Any], open_feed: Callable[..., LiveFeed]
 ) -> None:
@@ -170,6 +172,7 @@ def test_ranks_that_die_and_their_verdict_are_shown_also_when_it_is_over(
     assert "rank 1" in over.lines[0]
 
 
+@pytest.mark.slow
 def test_where_the_agent_is_killed_the_records_are_shown(
     start_job: Callable[..., Any], open_feed: Callable[..., LiveFeed]
 ) -> None:
@@ -192,6 +195,7 @@ def test_where_the_agent_is_killed_the_records_are_shown(
     await_snapshot(feed, lambda s: s.is_over)
 
 
+@pytest.mark.slow
 def test_an_agent_that_stops_and_goes_on_is_left_and_found_again(
     start_job: Callable[..., Any], open_feed: Callable[..., LiveFeed]
 ) -> None:
@@ -357,6 +361,7 @@ def test_an_agent_of_an_earlier_version_is_asked_once_for_what_it_does_not_know(
     assert feed.latest().link is Link.LIVE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -427,6 +432,7 @@ def test_an_agent_that_goes_when_all_ranks_are_over_has_ended_with_the_job(
     assert over.link_why == ""
 
 
+@pytest.mark.slow
 def test_a_new_process_of_a_rank_has_a_new_row_and_no_cpu_yet(
     scripted: tuple[Scripted, LiveFeed],
 ) -> None:

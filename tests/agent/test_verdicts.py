@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 CYCLE = "dist.recv(x, src=1 - rank)\n"
 WHAT = "ranks 0-1 wait for each other"
@@ -29,6 +31,7 @@ def test_ranks_that_wait_for_each_other_raise_why(start_job: Callable[..., Any])
     assert verdict["findings"][0]["kind"] == "deadlock"
 
 
+@pytest.mark.slow
 def test_who_may_not_abort_reports(start_job: Callable[..., Any]) -> None:
     job = start_job(CYCLE, DISTDBG_ABORT_ON="dead,mismatch")
     with job.connect() as client:
@@ -53,6 +56,7 @@ def test_who_may_not_abort_reports(start_job: Callable[..., Any]) -> None:
     assert all(process.poll() is None for process in job.processes)
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_rank_that_computes_reads_so_and_is_left_alone(
     start_job: Callable[..., Any],
 ) -> None:
@@ -95,6 +99,7 @@ def _await_stall(job: Any) -> dict[str, Any]:
     return verdict
 
 
+@pytest.mark.slow
 def test_a_mismatch_that_ranks_caught_is_not_why_they_wait_later(
     start_job: Callable[..., Any],
 ) -> None:

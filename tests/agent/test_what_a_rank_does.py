@@ -20,6 +20,7 @@ STUCK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     os.uname().machine != "x86_64", reason="this kernel has other numbers of system calls"
 )
@@ -37,6 +38,7 @@ def test_a_stuck_rank_is_told_by_its_kind_and_line(
         assert other["op"].startswith("all_reduce #21 on group"), other
 
 
+@pytest.mark.slow
 def test_a_regex_that_never_ends_holds_the_gil(start_job: Callable[..., Any]) -> None:
     job = start_job("if rank == 1:\n    re.match('(a+)+$', 'a' * 60 + 'b')\ndist.all_reduce(x)\n")
     with job.connect() as client:
@@ -45,6 +47,7 @@ def test_a_regex_that_never_ends_holds_the_gil(start_job: Callable[..., Any]) ->
         assert "one call that does not return" in row["why"]
 
 
+@pytest.mark.slow
 def test_without_py_spy_faulthandler_tells_the_same(
     start_job: Callable[..., Any],
 ) -> None:
@@ -61,6 +64,7 @@ def test_without_py_spy_faulthandler_tells_the_same(
     assert any(line.endswith("job.py") for line in lines)
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_busy_in_its_own_code_is_not_called_stuck(
     start_job: Callable[..., Any],
 ) -> None:

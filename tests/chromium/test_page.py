@@ -171,6 +171,7 @@ def test_a_page_without_scripts_tells_the_verdict(browser: Browser, tmp_path: Pa
     assert browser.complaints == []
 
 
+@pytest.mark.slow
 def test_dark_is_dark_and_light_is_light(page: Browser, tmp_path: Path) -> None:
     shades = {}
     for scheme in ("light", "dark"):
@@ -189,6 +190,7 @@ def test_a_narrow_window_does_not_scroll_to_the_side(browser: Browser, tmp_path:
     assert browser.ask("document.documentElement.scrollWidth") <= 420
 
 
+@pytest.mark.slow
 def test_thousands_of_ranks_open_in_seconds(browser: Browser, tmp_path: Path) -> None:
     text_ = to_html(*examples.missing_rank(4096, 77))
     assert len(text_) < 2 << 20

@@ -77,6 +77,7 @@ def numbers(browser: Browser) -> list[int]:
     return [int(number) for number in re.findall(r"all_reduce #(\d+) on", text)]
 
 
+@pytest.mark.slow
 def test_the_ranks_are_shown_and_their_numbers_change(
     browser: Browser, server, tmp_path: Path
 ) -> None:
@@ -138,6 +139,7 @@ def test_nobody_comes_in_without_the_token(browser: Browser, server) -> None:
     assert len(processes()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_of_a_server_that_ends(browser: Browser, server, number: int) -> None:
     process, url, processes = server
@@ -151,6 +153,7 @@ def test_nothing_is_left_of_a_server_that_ends(browser: Browser, server, number:
     browser.go("about:blank")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["serve-fail"])
 def test_a_dashboard_that_cannot_begin_says_why(browser: Browser, server) -> None:
     _, url, processes = server

@@ -191,12 +191,14 @@ def test_a_folder_that_may_not_be_read_is_no_empty_one(
     assert capsys.readouterr().err == f"RecordError: {run}: Permission denied\n"
 
 
+@pytest.mark.slow
 def test_a_terminal_without_a_width_can_be_read(run: Path) -> None:
     for columns in ("0", "1", "39"):
         shown = command(str(run), env={**os.environ, "COLUMNS": columns}, stdout=subprocess.PIPE)
         assert max(map(len, shown.stdout.splitlines())) >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this kernel has no /dev/full")
 @pytest.mark.parametrize("flag", ["--json", "--verbose"])
 def test_a_full_disk_is_an_error_and_no_bug(run: Path, flag: str) -> None:

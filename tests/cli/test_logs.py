@@ -151,6 +151,7 @@ print("end")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.ranks
 def test_a_job_is_followed_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)

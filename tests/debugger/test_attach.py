@@ -6,6 +6,8 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
 PROMPT = r"\(Pdb\) "
 
 STOPS = """
@@ -148,6 +150,7 @@ def test_a_second_client_is_told_who_is_there(ranks_of: Any) -> None:
         assert "5" in ranks_of.call("exec", "--rank", "0", str(ranks_of.run), "scale + 4").stdout
 
 
+@pytest.mark.slow
 def test_the_end_of_a_rank_is_told_to_its_client(ranks_of: Any) -> None:
     ranks_of.start(STOPS)
     ranks_of.until_stopped()
@@ -185,6 +188,7 @@ def test_ctrl_c_breaks_off_a_statement_and_the_rank_lives(ranks_of: Any) -> None
     assert ranks_of.wait() == [0]
 
 
+@pytest.mark.slow
 def test_the_clock_of_the_job_stands_at_the_prompt_alone(ranks_of: Any) -> None:
     ranks_of.start(STOPS, 2, DISTDBG_TIMEOUT_S="3")
     ranks_of.until_stopped()
@@ -255,6 +259,7 @@ def test_what_says_no_line_of_the_protocol_is_dropped(ranks_of: Any) -> None:
     assert ranks_of.wait() == [0]
 
 
+@pytest.mark.slow
 def test_an_expression_without_an_end_is_broken_off_and_the_prompt_lives(ranks_of: Any) -> None:
     ranks_of.start(STOPS)
     ranks_of.until_stopped()
@@ -269,6 +274,7 @@ def test_an_expression_without_an_end_is_broken_off_and_the_prompt_lives(ranks_o
     assert ranks_of.wait() == [0]
 
 
+@pytest.mark.slow
 def test_a_completion_without_an_end_is_broken_off(ranks_of: Any) -> None:
     ranks_of.start(
         STOPS.replace(

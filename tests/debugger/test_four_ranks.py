@@ -79,6 +79,7 @@ MEETS = """
 """
 
 
+@pytest.mark.slow
 def test_a_limit_of_two_seconds_stands_while_a_rank_is_stopped_and_counts_again_after_it(
     ranks_of: Any,
 ) -> None:

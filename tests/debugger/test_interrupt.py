@@ -7,6 +7,8 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
 from distdbg.record.reader import read_record
 
 PROMPT = r"\(Pdb\) "
@@ -37,6 +39,7 @@ def start(ranks: Any, body: str, world_size: int = 1, **environ: str) -> None:
     ranks.until_printed("runs")
 
 
+@pytest.mark.slow
 def test_attaching_stops_a_rank_in_python_and_leaving_lets_it_run(ranks_of: Any) -> None:
     start(ranks_of, "pass")
     with ranks_of.attach() as client:
@@ -56,6 +59,7 @@ def test_attaching_stops_a_rank_in_python_and_leaving_lets_it_run(ranks_of: Any)
     assert not ranks_of.socket().exists()
 
 
+@pytest.mark.slow
 def test_a_rank_is_stopped_in_a_sleep_and_in_a_wait_for_another(ranks_of: Any) -> None:
     start(ranks_of, "time.sleep(600) if dist.get_rank() == 1 else dist.barrier()", 2)
     for rank, line in ((1, "time.sleep"), (0, "dist.barrier")):
@@ -65,6 +69,7 @@ def test_a_rank_is_stopped_in_a_sleep_and_in_a_wait_for_another(ranks_of: Any) -
         assert ranks_of.processes[rank].poll() is None
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_a_rank_again_that_was_told_to_go_on(ranks_of: Any) -> None:
     start(ranks_of, "time.sleep(0.01)")
     with ranks_of.attach() as client:
@@ -81,6 +86,7 @@ def test_ctrl_c_stops_a_rank_again_that_was_told_to_go_on(ranks_of: Any) -> None
     assert ranks_of.wait() == [0]
 
 
+@pytest.mark.slow
 def test_quitting_a_rank_that_was_stopped_by_attaching_does_not_end_it(ranks_of: Any) -> None:
     start(ranks_of, "time.sleep(0.01)")
     done = ranks_of.call("attach", "--rank", "0", str(ranks_of.run), typed="n\nq\n")
@@ -90,6 +96,7 @@ def test_quitting_a_rank_that_was_stopped_by_attaching_does_not_end_it(ranks_of:
     assert ranks_of.wait() == [0]
 
 
+@pytest.mark.slow
 def test_a_program_with_a_handler_of_its_own_keeps_it_and_stops_at_an_op(ranks_of: Any) -> None:
     start(
         ranks_of,
@@ -111,6 +118,7 @@ def test_a_program_with_a_handler_of_its_own_keeps_it_and_stops_at_an_op(ranks_o
     assert ranks_of.wait() == [0]
 
 
+@pytest.mark.slow
 def test_values_are_asked_for_on_all_ranks_while_they_run(ranks_of: Any) -> None:
     start(ranks_of, "x = np.full(4, 2.0); time.sleep(0.01)", 2)
     ranks_of.until_printed("runs", 1)

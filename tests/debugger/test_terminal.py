@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from distdbg.testing.terminals import on_terminal
 
 PROMPT = r"\(Pdb\) "
@@ -119,6 +121,7 @@ def test_a_debugger_of_the_family_of_bdb_stops_at_once_at_the_users_line(ranks_o
     assert "said continued\ntracer None" in ranks_of.out()
 
 
+@pytest.mark.slow
 def test_a_debugger_that_is_not_there_is_said_and_pdb_takes_its_place(ranks_of: Any) -> None:
     ranks_of.start(PROGRAM, DISTDBG_DEBUGGER="no_such_debugger")
     ranks_of.until_stopped()
@@ -138,6 +141,7 @@ def test_nobody_came_to_a_terminal_in_time(ranks_of: Any) -> None:
     assert "said expired\ntracer None" in ranks_of.out()
 
 
+@pytest.mark.slow
 def test_nobody_stayed_when_a_debugger_failed(ranks_of: Any) -> None:
     write(ranks_of, "own_debugger.py", "def set_trace():\n    raise OSError('no terminal')\n")
     program = PROGRAM.replace('"a breakpoint"', '"a breakpoint", limit_s=2.0')

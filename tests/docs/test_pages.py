@@ -49,13 +49,17 @@ COMES_WITH = {
     "torchrun": pytest.mark.torch,
 }
 
+#: What a newcomer reads; all others are slow.
+FIRST = ("README.md", "docs/tutorials/first-job.md")
+
 
 def runnable():
     for name, path in PAGES.items():
         lines = [p.line for p in pages.parts(path.read_text()) if isinstance(p, pages.Command)]
         if lines:
             used = {program_of(line) for line in lines} & COMES_WITH.keys()
-            yield pytest.param(name, marks=[COMES_WITH[program] for program in used])
+            marks = [COMES_WITH[program] for program in used]
+            yield pytest.param(name, marks=marks if name in FIRST else [*marks, pytest.mark.slow])
 
 
 def program_of(line: str) -> str:

@@ -100,6 +100,7 @@ def test_a_failure_on_one_host_restarts_all(tmp_path: Path) -> None:
 
 
 #: With rank 0, the launcher that serves the others is gone as soon as it has said what failed.
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_every_launcher_names_the_rank_that_failed_first(tmp_path: Path, rank: int) -> None:
     with Hosts(tmp_path, has_agent=False) as hosts:

@@ -102,6 +102,7 @@ WAYS: dict[str, Callable[[Launcher], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_every_process_is_gone_two_seconds_after_the_launcher(way: str) -> None:
     with launched() as launcher:

@@ -174,6 +174,7 @@ def test_a_rank_that_stops_gets_the_terminal_and_the_launcher_gets_it_back(conso
     assert echoes(terminal)
 
 
+@pytest.mark.slow
 def test_several_ranks_that_stop_get_it_one_after_the_other(console: Lent) -> None:
     terminal, hold, _ = console
     hold("0:1 2:2 3:3")
@@ -217,6 +218,7 @@ def test_a_client_that_is_killed_leaves_the_terminal_as_it_was(console: Lent) ->
     assert echoes(terminal)
 
 
+@pytest.mark.slow
 def test_a_client_that_stops_itself_goes_on_where_nobody_waits_for_that(console: Lent) -> None:
     terminal, hold, _ = console
     hold("0:1")

@@ -15,6 +15,7 @@ StartJob = Callable[..., RunningJob]
 WriteScript = Callable[[str], str]
 
 
+@pytest.mark.slow
 def test_rank_0_may_end_before_the_others_meet_again(
     start_job: StartJob, write_script: WriteScript
 ) -> None:
@@ -85,6 +86,7 @@ def test_two_jobs_on_one_host_do_not_meet(start_job: StartJob, write_script: Wri
     assert len(runs) == 2
 
 
+@pytest.mark.slow
 def test_a_rank_that_could_not_meet_the_others_is_quoted(
     start_job: StartJob, write_script: WriteScript
 ) -> None:

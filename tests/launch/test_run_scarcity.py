@@ -58,6 +58,7 @@ def test_a_full_disk_is_said_and_what_ranks_do_goes_on(
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [0, 1, 2], ids=["stdin", "stdout", "stderr"])
 def test_a_launcher_without_one_of_its_streams_runs_the_job(
     start_job: StartJob, write_script: WriteScript, tmp_path: Path, stream: int

@@ -51,6 +51,7 @@ def await_verdict(job: RunningJob) -> Path:
     return attempt_folder(job.run_folder, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "size", "ranks"),
     [

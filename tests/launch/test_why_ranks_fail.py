@@ -136,6 +136,7 @@ dist.barrier()
             assert one.because_of == {1}
 
 
+@pytest.mark.slow
 def test_an_error_after_the_groups_are_gone_is_written_as_well(tmp_path: Path) -> None:
     script = """
 try:
@@ -151,6 +152,7 @@ finally:
     assert "error file: " in text
 
 
+@pytest.mark.slow
 def test_a_kill_is_found_with_where_the_rank_was(tmp_path: Path) -> None:
     script = """
 if rank == 2:
@@ -164,6 +166,7 @@ dist.barrier()
     assert "ranks 0-1 failed because of it: raised PeerLost" in text
 
 
+@pytest.mark.slow
 def test_who_leaves_early_is_found_although_it_ended_well(tmp_path: Path) -> None:
     script = """
 if rank != 1:
@@ -175,6 +178,7 @@ if rank != 1:
     assert "ranks 0,2 failed because of it: raised RankLeft" in text
 
 
+@pytest.mark.slow
 def test_a_mismatch_is_told_once_for_all(tmp_path: Path) -> None:
     script = """
 import numpy as np

@@ -10,15 +10,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from distdbg.exporter import RunsCollector
 from distdbg.record.folders import user_folder
 from distdbg.testing.jobs import RunningJob
 from tests.metrics.scraping import await_that, get, get_numbers, samples, value_of
-
-if TYPE_CHECKING:
-    import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 StartJob = Callable[..., RunningJob]
@@ -60,6 +58,7 @@ def exporting(folder: Path, port: int, *argv: str) -> Iterator[str]:
     assert (code, rest) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_over_keeps_its_last_numbers(start_job: StartJob, job_folder: Path) -> None:
     job = start_job("if rank == 1:\n    os.kill(os.getpid(), 9)\nwait_for('go')\n")
     assert job.wait().code != 0
@@ -75,6 +74,7 @@ def test_a_run_that_is_over_keeps_its_last_numbers(start_job: StartJob, job_fold
     assert once(job_folder, str(job.run_folder)).count("distdbg_rank_up{") == 2
 
 
+@pytest.mark.slow
 def test_new_runs_are_served_by_themselves(
     start_job: StartJob, job_folder: Path, free_port: int, go: Go
 ) -> None:
@@ -104,6 +104,7 @@ def test_new_runs_are_served_by_themselves(
         assert [one for one in samples(text) if one == "distdbg_rank_up"] == ["distdbg_rank_up"]
 
 
+@pytest.mark.slow
 def test_a_run_whose_agent_serves_is_named_and_not_served_twice(
     start_job: StartJob, job_folder: Path, free_port: int
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_run_whose_agent_serves_is_named_and_not_served_twice(
         assert run not in get_numbers(url)
 
 
+@pytest.mark.slow
 def test_a_collector_leaves_a_run_to_the_agent_that_serves_it_unless_it_is_named(
     start_job: StartJob, job_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +148,7 @@ def worlds(*runs: str | Path) -> dict[str, float]:
         }
 
 
+@pytest.mark.slow
 def test_a_port_that_somebody_has_is_an_error(job_folder: Path, free_port: int) -> None:
     with exporting(job_folder, free_port):
         words, environ = command(job_folder, "--port", str(free_port))
@@ -157,6 +160,7 @@ def test_a_port_that_somebody_has_is_an_error(job_folder: Path, free_port: int) 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_that_another_run_takes_is_read_anew(
     start_job: StartJob, job_folder: Path, tmp_path: Path, free_port: int
 ) -> None:

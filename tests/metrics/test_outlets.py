@@ -63,6 +63,7 @@ def gateway() -> Iterator[_Gateway]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_job_that_is_over_at_once_leaves_its_numbers_in_a_file_and_is_pushed(
     start_job: StartJob, gateway: _Gateway, tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_job_that_is_over_at_once_leaves_its_numbers_in_a_file_and_is_pushed(
     assert value_of(text, "distdbg_rank_up") == 0
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_says_so_in_the_last_push(start_job: StartJob, gateway: _Gateway) -> None:
     # The launcher ends the other one, which waits for nobody and has not failed.
     program = "if rank == 1:\n    sys.exit(3)\nwait_for('go')\n"
@@ -92,6 +94,7 @@ def test_a_job_that_fails_says_so_in_the_last_push(start_job: StartJob, gateway:
     assert value_of(text, "distdbg_findings_made_total", kind="dead rank") == 1
 
 
+@pytest.mark.slow
 def test_a_gateway_that_is_not_there_costs_one_line_and_no_time(
     start_job: StartJob, free_port: int
 ) -> None:

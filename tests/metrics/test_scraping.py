@@ -117,6 +117,7 @@ def test_a_token_lets_in_whoever_has_it(
     assert (wrong.status, wrong.headers["WWW-Authenticate"]) == (401, 'Bearer realm="distdbg"')
 
 
+@pytest.mark.slow
 def test_a_wait_that_goes_on_is_counted_while_it_lasts_and_once(
     start_job: StartJob, free_port: int, go: Go
 ) -> None:
@@ -162,6 +163,7 @@ def test_a_killed_rank_is_dead_in_the_numbers(start_job: StartJob, free_port: in
     assert value_of(text, "distdbg_ranks", state="dead") == 1
 
 
+@pytest.mark.slow
 def test_restarts_do_not_take_anything_back(start_job: StartJob, free_port: int, go: Go) -> None:
     program = (
         "restarts = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
@@ -183,6 +185,7 @@ def test_restarts_do_not_take_anything_back(start_job: StartJob, free_port: int,
     assert job.wait().code == 0
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_killed_serves_again_at_the_same_port(
     start_job: StartJob, free_port: int, go: Go
 ) -> None:

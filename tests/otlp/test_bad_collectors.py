@@ -44,6 +44,7 @@ def test_the_last_metrics_count_the_spans_that_were_sent_before_them(
 PATIENT = {"DISTDBG_EXPORT_END_S": "2", "OTEL_EXPORTER_OTLP_TIMEOUT": "600"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 def test_a_dead_collector_does_not_hold_up_the_end_of_the_job(
     protocol: str, run_job: Callable[..., Done]

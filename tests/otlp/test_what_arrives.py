@@ -98,6 +98,7 @@ def test_each_collective_is_one_trace_with_all_ranks_over(
     assert metrics["distdbg.op.duration"].unit == "s"
 
 
+@pytest.mark.slow
 def test_what_is_slow_and_what_fails_is_kept_of_all_ranks_whatever_the_sampler_says(
     run_job: Callable[..., Done],
 ) -> None:

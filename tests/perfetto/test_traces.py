@@ -70,6 +70,7 @@ def args(trace: Trace, slice_id: int) -> dict[str, str]:
     return {row["key"].rpartition(".")[2]: row["display_value"] for row in rows}
 
 
+@pytest.mark.slow
 def test_the_trace_processor_finds_nothing_wrong(trace: Trace) -> None:
     wrong = trace.query("select name, value from stats where severity = 'error' and value > 0")
     assert wrong == []
@@ -204,6 +205,7 @@ def test_absolute_times_are_those_of_the_wall(perfetto: Trace) -> None:
     assert op["ts"] + rows[0]["clock_value"] - rows[0]["ts"] == WALL_NS + 10 * US
 
 
+@pytest.mark.slow
 def test_starts_of_a_job_are_processes_of_their_own(tmp_path: Path) -> None:
     make_job(tmp_path / "run" / "attempt_0")
     make_job(tmp_path / "run" / "attempt_1", shift_ns=60_000_000_000)
@@ -224,6 +226,7 @@ def test_starts_of_a_job_are_processes_of_their_own(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.slow
 def test_a_few_ranks_name_whom_they_waited_for_among_all(job: Path, tmp_path: Path) -> None:
     for to in ("perfetto", "chrome"):
         arguments = [str(job), "--to", to, "--ranks", "0-1", "--output", str(tmp_path / to)]

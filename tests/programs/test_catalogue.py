@@ -48,6 +48,19 @@ SCOREBOARD = {
     "coalesced shape": "coalesced_shape",
 }
 
+#: These show each class of error once; the others are slow.
+FIRST = {f"wrong/{name}" for name in SCOREBOARD.values()} | {
+    "wrong/both_receive_first",
+    "wrong/killed",
+    "wrong/returns_early",
+    "wrong/rank_0_is_late",
+    "right/gradient_buckets",
+    "right/overlapping_groups",
+    "right/rank_0_writes_a_checkpoint",
+    "right/p2p_then_barrier",
+    "right/crossed_async_groups",
+}
+
 #: What goes wrong in torch, each with the program that shows it does not here.
 REPRODUCTIONS = {
     "B1: the peer's op has a made-up name": ["wrong/barrier_instead_of_the_op"],
@@ -72,6 +85,8 @@ def _programs(names: list[str]) -> list[Any]:
             marks.append(pytest.mark.xfail(strict=True, reason=NOT_YET[name]))
         if TRUTHS[name].torch == "needs":
             marks.append(pytest.mark.torch)
+        if name not in FIRST:
+            marks.append(pytest.mark.slow)
         params.append(pytest.param(name, marks=marks))
     return params
 
@@ -81,7 +96,8 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, list[Result]]:
     """How the ranks of each program of the selected tests ended."""
     chosen: set[str] = set()
     for item in request.session.items:
-        if item.path == request.path and isinstance(item, pytest.Function):
+        is_left_out = item.get_closest_marker("skip")
+        if item.path == request.path and isinstance(item, pytest.Function) and not is_left_out:
             chosen |= {name for name in _names_of(item) if name in TRUTHS}
     truths = [TRUTHS[name] for name in sorted(chosen)]
     with_torch = [truth for truth in truths if truth.torch == "needs"]

@@ -16,6 +16,8 @@ import pytest
 
 from distdbg.testing.prometheus import Prometheus, prometheus
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 BOARDS = sorted((ROOT / "dashboards" / "grafana" / "dashboards").glob("*.json"))
 RULES = sorted((ROOT / "dashboards" / "prometheus" / "rules").glob("*.yaml"))

@@ -15,6 +15,8 @@ from distdbg.diagnose.counting import late_shares
 from distdbg.export.metrics.families import BY_NAME, FAMILIES, MetricType
 from distdbg.testing.prometheus import made_quick
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "dashboards" / "prometheus"
 RULES = sorted((FOLDER / "rules").glob("*.yaml"))

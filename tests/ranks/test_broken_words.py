@@ -35,6 +35,7 @@ def give_up_a_recv(how: str) -> str:
     return str(caught.value).splitlines()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["timed out", "was interrupted"])
 def test_a_recv_that_was_given_up_has_no_number(how: str, ranks: Callable[..., list[Any]]) -> None:
     assert ranks(give_up_a_recv, 2, how=how)[0].endswith(f" {how} in a send or recv")

@@ -159,6 +159,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_an_abort_wakes_a_rank_wherever_it_waits(ranks: Callable[..., Any], place: str) -> None:
     # An op that is issued after the abort does not begin.
@@ -283,6 +284,7 @@ def outlive_pause(place: str, limit_s: float, pause_s: float) -> float:
     return took_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["op", "wait", "recv", "store", "monitored_barrier"])
 def test_a_limit_outlives_a_pause_and_then_passes(ranks: Callable[..., Any], place: str) -> None:
     took_s = ranks(outlive_pause, 2, place=place, limit_s=0.4, pause_s=0.8)[0]

@@ -99,6 +99,7 @@ def interrupt_the_second_thread() -> dict[str, Any] | None:
     return {"waited_s": waited_s, "errors": [str(error) for error in errors]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["before", "after", "init"])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_death_in_the_making_of_a_group_is_named(

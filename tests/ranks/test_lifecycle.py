@@ -128,6 +128,7 @@ def reduce_more_than_2_gib() -> list[int]:
     return [*seen, int(x[-1])]
 
 
+@pytest.mark.slow
 def test_a_forked_child_is_refused_and_harms_nobody(ranks: Callable[..., list[Any]]) -> None:
     assert ranks(use_in_a_forked_child, 2) == [["7", "2.0"]] * 2
 

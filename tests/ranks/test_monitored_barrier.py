@@ -52,6 +52,7 @@ def one_is_missing(missing: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [0, 1, 3], ids=["root", "inner", "leaf"])
 def test_all_name_the_missing_rank_which_learns_it_when_it_comes(
     ranks: Callable[..., Any], missing: int
@@ -95,6 +96,7 @@ def one_goes(how: str) -> dict[str, Any] | None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "text"),
     [("killed", "died (signal 9, SIGKILL)"), ("left", "left ("), ("returned", "left (returned")],

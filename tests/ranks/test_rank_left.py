@@ -64,6 +64,7 @@ def wait_for_rank_2(how: str, op: str) -> list[Any] | None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "code", "why"),
     [

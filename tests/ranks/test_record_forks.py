@@ -106,6 +106,7 @@ def fork_and_compare(act: str) -> list[object]:
     return [said, changed, float(x[0])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ACTS)
 def test_a_forked_child_leaves_the_record_alone(act: str, ranks: Callable[..., list[Any]]) -> None:
     said = {"exit": "SystemExit", "raise": "ValueError"}.get(

@@ -112,6 +112,7 @@ def test_ranks_meet_again_and_again_where_the_launcher_says(ranks: Ranks, tmp_pa
     assert not (tmp_path / "ranks0" / "store").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["tcp", "file"])
 def test_ranks_meet_again_and_again_at_a_url(ranks: Ranks, tmp_path: Path, scheme: str) -> None:
     url = make_url(scheme, tmp_path)
@@ -138,6 +139,7 @@ def test_after_a_run_killed_while_meeting_another_meets_at_the_same_place(
     assert ranks(meet_often, 2, url=url, count=1) == [[1], [1]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["tcp", "local", "file"])
 def test_every_rank_learns_who_is_missing(ranks: Ranks, tmp_path: Path, scheme: str) -> None:
     url = make_url(scheme, tmp_path)

@@ -53,6 +53,7 @@ def test_a_rank_that_raises_is_shown_with_its_output(ranks: Callable[..., list[A
     assert "rank 0" not in str(failed.value)
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_shows_its_stack_and_is_killed(ranks: Callable[..., list[Any]]) -> None:
     with pytest.raises(RanksFailed, match="rank 1 hung and was killed") as failed:
         ranks(one_hangs, 2, timeout=1.0)

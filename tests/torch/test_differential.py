@@ -77,6 +77,7 @@ def compare(program: dict[str, Any], theirs: Pool, ours: list[Pool]) -> None:
         assert not differences, "\n".join(["", pool.subject, to_script(program), *differences])
 
 
+@pytest.mark.slow
 @given(program=programs(3))
 @settings(COMMON, max_examples=100, derandomize=True)
 def test_random_programs_give_the_results_of_torch(

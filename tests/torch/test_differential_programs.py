@@ -44,6 +44,7 @@ def test_steps_ask_only_for_what_torch_can_do(program: dict[str, Any]) -> None:
             assert not step["dtype"].startswith("complex")
 
 
+@pytest.mark.slow
 def test_programs_reach_every_operation_dtype_and_group() -> None:
     seen: dict[str, set[Any]] = {"do": set(), "dtype": set(), "op": set(), "group": set()}
 

@@ -111,6 +111,7 @@ QUEUES: list[Callable[[Any], object]] = [
 ]
 
 
+@pytest.mark.slow
 def test_every_call_answers_as_torch_does(pair: list[Any]) -> None:
     for number, call in enumerate(PROGRAM):
         got, expected = (answer(call, store) for store in pair)

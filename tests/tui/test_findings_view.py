@@ -49,6 +49,7 @@ def test_enter_opens_the_finding_with_roles_evidence_and_edges() -> None:
     drive(TopApp(feed, now=lambda: NOW, view="findings"), script, size=(120, 40))
 
 
+@pytest.mark.slow
 def test_what_follows_can_be_opened_and_so_can_the_op() -> None:
     late = finding("failed op", "error", "rank 1 gave up", ranks=[1])
     root = MISSING | {"follows": [late]}

@@ -79,6 +79,7 @@ def made() -> tuple[TopApp, MadeUpFeed]:
     return TopApp(feed, now=lambda: NOW, environ={}), feed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where", ["compose", "draw", "narrow", "paint", "action", "click", "target", "detail"]
 )

@@ -60,6 +60,7 @@ def test_enter_opens_the_ranks_of_a_host() -> None:
     drive(app, script, (150, 24))
 
 
+@pytest.mark.slow
 def test_hosts_are_sorted_and_filtered_as_ranks_are() -> None:
     app = TopApp(many(), now=lambda: NOW)
 

@@ -22,6 +22,7 @@ def many() -> MadeUpFeed:
     return MadeUpFeed(job(*(row(n, cpu=(n * 7 % RANKS) / 100) for n in range(RANKS))))
 
 
+@pytest.mark.slow
 def test_each_view_has_its_key_wherever_one_is() -> None:
     app = TopApp(many(), now=lambda: NOW)
 
@@ -86,6 +87,7 @@ def test_the_keys_of_a_text_move() -> None:
     drive(app, script, (100, 24))
 
 
+@pytest.mark.slow
 def test_a_graph_that_is_too_wide_is_moved_sideways() -> None:
     feed = many()
     feed.change(

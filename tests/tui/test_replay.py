@@ -185,6 +185,7 @@ def test_the_mouse_drags_through_time() -> None:
     feed.close()
 
 
+@pytest.mark.slow
 def test_a_session_without_any_op_is_shown_as_well() -> None:
     build = SessionBuilder(2, now_s=3)
     build.lose(1)

@@ -109,6 +109,7 @@ def draw(size: tuple[int, int], theme: str, view: str, script: Script) -> str:
     return pictures[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size", "theme", "view", "script"),
     STATES,

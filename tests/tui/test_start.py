@@ -14,6 +14,7 @@ pytestmark = pytest.mark.tui
 SLOW = ("numpy", "torch", "distdbg._native", "distdbg.runtime", "distdbg.diagnose.load", "aiohttp")
 
 
+@pytest.mark.slow
 def test_it_loads_nothing_that_is_slow() -> None:
     code = (
         "import sys, distdbg.cli.top, distdbg.agent.live_feed, distdbg.tui.app;"

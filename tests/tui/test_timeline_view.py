@@ -108,6 +108,7 @@ def test_it_zooms_about_the_cursor_scrolls_and_shows_all_again() -> None:
     drive(app, script, (100, 24))
 
 
+@pytest.mark.slow
 def test_a_click_puts_the_cursor_there_and_the_wheel_goes_through_the_ranks() -> None:
     app = app_of(made_up())
 

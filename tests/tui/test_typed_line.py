@@ -34,6 +34,7 @@ def test_a_filter_is_applied_while_it_is_typed() -> None:
     drive(app, script)
 
 
+@pytest.mark.slow
 def test_a_filter_is_a_regular_expression_and_may_be_turned_round() -> None:
     app, _ = made()
 
@@ -142,6 +143,7 @@ SAID = {
 }
 
 
+@pytest.mark.slow
 def test_a_command_that_cannot_be_done_says_why() -> None:
     app, feed = made()
 
