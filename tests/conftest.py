@@ -7,6 +7,7 @@ GPU, another kernel or another user: for the places that are supposed to have ev
 from __future__ import annotations
 
 import gc
+import glob
 import os
 import shutil
 import signal
@@ -47,10 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
     # The records of the tests' ranks: not among the runs of whoever runs them. Short paths: the name of a
     # socket has at most 107 characters. So workers have theirs beside it.
     is_worker = hasattr(config, "workerinput")
-    beside = Path(tempfile.gettempdir()).parent if is_worker else None
-    config.stash[_TEMP] = tempfile.mkdtemp(prefix="distdbg-tests-", dir=beside)
-    os.environ["TMPDIR"] = tempfile.tempdir = config.stash[_TEMP]
-    config.option.basetemp = config.option.basetemp or os.path.join(config.stash[_TEMP], "t")
+    if is_worker:
+        temp = f"{tempfile.gettempdir()}-{config.workerinput['workerid']}"
+        os.mkdir(temp, 0o700)
+    else:
+        temp = tempfile.mkdtemp(prefix="distdbg-tests-")
+    config.stash[_TEMP] = temp
+    os.environ["TMPDIR"] = tempfile.tempdir = temp
+    config.option.basetemp = config.option.basetemp or os.path.join(temp, "t")
     # Thousands of processes that import NumPy: threads of its BLAS double what that takes.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # Thousands of ranks: only tests of the agent have one.
@@ -109,7 +114,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     fork_servers.close()
-    shutil.rmtree(config.stash[_TEMP], ignore_errors=True)
+    # With those of workers that were killed.
+    for folder in glob.glob(f"{config.stash[_TEMP]}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
