@@ -114,7 +114,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Callable[..., list[Any]]:
-    return partial(run_ranks, tmp_path=tmp_path)
+    return partial(run_ranks, tmp_path=tmp_path, timeout=60.0)
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -85,12 +86,21 @@ def test_different_ranks() -> None:
     )
 
 
-def test_a_rank_that_is_no_member_of_its_own_list() -> None:
+def test_a_rank_that_is_no_member_of_its_own_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    others_have_come = threading.Semaphore(0)
+    compare = Creation.compare
+
+    def come(self: Creation, everybody: Sequence[int]) -> None:
+        compare(self, everybody)
+        others_have_come.release()
+
     def make(rank: int) -> None:
-        if rank == 1:
-            time.sleep(0.2)  # the first to come would not wait for anybody
+        if rank == 1:  # the first to come would not wait for anybody
+            for _ in (0, 2):
+                assert others_have_come.acquire(timeout=30), "ranks 0 and 2 have not come"
         dist.new_group([0, 2] if rank == 1 else [0, 1, 2])
 
+    monkeypatch.setattr(Creation, "compare", come)
     errors = errors_of(make)
     assert all(error.ranks == [1] for error in errors)
 
