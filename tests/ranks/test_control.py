@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -175,13 +174,6 @@ def test_an_abort_wakes_a_rank_wherever_it_waits(ranks: Callable[..., Any], plac
         assert found[0][0]["details"][-1].startswith("this rank was in ")
     if place in ("monitored_barrier", "new_group"):
         assert found[0][0]["op"][0] == place
-
-
-@pytest.mark.slow
-def test_an_abort_is_noticed_within_50_ms(ranks: Callable[..., Any]) -> None:
-    late = [ranks(abort_wakes, 2, places=[place])[0][0]["late_s"] for place in PLACES[::2]]
-    # A machine that has other things to do is late now and then; and Python has to run as well.
-    assert statistics.median(late) < 0.06, late
 
 
 def abort_is_recorded() -> str:

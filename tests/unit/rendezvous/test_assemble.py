@@ -71,7 +71,7 @@ def test_all_ranks_get_all_members_by_rank(world_size: int) -> None:
 
 def test_timeout_names_the_missing_ranks_on_every_rank() -> None:
     members = [make_member(rank, 5) for rank in (0, 1, 4)]
-    for error in only_errors(meet(HashStore(), members, timeout_s=0.1)):
+    for error in only_errors(meet(HashStore(), members, timeout_s=1.0)):
         assert (error.joined, error.missing, error.expected) == ([0, 1, 4], [2, 3], 5)
         assert "3 of 5 ranks joined 'tcp://n01:29500' within" in error.what
         assert "missing ranks 2-3" in error.what
@@ -82,6 +82,7 @@ def test_the_first_deadline_ends_the_round_for_all() -> None:
     store = HashStore()
     with ThreadPoolExecutor(2) as pool:
         patient = pool.submit(meet, store, [make_member(0, 3)], timeout_s=60.0)
+        wait_until(partial(store.check, ["distdbg/join/0/claims/0"]))
         hasty = pool.submit(meet, store, [make_member(1, 3)], timeout_s=0.1)
         errors = only_errors([*patient.result(timeout=60), *hasty.result(timeout=60)])
     assert [error.missing for error in errors] == [[2], [2]]
@@ -90,7 +91,7 @@ def test_the_first_deadline_ends_the_round_for_all() -> None:
 def test_missing_ranks_of_a_known_host_are_expected_there() -> None:
     first = replace(make_member(0, 4, ELSEWHERE), local_rank=0, local_world_size=2)
     second = replace(make_member(2, 4), local_rank=0, local_world_size=2)
-    errors = only_errors(meet(HashStore(), [first, second], timeout_s=0.1))
+    errors = only_errors(meet(HashStore(), [first, second], timeout_s=1.0))
     assert "rank 1 is expected on host n04" in errors[1].details
     assert f"rank 3 is expected on this host ({HERE.host})" in errors[1].details
 
