@@ -18,11 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from distdbg.testing import run_ranks
 from distdbg.testing.fork_server import fork_servers
 from distdbg.testing.leaks import find_leaks, take_holdings
 from tests import left_out
+
+# A busy machine may take any time for an example, or to make one up.
+settings.register_profile(
+    "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy machine")
 
 _TEMP = pytest.StashKey[str]()
 #: Folders whose tests all need what the folder is named after.
