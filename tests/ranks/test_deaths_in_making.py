@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -65,6 +66,22 @@ def die_after_the_announcement() -> dict[str, Any] | None:
     return {"what": caught.value.what, "waited_s": time.monotonic() - start}
 
 
+def wait_until_it_stands_in_all_reduce(thread: int) -> None:
+    """Return when a thread has been at the same place below all_reduce for a while."""
+    deadline = time.monotonic() + 30
+    seen = 0
+    last: object = None
+    while seen < 40:
+        assert time.monotonic() < deadline, "it does not wait in all_reduce"
+        frame = top = sys._current_frames()[thread]
+        while frame is not None and frame.f_code.co_name != "all_reduce":
+            frame = frame.f_back  # type: ignore[assignment]
+        place = None if frame is None else (top.f_code, top.f_lasti)
+        seen = seen + 1 if place is not None and place == last else 0
+        last = place
+        time.sleep(0.005)  # a thread that waits announces nothing
+
+
 def interrupt_the_second_thread() -> dict[str, Any] | None:
     dist.init_process_group(timeout=timedelta(seconds=60))
     dist.barrier()
@@ -89,12 +106,21 @@ def interrupt_the_second_thread() -> dict[str, Any] | None:
     thread.start()
     is_started.wait()
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.4)
+    assert thread.ident is not None
+    wait_until_it_stands_in_all_reduce(thread.ident)
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        wait_until_it_stands_in_all_reduce(main)
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     start = time.monotonic()
-    signal.sigtimedwait([], 0.1)  # so that the thread is in its op
     with pytest.raises(KeyboardInterrupt):
         dist.all_reduce(np.ones(3))
     waited_s = time.monotonic() - start
+    interrupting.join(30.0)
     thread.join(30.0)
     store.set("interrupted", "1")
     dist.destroy_process_group()
