@@ -16,6 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
+#: Nobody waits for it; of a machine that has other things to do, the best moment counts.
+_HELP_S = 0.15
+
 PROGRAM = """
 import os, time
 at = time.monotonic_ns()
@@ -67,7 +70,7 @@ def help_times(rounds: int) -> list[float]:
     return taken
 
 
-def main() -> None:
+def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=64)
@@ -93,9 +96,11 @@ def main() -> None:
         print(f"  {name:24} last rank runs {cells[0]:24} whole {cells[1]}")
     helps = help_times(20)
     print(
-        f"  distdbg --help: {statistics.median(helps) * 1e3:.0f} ms (highest {max(helps) * 1e3:.0f})"
+        f"  distdbg --help: {statistics.median(helps) * 1e3:.0f} ms (lowest {min(helps) * 1e3:.0f}, "
+        f"target {_HELP_S * 1e3:.0f}; highest {max(helps) * 1e3:.0f})"
     )
+    return 0 if min(helps) < _HELP_S else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,11 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from distdbg.testing import run_ranks
 from distdbg.testing.fork_server import fork_servers
 from distdbg.testing.leaks import find_leaks, take_holdings
 from tests import left_out
+
+# A busy machine may take any time for an example, or to make one up.
+settings.register_profile(
+    "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy machine")
 
 _TEMP = pytest.StashKey[str]()
 #: Folders whose tests all need what the folder is named after.
@@ -121,7 +128,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Callable[..., list[Any]]:
-    return partial(run_ranks, tmp_path=tmp_path)
+    return partial(run_ranks, tmp_path=tmp_path, timeout=60.0)
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,7 @@ def test_where_there_is_no_job_it_says_so(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_a_job_that_has_just_begun_is_live_and_no_replay(tmp_path: Path) -> None:
     script = tmp_path / "sleeps.py"
-    script.write_text("import time; time.sleep(30)\n")
+    script.write_text("import time; time.sleep(120)\n")
     with running(["--nproc-per-node=1", str(script)], tmp_path, has_agent=True) as lives:
         lives.until(lambda: (lives.run_folder / ".run").exists(), "the folder of the run")
         done = subprocess.run(
@@ -68,7 +68,7 @@ def test_a_job_that_has_just_begun_is_live_and_no_replay(tmp_path: Path) -> None
 def test_the_folder_of_a_job_that_lives_shows_the_job(tmp_path: Path) -> None:
     script = tmp_path / "waits.py"
     script.write_text(
-        "import time\nimport distdbg as dist\ndist.init_process_group()\ntime.sleep(30)\n"
+        "import time\nimport distdbg as dist\ndist.init_process_group()\ntime.sleep(120)\n"
     )
     folder = tmp_path / "mine"
     flags = ["--nproc-per-node=1", "--run-dir", str(folder), str(script)]

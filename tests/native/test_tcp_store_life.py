@@ -98,7 +98,7 @@ def test_clients_wait_for_a_server_that_comes_later() -> None:
     port = probe.port
     probe.close()
     stores: list[TCPStore] = []
-    thread, errors = in_thread(lambda: stores.append(join(port, timeout=10)))
+    thread, errors = in_thread(lambda: stores.append(join(port, timeout=60)))
     server = serve(port)
     thread.join()
     assert not errors
@@ -123,9 +123,9 @@ def test_the_server_waits_for_all_clients_and_counts_them() -> None:
     probe.close()
     stores: list[TCPStore] = []
     thread, errors = in_thread(
-        lambda: stores.append(TCPStore("127.0.0.1", port, 2, True, timeout=10, _token=TOKEN))
+        lambda: stores.append(TCPStore("127.0.0.1", port, 2, True, timeout=60, _token=TOKEN))
     )
-    client = join(port, world_size=2, timeout=10)
+    client = join(port, world_size=2, timeout=60)
     thread.join()
     assert not errors
     client.close()
@@ -170,7 +170,7 @@ def test_a_blocked_client_learns_at_once_that_the_server_has_gone() -> None:
     begin = time.monotonic()
     server.close()
     thread.join()
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 30  # of its own 60 s
     assert isinstance(errors[0], DistNetworkError)
     assert f"127.0.0.1:{client.port} is gone" in str(errors[0])
     with pytest.raises(DistNetworkError):
@@ -219,11 +219,15 @@ def test_ctrl_c_ends_a_blocked_get_at_once() -> None:
     main = threading.main_thread().ident
     assert main is not None
     timer = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT))
-    begin = time.monotonic()
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+
+    def wait() -> None:
+        timer.start()  # here: a busy machine may be interrupted before it waits
         store.get("never")
-    assert time.monotonic() - begin < 1
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+    assert time.monotonic() - begin < 30  # of its own 60 s
     timer.join()
     store.set("key", "1")
     assert store.get("key") == b"1"  # the interrupted request took its connection with it

@@ -132,14 +132,14 @@ def test_a_death_in_a_collective_names_the_rank_and_its_end(
         assert results[rank]["peer"] == VICTIM
         assert results[rank]["how"] == words[how]
         assert results[rank]["text"].startswith(f"rank {VICTIM} {words[how]}; ")
-        assert results[rank]["waited_s"] < 10  # long before the op's own 60 s
+        assert results[rank]["waited_s"] < 30  # long before the op's own 60 s
 
 
 @pytest.mark.parametrize("op", ["async", "recv", "send", "irecv"])
 def test_a_death_is_noticed_in_every_form_of_op(ranks: Callable[..., list[Any]], op: str) -> None:
     results = ranks(one_dies, 2, how="SIGKILL", op=op, expect_exit={VICTIM: -signal.SIGKILL})
     assert results[0]["peer"] == VICTIM
-    assert results[0]["waited_s"] < 10
+    assert results[0]["waited_s"] < 30
 
 
 def test_a_rank_that_destroys_its_group_is_named_at_once(ranks: Callable[..., list[Any]]) -> None:

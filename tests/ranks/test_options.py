@@ -477,7 +477,9 @@ def test_at_off_nothing_is_compared_and_one_rank_at_detail_is_enough() -> None:
 
 
 def go_on_wrongly(seed: int) -> str:
-    dist.init_process_group(timeout=timedelta(seconds=2))
+    dist.init_process_group(timeout=timedelta(seconds=60))
+    assert dist.group.WORLD is not None
+    dist.group.WORLD.set_timeout(timedelta(seconds=2))
     dist.set_debug_level(dist.DebugLevel.OFF)
     rank = dist.get_rank()
     random = np.random.default_rng(seed * 10 + rank)

@@ -29,7 +29,7 @@ def start(rank: int, environ: dict[str, str]) -> subprocess.Popen[str]:
         [sys.executable, "-c", PROGRAM],
         env=os.environ
         | environ
-        | {"RANK": str(rank), "WORLD_SIZE": "2", "DISTDBG_TIMEOUT_S": "20"},
+        | {"RANK": str(rank), "WORLD_SIZE": "2", "DISTDBG_TIMEOUT_S": "60"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -37,14 +37,14 @@ def start(rank: int, environ: dict[str, str]) -> subprocess.Popen[str]:
 
 
 def test_a_rank_goes_on_with_the_launchers_store_when_rank_0_is_gone() -> None:
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=20))
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=60))
     environ = {
         "DISTDBG_STORE": f"launcher://127.0.0.1:{store.port}/start/0",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "1",  # nobody may listen there
     }
     ranks = [start(rank, environ) for rank in (0, 1)]
-    texts = [rank.communicate(timeout=30)[0] for rank in ranks]
+    texts = [rank.communicate(timeout=60)[0] for rank in ranks]
     store.close()
     assert [rank.returncode for rank in ranks] == [0, 0], texts
     assert texts == ["", "2 1\n"]

@@ -133,7 +133,7 @@ def test_several_threads_get_the_same_numbers(
     collectors.append(RunsCollector(folders))
     registry = CollectorRegistry()
     registry.register(collectors[0])
-    start = threading.Barrier(8, timeout=10)
+    start = threading.Barrier(8, timeout=30)
     found: list[dict[str, float]] = []
 
     def scrape() -> None:
@@ -144,7 +144,7 @@ def test_several_threads_get_the_same_numbers(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(30)
     assert found == [{f"run{at}": 4.0 for at in range(4)}] * 24
 
 

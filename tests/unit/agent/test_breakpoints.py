@@ -126,7 +126,7 @@ class Prompt:
                 self.heard += data
 
     def close(self) -> None:
-        self._thread.join(5)
+        self._thread.join(30)
         self._socket.close()
 
 

@@ -67,7 +67,7 @@ class Together:
 
         def carry_out() -> int:
             if self.hangs.get(self.rank) == name:
-                self.is_aborted.wait(20)
+                self.is_aborted.wait(60)
                 raise RuntimeError("aborted")
             if self.raises.get(self.rank) == name:
                 raise RuntimeError(f"{name} is broken here")

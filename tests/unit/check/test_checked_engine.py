@@ -221,7 +221,7 @@ def test_an_async_op_is_not_made_synchronous() -> None:
             called.set()
             assert work.wait()
         else:
-            called.wait(5)
+            called.wait(30)
             dist.all_reduce(x)
 
     run(rank_main, 2)
@@ -276,7 +276,7 @@ def test_at_info_a_root_does_not_wait_for_the_others() -> None:
             dist.broadcast(x, 0)
             has_sent.set()
         else:
-            assert has_sent.wait(5)
+            assert has_sent.wait(30)
             dist.broadcast(x, 0)
         assert x.tolist() == [0, 0]
 
@@ -288,7 +288,7 @@ def test_a_late_rank_is_named_though_the_backend_would_not() -> None:
 
     def rank_main(rank: int) -> None:
         if rank == 2:
-            is_over.wait(5)
+            is_over.wait(30)
             return
         error = caught(lambda: dist.barrier(dist.group.WORLD))
         is_over.set()
@@ -296,7 +296,7 @@ def test_a_late_rank_is_named_though_the_backend_would_not() -> None:
         assert error.missing == [2]
         assert error.arrived == [0, 1]
 
-    run(rank_main, 3, timeout_s=0.5)
+    run(rank_main, 3, timeout_s=1.0)  # also for ranks 0 and 1 to meet
     assert not any(made.started for made in in_memory.Together.made)
 
 
@@ -311,7 +311,7 @@ def test_a_rank_that_leaves_is_told_at_once() -> None:
         assert error.peer == 1
         return time.monotonic() - started
 
-    assert max(run(rank_main, 3)) < 2
+    assert max(run(rank_main, 3, timeout_s=60)) < 30
 
 
 def test_a_rank_may_leave_when_it_has_done_its_part() -> None:
@@ -352,7 +352,7 @@ def test_a_backend_that_hangs_does_not_keep_the_caller(backend: str, is_async: b
 
     started = time.monotonic()
     run(rank_main, 2, backend, timeout_s=0.5)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30  # the backend itself hangs for 60 s
     assert all("abort" in made.events for made in in_memory.Together.made)
 
 
@@ -430,7 +430,7 @@ def test_abort_reaches_the_backend_and_the_other_ranks() -> None:
         pg = dist.group.WORLD
         assert pg is not None
         if rank == 0:
-            is_waiting.wait(5)
+            is_waiting.wait(30)
             pg.abort()
         else:
             is_waiting.set()

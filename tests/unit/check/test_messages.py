@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -66,14 +67,18 @@ def test_amounts_and_the_tag_are_told() -> None:
 
 
 def test_a_recv_that_waits_for_another_tag_is_told_which_one_came() -> None:
+    is_sent = threading.Event()
+
     def run() -> str:
         dist.barrier()
         if dist.get_rank() == 0:
             work = dist.isend(np.ones(2), 1, tag=3)
+            is_sent.set()
             assert work is not None
             with pytest.raises(dist.DistError):
                 work.wait()
             return ""
+        assert is_sent.wait(30)
         group = dist.group.WORLD
         assert group is not None
         group.set_timeout(timedelta(seconds=0.3))

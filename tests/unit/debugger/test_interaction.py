@@ -45,8 +45,8 @@ def test_a_line_ends_with_the_rank_also_where_the_first_signal_comes_too_early(
     def type_nothing(prompt: str) -> str:
         rank.says.put(DistNetworkError("rank 3 is gone"))
         with suppress(KeyboardInterrupt):  # a readline that is about to wait does not see it
-            time.sleep(20)
-        time.sleep(20)
+            time.sleep(60)
+        time.sleep(60)
         return "nothing"
 
     monkeypatch.setattr(builtins, "input", type_nothing)
@@ -54,4 +54,4 @@ def test_a_line_ends_with_the_rank_also_where_the_first_signal_comes_too_early(
     began = time.monotonic()
     with pytest.raises(DistNetworkError, match="rank 3 is gone"):
         interact(rank)  # type: ignore[arg-type]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30

@@ -471,5 +471,5 @@ def test_pipes_in_the_place_of_what_others_wrote_are_not_waited_for(tmp_path: Pa
     done: list[Session] = []
     reader = threading.Thread(target=lambda: done.append(load_run(tmp_path)), daemon=True)
     reader.start()
-    reader.join(5)
+    reader.join(30)
     assert [sorted(session.ranks) for session in done] == [[0, 1]]

@@ -22,12 +22,12 @@ def gateway(*answer: bytes, pause_s: float = 0.0) -> Iterator[tuple[str, bytearr
     taken = bytearray()
     is_over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(5)
+        server.settimeout(60)
 
         def serve() -> None:
             connection, _ = server.accept()
             with connection:
-                connection.settimeout(5)
+                connection.settimeout(60)
                 size = None
                 while size is None or len(taken) < size:
                     taken.extend(connection.recv(1 << 16))
@@ -48,12 +48,12 @@ def gateway(*answer: bytes, pause_s: float = 0.0) -> Iterator[tuple[str, bytearr
             yield f"127.0.0.1:{server.getsockname()[1]}", taken
         finally:
             is_over.set()
-            thread.join(5)
+            thread.join(60)
 
 
 def test_a_push_replaces_the_metrics_of_this_host_and_run() -> None:
     with gateway(OK) as (address, taken):
-        push(f"http://{address}/prefix/", whole(), 5)
+        push(f"http://{address}/prefix/", whole(), 60)
     head, _, body = bytes(taken).partition(b"\r\n\r\n")
     assert head.startswith(b"PUT /prefix/metrics/job/distdbg/run/0412/host/n01 HTTP/1.1\r\n")
     assert b"text/plain; version=0.0.4" in head
@@ -63,7 +63,7 @@ def test_a_push_replaces_the_metrics_of_this_host_and_run() -> None:
 def test_a_password_is_sent_and_never_told() -> None:
     refusal = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
     with gateway(refusal) as (address, taken), pytest.raises(DistNetworkError) as caught:
-        push(f"http://me:s%3Acret@{address}", whole(), 5)
+        push(f"http://me:s%3Acret@{address}", whole(), 60)
     assert b"Authorization: Basic bWU6czpjcmV0" in taken
     assert "cret" not in str(caught.value)
     assert "401 Unauthorized" in str(caught.value)
@@ -73,7 +73,7 @@ def test_what_the_gateway_refuses_is_said() -> None:
     words = b"pushed metrics are invalid\nmore"
     answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%s" % (len(words), words)
     with gateway(answer) as (address, _), pytest.raises(DistNetworkError) as caught:
-        push(address, whole(), 5)
+        push(address, whole(), 60)
     assert "said 400 Bad Request" in caught.value.what
     assert caught.value.details == ["pushed metrics are invalid"]
 
@@ -88,16 +88,16 @@ def test_a_gateway_that_is_not_there_is_said() -> None:
 @pytest.mark.parametrize("part", [b"", b"H"])
 def test_a_gateway_that_is_slow_takes_no_longer_than_it_may(part: bytes) -> None:
     began = time.monotonic()
-    with gateway(*([part] * 100), pause_s=0.05) as (address, _):
+    with gateway(*([part] * 1200), pause_s=0.05) as (address, _):
         with pytest.raises(DistNetworkError, match="no answer in time"):
             push(address, whole(), 0.2)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 30  # of the 60 s that the answer takes
 
 
 def test_a_redirect_is_not_followed() -> None:
     answer = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
     with gateway(answer) as (address, _), pytest.raises(DistNetworkError, match="302"):
-        push(address, whole(), 5)
+        push(address, whole(), 60)
 
 
 @pytest.mark.parametrize("url", ["", "ftp://gateway", "http://", "http://a:b:c", "http://h:99999"])

@@ -27,7 +27,7 @@ from distdbg.launch.std import Std
 ALL = (Std.ALL,) * 4
 
 
-def soon(seconds: float = 10.0) -> int:
+def soon(seconds: float = 30.0) -> int:
     return time.monotonic_ns() + int(seconds * 1e9)
 
 
@@ -309,7 +309,7 @@ def test_a_console_that_nobody_reads_holds_neither_ranks_nor_launcher(
     began = time.monotonic()
     assert not outputs.drain(soon(0.3))
     outputs.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert (tmp_path / "logs/attempt_0/0/stdout.log").read_bytes() == text
     filtered = (tmp_path / "logs/attempt_0/filtered_stdout.log").read_bytes()
     assert filtered == b"[default0]:line 19999\n"

@@ -218,7 +218,7 @@ def test_many_pruners_at_once_remove_each_run_and_fail_never(tmp_path: Path) -> 
     barrier = threading.Barrier(4)
 
     def prune() -> None:
-        barrier.wait(timeout=10)
+        barrier.wait(timeout=30)
         try:
             prune_runs(parent, 0, wall_ns=NOON)
         except BaseException as error:

@@ -37,7 +37,7 @@ def test_reductions_in_both_forms(run_ranks: RunRanks) -> None:
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.MAX
         group.allreduce([xs[0]], options).wait()
-        group.allreduce(xs[1], dist.ReduceOp.MIN, timedelta(seconds=5)).wait()
+        group.allreduce(xs[1], dist.ReduceOp.MIN, timedelta(seconds=60)).wait()
         group.allreduce([xs[2]]).wait()
         group.allreduce_coalesced([xs[3]]).wait()
         root = dist.ReduceOptions()
@@ -60,7 +60,7 @@ def test_blocks_in_both_forms(run_ranks: RunRanks) -> None:
             if nested:
                 group.allgather([out], [mine]).wait()
             else:
-                group.allgather(out, mine, timeout=timedelta(seconds=5)).wait()
+                group.allgather(out, mine, timeout=timedelta(seconds=60)).wait()
             assert [x[0] for x in out] == [0, 1]
         options = dist.GatherOptions()
         options.rootRank = 1
@@ -137,8 +137,8 @@ def test_messages_and_barriers(run_ranks: RunRanks) -> None:
             assert x[0] == 0
         group.barrier().wait()
         group.barrier(dist.BarrierOptions()).wait()
-        group.barrier(timedelta(seconds=5)).wait()
-        group.monitored_barrier(timedelta(seconds=5))
+        group.barrier(timedelta(seconds=60)).wait()
+        group.monitored_barrier(timedelta(seconds=60))
 
     run_ranks(run, 2)
 

@@ -16,6 +16,9 @@ import pytest
 import distdbg as dist
 from distdbg import config
 from distdbg.errors import CollectiveError, OpTimeout, UsageError
+from distdbg.record.whereabouts import where_is
+from distdbg.runtime.call import Call
+from distdbg.runtime.group import ProcessGroup
 from distdbg.testing.store_ranks import REFERENCE, run_store_ranks
 
 LIMIT_S = 0.05
@@ -88,6 +91,13 @@ CALLS: dict[str, Callable[..., Any]] = {
 ASYNC = [name for name in CALLS if "async_op" in signature(getattr(dist, name, ones)).parameters]
 
 
+def poll_for(is_so: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)  # the other rank announces nothing to this one
+
+
 def finish(call: Callable[..., Any], **arguments: Any) -> None:
     work = call(**arguments)
     if work is not None:
@@ -98,7 +108,7 @@ def expect_timeout(call: Callable[..., Any], **arguments: Any) -> OpTimeout:
     started = time.monotonic()
     with pytest.raises(OpTimeout) as caught:
         finish(call, **arguments)
-    assert LIMIT_S * 0.9 < time.monotonic() - started < 5
+    assert LIMIT_S * 0.9 < time.monotonic() - started < 30  # of the group's 60 s
     return caught.value
 
 
@@ -122,7 +132,7 @@ def test_the_timeout_of_one_op_ends_it(name: str) -> None:
 def test_a_timeout_is_a_length_or_seconds() -> None:
     def run(rank: int) -> None:
         for limit in (LIMIT_S, timedelta(seconds=LIMIT_S)):
-            group = dist.new_group([0, 1])
+            group = dist.new_group([0, 1], timeout=timedelta(seconds=60))
             if rank == 0:
                 expect_timeout(CALLS["all_reduce"], group=group, timeout=limit)
         both_are_done.wait()
@@ -131,21 +141,39 @@ def test_a_timeout_is_a_length_or_seconds() -> None:
     run_store_ranks(run, 2, backend="gloo")
 
 
-def test_all_ops_of_an_object_form_share_one_limit() -> None:
-    def run(rank: int) -> None:
-        if rank == 1:
-            time.sleep(0.35)  # of the 0.5 s that the other rank grants for sizes and data
-            dist.recv(np.zeros(1, np.int64), 0)
-            both_are_done.wait()
-            return
-        started = time.monotonic()
-        with pytest.raises(OpTimeout):
-            dist.send_object_list([1], 1, timeout=0.5)
-        assert time.monotonic() - started < 0.8
-        both_are_done.wait()
+Limits = list[tuple[str, float | None]]
 
-    both_are_done = threading.Barrier(2)
-    run_store_ranks(run, 2, backend="gloo")
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> Limits:
+    """The name of each op that a group is asked for, and the limit that it brings."""
+    seen: Limits = []
+    run = ProcessGroup.run
+
+    def note(self: ProcessGroup, call: Call, *more: Any) -> Any:
+        seen.append((call.name or call.kind.name, call.timeout_s))
+        return run(self, call, *more)
+
+    monkeypatch.setattr(ProcessGroup, "run", note)
+    return seen
+
+
+def test_all_ops_of_an_object_form_share_one_limit(limits: Limits) -> None:
+    def sent() -> list[float]:
+        return [limit_s for name, limit_s in limits if name == "send_object_list" and limit_s]
+
+    def run(rank: int) -> None:
+        if rank == 0:
+            dist.send_object_list([1], 1, timeout=60)
+            return
+        poll_for(sent, "rank 0 sends no sizes")
+        time.sleep(0.35)  # of what the other rank grants for sizes and data
+        dist.recv_object_list([None], 0)
+
+    run_store_ranks(run, 2, backend="gloo", timeout_s=60)
+    sizes_s, data_s = sent()
+    assert sizes_s <= 60
+    assert data_s <= sizes_s - 0.35
 
 
 @pytest.mark.parametrize("bad", ["1", float("nan"), object()])
@@ -170,17 +198,15 @@ def test_a_timeout_may_be_for_ever(backend: str) -> None:
     run_store_ranks(run, 2, backend=backend)
 
 
-def test_a_limit_of_a_block_does_not_stay_with_a_call_that_is_shared() -> None:
+def test_a_limit_of_a_block_does_not_stay_with_a_call_that_is_shared(limits: Limits) -> None:
     def run(rank: int) -> None:
-        group = dist.group.WORLD
-        assert group is not None
-        with dist._coalescing_manager(timeout=LIMIT_S):
+        with dist._coalescing_manager(timeout=60):
             dist.barrier()
-        if rank == 1:
-            time.sleep(3 * LIMIT_S)  # longer than the block's limit, which must not hold here
         dist.barrier()
 
     run_store_ranks(run, 2, backend="gloo")
+    # Of each rank: the barrier of its start, that of the block, the last one.
+    assert sorted(limits, key=str) == [("BARRIER", 60.0)] * 2 + [("BARRIER", None)] * 4
 
 
 def blocking() -> None:
@@ -227,14 +253,14 @@ def test_after_a_timeout_every_op_fails_at_once_with_the_first_cause(
             started = time.monotonic()
             with pytest.raises(CollectiveError) as caught:
                 finish(getattr(dist, name) if peer else CALLS[name], **arguments)
-            assert time.monotonic() - started < 1
+            assert time.monotonic() - started < 30  # of the group's 60 s
             assert not isinstance(caught.value, OpTimeout)
             texts.append(caught.value.what)
         both_are_done.wait()
         return texts
 
     both_are_done = threading.Barrier(2)
-    for texts in run_store_ranks(run, 2, backend="gloo"):
+    for texts in run_store_ranks(run, 2, backend="gloo", timeout_s=60):
         for text in texts:
             assert "cannot run: rank 0 timed out" in text
             assert "#0" not in text
@@ -248,7 +274,7 @@ def test_the_variable_has_two_names() -> None:
 
 
 def test_the_variable_limits_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISTDBG_TIMEOUT", str(LIMIT_S))
+    monkeypatch.setenv("DISTDBG_TIMEOUT", "0.5")  # also for the start of the group
     store = dist.HashStore()
 
     def run(rank: int) -> None:
@@ -266,6 +292,8 @@ def test_a_timeout_says_where_the_missing_rank_is() -> None:
         if rank == 1:
             dist.recv(ones(), 0, group=other)
             return []
+        folder = other.world.run_folder
+        poll_for(lambda: "in recv" in str(where_is(folder, 1)), "rank 1 is not in recv")
         with pytest.raises(OpTimeout) as caught:
             dist.all_reduce(ones(), timeout=0.2)
         with pytest.raises(OpTimeout) as late:
@@ -274,6 +302,6 @@ def test_a_timeout_says_where_the_missing_rank_is() -> None:
         return [caught.value.details[0], late.value.details[0]]
 
     line, barrier_line = run_store_ranks(run, 2, backend="gloo")[0]
-    place = r"in recv .* on group 'other' since 0\.\d s, test_timeouts\.py:\d+ \(.*run\)"
+    place = r"in recv .* on group 'other' since \d+\.\d s, test_timeouts\.py:\d+ \(.*run\)"
     assert re.fullmatch("rank 1 last called op #1 on this group; " + place, line), line
     assert re.fullmatch("rank 1: " + place, barrier_line), barrier_line

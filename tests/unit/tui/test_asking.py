@@ -17,6 +17,6 @@ def test_an_answer_for_a_page_that_is_in_no_app_any_more_is_dropped(
     ask(Vertical(), lambda: 1, told.append, told.append, told.append)
     for thread in threading.enumerate():
         if thread.name == "distdbg-top-ask":
-            thread.join(5)
+            thread.join(30)
     assert failed == []
     assert told == []

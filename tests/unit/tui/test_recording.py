@@ -121,7 +121,7 @@ def test_a_recorded_dashboard_is_shown_at_each_moment(tmp_path: Path, name: str)
         replay.seek(NOW)
         assert replay.latest().ranks[0].cpu == 0.0
         assert isinstance(replay, RecordedFeed)
-        replay._thread.join(10)
+        replay._thread.join(30)
         assert [stop.what for stop in replay.stops() if stop.at == NOW + 3] == [
             "rank 1: was killed"
         ]

@@ -30,7 +30,7 @@ class Collector:
 
     def send(self, batch: Sequence[Any]) -> bool:
         if self.holds:
-            self.is_shut.wait(30)
+            self.is_shut.wait(60)
             return False
         if self.is_up:
             self.taken += batch
@@ -135,7 +135,7 @@ def test_the_end_does_not_wait_for_a_collector_that_holds_a_request(tmp_path) ->
     tracing.begin(tmp_path, 1)  # says that the ranks are started again
     began = time.monotonic()
     assert tracing.close(time.monotonic_ns() + S)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30  # of the 60 s that the request is held
     assert collector.is_shut.is_set()
 
 
@@ -144,7 +144,7 @@ def test_at_the_end_all_that_waits_is_sent(tmp_path) -> None:
     environ = {"OTEL_BLRP_SCHEDULE_DELAY": "60000"}
     tracing = Tracing("r", "h", frozenset({"logs"}), environ, make=lambda _: collector)
     tracing.begin(tmp_path, 1)
-    assert tracing.close(time.monotonic_ns() + 5 * S)
+    assert tracing.close(time.monotonic_ns() + 30 * S)
     ((_, log),) = collector.taken
     assert log.body == "the ranks were started again: start 1"
 
@@ -187,8 +187,8 @@ def test_a_collector_that_is_known_to_be_down_is_not_waited_for_at_the_end() -> 
     collector.holds = True
     queue.put([2], time.monotonic_ns())
     began = time.monotonic()
-    assert sender.close(time.monotonic_ns() + 20 * S)
-    assert time.monotonic() - began < 10
+    assert sender.close(time.monotonic_ns() + 60 * S)
+    assert time.monotonic() - began < 30
     assert (queue.counts[FAILED], queue.counts[DROPPED]) == (2, 0)
 
 

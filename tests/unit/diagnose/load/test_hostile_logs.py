@@ -17,8 +17,8 @@ from distdbg.diagnose.load.log_lines import MOST_LINE_NBYTES
 from distdbg.diagnose.load.open import open_paths
 from distdbg.errors import RecordError
 
-#: Generous: what is quadratic in a megabyte takes hours.
-MOST_S = 20.0
+#: Of this thread on a core. Generous: what is quadratic in a megabyte takes hours.
+MOST_S = 60.0
 
 HEADS = [row.literal for row in log_shapes.ROWS]
 BITS = [
@@ -42,30 +42,30 @@ def patterns() -> Iterator[re.Pattern[str]]:
 @pytest.mark.parametrize("head", sorted({*HEADS, "", "[rank1]:[E1120 23:54:44.7 a.cpp:1] "}))
 def test_a_line_of_a_megabyte_is_read_at_once(tmp_path: Path, head: str) -> None:
     path = tmp_path / "a.log"
-    began = time.monotonic()
+    began = time.thread_time()
     for bit in ("1, ", "[", "Rank 1 "):
         path.write_text(head + bit * (1 << 18) + "\n" + bit * 100 + head)
         read_logs([path], root=tmp_path)
-    assert time.monotonic() - began < MOST_S
+    assert time.thread_time() - began < MOST_S
 
 
 def test_no_pattern_is_quadratic_on_its_own_beginnings() -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     for pattern in patterns():
         for bit in BITS:
             text = (bit * (4 * MOST_LINE_NBYTES // len(bit)))[: 4 * MOST_LINE_NBYTES]
             pattern.search(text)
             pattern.match(text + "\n")
-    assert time.monotonic() - began < MOST_S
+    assert time.thread_time() - began < MOST_S
 
 
 def test_many_long_lines_take_time_by_their_number(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     line = "last enqueued NCCL work: " + "Rank 1 [PG ID 0 " * 230
     path.write_text("\n".join([line] * 300))
-    began = time.monotonic()
+    began = time.thread_time()
     read_logs([path], root=tmp_path)
-    assert time.monotonic() - began < MOST_S
+    assert time.thread_time() - began < MOST_S
 
 
 def test_any_mix_of_known_words_is_read(tmp_path: Path) -> None:
