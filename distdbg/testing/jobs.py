@@ -23,7 +23,7 @@ from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.folders import attempt_folder, user_folder
 from distdbg.testing.leftovers import Traces, find_leftovers, find_marked, new_mark, take_traces
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class RunningJob:
         """Send the launcher, and nobody else, a signal."""
         os.kill(self.process.pid, signum)
 
-    def until(self, is_so: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
+    def until(self, is_so: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
         """Wait for something that the job does; its end, or a lack of patience, is an error."""
         deadline = time.monotonic() + timeout_s
         while not is_so():
@@ -90,7 +90,7 @@ class RunningJob:
             seconds=time.monotonic() - self._began,
         )
 
-    def leftovers(self, patience_s: float = 10.0) -> list[str]:
+    def leftovers(self, patience_s: float = 30.0) -> list[str]:
         """What is there of the job outside the folders of runs, once it has had `patience_s`."""
         deadline = time.monotonic() + patience_s
         while True:
