@@ -153,7 +153,7 @@ def running(
     finally:
         if process.poll() is None:
             process.kill()
-            job.leftovers()  # the warden clears up; what it does not, is cleared up below
+            _await_warden(job)  # it clears up; what it does not, is cleared up below
         for pid in job.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -161,3 +161,12 @@ def running(
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+def _await_warden(job: RunningJob) -> None:
+    # Not for files: there may be those of other jobs in the same folder, which nobody removes now.
+    deadline = time.monotonic() + _PATIENCE_S
+    while any("distdbg-warden" in command for command in job.processes().values()):
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(0.02)  # nothing announces the end of processes that are not ours
