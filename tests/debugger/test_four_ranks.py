@@ -65,6 +65,7 @@ STEPS = """
     print("sums", [int(step(n)) for n in range(5)], flush=True)
 """
 MEETS = """
+    import os, time
     import numpy as np
     import distdbg as dist
 
@@ -73,6 +74,9 @@ MEETS = """
         dist.breakpoint(rank=[0, 3])
         return mine
 
+    open(f"up{os.environ['RANK']}", "w").close()
+    while not all(os.path.exists(f"up{rank}") for rank in range(4)):
+        time.sleep(0.01)  # an interpreter may need longer to start than ops may take
     dist.init_process_group(timeout=2.0)
     x = np.full(2, step(), np.float64)
     dist.all_reduce(x)
