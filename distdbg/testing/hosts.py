@@ -24,13 +24,14 @@ import distdbg
 from distdbg.testing.leftovers import find_leftovers, find_marked, new_mark, take_traces
 from distdbg.testing.ports import free_port
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 _POLL_S = 0.02
 _FIRST = 2  # 127.0.0.1 is what everything else on the machine uses
-#: A dead launcher is noticed, and a round is complete, soon enough for a test.
+#: A dead launcher is noticed, and a round is complete, soon enough for a test; one that only has to wait
+#: for a core is not taken for dead.
 QUICK = (
-    "last_call_timeout=0.5,keep_alive_interval=0.3,keep_alive_max_attempt=4,"
-    "join_timeout=20,close_timeout=3"
+    "last_call_timeout=0.5,keep_alive_interval=0.3,keep_alive_max_attempt=10,"
+    "join_timeout=60,close_timeout=3"
 )
 
 _SAY = """

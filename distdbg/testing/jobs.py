@@ -23,7 +23,7 @@ from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.folders import attempt_folder, user_folder
 from distdbg.testing.leftovers import Traces, find_leftovers, find_marked, new_mark, take_traces
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class RunningJob:
         """Send the launcher, and nobody else, a signal."""
         os.kill(self.process.pid, signum)
 
-    def until(self, is_so: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
+    def until(self, is_so: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
         """Wait for something that the job does; its end, or a lack of patience, is an error."""
         deadline = time.monotonic() + timeout_s
         while not is_so():
@@ -90,7 +90,7 @@ class RunningJob:
             seconds=time.monotonic() - self._began,
         )
 
-    def leftovers(self, patience_s: float = 10.0) -> list[str]:
+    def leftovers(self, patience_s: float = 30.0) -> list[str]:
         """What is there of the job outside the folders of runs, once it has had `patience_s`."""
         deadline = time.monotonic() + patience_s
         while True:
@@ -153,7 +153,7 @@ def running(
     finally:
         if process.poll() is None:
             process.kill()
-            job.leftovers()  # the warden clears up; what it does not, is cleared up below
+            _await_warden(job)  # it clears up; what it does not, is cleared up below
         for pid in job.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -161,3 +161,12 @@ def running(
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+def _await_warden(job: RunningJob) -> None:
+    # Not for files: there may be those of other jobs in the same folder, which nobody removes now.
+    deadline = time.monotonic() + _PATIENCE_S
+    while any("distdbg-warden" in command for command in job.processes().values()):
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(0.02)  # nothing announces the end of processes that are not ours

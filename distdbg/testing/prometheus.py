@@ -28,8 +28,8 @@ from urllib.parse import urlencode
 from distdbg.launch.parent_death import die_with_parent
 from distdbg.testing.ports import free_port
 
-_START_S: Final = 20.0
-_ANSWER_S: Final = 10.0
+_START_S: Final = 60.0
+_ANSWER_S: Final = 30.0
 _TRIES: Final = 3
 #: A range, an offset, a patience: "[2m]", "offset 10m", "for: 5m".
 _LENGTH: Final = re.compile(r"(\[|offset |for: |interval: )(\d+)([smh])\b")
@@ -164,7 +164,7 @@ def _is_ready(server: Prometheus) -> bool:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and server.process.poll() is None:
         try:
-            with urllib.request.urlopen(f"{server.address}/-/ready", timeout=1):
+            with urllib.request.urlopen(f"{server.address}/-/ready", timeout=10):
                 return True
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)  # nothing announces that it listens

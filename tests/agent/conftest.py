@@ -160,7 +160,7 @@ class Job:
     def output(self, rank: int) -> str:
         return (self.folder / f"rank{rank}.out").read_text(errors="replace")
 
-    def connect(self, timeout_s: float = 20.0) -> AgentClient:
+    def connect(self, timeout_s: float = 30.0) -> AgentClient:
         """The agent's client as soon as there is one."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -177,9 +177,9 @@ class Job:
         client: AgentClient,
         rank: int,
         is_it: Callable[[dict[str, Any]], bool],
-        timeout_s: float,
+        timeout_s: float = 30.0,
     ) -> dict[str, Any]:
-        """The rank's row as soon as it fits; its last row when it does not in time."""
+        """The rank's row as soon as it fits."""
         deadline = time.monotonic() + timeout_s
         row: dict[str, Any] = {}
         while time.monotonic() < deadline:
@@ -188,7 +188,7 @@ class Job:
             if row and is_it(row):
                 return row
             time.sleep(0.02)  # the agent looks ten times a second
-        return row
+        raise AssertionError(f"the row of rank {rank} does not come: {row}\n{self.output(rank)}")
 
     def kill(self) -> None:
         """End the ranks that are left; their agent leaves by itself then."""

@@ -62,11 +62,11 @@ def launchers(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         process.send_signal(signal.SIGTERM)
     for process in started:
         try:
-            process.wait(20)
+            process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while list(tmp_path.glob("distdbg-*/.agents/*.sock")) and time.monotonic() < deadline:
         time.sleep(0.02)  # the agents leave by themselves
 

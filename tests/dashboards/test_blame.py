@@ -63,7 +63,7 @@ def check(query: str, inputs: list[dict[str, str]], wanted: list[Any], folder: P
         ["promtool", "test", "rules", str(file)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

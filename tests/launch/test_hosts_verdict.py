@@ -60,8 +60,7 @@ def test_a_deadlock_of_ranks_on_two_hosts_is_proven_and_ended(tmp_path: Path) ->
                 raised.append(float(at))
             assert launcher.err.count("distdbg run: ranks 1-2 wait for each other") == 1
         assert len(raised) == 2 * number
-        assert max(raised) - max(blocked) < 5
-        print("seconds from the last block to the last error:", max(raised) - max(blocked))
+        assert max(raised) - max(blocked) < 30  # and not after the timeout of the op
         said = [
             len(re.findall("^distdbg: ranks 1-2 wait for each other", launcher.err, re.MULTILINE))
             for launcher in launchers

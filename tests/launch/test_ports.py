@@ -69,10 +69,10 @@ def test_outgoing_connections_do_not_get_a_held_port() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "localhost"])
 def test_a_store_of_this_package_listens_on_a_held_port(host: str) -> None:
     with HeldPort() as held:
-        store = TCPStore(host, held.number, is_master=True, timeout=5)
+        store = TCPStore(host, held.number, is_master=True, timeout=30)
         assert store.port == held.number
         store.close()
-        store = TCPStore(host, held.number, is_master=True, timeout=5)  # a restart
+        store = TCPStore(host, held.number, is_master=True, timeout=30)  # a restart
         store.close()
 
 
@@ -91,7 +91,7 @@ def test_a_server_of_the_standard_library_listens_on_a_held_port(tmp_path: Path)
             assert server.stdout is not None
             assert server.stdout.readline().startswith(b"Serving HTTP")
             with urllib.request.urlopen(
-                f"http://127.0.0.1:{held.number}/page", timeout=5
+                f"http://127.0.0.1:{held.number}/page", timeout=30
             ) as answer:
                 assert answer.read() == b"hello"
         finally:

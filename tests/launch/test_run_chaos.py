@@ -26,7 +26,7 @@ PROGRAM = str(Path(__file__).with_name("programs") / "steps.py")
 #: signal, from the start of the launcher to the end of the job; `make stress` asks for a hundred.
 CHOSEN = (1, 2, 3, 7, 8, 9, 10, 14, 16, 18, 24, 25)
 JOBS = range(int(os.environ.get("STRESS_JOBS", "0"))) or CHOSEN
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 #: How a process is known by its command line; "launcher" is the one that was started.
 WORDS = {"warden": "distdbg-warden of", "agent": "-P -m distdbg.agent", "rank": f"-u {PROGRAM}"}
 

@@ -91,7 +91,7 @@ def run(hang: Hang, folder: Path) -> Ended:
 
 
 @pytest.mark.parametrize("hang", HANGS, ids=lambda hang: f"{hang.program}-{hang.size}")
-def test_a_hang_ends_with_its_verdict_within_two_seconds(
+def test_a_hang_ends_with_its_verdict_and_long_before_its_timeout(
     ended: dict[Hang, Ended], hang: Hang
 ) -> None:
     done, session, verdict = ended[hang].done, ended[hang].session, ended[hang].verdict
@@ -112,4 +112,4 @@ def test_a_hang_ends_with_its_verdict_within_two_seconds(
         assert root["what"] in log.exit_what
         blocked_ns.append(session.time_ns(rank, log.ops.issued_ns[-1]))
         raised_ns.append(session.time_ns(rank, log.ops.ended_ns[-1]))
-    assert max(raised_ns) - max(blocked_ns) < 2_000_000_000
+    assert max(raised_ns) - max(blocked_ns) < 30_000_000_000  # how soon: benchmarks/verdict.py

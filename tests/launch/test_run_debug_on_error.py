@@ -36,16 +36,18 @@ os._exit(3)
 
 #: Rank 1 stops at its timeout; rank 0 comes too late, and fails of it.
 LATE = """
-import time
+import sys, time
+from pathlib import Path
 import numpy as np
 import distdbg as dist
-dist.init_process_group(timeout=1.0)
+dist.init_process_group()
+group = dist.new_group(timeout=1.0)
 x = np.ones(2)
 dist.all_reduce(x)
 value = 41
-if dist.get_rank() == 0:
-    time.sleep(2)
-dist.all_reduce(x)
+while dist.get_rank() == 0 and not (Path(sys.argv[1]) / "go").exists():
+    time.sleep(0.01)
+dist.all_reduce(x, group=group)
 """
 
 
@@ -55,7 +57,7 @@ def held(job: RunningJob) -> DebugClient:
     while time.monotonic() < deadline:
         path = job.run_folder / "attempt_0" / "debug-rank1.sock"
         with suppress(FileNotFoundError):
-            return DebugClient(sockets.connect(path, 5.0))
+            return DebugClient(sockets.connect(path, PATIENCE_S))
         time.sleep(0.02)  # nothing announces that a rank is held
     job.send(signal.SIGTERM)
     raise AssertionError(f"rank 1 has not stopped: {job.wait()}")
@@ -99,9 +101,10 @@ def test_a_rank_at_the_prompt_of_a_rule_outlives_the_failure_of_another(
     start_job: Callable[..., RunningJob],
     write_script: Callable[[str], str],
 ) -> None:
-    words = ["--nproc-per-node", "2", write_script(LATE)]
+    words = ["--nproc-per-node", "2", write_script(LATE), str(tmp_path)]
     job = start_job(*words, environ={"DISTDBG_BREAK": "rank=1,on=timeout"})
     with held(job) as client:
+        (tmp_path / "go").touch()
         folder = job.run_folder / "attempt_0"
         job.until(lambda: any(end.rank == 0 for end in read_ends(folder)), "the end of rank 0")
         time.sleep(1.0)  # long enough for the launcher to end rank 1 as well

@@ -16,18 +16,18 @@ from distdbg.testing.jobs import Done, RunningJob
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
 
 PROGRAM = str(Path(__file__).with_name("programs") / "failing.py")
-#: Starting three ranks takes most of it.
-SOON_S = 15.0
+#: In which ranks would be killed that had not ended when they were told to.
+SHUTDOWN_S = 120
 #: From the first end to the launcher's own, with the report in between.
-TOLD_S = 4.0
+TOLD_S = SHUTDOWN_S / 4
 StartJob = Callable[..., RunningJob]
 
 
 def fail(start_job: StartJob, kind: str, *flags: str, **how: object) -> tuple[Done, list[RankEnd]]:
+    flags = (f"--shutdown-timeout={SHUTDOWN_S}", *flags)
     job = start_job("--nproc-per-node=3", *flags, PROGRAM, kind, **how)
     done = job.wait()
     over_ns = time.time_ns()
-    assert done.seconds < SOON_S
     assert done.report, done
     assert done.report[-1].strip().startswith(("run folder: ", "hint: ")), done.err
     assert f"  run folder: {job.run_folder}" in done.report

@@ -47,11 +47,11 @@ def start_waiting(start_job: StartJob, tmp_path: Path) -> StartWaiting:
 def test_a_signal_is_passed_on_and_is_in_the_exit_code(
     start_waiting: StartWaiting, name: str
 ) -> None:
-    job = start_waiting("loud", "family")
+    job = start_waiting("loud", "family", flags=("--shutdown-timeout=60",))
     began = time.monotonic()
     job.send(signal.Signals[name])
     done = job.wait()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # nobody had to be killed
     assert done.code == 128 + signal.Signals[name]
     assert sorted(done.out.splitlines()) == [f"rank {rank} got {name}" for rank in range(2)]
     what = "Ctrl-C (SIGINT)" if name == "SIGINT" else name
@@ -66,25 +66,29 @@ def test_ranks_that_do_not_hear_are_killed_after_the_shutdown_timeout(
     began = time.monotonic()
     job.send(signal.SIGTERM)
     done = job.wait()
-    assert 1.0 <= time.monotonic() - began < 5.0
+    assert 1.0 <= time.monotonic() - began < 15.0  # half of the default
     assert done.code == 128 + signal.SIGTERM
     assert {end.signal for end in job.ends()} == {signal.SIGKILL}
 
 
-def test_a_second_ctrl_c_does_not_wait_any_longer(start_waiting: StartWaiting) -> None:
-    job = start_waiting("deaf")
+def test_a_second_ctrl_c_does_not_wait_any_longer(
+    start_waiting: StartWaiting, tmp_path: Path
+) -> None:
+    job = start_waiting("told", flags=("--shutdown-timeout=60",))
     began = time.monotonic()
     job.send(signal.SIGINT)
-    time.sleep(0.3)  # a person's two strokes
+    told = tmp_path / "ready" / "told"
+    job.until(told.exists, "the first one is passed on")
+    time.sleep(0.3)  # what comes sooner is the same stroke, from the terminal and from a parent
     job.send(signal.SIGINT)
     assert job.wait().code == 128 + signal.SIGINT
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 30.0
 
 
 def test_a_killed_launcher_takes_everything_with_it(start_waiting: StartWaiting) -> None:
-    job = start_waiting("deaf", "family")
+    job = start_waiting("deaf", "family", flags=("--shutdown-timeout=600",))
     job.send(signal.SIGKILL)
-    assert job.leftovers(2.0) == []
+    assert job.leftovers() == []
 
 
 def test_a_closed_terminal_ends_the_job(start_waiting: StartWaiting) -> None:
@@ -107,16 +111,23 @@ def test_a_closed_terminal_ends_the_job(start_waiting: StartWaiting) -> None:
 def test_a_signal_before_the_ranks_run_ends_the_launcher(start_job: StartJob) -> None:
     # Waits for a second host, which never comes.
     with socket.create_server(("127.0.0.1", 0)) as held:
-        endpoint = f"127.0.0.1:{held.getsockname()[1]}"
-    job = start_job("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", PROGRAM)
-    job.until(lambda: len(job.processes()) >= 2, "the warden runs")
-    time.sleep(0.5)  # no sign tells that it has begun to wait
+        port = held.getsockname()[1]
+    job = start_job(
+        "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", PROGRAM
+    )
+    job.until(lambda: is_served(port), "it serves the store where it waits")
     began = time.monotonic()
     job.send(signal.SIGINT)
     done = job.wait()
-    assert time.monotonic() - began < 3.0, done
+    assert time.monotonic() - began < 30.0, done
     assert done.code == 128 + signal.SIGINT
     assert done.report[0].startswith("distdbg run: interrupted by Ctrl-C (SIGINT)")
+
+
+def is_served(port: int) -> bool:
+    """Whether somebody listens there; the kernel is asked, for a connection would be an event."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
 
 def test_a_stopped_rank_is_ended_as_well(start_waiting: StartWaiting) -> None:
@@ -128,7 +139,7 @@ def test_a_stopped_rank_is_ended_as_well(start_waiting: StartWaiting) -> None:
     )
     os.kill(rank, signal.SIGSTOP)
     job.send(signal.SIGTERM)
-    done = job.wait(10.0)
+    done = job.wait()
     assert done.code == 128 + signal.SIGTERM
     assert done.out.count("got SIGTERM") == 2
 
@@ -204,7 +215,7 @@ def test_an_agent_that_was_killed_is_known_to_be_gone(tmp_path: Path) -> None:
 
 
 def wait_for_end(warden: Warden) -> list[Ended]:
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 30.0
     while not (ends := warden.events(1.0)):
         assert time.monotonic() < deadline, "the warden does not tell of an end"
     return ends

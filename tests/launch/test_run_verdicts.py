@@ -68,7 +68,9 @@ def test_a_deadlock_is_said_once_and_ends_the_job(
     job = start(start_job, kind, size=size)
     done = job.wait()
     assert done.code == 1, done
-    assert max(times(done, "raised")) - max(times(done, "blocked")) < 5, done
+    # It is the agent that ends it, and no timeout of an op; how soon: benchmarks/verdict.py.
+    assert "OpTimeout" not in done.out + done.err
+    assert max(times(done, "raised")) - max(times(done, "blocked")) < 30, done
     [line] = said(done)
     assert line.startswith(f"ranks 0-{ranks[-1]} wait for each other"), done
     words = [text for text in done.out.splitlines() if text.startswith("raised ")]

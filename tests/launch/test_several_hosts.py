@@ -23,8 +23,8 @@ from distdbg.testing.leftovers import Mark, find_leftovers, find_marked, new_mar
 from distdbg.testing.ports import free_port
 
 PROGRAM = Path(__file__).parent / "programs" / "told_by_files.py"
-QUICK = "last_call_timeout=1,keep_alive_interval=0.3,keep_alive_max_attempt=3"
-PATIENCE_S = 30.0
+QUICK = "last_call_timeout=1,keep_alive_interval=0.3,keep_alive_max_attempt=10"
+PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.slow  # each needs several interpreters to start, some of them twice
 

@@ -24,7 +24,7 @@ x = np.ones(4, dtype=np.float32)
 for _ in range(20):
     dist.all_reduce(x, op=dist.ReduceOp.MAX)
 def wait_for(name):
-    until = time.monotonic() + 30
+    until = time.monotonic() + 100
     while not os.path.exists(os.path.join(os.environ["TMPDIR"], name)) and time.monotonic() < until:
         time.sleep(0.01)
 """
@@ -65,7 +65,7 @@ def start_job(job_folder: Path) -> Iterator[Callable[..., RunningJob]]:
         (job_folder / "go").touch()
         for job in jobs:
             with suppress(subprocess.TimeoutExpired, ValueError):
-                job.process.wait(5.0)
+                job.process.wait(30.0)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def get(url: str, **headers: str) -> Answer:
     )
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            request, timeout=10
+            request, timeout=30
         ) as it:
             return Answer(it.status, it.read().decode(), dict(it.headers))
     except urllib.error.HTTPError as error:
@@ -68,7 +68,7 @@ def value_of(text: str, name: str, **labels: str) -> float | None:
     return sum(fitting) if fitting else None
 
 
-def await_that(is_so: Callable[[], Any], what: str, limit_s: float = 20.0) -> Any:
+def await_that(is_so: Callable[[], Any], what: str, limit_s: float = 30.0) -> Any:
     """Wait until it is; what it then is. A server that is not there yet, or goes meanwhile, is not."""
     deadline = time.monotonic() + limit_s
     why: Exception | None = None

@@ -34,14 +34,14 @@ class Served:
 
     def _metrics(self, accept: str) -> Answer:
         self.asked += 1
-        self.may_answer.wait(10)
+        self.may_answer.wait(30)
         return Answer(b"up 1\n")
 
     def _break(self, accept: str) -> Answer:
         raise RuntimeError("a page with a bug")
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def get(self, path: str = "/metrics", **headers: str) -> tuple[int, str]:
         answer = get(f"http://127.0.0.1:{self.port}{path}", **headers)

@@ -95,7 +95,7 @@ time.sleep(0.5)  # what was begun is sent
             assert spans_by_outcome(taken)["failed"] > 0
             seen.append(log())
             go.touch()
-            job.process.wait(20)
+            job.process.wait(60)
             go.unlink()
 
     environ = variables(

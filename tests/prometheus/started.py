@@ -55,14 +55,14 @@ def started(program: str, *flags: str, address: str, ready: str, folder: Path) -
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(10)
+            process.wait(30)
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=30) as answer:
         return answer.read().decode()
 
 

@@ -73,7 +73,7 @@ def served() -> Iterator[tuple[str, set[str]]]:
             yield f"127.0.0.1:{server.server_port}", types
         finally:
             server.shutdown()
-            thread.join(10)
+            thread.join(30)
 
 
 @contextmanager

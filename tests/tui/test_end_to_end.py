@@ -62,7 +62,7 @@ class Terminal:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=False,
         )
         return done.stdout
@@ -114,7 +114,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         yield terminal
     finally:
         terminal.tmux("kill-server")
-        end = time.monotonic() + 10
+        end = time.monotonic() + 30
         while (pids := find_marked(mark)) and time.monotonic() < end:
             for pid in pids:
                 with suppress(ProcessLookupError):

@@ -49,7 +49,7 @@ def make_killed_run(folder: Path) -> None:
 
 
 def wait_for(is_so: Callable[[], object]) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.005)  # it works in a thread

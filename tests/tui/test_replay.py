@@ -45,7 +45,7 @@ def killed() -> Session:
 
 def wait_for(is_so: Callable[[], object]) -> None:
     """What the feed makes in its thread takes a moment."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.005)  # it works in a thread

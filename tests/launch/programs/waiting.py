@@ -1,7 +1,8 @@
 """A rank that waits for its end, as its arguments say.
 
-    waiting.py [deaf] [family] [loud]     deaf: hears no SIGTERM or Ctrl-C; family: has a child, and one
-                                          that left the session; loud: says which signal came
+    waiting.py [deaf] [family] [loud] [told]     deaf: hears no SIGTERM or Ctrl-C; family: has a child, and
+                                                 one that left the session; loud: says which signal came;
+                                                 told: leaves a file when one came, and waits on
 Prints one line when it is ready.
 """
 
@@ -19,6 +20,11 @@ def say(signum: int, frame: object) -> None:
     sys.exit(0)
 
 
+def note(signum: int, frame: object) -> None:
+    with open(os.path.join(os.environ["READY"], "told"), "w"):
+        pass
+
+
 def main() -> None:
     wishes = sys.argv[1:]
     ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -27,6 +33,8 @@ def main() -> None:
             signal.signal(signum, signal.SIG_IGN)
         elif "loud" in wishes:
             signal.signal(signum, say)
+        elif "told" in wishes:
+            signal.signal(signum, note)
     if "family" in wishes:
         sleep = ["sleep", "600"]
         subprocess.Popen(sleep, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
