@@ -36,8 +36,11 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "installing for the tests: $packages"
     export DEBIAN_FRONTEND=noninteractive
     # shellcheck disable=SC2086 # several words
-    { apt-get install -y -qq $packages || { apt-get update -qq && apt-get install -y -qq $packages; }; } \
-        >/dev/null 2>&1 </dev/null
+    apt-get install -y -qq $packages >/dev/null 2>&1 </dev/null || {
+        apt-get update -qq >/dev/null 2>&1
+        # One by one: a package that there is not must not keep the others away.
+        for package in $packages; do apt-get install -y -qq "$package" >/dev/null 2>&1 </dev/null; done
+    }
     packages=$(lacks | tr '\n' ' ')
 fi
 [ -z "$packages" ] || echo "tests will fail for want of: ${packages}(hint: apt-get install $packages)" >&2

@@ -28,7 +28,10 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[str, ...]:
         # Not before it is needed: the reader of records is a fifth of what a launcher would load.
         from distdbg.record.reader import RecordFile
         from distdbg.record.whereabouts import Clock, describe, read_boot_id
-    except OSError:  # no file can be opened any more: the records could not be either
+    except (
+        OSError,
+        ImportError,
+    ):  # no file can be opened any more, or the package was replaced meanwhile
         return ()
     now_ns, boot_id = time.monotonic_ns(), read_boot_id()
     words = {}

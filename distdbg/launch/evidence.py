@@ -138,7 +138,10 @@ def _read_record(path: Path, end: RankEnd) -> RecordFacts | None:
     try:
         # The reader of records is a fifth of what a launcher would load, and most need none.
         from distdbg.launch.left_record import read_facts
-    except OSError:  # no file can be opened any more: the record could not be either
+    except (
+        OSError,
+        ImportError,
+    ):  # no file can be opened any more, or the package was replaced meanwhile
         return None
     return read_facts(path, end)
 

@@ -132,6 +132,8 @@ def read_form(text: bytes) -> Form:
             found[key] = _typed(value, key, str)
         elif (read := _ITEMS.get(key)) is not None:
             found[key] = _listing(value, read)
+        elif key == "root" and value is None:
+            continue  # none, which is the same as no such key
         elif key in ("root", "nbytes"):
             found[key] = _typed(value, key, int)
         elif key == "part":

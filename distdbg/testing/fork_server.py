@@ -27,6 +27,8 @@ import distdbg.testing.fork_server_main as server_main
 _COMMON = ("numpy", "pytest")
 #: Forks, kills and the start of the server itself; not the work of a rank.
 _ANSWER_S = 60.0
+#: For a server that has lost its client, until it is killed.
+_END_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +86,13 @@ class ForkServer:
         return exit_codes
 
     def close(self) -> None:
-        """End the server, and with it all ranks that it may have."""
+        """End the server, which first kills the sessions of all ranks that it has."""
         self._socket.close()
-        self._process.kill()
-        self._process.wait()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _send(self, order: object) -> None:
         self._socket.sendall(json.dumps(order).encode() + b"\n")
@@ -95,7 +100,13 @@ class ForkServer:
     def _receive(self) -> Any:
         self._socket.settimeout(_ANSWER_S)
         while b"\n" not in self._received:
-            chunk = self._socket.recv(1 << 16)
+            try:
+                chunk = self._socket.recv(1 << 16)
+            except TimeoutError:
+                pid = self._process.pid
+                raise TimeoutError(
+                    f"the fork server {pid} gave no answer in {_ANSWER_S:g} s"
+                ) from None
             if not chunk:
                 raise RuntimeError(f"the fork server ended with {self._process.wait()}")
             self._received += chunk

@@ -45,3 +45,10 @@ def test_what_cannot_run_may_be(reason: str) -> None:
     report = skip(reason)
     left_out.refuse(report)
     assert report.outcome == "skipped"
+
+
+def test_an_expected_failure_is_no_skip() -> None:
+    report = skip("waits for a change")
+    report.wasxfail = "reason"
+    left_out.refuse(report)
+    assert report.outcome == "skipped"

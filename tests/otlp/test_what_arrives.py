@@ -12,7 +12,7 @@ from distdbg.testing.jobs import Done
 from tests.otlp.collector import Taken, over_grpc, over_http, plain
 from tests.otlp.conftest import variables
 
-pytestmark = [pytest.mark.slow, pytest.mark.ranks]
+pytestmark = pytest.mark.ranks
 
 TRAIN = """
 with dist.span("train"):
@@ -41,7 +41,9 @@ def ops(taken: Taken, **wanted: Any) -> list[tuple[dict[str, Any], Any]]:
     ]
 
 
-@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+@pytest.mark.parametrize(
+    "protocol", ["http/protobuf", pytest.param("grpc", marks=pytest.mark.slow)]
+)
 def test_each_collective_is_one_trace_with_all_ranks_over(
     protocol: str, run_job: Callable[..., Done]
 ) -> None:
@@ -130,6 +132,7 @@ dist.all_reduce(np.ones(4 + rank // 3))
     assert {log.trace_id for log in errors} == {found.trace_id}
 
 
+@pytest.mark.slow
 def test_the_program_s_own_spans_have_the_ops_as_children(run_job: Callable[..., Done]) -> None:
     text = """
 from opentelemetry.sdk.trace import TracerProvider
@@ -160,6 +163,7 @@ dist.all_reduce(x)
     assert [link.span_id for link in in_op.links] == [own.span_id]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_and_a_start_anew_are_told_and_have_traces_of_their_own(
     run_job: Callable[..., Done],
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from distdbg.testing import RanksFailed
+from distdbg.testing.fork_server import ForkedRank, fork_servers
 
 
 def report(factor: int) -> dict[str, Any]:
@@ -40,6 +42,18 @@ def one_is_killed() -> int:
 def leaves_a_child(pid_file: str) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     Path(pid_file).write_text(str(child.pid))
+
+
+def ends_soon(pid: int) -> bool:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        ended = selector.select(timeout=30.0)
+    os.close(descriptor)
+    return bool(ended)
 
 
 def test_results_come_back_by_rank(ranks: Callable[..., list[Any]]) -> None:
@@ -74,18 +88,24 @@ def test_processes_started_by_a_rank_do_not_outlive_it(
     ranks: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
     ranks(leaves_a_child, 1, pid_file=str(tmp_path / "pid"))
-    pid = int((tmp_path / "pid").read_text())
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    with selectors.DefaultSelector() as selector:
-        selector.register(descriptor, selectors.EVENT_READ)
-        ended = selector.select(timeout=30.0)
-    os.close(descriptor)
-    assert ended
+    assert ends_soon(int((tmp_path / "pid").read_text()))
 
 
 def test_a_nested_function_is_refused(ranks: Callable[..., list[Any]]) -> None:
     with pytest.raises(ValueError, match="module level"):
         ranks(lambda: None, 1)
+
+
+def test_what_a_rank_started_ends_also_when_the_run_is_broken_off(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    kwargs = json.dumps({"pid_file": str(pid_file)})
+    order = ForkedRank(
+        env=dict(os.environ),
+        output=tmp_path / "out",
+        arguments=[__file__, "leaves_a_child", kwargs, str(tmp_path / "result")],
+    )
+    with pytest.raises(KeyboardInterrupt), fork_servers.take() as server:
+        server.start([order])
+        assert server.wait_for_one(30.0) is not None, (tmp_path / "out").read_text()
+        raise KeyboardInterrupt
+    assert ends_soon(int(pid_file.read_text()))

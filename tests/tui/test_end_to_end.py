@@ -158,7 +158,6 @@ def test_a_job_that_hangs_is_seen_mended_and_ends_well(terminal: Terminal, tmp_p
         raise
 
 
-@pytest.mark.slow
 @pytest.mark.ranks
 @pytest.mark.tmux
 @pytest.mark.tui

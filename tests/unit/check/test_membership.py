@@ -55,7 +55,6 @@ def test_a_circle_names_what_each_makes() -> None:
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever finds a difference waits for all that are involved, however slow they are."""
     monkeypatch.setattr(membership, "_SETTLE_S", 30.0)
-    monkeypatch.setattr(membership, "_STAY_S", 30.0)
 
 
 def errors_of(make: Callable[[int], Any], size: int = 3) -> list[MismatchError]:
