@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check format format-check lint types docs dashboards native-check sanitize stress fuzz bench dist clean
+.PHONY: help build demo test check format format-check lint types docs dashboards native-check sanitize stress fuzz bench promises dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -104,6 +104,12 @@ fuzz: $(BUILT) ## Mutate records and read them (ARGS=--seconds=600); by atheris 
 bench: $(BUILT) $(PEERS) ## Times beside torch gloo, Open MPI and MPICH; what record and check cost
 	$(PY) -m benchmarks $(ARGS)
 	$(PY) -m benchmarks.overhead
+
+promises: $(BUILT) ## What is promised in seconds: verdicts, aborts, starts, the agent; on a quiet machine
+	$(PY) -m benchmarks.abort
+	$(PY) -m benchmarks.verdict
+	$(PY) -m benchmarks.start_jobs
+	$(PY) -m benchmarks.agent
 
 dist: $(STAMPS)/group-dist $(STAMPS)/group-test ## Wheel and sdist, tested outside the checkout
 	sh scripts/dist.sh $(VENV)
