@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import tempfile
@@ -73,12 +74,13 @@ def _cgroup(nbytes: int) -> Iterator[Path]:
         Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
     )
     if own is None:
-        pytest.skip("no memory cgroup is mounted here")
+        pytest.skip("this kernel has no memory cgroup mounted")
     folder = own / f"distdbg-test-{secrets.token_hex(4)}"
     try:
         folder.mkdir()
     except OSError as error:
-        pytest.skip(f"no cgroup can be made in {own}: {error.strerror}")
+        whose = "this kernel lets nobody" if os.getuid() == 0 else "this user may not"
+        pytest.skip(f"{whose} make a cgroup in {own}: {error.strerror}")
     try:
         limits = {"memory.limit_in_bytes": nbytes, "memory.max": nbytes}
         rest = {"memory.memsw.limit_in_bytes": nbytes, "memory.swap.max": 0}

@@ -49,7 +49,7 @@ assert given and not given & taken, (given, taken)
         check=False,
     )
     if done.stderr.startswith("unshare: "):
-        pytest.skip(f"no network of one's own can be made here: {done.stderr.strip()}")
+        pytest.skip(f"this kernel lets nobody make a network of its own: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
 
 

@@ -40,7 +40,8 @@ def test_a_full_disk_is_said_and_what_ranks_do_goes_on(
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("no file system can be mounted here")
+        whose = "this kernel lets nobody" if os.getuid() == 0 else "this user may not"
+        pytest.skip(f"{whose} mount a file system")
     try:
         script = write_script(
             "import distdbg as dist, os\n"
@@ -130,7 +131,8 @@ def few_processes() -> Iterator[Path]:
     except OSError as error:
         with suppress(OSError):
             folder.rmdir()
-        pytest.skip(f"no cgroup for processes can be made: {error.strerror}")
+        whose = "this kernel lets nobody" if os.getuid() == 0 else "this user may not"
+        pytest.skip(f"{whose} make a cgroup for processes: {error.strerror}")
     yield folder
     folder.rmdir()
 
