@@ -100,7 +100,7 @@ def run(folder: Path, script: str, *flags: str) -> Done:
     path = folder / "train.py"
     path.write_text(script)
     with running(["--nproc-per-node=2", *flags, str(path)], folder) as job:
-        done = job.wait(90.0)
+        done = job.wait(240.0)
         left = [
             line
             for line in job.leftovers()
