@@ -28,10 +28,8 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[str, ...]:
         # Not before it is needed: the reader of records is a fifth of what a launcher would load.
         from distdbg.record.reader import RecordFile
         from distdbg.record.whereabouts import Clock, describe, read_boot_id
-    except (
-        OSError,
-        ImportError,
-    ):  # no file can be opened any more, or the package was replaced meanwhile
+    except (OSError, ImportError):
+        # No file can be opened any more, or the package was replaced while the job ran.
         return ()
     now_ns, boot_id = time.monotonic_ns(), read_boot_id()
     words = {}

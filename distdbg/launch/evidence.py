@@ -138,10 +138,8 @@ def _read_record(path: Path, end: RankEnd) -> RecordFacts | None:
     try:
         # The reader of records is a fifth of what a launcher would load, and most need none.
         from distdbg.launch.left_record import read_facts
-    except (
-        OSError,
-        ImportError,
-    ):  # no file can be opened any more, or the package was replaced meanwhile
+    except (OSError, ImportError):
+        # No file can be opened any more, or the package was replaced while the job ran.
         return None
     return read_facts(path, end)
 
