@@ -49,6 +49,8 @@ class Completing:
     line: str
     begin: int
     end: int
+    turn: int = 0
+    """How often completions had been given up when this one was asked for."""
 
 
 class Attached:
@@ -89,6 +91,9 @@ class Desk:
         #: How many have come so far, and how many of them were shown where the rank is.
         self._visits = 0
         self._greeted = 0
+        #: How often completions were given up, and of which count the one in work is.
+        self._turn = 0
+        self._turn_in_work = 0
 
     @property
     def is_stopped(self) -> bool:
@@ -99,6 +104,14 @@ class Desk:
     def put(self, item: Item) -> None:
         """Give something to the rank's thread."""
         self._inbox.put(item)
+
+    def put_completion(self, text: str, line: str, begin: int, end: int) -> None:
+        """Ask the rank's thread what fits there."""
+        self._inbox.put(Completing(text, line, begin, end, self._turn))
+
+    def give_up_completions(self) -> None:
+        """Nobody waits any more for those asked for so far."""
+        self._turn += 1
 
     def attach(self, name: str, post: Callable[[Words], None]) -> None:
         """This client is it from now on."""
@@ -112,10 +125,16 @@ class Desk:
         """The client has left."""
         self.client = ""
         self.post = None
+        self.give_up_completions()
         self._inbox.put(Attached())
         self.on_left()
 
     # ------------------------------------------------------------------ by the rank's thread
+
+    @property
+    def is_completion_wanted(self) -> bool:
+        """Whether somebody still waits for the one in work."""
+        return self.has_own_terminal or self._turn_in_work == self._turn
 
     def send(self, words: Words) -> None:
         """Say something to whoever is attached."""
@@ -186,8 +205,11 @@ class Desk:
                 match item:
                     case Line(text):
                         return text
-                    case Completing(text, line, begin, end):
-                        self.send({"completions": complete(text, line, begin, end)})
+                    case Completing(text, line, begin, end, turn):
+                        self._turn_in_work = turn
+                        found = complete(text, line, begin, end)
+                        if self.is_completion_wanted:
+                            self.send({"completions": found})
                     case Attached():
                         if self._greet(greet):
                             self.send({"prompt": prompt})

@@ -111,6 +111,8 @@ class RankPdb(pdb.Pdb):
         self.is_over: Callable[[], bool] = lambda: False
         #: Called before a prompt shows where it is.
         self.on_prompt: Callable[[], None] = lambda: None
+        #: Asked when a completion can be broken off: whether somebody still waits for it.
+        self.is_completion_wanted: Callable[[], bool] = lambda: True
         #: Whether who types here types at the keyboard of this process, whose Ctrl-C is then theirs.
         self.has_keyboard: Callable[[], bool] = lambda: False
         self._noted: Noted | None = None
@@ -285,6 +287,8 @@ class RankPdb(pdb.Pdb):
         self.is_completing = True
         try:
             try:
+                if not self.is_completion_wanted():
+                    return []
                 return self._find(text, line[stripped:], begin - stripped, end - stripped)
             finally:
                 with self._executing:

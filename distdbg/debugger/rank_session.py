@@ -198,6 +198,7 @@ class Session:
         pdb.on_detach = self._detach
         pdb.quit_error = lambda: quit_error(self.rank, self._last_site)
         pdb.on_prompt = self._say_first_words
+        pdb.is_completion_wanted = lambda: self.desk.is_completion_wanted
         pdb.has_keyboard = lambda: self.desk.has_own_terminal
         self._first_words = first_words
 
@@ -449,6 +450,7 @@ class Session:
     def _interrupt(self) -> None:
         """In the server's thread: break off what was typed, or stop the rank."""
         if self.desk.is_stopped:
+            self.desk.give_up_completions()
             self._break_off()
         elif not self.desk.is_debuggable and not self._is_begun:
             self.desk.write(f"*** {not_debuggable(self.rank)}\n")

@@ -23,7 +23,7 @@ from typing import Final
 
 from distdbg.control import sockets
 from distdbg.debugger import protocol
-from distdbg.debugger.desk import Completing, Desk, Line, not_debuggable
+from distdbg.debugger.desk import Desk, Line, not_debuggable
 from distdbg.debugger.evaluate import shorten
 from distdbg.debugger.evaluation import Evaluation
 from distdbg.debugger.protocol import BadLine, Words
@@ -285,9 +285,9 @@ class Server:
                     if desk.is_stopped:
                         desk.put(Line(text))
                 case {"complete": value}:
-                    completing = Completing(*protocol.read_completion(value))
+                    completion = protocol.read_completion(value)
                     if desk.is_waiting:
-                        desk.put(completing)
+                        desk.put_completion(*completion)
                     else:
                         self._send(caller, {"completions": []})
                 case {"interrupt": _}:

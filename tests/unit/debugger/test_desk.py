@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distdbg.debugger.desk import Completing, Desk, Expired, Line
+from distdbg.debugger.desk import Desk, Expired, Line
 
 
 def ask(desk: Desk, *, limit_s: float = 5.0, stays: bool = True) -> str | None:
@@ -22,10 +22,31 @@ def ask(desk: Desk, *, limit_s: float = 5.0, stays: bool = True) -> str | None:
 def test_a_line_is_the_answer_and_what_came_before_it_is_done_first() -> None:
     desk, said = Desk(3, "run"), list[dict[str, Any]]()
     desk.attach("eva", said.append)
-    desk.put(Completing("pr", "pr", 0, 2))
+    desk.put_completion("pr", "pr", 0, 2)
     desk.put(Line("p x"))
     assert ask(desk) == "p x"
     assert {"completions": ["pr!"]} in said
+
+
+def test_a_completion_is_not_begun_for_a_client_that_has_left_or_interrupted() -> None:
+    desk, said, wanted = Desk(3, "run"), list[dict[str, Any]](), list[bool]()
+
+    def complete(text: str, line: str, begin: int, end: int) -> list[str]:
+        wanted.append(desk.is_completion_wanted)
+        return []
+
+    desk.attach("eva", said.append)
+    desk.put_completion("a", "a", 0, 1)
+    desk.leave()
+    desk.attach("eva", said.append)
+    desk.put_completion("b", "b", 0, 1)
+    desk.give_up_completions()
+    desk.put_completion("c", "c", 0, 1)
+    desk.put(Line("p x"))
+    deadline = time.monotonic() + 5
+    assert desk.ask("", deadline, complete=complete, greet=lambda: None, check=lambda: True)
+    assert wanted == [False, False, True]
+    assert [words for words in said if "completions" in words] == [{"completions": []}]
 
 
 def test_who_comes_is_shown_where_the_rank_is_and_once() -> None:

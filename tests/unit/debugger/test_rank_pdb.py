@@ -244,6 +244,19 @@ def test_commands_names_and_attributes_are_completed(line: str, found: set[str])
     assert found or not seen
 
 
+def test_a_completion_that_nobody_waits_for_is_not_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    typed = Typed()
+    pdb = RankPdb(typed.ask, typed.write)
+    monkeypatch.setattr(pdb, "_find", lambda *_: ["continue"])
+    assert pdb.complete_line("conti", "conti", 0, 5) == ["continue"]
+    states: list[bool] = []
+    pdb.is_completion_wanted = lambda: bool(states.append(pdb.is_executing))
+    assert pdb.complete_line("conti", "conti", 0, 5) == []
+    assert states == [True]  # asked when it can be broken off, so that none is missed
+
+
 def test_the_users_frame_is_the_innermost_that_is_not_ours() -> None:
     frame = user_frame(sys._getframe(0))
     assert frame is sys._getframe(0)
