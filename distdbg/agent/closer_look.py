@@ -1,6 +1,7 @@
 """Looks closely at ranks that do not move while others wait for them, or while nothing moves at all.
 
-    not moved for a second -> look -> 0.35 s -> look -> judged -> again after 1, 2, 4 ... 30 s
+    not moved for a second -> look -> 0.35 s -> look -> judged -> again after 1, 2, 4 ... 30 s,
+    after 1 s at first if the judgement is unsure
 
 A look is the process in /proc and its stacks. A rank that moves meanwhile is forgotten at once. While nobody
 is seen waiting, the rank is not stopped for it, not for a millisecond; frames below Python, which take
@@ -28,6 +29,8 @@ UNMOVED_NS: Final = 1_000_000_000
 _BETWEEN_NS: Final = 350_000_000
 _AGAIN_NS: Final = 1_000_000_000
 _MOST_AGAIN_NS: Final = 30_000_000_000
+#: So often the pause does not grow after a judgement that is unsure.
+_MOST_UNSURE: Final = 8
 #: How long the stacks of one look may take.
 _STACKS_NS: Final = 2_000_000_000
 #: At once; the others have their turn later.
@@ -45,6 +48,7 @@ class _Case:
     moved_ns: int
     next_ns: int
     pause_ns: int = _AGAIN_NS
+    unsure: int = 0
     first: Look | None = None
     is_busy: bool = False
 
@@ -107,7 +111,9 @@ class CloserLook:
             seat.is_busy = found.is_busy
             case.first = None
             case.next_ns = now_ns + case.pause_ns
-            case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)
+            case.unsure += found.is_unsure
+            if not found.is_unsure or case.unsure > _MOST_UNSURE:
+                case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)
 
 
 def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:

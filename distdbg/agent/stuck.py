@@ -48,6 +48,8 @@ class Judgement:
     site: str = ""
     is_busy: bool = False
     """Whether it burns its core."""
+    is_unsure: bool = False
+    """It burns on one line, and py-spy has seen no owner of the GIL, which it does not always."""
 
 
 def judge(first: Look, second: Look, own_package: str) -> Judgement:
@@ -71,9 +73,11 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
         is_at_work = burn > _IDLE or "R" in (first.letter, second.letter)
         return Judgement(RankState.HOLDS_GIL, held, str(frame) if frame else site, is_at_work)
     if is_busy:
+        unseen = _is_holder_unseen(first, second)
         if _python_moves(first, second):
-            return Judgement(RankState.LOOPS, "burns its core and gets to no op", site, is_busy)
-        return Judgement(RankState.RUNNING, "busy in its own code", site, is_busy)
+            why = "burns its core and gets to no op"
+            return Judgement(RankState.LOOPS, why, site, is_busy, unseen)
+        return Judgement(RankState.RUNNING, "busy in its own code", site, is_busy, unseen)
     if burn <= _IDLE:
         asleep = _sleep(first, second)
         if asleep:
@@ -149,6 +153,13 @@ def _python_moves(first: Look, second: Look) -> bool:
     if before.frames != now.frames:
         return True
     return now.holds_gil is not False and not now.inner
+
+
+def _is_holder_unseen(first: Look, second: Look) -> bool:
+    before, now = _main(first), _main(second)
+    if before is None or now is None or before.python != now.python:
+        return False
+    return _holder(first) is None or _holder(second) is None
 
 
 def _sleep(first: Look, second: Look) -> str | None:

@@ -83,6 +83,20 @@ def test_a_python_loop_on_one_line_does_not_hold_the_gil() -> None:
     assert (found.state, found.site) == (RankState.LOOPS, "train.py:88 (step)")
 
 
+def test_burning_on_one_line_with_no_owner_of_the_gil_seen_is_unsure() -> None:
+    seen, unseen = thread(py(), gil=True), thread(py(), gil=False)
+    moved = thread(py(line=2), gil=False)
+    cases = {
+        (seen, unseen): True,
+        (unseen, seen): True,
+        (unseen, moved): False,
+        (seen, seen): False,
+    }
+    for (before, now), is_unsure in cases.items():
+        found = judged(look(0, before), look(1, now, cpu_s=1, letter="R"))
+        assert found.is_unsure == is_unsure
+
+
 def test_lines_that_change_loop() -> None:
     found = judged(look(0, thread(py(line=1), gil=True)), look(1, thread(py(line=2)), cpu_s=0.9))
     assert found.state is RankState.LOOPS
