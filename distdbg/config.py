@@ -104,7 +104,7 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_DEBUG_ON_ERROR",
         "bool",
         False,
-        "Whether a rank stops in a debugger at an exception that nobody catches, before it ends.",
+        "Whether a rank stops in a debugger at an uncaught exception, before it ends.",
     ),
     Variable(
         "DISTDBG_ERROR_FILE",

@@ -86,7 +86,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     "site": Field(
         kind="site",
         example="site=train.py:88",
-        about="The line that called it, or the file alone; as much of the path as tells it apart.",
+        about="The line that called it, or the file alone; as much of the path as makes it unique.",
     ),
 }
 

@@ -4,7 +4,7 @@ Where a rank stops
 
     breaker      rules (distdbg/control/breakpoints.py) around the engines of a rank's groups
     breakpoint   dist.breakpoint: all ranks come, some get a debugger, the others wait
-    on_error     a rank is held at an exception that nobody catches
+    on_error     a rank is held at an uncaught exception
 
 A prompt in the thread of a rank, whoever types there, from wherever
 

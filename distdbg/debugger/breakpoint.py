@@ -233,10 +233,10 @@ class _Meeting:
             case "quit":
                 return DebuggerQuit(
                     f"rank {end['rank']} quit its debugger in breakpoint #{self._seq} at "
-                    f"{end['site']}: no rank goes on",
+                    f"{end['site']}: no rank continues",
                     ranks=[end["rank"]],
                     site=end["site"],
-                    hint="`continue` lets all go on",
+                    hint="`continue` lets all ranks continue",
                     **fields,
                 )
             case "differ":
@@ -251,7 +251,7 @@ class _Meeting:
         ranks = end["ranks"]
         who = f"rank{'' if len(ranks) == 1 else 's'} {format_ranks(ranks)}"
         waited_s = time.monotonic() - self._started
-        what = "stayed in the debugger" if end["how"] == "expired" else "did not let go"
+        what = "stayed in the debugger" if end["how"] == "expired" else "did not continue"
         return OpTimeout(
             f"{self._op}: {who} {what} for {self._limit_s:.1f} s",
             missing=ranks,

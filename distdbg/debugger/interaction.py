@@ -164,7 +164,7 @@ class _Interaction:
             return
         # A rank that could, would say itself where it is.
         _tell(
-            f"rank {rank} has said nothing for {_HELD_S * (1 << self._silences):.0f} s: "
+            f"rank {rank} has been silent for {_HELD_S * (1 << self._silences):.0f} s: "
             "it holds the GIL, or is stopped; still trying"
         )
         self._silences += 1

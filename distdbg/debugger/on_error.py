@@ -1,4 +1,4 @@
-"""A rank is held at an exception that nobody catches, before anybody learns that it leaves.
+"""A rank is held at an uncaught exception, before anybody learns that it leaves.
 
 What the failure of another rank has caused is not held: that rank is the one to look at.
 """

@@ -25,5 +25,5 @@ def quit_error(rank: int, site: str, why: str = "") -> DebuggerQuit:
         ranks=[rank],
         site=site,
         details=[f"it had stopped {why}"] if why else [],
-        hint="`continue` lets it go on",
+        hint="`continue` resumes it",
     )

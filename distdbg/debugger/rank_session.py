@@ -290,7 +290,7 @@ class Session:
                 self._prepare(frame)
                 return self._sit_over(why, frame, trace, show)
         except Expired:
-            self._say("nobody has told it to go on in time; it goes on")
+            self._say("no client continued it in time; it continues by itself")
             return Outcome.EXPIRED
         except Interrupted:
             raise KeyboardInterrupt from None
@@ -399,8 +399,7 @@ class Session:
 
     def _greet(self) -> None:
         """Show somebody new where the rank is."""
-        pdb = self._pdb
-        if pdb is not None and pdb.stack:
+        if (pdb := self._pdb) is not None and pdb.stack:
             self._say_first_words()
             pdb.print_stack_entry(pdb.stack[pdb.curindex])
 

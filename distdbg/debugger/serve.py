@@ -334,7 +334,7 @@ class Server:
         if not desk.is_stopped:
             self._refuse(caller, f"rank {desk.rank} runs")
         elif desk.has_own_terminal or desk.mode != "line":
-            self._refuse(caller, f"rank {desk.rank} is told to go on where its debugger is shown")
+            self._refuse(caller, f"rank {desk.rank} is continued where its debugger is shown")
         else:
             desk.put(Line("continue"))
             self._send(caller, {"running": True})

@@ -83,7 +83,7 @@ def stop_or_quit(
     if outcome is Outcome.QUIT and error is None:
         raise quit_error(rank_of(world), short_site(call_site()), why)
     if outcome is Outcome.EXPIRED:
-        _log.warning("nobody came to the debugger in time: this rank goes on", rank=rank_of(world))
+        _log.warning("no client attached in time: this rank continues", rank=rank_of(world))
 
 
 def rank_of(world: World) -> int:

@@ -299,7 +299,7 @@ SECTIONS: tuple[Section, ...] = (
                 "--debug-on-error",
                 "switch",
                 False,
-                "a rank with an exception that nobody catches stops in a debugger before it ends, and "
+                "a rank with an uncaught exception stops in a debugger before it ends, and "
                 "the others wait",
                 prefixes=_OURS,
             ),

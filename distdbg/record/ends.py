@@ -56,7 +56,7 @@ class RankEnd:
             return f"was killed by {signal_name(self.signal)}{core}"
         if self.exit_code is not None:
             return f"exited with code {self.exit_code}"
-        return "is gone, and the system does not tell how"
+        return "is gone; how it ended is unknown"
 
     @property
     def shell_code(self) -> int:

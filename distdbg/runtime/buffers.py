@@ -193,7 +193,7 @@ def _from_dlpack(x: Array, name: str) -> np.ndarray[Any, Any]:
         device = _DEVICE_NAMES.get(int(kind), f"DLPack device type {int(kind)}")
         raise UsageError(
             f"{name} ({type(x).__name__}) is on device {device}:{index}; "
-            "the arrays of this group live on the CPU",
+            "the arrays of this group are on the CPU",
             hint="copy it to the CPU first, or use a group whose backend serves that device",
         )
     try:

@@ -65,7 +65,7 @@ def meet(
         if not missing:
             raise  # all are here, so the store itself is the problem
         raise RendezvousError(
-            f"{len(joined)} of {size} ranks came to group {group_name!r} within "
+            f"{len(joined)} of {size} ranks reached group {group_name!r} within "
             f"{timeout_s:.1f} s; missing ranks {format_ranks(missing)}",
             joined=joined,
             missing=missing,

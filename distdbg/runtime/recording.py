@@ -58,7 +58,7 @@ def start_recording(
         except NativeError as error:
             path, why = None, f"{path}: {error}"
     if recorder is None:
-        _log.warning("this rank goes on without a record: %s", why, rank=rank)
+        _log.warning("this rank continues without a record: %s", why, rank=rank)
         recorder = make_recorder(
             None, rank=rank, world_size=world_size, run=run, ring_count=ring_count
         )

@@ -2,7 +2,7 @@
 
     DISTDBG_BREAK                 rules from the first op on
     the control page              rules that come and go while the job runs: an op notices
-    DISTDBG_DEBUG_ON_ERROR        an exception that nobody catches
+    DISTDBG_DEBUG_ON_ERROR        an uncaught exception
     breakpoint()                  Python's own, in a rank without a terminal
 
 So a rank that never stops pays for none of it. What is loaded is named by text: an import would make the

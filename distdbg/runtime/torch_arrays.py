@@ -39,7 +39,7 @@ def dtype_of(x: Tensor, name: str) -> Dtype:
     """The Dtype of a tensor whose memory we can use; UsageError for all others."""
     if not x.is_cpu:
         raise UsageError(
-            f"{name} is a tensor on device {x.device}; the arrays of this group live on the CPU",
+            f"{name} is a tensor on device {x.device}; the arrays of this group are on the CPU",
             hint="pass tensor.cpu(), or use a group whose backend serves that device",
         )
     if x.layout is not _torch().strided:

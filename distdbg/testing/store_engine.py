@@ -67,7 +67,7 @@ class StorePending:
             limit_s = max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9)
         if not self.ended.wait(limit_s):
             raise OpTimeout(
-                f"{self.call.kind.label} did not end within {limit_s or 0:.1f} s; it goes on",
+                f"{self.call.kind.label} did not end within {limit_s or 0:.1f} s; it continues",
                 kind=self.call.kind.label,
                 waited_s=limit_s or 0.0,
             )

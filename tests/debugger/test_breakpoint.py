@@ -123,7 +123,9 @@ def test_quitting_ends_it_for_all_with_one_error(ranks: Ranks) -> None:
     assert others == [first, first]
     name, text, site, left = first
     assert (name, left) == ("DebuggerQuit", [])
-    assert text.startswith(f"rank 1 quit its debugger in breakpoint #1 at {site}: no rank goes on")
+    assert text.startswith(
+        f"rank 1 quit its debugger in breakpoint #1 at {site}: no rank continues"
+    )
     assert site.startswith("test_breakpoint.py:")
     assert site.endswith(" (quits)")
 

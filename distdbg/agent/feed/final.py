@@ -58,7 +58,7 @@ def _untold(row: RankRow) -> RankRow:
         return replace(row, state=RankState.ENDED, op="", why="", cpu=None, gpu=None)
     if row.why.startswith("raised "):
         return replace(row, state=RankState.FAILED, cpu=None, gpu=None)
-    why = "is gone, and the system does not tell how"
+    why = "is gone; how it ended is unknown"
     return replace(row, state=RankState.DEAD, why=why, cpu=None, gpu=None)
 
 

@@ -30,9 +30,11 @@ from distdbg.runtime.dtypes import Dtype
 Where = Callable[[int], str | None]
 
 _BROKEN = "the group is unusable; destroy it and create a new one"
-_GOES_ON = "the op goes on and can be waited for again"
+_GOES_ON = "the op continues and can be waited for again"
 #: Of an abort that another rank has read, and whose words did not come to this host in time.
-_ELSEWHERE = AbortWords(what="the reason did not come to this host: see what the others say")
+_ELSEWHERE = AbortWords(
+    what="the reason did not reach this host: read the errors of the other ranks"
+)
 _INTACT = "no data was exchanged; the group is still usable"
 
 

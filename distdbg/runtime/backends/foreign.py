@@ -265,7 +265,7 @@ class ForeignPending:
             if now >= deadline_ns:
                 waited_s = (now - started) / 1e9
                 raise OpTimeout(
-                    f"{self._call.kind.label} did not end within {waited_s:.1f} s; it goes on",
+                    f"{self._call.kind.label} did not end within {waited_s:.1f} s; it continues",
                     kind=self._call.kind.label,
                     waited_s=waited_s,
                 )

@@ -107,7 +107,7 @@ def _open_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Re
     former = spot.read_living(path, me)
     if former is not None and former.writer != me:
         raise RendezvousError(
-            f"rank 0 is there already at {meeting.where}: pid {former.writer.pid} "
+            f"rank 0 exists already at {meeting.where}: pid {former.writer.pid} "
             f"on {former.writer.host}",
             expected=meeting.world_size,
             hint="give every process its own rank, and every run its own place to meet",

@@ -190,7 +190,7 @@ class Store:
                 raise  # Ctrl-C, the store is gone, or the job is over
             came = arrived - turn * world_size
             raise DistStoreError(
-                f"{self._label()}: {came} of {world_size} came to barrier {key!r} "
+                f"{self._label()}: {came} of {world_size} reached barrier {key!r} "
                 f"within {waited_s:.1f} s",
                 keys=[key],
                 waited_s=waited_s,

@@ -29,6 +29,8 @@ USING_TORCH = ("gloo", "gloo that lies", "distdbg on tensors")
 START_S = 60.0
 PROGRAM_S = 10.0
 GRACE_S = 1.0
+#: A rank that leaves ends an interpreter with torch in it.
+LEAVE_S = 60.0
 """How long the other ranks get when one has reported an error."""
 
 
@@ -65,13 +67,13 @@ class Pool:
         for rank in self._ranks:  # the end of its input ends a rank
             assert rank.stdin is not None
             rank.stdin.close()
-        deadline = time.monotonic() + 5.0
+        deadline = time.monotonic() + LEAVE_S
         for number, rank in enumerate(self._ranks):
             try:
                 if rank.wait(max(0.0, deadline - time.monotonic())) != 0:
                     self._fail(f"rank {number} ended with {rank.returncode}")
             except subprocess.TimeoutExpired:
-                self._fail(f"rank {number} did not leave within 5 s")
+                self._fail(f"rank {number} did not leave within {LEAVE_S:.0f} s")
 
     def run(self, program: dict[str, Any]) -> list[list[dict[str, Any] | None]]:
         """The results of all ranks; PoolError if they do not come."""

@@ -133,7 +133,7 @@ def test_a_rank_whose_process_is_gone_is_told_by_its_last_words(tmp_path: Path) 
     assert roster.tick(10**18) == {0}
     (row,) = roster.rows(10**18)
     assert (row.rank, row.state, row.host) == (0, RankState.DEAD, "n14")
-    assert row.why == "is gone, and the system does not tell how"
+    assert row.why == "is gone; how it ended is unknown"
     assert roster.is_over()
     roster.close()
 

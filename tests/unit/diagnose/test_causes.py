@@ -71,7 +71,7 @@ def waiting_for_0(*, is_live: bool = True) -> SessionBuilder:
             "exited with code 3",
             "last lines of stderr of rank 2",
         ),
-        ({"cause": "unknown"}, "is gone, and the system does not tell how", "stderr"),
+        ({"cause": "unknown"}, "is gone; how it ended is unknown", "stderr"),
     ],
 )
 def test_a_dead_rank_is_told_with_how_it_died_and_what_to_do(

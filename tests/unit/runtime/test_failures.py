@@ -24,4 +24,4 @@ def test_an_abort_whose_words_did_not_come_to_this_host_says_where_they_are() ->
     error: Any = _Fault("")
     found = to_public(error, call, group=group, name="world", rank=0, names=[0], waited_s=1.0)
     assert isinstance(found, JobAborted)
-    assert "the reason did not come to this host: see what the others say" in found.what
+    assert "the reason did not reach this host: read the errors of the other ranks" in found.what
