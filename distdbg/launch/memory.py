@@ -25,6 +25,8 @@ _WHOLE_HOST = Path("/proc/vmstat")
 _FILES = ("memory.events.local", "memory.events", "memory.oom_control")
 #: Processes rarely move, and a count that is read late says the same.
 _REFRESH_NS = 1_000_000_000
+#: A flag of the kernel's: set first of all when a process ends.
+_PF_EXITING = 0x4
 #: How long a victim may take to end: it frees its memory meanwhile. A kill that nobody's end has
 #: claimed by then was that of another process of the cgroup.
 _ENDING_NS = 10_000_000_000
@@ -109,9 +111,10 @@ def find_counter(pid: int) -> Path | None:
     try:
         cgroup = Path(f"/proc/{pid}/cgroup").read_text()
         mounts = Path("/proc/self/mountinfo").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    if not cgroup:
+    if not cgroup or is_exiting(stat):  # the kernel puts it into the root before it is reaped
         return None
     folder = locate_cgroup(cgroup, mounts)
     for name in _FILES if folder is not None else ():
@@ -119,6 +122,12 @@ def find_counter(pid: int) -> Path | None:
         if read_kills(folder / name) is not None:
             return folder / name
     return _WHOLE_HOST
+
+
+def is_exiting(stat: str) -> bool:
+    """Whether a process has begun to end, by the text of its /proc/<pid>/stat."""
+    fields = stat.rpartition(")")[2].split()
+    return fields[0] in "ZX" or bool(int(fields[6]) & _PF_EXITING)
 
 
 def locate_cgroup(cgroup: str, mounts: str) -> Path | None:

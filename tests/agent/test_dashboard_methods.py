@@ -81,8 +81,9 @@ def test_an_op_is_told_of_every_rank_also_of_one_that_has_not_come(
         assert here["started_ns"] is None
         earlier = client.ask("op", rank=1, number=here["number"] - 1)
         assert [one["has_come"] for one in earlier["arrivals"]] == [True, True]
-        waited = [one["started_ns"] - one["issued_ns"] for one in earlier["arrivals"]]
-        assert waited[0] > 1e6 > waited[1]
+        # On a busy host either may be the later one; the first starts when the last is there.
+        first, last = sorted(earlier["arrivals"], key=lambda one: one["issued_ns"])
+        assert first["issued_ns"] < last["issued_ns"] <= first["started_ns"]
         assert {one["status"] for one in earlier["arrivals"]} == {"ok"}
         never = client.ask("op", group="0", seq=10**6)["arrivals"]
         assert [one["has_come"] for one in never] == [False, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import time
@@ -71,8 +72,8 @@ def test_the_report_begins_with_the_rank_that_failed_first(
 def test_a_rank_that_the_kernel_killed_for_memory_is_told_apart_from_a_kill(
     start_job: StartJob, make_cgroup: Callable[[int], Path]
 ) -> None:
-    environ = {"TEST_CGROUP": str(make_cgroup(192 << 20))}
-    done, ends = fail(start_job, "hog", environ=environ)
+    members = make_cgroup(600 << 20) / "cgroup.procs"
+    done, ends = fail(start_job, "hog", before_exec=lambda: members.write_text(str(os.getpid())))
     assert done.code == 137
     assert done.report[0].startswith("distdbg run: rank 2 was killed for memory"), done.err
     assert ends[2].cause == "oom"

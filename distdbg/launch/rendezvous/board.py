@@ -51,15 +51,20 @@ class Board:
                 hint="give all launchers of a job the same --nnodes, "
                 "and every job at one endpoint its own --rdzv-id",
             )
-        if not self._server and self._ask(lambda: self.store.check([_SERVER_KEY])):
-            served = self._ask(lambda: self.store.get(_SERVER_KEY))
-            self._server = served.decode(errors="replace")
+        self._learn_server()
         return state
 
     def read(self) -> State:
         """The agreement as it is now."""
         self._text = self._ask(lambda: self.store.get(self._key))
+        self._learn_server()
         return State.from_json(self._text)
+
+    def _learn_server(self) -> None:
+        """Who serves it; a launcher may be here before the one that serves has introduced itself."""
+        if not self._server and self._ask(lambda: self.store.check([_SERVER_KEY])):
+            served = self._ask(lambda: self.store.get(_SERVER_KEY))
+            self._server = served.decode(errors="replace")
 
     def write(self, after: State) -> bool:
         """Replace what was read last; False when somebody else was faster."""

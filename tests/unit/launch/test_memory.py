@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from distdbg.launch import memory
 from distdbg.launch.ended import Ended
-from distdbg.launch.memory import OomWatch, choose_victims, locate_cgroup, read_kills
+from distdbg.launch.memory import (
+    OomWatch,
+    choose_victims,
+    find_counter,
+    locate_cgroup,
+    read_kills,
+)
 
 S = 1_000_000_000
 V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
@@ -45,6 +53,20 @@ def test_the_cgroup_of_a_process_is_found(
 ) -> None:
     found = locate_cgroup(cgroup, "\n".join([ROOT_MOUNT, *mounts]))
     assert found == (None if folder is None else Path(folder))
+
+
+def test_a_process_that_has_ended_and_was_not_reaped_is_in_no_cgroup() -> None:
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+        os._exit(0)
+    assert find_counter(pid) is not None
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    try:
+        assert find_counter(pid) is None  # the kernel has put it into the root of all cgroups
+    finally:
+        os.waitpid(pid, 0)
 
 
 def test_every_file_that_counts_is_read_alike(tmp_path: Path) -> None:
