@@ -289,6 +289,15 @@ SECTIONS: tuple[Section, ...] = (
                 prefixes=(),
             ),
             Flag(
+                "--timeout",
+                "float",
+                None,
+                "seconds that an op may wait where the program gives no timeout of its own; 1800, or "
+                "DISTDBG_TIMEOUT_S",
+                "SECONDS",
+                prefixes=(),
+            ),
+            Flag(
                 "--debuggable",
                 "switch",
                 False,
