@@ -254,7 +254,7 @@ class Methods:
         """End this host's part of the job."""
         launcher = self._launcher_pid()
         if launcher is not None and not kill:
-            write_stop_order(self._agent.roster.folder, getpass.getuser())
+            write_stop_order(self._agent.folder, getpass.getuser())
             os.kill(launcher, signal.SIGTERM)
             return {"launcher": launcher}
         lives = {r: s.life for r, s in self._agent.roster.seats.items() if s.life is not None}

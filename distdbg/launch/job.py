@@ -339,7 +339,7 @@ class Job:
             attempt=self._restarts,
             max_restarts=self._options.max_restarts,
             interrupted=received[0] if received else None,
-            stopped_by=read_stop_order(running.folder) if received else "",
+            stopped_by=self._who_asked() if received else "",
             doing=doing,
             because="" if running.failure is not None else decision.reason,
             is_elsewhere=len(running.round.nodes) > 1,
@@ -350,6 +350,10 @@ class Job:
             code=_code_of_failure(rendezvous, running),
         )
         return self._say(outcome)
+
+    def _who_asked(self) -> str:
+        folder = self._here.run_folder
+        return "" if folder is None else read_stop_order(folder)
 
     def _say(self, outcome: Outcome) -> int:
         say(report(outcome).rstrip("\n"))

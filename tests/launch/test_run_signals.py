@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.agent.live_runs import find_live_runs
 from distdbg.cli.main import main
 from distdbg.launch.agent_link import AGENT, AgentLink
 from distdbg.launch.ended import Ended
@@ -67,6 +68,7 @@ def test_who_asked_for_the_end_of_a_job_is_named(
 ) -> None:
     job = start_waiting(has_agent=True)
     monkeypatch.setattr("tempfile.tempdir", str(job.folder))
+    job.until(lambda: any(run.socket for run in find_live_runs(host_name())), "the agent listens")
     assert main(["stop", "--yes"]) == 0
     done = job.wait()
     assert done.code == 128 + signal.SIGTERM
