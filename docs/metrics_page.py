@@ -193,7 +193,7 @@ analysis](analysis-json.md) |
 | `outcome` | {_words(OUTCOMES)} |
 | `signal` | {_words(SIGNALS)} |
 
-A rank that the launcher ended, because another one failed or it was told to, is `ended` whatever its exit
+A rank that the launcher terminated, because another one failed or it was asked to stop, is `ended` whatever its exit
 code, and is no dead rank. One that failed for want of another, before the launcher came to it, is `failed`
 and counts.
 

@@ -1,4 +1,4 @@
-"""`distdbg analyze`: what went wrong with a job, which ranks are to blame, and what to do."""
+"""`distdbg analyze`: what went wrong with a job: the cause, its ranks and lines, and what to do."""
 
 from __future__ import annotations
 

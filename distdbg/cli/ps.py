@@ -1,4 +1,4 @@
-"""`distdbg ps`: the runs of this user that live here, and what each of their ranks does."""
+"""`distdbg ps`: the running jobs of this user on this host, and the state of each rank."""
 
 from __future__ import annotations
 

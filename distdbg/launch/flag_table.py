@@ -61,7 +61,7 @@ SECTIONS: tuple[Section, ...] = (
                 "--nnodes",
                 "text",
                 "1:1",
-                "how many launchers take part, one for each host: a number, or the least and the "
+                "how many launchers the job has, one for each host: a number, or the least and the "
                 "most",
                 "MIN:MAX",
             ),
