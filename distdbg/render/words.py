@@ -12,7 +12,7 @@ from distdbg.diagnose.finding import Edge, Evidence, Finding
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.record.entries import Frame
-from distdbg.record.printable import printable
+from distdbg.record.printable import printable, shorten
 
 #: A line of a program's making may be a megabyte.
 MOST_LETTERS: Final = 300
@@ -24,7 +24,7 @@ _OF_RANK: Final = re.compile(r"rank (\d{1,9})(?=: | called | did | never )")
 def safe(text: str, most: int = MOST_LETTERS) -> str:
     """One line that a terminal obeys in nothing."""
     line = printable(text)
-    return line if len(line) <= most else f"{line[: most - 4]} ..."
+    return shorten(line, most)
 
 
 def ranks_text(ranks: Iterable[int]) -> str:

@@ -1,6 +1,6 @@
 """What users read has the words of docs/reference/glossary.md: its last table names those that are not used.
 
-Looked at are module docstrings (some are the text of --help), all other strings of more than one word, and the
+Checked are module docstrings (some are the text of --help), all other strings of more than one word, and the
 Markdown pages. Docstrings of functions and comments are for who works on the code.
 """
 
