@@ -51,7 +51,7 @@ PEERS := $(STAMPS)/group-torch $(STAMPS)/group-mpi
 
 build: $(BUILT) ## Compile native/ and install the package into .venv
 
-demo: $(BUILT) ## A 4-rank fit, then the same job with one rank that is wrong
+demo: $(BUILT) ## A 4-rank fit, the same with one wrong rank, and a hang: report, analysis, dashboard
 	@$(PY) examples/demo.py
 
 test: $(TESTS) ## Three minutes of tests: pure logic, and each room with real processes (ARGS= goes to pytest)

@@ -135,7 +135,7 @@ class CollectiveError(DistError):
 class MismatchError(CollectiveError):
     """The ranks of a group called different things; no output was written.
 
-    `ranks` are the odd ones, or all where no side has a majority. `sides` tells who called what, the
+    `ranks` are those that differ, or all where no side has a majority. `sides` has who called what, the
     largest side first, each a dict with `ranks`, `what`, `facts`, `sites` and `previous`.
     """
 
@@ -166,7 +166,7 @@ class BufferChangedError(CollectiveError):
 
 
 class DivergedError(CollectiveError):
-    """What must be equal on all ranks is not; `ranks` are the odd ones, or all without a majority.
+    """What must be equal on all ranks is not; `ranks` are those that differ, or all without a majority.
 
     `key` names the first array that differs, `index` its first element that does, `values` that
     element by rank; where they are not known: empty, -1, empty.
@@ -198,7 +198,7 @@ class JobAborted(CollectiveError):
     """Somebody ended the job: the agent with a proven verdict, or a person.
 
     `verdict` is the kind of finding ("dead rank", "deadlock", "stopped"), `by` who wrote it; `ranks`
-    are those to blame.
+    are those of the cause.
     """
 
     exit_code = 9

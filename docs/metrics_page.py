@@ -193,9 +193,9 @@ analysis](analysis-json.md) |
 | `outcome` | {_words(OUTCOMES)} |
 | `signal` | {_words(SIGNALS)} |
 
-A rank that the launcher ended, because another one failed or it was told to, is `ended` whatever its exit
-code, and is no dead rank. One that failed for want of another, before the launcher came to it, is `failed`
-and counts.
+A rank that the launcher terminated, because another one failed or it was asked to stop, is `ended` whatever
+its exit code, and is no dead rank. One that failed because of another, before the launcher terminated it, is
+`failed` and counts.
 
 All groups that a program calls `dp` are one label, whatever their sizes. The default group is `world`. A
 group without a description is named by its size, `(8 ranks)`: its own name is a number, and the next group

@@ -1,26 +1,59 @@
-"""`make demo`: a job that works, then the same job with one rank that is wrong.
+"""`make demo`: a job that works, one with a wrong rank, and one that hangs, in less than a minute.
 
-Exits 0 only if both ended as they should: the first with a falling loss and equal weights, the
-second with the same error on every rank.
+On a terminal it goes on with Enter and ends with q. It exits 0 only if all ended as they should: the first
+with a falling loss and equal weights, the second with the same error on every rank, and the third with a
+report while it hung.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from hanging_job import HangingJob, distdbg
+
 FIT = Path(__file__).with_name("fit.py")
 RANKS = 4
 WRONG_RANK = 2
 TIME_LIMIT_S = 120.0
+FRAME = "100x10"
+
+
+class Quit(Exception):
+    """Who looks has seen enough."""
+
+
+class Failed(Exception):
+    """A job did not end as it should."""
+
+
+def is_step_by_step() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+
+
+def pause() -> None:
+    """Wait for Enter where somebody can type it."""
+    if not is_step_by_step():
+        return
+    try:
+        answer = input("\n[Enter: next, q: quit] ")
+    except EOFError:
+        answer = "q"
+    if answer.strip().lower().startswith("q"):
+        raise Quit
+
+
+def show(text: str) -> None:
+    print("".join(f"    {line}".rstrip() + "\n" for line in text.splitlines()), end="", flush=True)
 
 
 def run(*options: str) -> tuple[int, str]:
-    """Run the job and show its output; return its exit code and what it said."""
+    """Run the fit and show its output; return its exit code and what it printed."""
     print(f"$ python examples/fit.py {' '.join(options)}".rstrip(), flush=True)
-    said = []
+    printed = []
     command = [sys.executable, str(FIT), *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -28,38 +61,97 @@ def run(*options: str) -> tuple[int, str]:
         assert job.stdout is not None
         assert job.stderr is not None
         for line in job.stdout:
-            print(f"    {line}", end="", flush=True)
-            said.append(line)
+            show(line)
+            printed.append(line)
         traceback = job.stderr.read()
         code = job.wait(TIME_LIMIT_S)
     if code:
-        print(f"    exit code {code}", flush=True)
-        said.append(traceback)
-    return code, "".join(said)
+        show(f"exit code {code}")
+        printed.append(traceback)
+    return code, "".join(printed)
 
 
-def losses(said: str) -> list[float]:
-    return [float(text) for text in re.findall(r"loss ([\d.]+)", said)]
+def losses(printed: str) -> list[float]:
+    return [float(text) for text in re.findall(r"loss ([\d.]+)", printed)]
+
+
+# --------------------------------------------------------------------------------------- the parts
+
+
+def show_fit() -> None:
+    print(f"1. {RANKS} ranks fit a network together; gradients are averaged with all_reduce\n")
+    code, printed = run()
+    course = losses(printed)
+    if code or len(course) < 2 or course[-1] > course[0] / 4 or "bitwise equal" not in printed:
+        raise Failed(f"the fit did not work\n{printed}")
+
+
+def show_mismatch() -> None:
+    print(f"\n2. The same job; rank {WRONG_RANK} has a hidden layer that is one unit wider.")
+    print("   Elsewhere such a job hangs, crashes or goes on with wrong numbers.\n")
+    code, printed = run("--wrong-rank", str(WRONG_RANK))
+    reported = set(re.findall(r"^rank (\d+): MismatchError", printed, re.MULTILINE))
+    if code == 0 or reported != {str(rank) for rank in range(RANKS)}:
+        raise Failed(f"the wrong rank was not reported by every rank\n{printed}")
+    print(
+        f"\nEvery rank reports that rank {WRONG_RANK} differs, and in what; the job ended at once."
+    )
+
+
+def show_hang() -> None:
+    print("\n3. A job that hangs: rank 2 waits for a message, the others for rank 2 in all_reduce.")
+    print("   Without --on-deadlock report the launcher would end it now, with the same report.\n")
+    with HangingJob() as job:
+        print(f"$ {job.command_line}", flush=True)
+        show(job.report())
+        pause()
+        page = job.folder / "hang.html"
+        print("\n4. It still hangs. What happened, and where, from its records:\n")
+        print(f"$ distdbg analyze --html {page}", flush=True)
+        text = distdbg("analyze", "--html", str(page), job.name, fails=True)
+        if "hang.py" not in text or not page.is_file():
+            raise Failed(f"the hang was not found\n{text}")
+        lines = text.splitlines()
+        end = next((at for at, line in enumerate(lines) if line.startswith("Where they")), 20)
+        show("\n".join(lines[:end]).rstrip())
+        print(f"    ... {len(lines) - end} more lines: where each rank is, and what it did last")
+        pause()
+        print("\n5. One frame of the dashboard:\n")
+        print("$ distdbg top --once", flush=True)
+        show(distdbg("top", job.name, "--once", "--size", FRAME))
+        job.stop()
+    print_next(job, page)
+
+
+def print_next(job: HangingJob, page: Path) -> None:
+    program = Path(sys.executable).with_name("distdbg")
+    shown = os.path.relpath(program) if program.is_relative_to(Path.cwd()) else str(program)
+    print(
+        f"\nThe job has ended. Its records and the page are in {job.folder}:"
+        f"\n  {page}\n"
+        "\nNext:\n"
+        f"  {shown} top                 the same run as a dashboard, also now that it is over\n"
+        f"  {shown} analyze             what went wrong with the latest run\n"
+        f"  {shown} run --nproc-per-node 4 YOUR_PROGRAM.py\n"
+        "  docs/tutorials/first-job.md             ten minutes; README.md has the rest\n"
+        f"  rm -r {job.folder}     removes what this left"
+    )
 
 
 def main() -> int:
-    print(f"1. {RANKS} ranks fit a network together; gradients are averaged with all_reduce\n")
-    code, said = run()
-    course = losses(said)
-    if code or len(course) < 2 or course[-1] > course[0] / 4 or "bitwise equal" not in said:
-        print(f"\nthe fit did not work\n{said}", file=sys.stderr)
+    try:
+        show_fit()
+        pause()
+        show_mismatch()
+        pause()
+        show_hang()
+    except Quit:
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Failed as error:
+        print(f"\n{error}", file=sys.stderr)
         return 1
-
-    print(f"\n2. the same job; rank {WRONG_RANK} has a hidden layer that is one unit wider.")
-    print("   elsewhere such a job hangs, crashes or goes on with wrong numbers\n")
-    code, said = run("--wrong-rank", str(WRONG_RANK))
-    told = set(re.findall(r"^rank (\d+): MismatchError", said, re.MULTILINE))
-    if code == 0 or told != {str(rank) for rank in range(RANKS)}:
-        print(f"\nthe wrong rank was not reported by every rank\n{said}", file=sys.stderr)
-        return 1
-    print(
-        f"\nevery rank was told that rank {WRONG_RANK} differs, and in what; the job ended at once"
-    )
     return 0
 
 

@@ -1,7 +1,7 @@
-"""The runs of this user that live on this host: their agents, and those that have none.
+"""The running jobs of this user on this host: their agents, and those that have none.
 
 A socket that nobody serves is removed in passing. A run without an agent is known by its records, each
-of which is locked as long as its rank lives: the agent is gone, or not there yet, or not wanted.
+of which is locked as long as its rank runs: the agent is gone, or not there yet, or not wanted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from distdbg.control import sockets
 from distdbg.errors import UsageError
 from distdbg.record.folders import agents_folder, attempts, is_live, list_runs
 
-#: Whether a rank moves is seen by two looks; who has not moved in between waits where it is.
+#: Whether a rank makes progress takes two looks.
 _BETWEEN_LOOKS_S = 0.3
 
 
@@ -35,7 +35,7 @@ class LiveRun:
         """UsageError without an agent."""
         if self.socket is None:
             raise UsageError(
-                f"no agent answers for run {self.run}; its ranks live",
+                f"no agent answers for run {self.run}, whose ranks are running",
                 hint="it is still starting, or was ended, or turned off by --no-agent or DISTDBG_AGENT=0",
             )
         return AgentClient.at(self.socket, timeout_s=timeout_s)
@@ -71,8 +71,12 @@ def choose_run(runs: list[LiveRun], name: str | None) -> LiveRun:
         if len(names) == 1:
             return next((live for live in runs if live.socket is not None), runs[0])
         if not names:
-            raise UsageError("no run of this user lives on this host")
-        raise UsageError(f"{len(names)} runs live here: which one?", details=names, hint="name it")
+            raise UsageError("no running job of this user on this host")
+        raise UsageError(
+            f"{len(names)} jobs are running on this host",
+            details=_summaries(runs, names),
+            hint="give the run of one",
+        )
     fitting = [live for live in runs if live.run == name] or [
         live for live in runs if live.run.startswith(name)
     ]
@@ -82,10 +86,29 @@ def choose_run(runs: list[LiveRun], name: str | None) -> LiveRun:
     if not names:
         alive = sorted({live.run for live in runs})
         raise UsageError(
-            f"no run {name!r} lives on this host",
-            details=[f"alive: {', '.join(alive)}"] if alive else (),
+            f"no running job {name!r} on this host",
+            details=[f"running: {', '.join(alive)}"] if alive else (),
         )
-    raise UsageError(f"{name!r} fits {len(names)} runs", details=names)
+    raise UsageError(
+        f"{name!r} fits {len(names)} runs",
+        details=_summaries(fitting, names),
+        hint="give more of the name",
+    )
+
+
+def _summaries(runs: list[LiveRun], names: list[str]) -> list[str]:
+    """Script, ranks and age of each, where its records are known."""
+    from distdbg.record.run_summary import summarize_run
+
+    folders = {live.run: live.folder for live in runs if live.folder is not None}
+    return [
+        name if (folder := folders.get(name)) is None else summarize_run(_run_folder(folder))
+        for name in names
+    ]
+
+
+def _run_folder(attempt: Path) -> Path:
+    return attempt.parent if attempt.name.startswith("attempt_") else attempt
 
 
 def agents_of(runs: list[LiveRun], run: LiveRun) -> list[LiveRun]:

@@ -32,6 +32,7 @@ from distdbg.agent.take_stacks import Target, take_stacks
 from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RecordError, UsageError
 from distdbg.record.ends import RankEnd
+from distdbg.record.stop_order import write_stop_order
 
 if TYPE_CHECKING:
     from distdbg.agent.api import Client
@@ -253,6 +254,7 @@ class Methods:
         """End this host's part of the job."""
         launcher = self._launcher_pid()
         if launcher is not None and not kill:
+            write_stop_order(self._agent.folder, getpass.getuser())
             os.kill(launcher, signal.SIGTERM)
             return {"launcher": launcher}
         lives = {r: s.life for r, s in self._agent.roster.seats.items() if s.life is not None}

@@ -76,7 +76,7 @@ class Tunnel:
         try:
             live = choose_run(runs, address.run)
         except UsageError as error:
-            what = error.what.replace("on this host", "there").replace("live here", "live there")
+            what = error.what.replace("on this host", "there")
             raise UsageError(
                 f"{address}: {what}",
                 details=error.details,

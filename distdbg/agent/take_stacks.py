@@ -22,6 +22,7 @@ from typing import Final
 from distdbg import config
 from distdbg.agent.processes import catches, read_stat
 from distdbg.agent.stacks import RankStacks, ThreadStack, read_faulthandler, read_py_spy
+from distdbg.record.printable import shorten
 from distdbg.record.stack_file import STACK_SIGNAL, stacks_name
 
 #: At once: each takes a core for a moment.
@@ -166,7 +167,7 @@ def _ask_py_spy(
 def _first_line(error: Exception) -> str:
     if isinstance(error, subprocess.TimeoutExpired):
         return f"took more than {error.timeout:.1f} s"
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return shorten((str(error).splitlines() or [type(error).__name__])[0], 200)
 
 
 def _nothing(target: Target, why: str) -> RankStacks:

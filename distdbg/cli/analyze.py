@@ -1,4 +1,4 @@
-"""`distdbg analyze`: what went wrong with a job, which ranks are to blame, and what to do."""
+"""`distdbg analyze`: what went wrong with a job: the cause, its ranks and lines, and what to do."""
 
 from __future__ import annotations
 
@@ -40,16 +40,14 @@ def main(argv: Sequence[str]) -> int:
     if chosen.attempt is not None and chosen.attempt < 0:
         raise UsageError("--attempt counts from 0")
     if chosen.html is not None:
-        _refuse_to_replace(Path(chosen.html), is_forced=chosen.force)
+        _check_place(Path(chosen.html))
     paths = [find_run(path) for path in chosen.paths] or [_newest_run()]
     ranks = dict(_read_rank(text) for text in chosen.rank)
     return report(_read(paths, chosen.attempt, ranks), chosen)
 
 
 def report(jobs: Sequence[Job], chosen: argparse.Namespace) -> int:
-    """Write what was asked for; returns the exit code."""
-    if chosen.html is not None:
-        _write_html(jobs, Path(chosen.html), is_forced=chosen.force)
+    """Write what was asked for; returns the exit code. The verdict comes first: a page may fail."""
     try:
         if chosen.json:
             _print_json(jobs)
@@ -61,6 +59,8 @@ def report(jobs: Sequence[Job], chosen: argparse.Namespace) -> int:
         with suppress(OSError, ValueError):
             sys.stdout.close()
         raise UsageError(f"standard output cannot be written: {error.strerror}") from None
+    if chosen.html is not None:
+        _write_html(jobs, Path(chosen.html), is_forced=chosen.force)
     return int(any(job.last[1].has_faults for job in jobs))
 
 
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         help="whose dump FILE is, where its name does not end in the rank; may be repeated",
     )
     parser.add_argument("--verbose", "-v", action="store_true", help="all evidence of all findings")
-    parser.add_argument("--force", action="store_true", help="replace FILE where it is there")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it already exists")
     return parser
 
 
@@ -104,9 +104,7 @@ def _read_rank(text: str) -> tuple[Path, int]:
 def _newest_run() -> Path:
     runs = list_runs()
     if not runs:
-        raise UsageError(
-            f"there is no run in {user_folder()}", hint="say which: distdbg analyze PATH"
-        )
+        raise UsageError(f"no run in {user_folder()}", hint="give its folder: distdbg analyze PATH")
     return runs[-1]
 
 
@@ -215,7 +213,9 @@ def _write_html(jobs: Sequence[Job], path: Path, *, is_forced: bool) -> None:
 
 def _write(path: Path, text: str, *, is_forced: bool) -> None:
     """Whole or not at all: a full disk leaves what was there before."""
-    _refuse_to_replace(path, is_forced=is_forced)
+    _check_place(path)
+    if path.is_file() and not is_forced:
+        raise UsageError(f"--html {path} already exists", hint="--force replaces it")
     if path.exists() and not path.is_file():  # a pipe, /dev/stdout
         try:
             path.write_text(text, encoding="utf-8")
@@ -231,11 +231,10 @@ def _write(path: Path, text: str, *, is_forced: bool) -> None:
         raise _cannot_write(path, error) from None
 
 
-def _refuse_to_replace(path: Path, *, is_forced: bool) -> None:
+def _check_place(path: Path) -> None:
+    """What is wrong with it whatever is found; a file that already exists costs nobody the verdict."""
     if path.is_dir():
         raise UsageError(f"--html {path}: is a folder", hint="give the name of a file")
-    if path.is_file() and not is_forced:
-        raise UsageError(f"--html {path}: is there already", hint="--force replaces it")
     if not path.parent.is_dir():
         raise UsageError(f"--html {path}: there is no folder {path.parent}")
 

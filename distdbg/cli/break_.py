@@ -21,6 +21,7 @@ from distdbg.cli.table import print_table
 from distdbg.control.breakpoints import FIELDS, Rule, rules_from_page, rules_to_page
 from distdbg.control.page import ControlPage, read_page
 from distdbg.errors import UsageError, format_ranks
+from distdbg.record.durations import duration_text
 from distdbg.record.host import host_name
 from distdbg.record.printable import printable
 from distdbg.record.rank_list import read_ranks
@@ -233,11 +234,7 @@ def _print(live: LiveRun, said: Plain) -> None:
             "stopped",
             ("rank", "host", "for", "where", "why"),
             [
-                (str(s["rank"]), s["host"], _age(s["since_s"]), s["site"], s["why"])
+                (str(s["rank"]), s["host"], duration_text(s["since_s"]), s["site"], s["why"])
                 for s in said["stopped"]
             ],
         )
-
-
-def _age(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds) // 60} min"

@@ -19,7 +19,7 @@ def find_run(text: str | None) -> Path:
     if text is None or text == LATEST:
         latest = user_folder() / LATEST
         if not latest.exists():
-            raise UsageError("this user has no run", hint="name the folder of one")
+            raise UsageError("no run of this user on this host", hint="give the folder of a run")
         return latest.resolve()
     if not text:
         raise UsageError("the name of the run is empty")
@@ -37,10 +37,15 @@ def find_run(text: str | None) -> Path:
     if len(fitting) == 1 or (fitting and fitting[0].name == text):
         return fitting[0]
     if fitting:
-        names = [run.name for run in fitting[:8]]
-        raise UsageError(f"{text!r} fits {len(fitting)} runs", details=names)
+        from distdbg.record.run_summary import summarize_runs
+
+        raise UsageError(
+            f"{text!r} fits {len(fitting)} runs",
+            details=summarize_runs(fitting),
+            hint="give more of the name, or 'latest'",
+        )
     raise UsageError(
-        f"there is no run {text!r}: no such path, and no run of this user",
+        f"no run {text!r}: no such path, and no run of this user",
         hint=f"runs of this user are in {user_folder()}",
     )
 

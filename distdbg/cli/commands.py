@@ -24,7 +24,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "ps",
-        "the jobs that run, and what each of their ranks does",
+        "the running jobs, and the state of each rank",
         "distdbg.cli.ps",
         "[RUN] [--json]",
     ),
@@ -69,7 +69,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "analyze",
-        "what went wrong with a job, who is to blame, and what to do",
+        "what went wrong with a job: cause, ranks, lines, and what to do",
         "distdbg.cli.analyze",
         "[PATH...] [--json] [--html FILE]",
     ),

@@ -9,12 +9,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
+from distdbg.agent.addresses import LocalAddress, parse_address
+from distdbg.agent.live_runs import find_live_runs
 from distdbg.cli.rank_debuggers import RankDebuggers, find_debuggers
 from distdbg.cli.table import print_table
 from distdbg.errors import DistError, UsageError, format_ranks
+from distdbg.record.durations import duration_text
+from distdbg.record.host import host_name
 from distdbg.record.rank_list import read_ranks
 
 _AT_ONCE = 32
@@ -37,16 +43,16 @@ def main(argv: Sequence[str]) -> int:
         "--timeout", type=float, default=5.0, metavar="SECONDS", help="how long a rank may take (5)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
-    chosen = parser.parse_args(argv)
+    chosen = parser.parse_intermixed_args(argv)
     if len(chosen.words) > 2:
         raise UsageError("distdbg exec takes an expression, and a run before it", hint="quote it")
     if not 0 < chosen.timeout <= 3600:
         raise UsageError("--timeout is from 0 to 3600 seconds")
-    *run, expression = chosen.words
-    with find_debuggers(run[0] if run else None) as debuggers:
+    run, expression = split_words(chosen.words, _is_run)
+    with find_debuggers(run) as debuggers:
         ranks = debuggers.ranks() if chosen.all else _read(chosen.rank)
         if not ranks:
-            raise UsageError(f"run {debuggers.name} has no ranks that are known here")
+            raise UsageError(f"no ranks of run {debuggers.name} are known here")
         with ThreadPoolExecutor(min(_AT_ONCE, len(ranks))) as pool:
             answers = list(
                 pool.map(lambda rank: _ask(debuggers, rank, expression, chosen.timeout), ranks)
@@ -59,6 +65,26 @@ def main(argv: Sequence[str]) -> int:
         title = f"{expression} on run {debuggers.name}"
         print_table(title, ("rank", "value", "type", "error"), fold(ranks, answers))
     return 1 if any("error" in answer for answer in answers) else 0
+
+
+def split_words(words: Sequence[str], is_run: Callable[[str], bool]) -> tuple[str | None, str]:
+    """The run, if one is given, and the expression; also in the other order where only that makes sense."""
+    if len(words) == 1:
+        return None, words[0]
+    first, second = words
+    if not is_run(first) and is_run(second):
+        return second, first
+    return first, second
+
+
+def _is_run(text: str) -> bool:
+    if "/" in text and Path(text).is_dir():
+        return True
+    with suppress(UsageError):
+        if not isinstance(parse_address(text), LocalAddress):
+            return True
+    lives = find_live_runs(host_name()) if text else []
+    return any(live.run.startswith(text) for live in lives)
 
 
 def fold(ranks: Sequence[int], answers: Sequence[dict[str, str]]) -> list[tuple[str, ...]]:
@@ -82,7 +108,7 @@ def _ask(debuggers: RankDebuggers, rank: int, expression: str, timeout_s: float)
         with debuggers.connect(rank, hello_s=timeout_s) as client:
             return client.evaluate(expression, timeout_s)
     except TimeoutError:
-        return {"error": f"no answer within {timeout_s:.1f} s"}
+        return {"error": f"no answer within {duration_text(timeout_s)}"}
     except DistError as error:
         return {"error": error.what}
     except OSError as error:

@@ -50,12 +50,15 @@ def main(argv: Sequence[str]) -> int:
             progress.end()
         return 0
     to_stdout = chosen.output == _STDOUT
+    flag = "--output " if chosen.output else ""
     target = Path(chosen.output or f"{_file_name(run.name)}{kind.extension}")
     try:
         if kind.is_folder:
             if to_stdout:
                 raise UsageError(f"--output -: {kind.name} is a folder of files")
-            nbytes = write_folder(target, lambda at: writer.write(run, at), force=chosen.force)
+            nbytes = write_folder(
+                target, lambda at: writer.write(run, at), force=chosen.force, flag=flag
+            )
         elif to_stdout:
             if sys.stdout.isatty() and not kind.is_text:
                 raise UsageError(
@@ -67,10 +70,12 @@ def main(argv: Sequence[str]) -> int:
         else:
             if os.path.isdir(target):
                 target /= f"{_file_name(run.name)}{kind.extension}"
-            nbytes = write_file(target, lambda to: writer.write(run, to), force=chosen.force)
+            nbytes = write_file(
+                target, lambda to: writer.write(run, to), force=chosen.force, flag=flag
+            )
     finally:
         progress.end()
-    _say_what_is_there(run, kind, None if to_stdout else target, nbytes)
+    _say_what_is_shown(run, kind, None if to_stdout else target, nbytes)
     return 0
 
 
@@ -96,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="distdbg export",
         description=f"{__doc__}\n\n  distdbg export runs/0412 --to perfetto",
-        epilog=f"formats:\n{formats}\n\nA run that lives is written as it is now.",
+        epilog=f"formats:\n{formats}\n\nA running job is written as it is now.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -116,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         "--until", metavar="WHEN", help="what was called before: 2026-11-20T12:00:00"
     )
     parser.add_argument("--attempt", type=int, metavar="N", help="this start of the job, from 0")
-    parser.add_argument("--force", action="store_true", help="replace PATH where it is there")
+    parser.add_argument("--force", action="store_true", help="replace PATH if it already exists")
     return parser
 
 
@@ -125,7 +130,7 @@ def _find_format(name: str) -> Format:
         if kind.name == name:
             return kind
     there = ", ".join(kind.name for kind in FORMATS)
-    raise UsageError(f"--to {name}: there is no such format", hint=f"there are {there}")
+    raise UsageError(f"--to {name}: unknown format", hint=f"formats: {there}")
 
 
 def _choose(chosen: argparse.Namespace) -> Chosen:
@@ -166,7 +171,7 @@ def _file_name(run: str) -> str:
     return re.sub(r"[^\w.+@=-]", "_", run).lstrip(".")[:128] or "run"
 
 
-def _say_what_is_there(run: Opened, kind: Format, target: Path | None, nbytes: int | None) -> None:
+def _say_what_is_shown(run: Opened, kind: Format, target: Path | None, nbytes: int | None) -> None:
     from distdbg.record.text import format_nbytes
 
     lacks = run.lacks()
@@ -188,17 +193,17 @@ class _Progress:
     def __init__(self) -> None:
         self._is_wanted = sys.stderr.isatty()
         self._due_s = time.monotonic() + _PATIENCE_S
-        self._is_there = False
+        self._is_shown = False
 
     def show(self, done: int, there_are: int) -> None:
         now_s = time.monotonic()
         if self._is_wanted and now_s >= self._due_s:
             self._due_s = now_s + _EVERY_S
-            self._is_there = True
+            self._is_shown = True
             sys.stderr.write(f"\r\x1b[K{done:,} of {there_are:,} ranks")
             sys.stderr.flush()
 
     def end(self) -> None:
-        if self._is_there:
+        if self._is_shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -1,6 +1,6 @@
 """`distdbg exporter`: metrics of runs that are over or have no agent that serves them, for Prometheus.
 
-no RUN    all runs of this user on this host that live, and the newest 16 that are over
+no RUN    all running jobs of this user on this host, and the newest 16 runs that are over
 RUN       these: a run by its name or the beginning of it, or its folder
 
 Each sample has the label `run`. /sd says where the agents of this user on this host serve theirs.

@@ -66,6 +66,6 @@ def _refuse_to_replace(path: Path, *, is_forced: bool) -> None:
     if path.is_dir():
         raise UsageError(f"--svg {path}: is a folder", hint="give the name of a file")
     if path.is_file() and not is_forced:
-        raise UsageError(f"--svg {path}: is there already", hint="--force replaces it")
+        raise UsageError(f"--svg {path} already exists", hint="--force replaces it")
     if not path.parent.is_dir():
         raise UsageError(f"--svg {path}: there is no folder {path.parent}")

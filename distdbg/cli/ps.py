@@ -1,4 +1,4 @@
-"""`distdbg ps`: the runs of this user that live here, and what each of their ranks does."""
+"""`distdbg ps`: the running jobs of this user on this host, and the state of each rank."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from distdbg.cli.clock_words import is_paused, who_holds
 from distdbg.cli.table import print_table
 from distdbg.control.sockets import is_served
 from distdbg.errors import DistNetworkError, UsageError
+from distdbg.record.durations import duration_text
 from distdbg.record.host import host_name
 from distdbg.record.printable import printable
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(json.dumps({"runs": runs}, indent=1) + "\n")
         return 0
     if not runs:
-        sys.stderr.write("no run of this user lives on this host\n")
+        sys.stderr.write("no running job of this user on this host\n")
     for index, run in enumerate(runs):
         if index:
             sys.stdout.write("\n")
@@ -138,14 +139,7 @@ def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["host"],
         str(row["pid"]),
         row["state"],
-        _age(row["state_age_s"]),
+        duration_text(row["state_age_s"]),
         where,
         row["why"],
     )
-
-
-def _age(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes = int(seconds) // 60
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import difflib
 import io
 import json
 import re
@@ -17,9 +18,12 @@ from distdbg.cli.chosen_run import find_run, load_chosen
 from distdbg.cli.table import print_table
 from distdbg.diagnose.op_fields import FIELDS, Unit, Value, View
 from distdbg.diagnose.ops import OpRef
-from distdbg.diagnose.query import parse, select
+from distdbg.diagnose.query import kinds_in, parse, select
 from distdbg.diagnose.summary import Sums, read_keys, sum_up
 from distdbg.errors import UsageError
+from distdbg.record.entries import KIND_LABELS
+from distdbg.record.folders import list_runs
+from distdbg.record.format import Aside
 from distdbg.record.text import format_duration, format_nbytes
 
 _EPILOG: Final = "fields:\n" + "\n".join(
@@ -61,6 +65,7 @@ def main(argv: Sequence[str]) -> int:
     columns = _names(keys)
     _check_sort(chosen.sort, columns)
     view = View(load_chosen(paths, attempt=chosen.attempt))
+    _check_kinds(view, kinds_in(expression))
     for line in view.session.lacks:
         sys.stderr.write(f"{line}\n")
     limit = 50 if chosen.limit is None and chosen.format == "table" else chosen.limit
@@ -92,8 +97,35 @@ def _guard(argv: Sequence[str]) -> list[str]:
 def _split(words: Sequence[str]) -> tuple[list[Path], str]:
     """Runs, then an expression: from the first word on that looks like one and is no path."""
     first = next((at for at, word in enumerate(words) if _is_expression(word)), len(words))
-    runs = [find_run(run) for run in words[:first]] or [find_run(None)]
-    return runs, " ".join(words[first:])
+    before, after = list(words[:first]), list(words[first:])
+    if not before and len(after) > 1 and _is_run_behind(after[-2], after[-1]):
+        before.append(after.pop())
+    return [find_run(run) for run in before] or [find_run(None)], " ".join(after)
+
+
+def _is_run_behind(word: str, last: str) -> bool:
+    """Whether the last word is a run that stands behind the expression: as part of it, it would be wrong."""
+    goes_on = re.search(r"[=<>~(,!]$", word) or word.lower() in ("and", "or", "not", "in")
+    is_run = ("/" in last and Path(last).exists()) or any(run.name == last for run in list_runs())
+    return not goes_on and is_run
+
+
+def _check_kinds(view: View, named: Sequence[str]) -> None:
+    """A kind that no op can be of is a mistake, not an empty answer; another library's may have any name."""
+    known = {*KIND_LABELS, *(aside.label for aside in Aside)}
+    unknown = [kind for kind in named if kind not in known]
+    if not unknown:
+        return
+    known |= {
+        view.session.kind_of(OpRef(rank, at))
+        for rank, log in view.session.ranks.items()
+        for at in range(len(log.ops))
+    }
+    for kind in unknown:
+        if kind not in known:
+            near = difflib.get_close_matches(kind, sorted(known), 1)
+            hint = f"did you mean {near[0]}?" if near else f"kinds: {', '.join(sorted(known))}"
+            raise UsageError(f"query: unknown kind {kind!r}", hint=hint)
 
 
 def _is_expression(word: str) -> bool:
@@ -141,7 +173,7 @@ def _names(keys: tuple[str, ...] | None) -> tuple[str, ...]:
 
 def _check_sort(sort: str | None, columns: Sequence[str]) -> None:
     if sort is not None and sort.removeprefix("-") not in columns:
-        raise UsageError(f"query: no column {sort!r}", hint=f"there are {', '.join(columns)}")
+        raise UsageError(f"query: no column {sort!r}", hint=f"columns: {', '.join(columns)}")
 
 
 def _in_order(

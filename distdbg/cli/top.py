@@ -1,6 +1,6 @@
 """`distdbg top`: a job while it runs, or what is left of one, in a dashboard.
 
-no RUN              the newest live run of this user on this host; none: the latest that is over
+no RUN              the newest running job of this user on this host; without one: the latest that is over
 RUN                 a live run by its name or its beginning, else one that is over, or a folder or file
 HOST:PORT           an agent that listens; the token of its run is taken from DISTDBG_TOKEN
 ssh://HOST[/RUN]    a run on another host, through ssh
@@ -89,7 +89,7 @@ def _reached(feed: Feed) -> int:
     snapshot = feed.latest()
     if snapshot.link is not Link.JOINING:
         return 0
-    raise DistNetworkError(snapshot.link_why or f"nothing is heard of {feed.title}")
+    raise DistNetworkError(snapshot.link_why or f"no answer from {feed.title}")
 
 
 def _say_what_became_of(feed: Feed) -> None:
@@ -115,7 +115,7 @@ def read_choice(argv: Sequence[str]) -> Choice:
         "--readonly", action="store_true", help="without the keys that change the job"
     )
     parser.add_argument(
-        "--replay", action="store_true", help="from the records alone, also of a job that lives"
+        "--replay", action="store_true", help="from the records alone, also of a running job"
     )
     parser.add_argument("--attempt", type=int, metavar="N", help="of --replay: start N, from 0")
     parser.add_argument("--record", type=Path, metavar="FILE", help="keep what is seen in FILE")
@@ -125,9 +125,7 @@ def read_choice(argv: Sequence[str]) -> Choice:
     parser.add_argument("--web", action="store_true", help="in a browser, at 127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="of --web; a free one when not given")
     parser.add_argument("--theme", metavar="NAME", help="light, dark, or any theme of textual")
-    parser.add_argument(
-        "--force", action="store_true", help="replace FILE where it is there already"
-    )
+    parser.add_argument("--force", action="store_true", help="replace FILE if it already exists")
     chosen = parser.parse_args(argv)
     _refuse_pairs(chosen)
     size = None
@@ -161,7 +159,7 @@ def _refuse_pairs(chosen: argparse.Namespace) -> None:
     if chosen.port and not chosen.web:
         raise UsageError("--port is for --web")
     if chosen.record is not None and (chosen.replay or chosen.attempt is not None or is_once):
-        raise UsageError("--record keeps what is seen of a job that lives, while it is looked at")
+        raise UsageError("--record keeps what top shows of a running job")
 
 
 def read_view(name: str) -> str:
@@ -241,7 +239,7 @@ def _open_any(text: str | None) -> Feed:
         if text is not None:
             raise
         raise UsageError(
-            "no job of this user lives on this host, and there is none that is over",
+            "no job of this user on this host, neither running nor over",
             hint="`distdbg run` starts one; HOST:PORT and ssh://HOST show those of other hosts",
         ) from error
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 from distdbg.control.layout import MOST_ABORT_NBYTES
 from distdbg.errors import JobAborted
+from distdbg.record.printable import shorten
 
 #: The kind of abort that a person writes.
 STOPPED: Final = "stopped"
@@ -49,7 +50,7 @@ class AbortWords:
             elif facts["hint"]:
                 facts["hint"] = ""
             else:  # letters that take six bytes each
-                facts["what"] = facts["what"][: len(facts["what"]) // 2]
+                facts["what"] = shorten(facts["what"], len(facts["what"]) // 2)
                 facts["by"] = facts["by"][: len(facts["by"]) // 2]
         return text
 
@@ -95,4 +96,4 @@ def to_error(
 
 
 def _line(text: str, most: int = _MOST_LINE) -> str:
-    return " ".join(str(text).split())[:most]
+    return shorten(" ".join(str(text).split()), most)

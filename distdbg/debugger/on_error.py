@@ -13,6 +13,7 @@ from types import TracebackType
 from distdbg.check.logs import get_logger
 from distdbg.debugger.stopping import Stop, is_at_prompt, open_prompt, rank_of
 from distdbg.errors import CollectiveError, DebuggerQuit, JobAborted, PeerLost, format_error
+from distdbg.record.printable import shorten
 from distdbg.runtime.world import current
 
 _log = get_logger("debugger")
@@ -74,4 +75,4 @@ def is_own(error: BaseException | None) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    return format_error(error).partition("\n")[0][:200]
+    return shorten(format_error(error).partition("\n")[0], 200)

@@ -12,6 +12,7 @@ from types import CodeType, TracebackType
 from typing import Any
 
 from distdbg.record.format import Aside
+from distdbg.record.printable import shorten
 from distdbg.runtime.aside import aside
 from distdbg.runtime.world import World
 
@@ -27,7 +28,9 @@ class StopOp:
     ) -> None:
         """`place`: of an exception; None takes the line that runs."""
         group = world.default or next(iter(world.groups.values()), None)
-        self._op = None if group is None else aside(group, Aside.DEBUGGER, number, why[:_MOST_WHY])
+        self._op = (
+            None if group is None else aside(group, Aside.DEBUGGER, number, shorten(why, _MOST_WHY))
+        )
         self._place = place
 
     def __enter__(self) -> None:

@@ -58,6 +58,13 @@ def parse(text: str) -> Test:
     return _Parser(text).whole()
 
 
+def kinds_in(text: str) -> list[str]:
+    """The kinds of ops that an expression names; UsageError as `parse`."""
+    parser = _Parser(text)
+    parser.whole()
+    return parser.kinds
+
+
 def select(view: View, test: Test) -> Iterator[OpRef]:
     """The ops that fit, by rank and in the order of their issue."""
     for rank, log in view.session.ranks.items():
@@ -74,6 +81,7 @@ class _Parser:
         self._text = text
         self._at = 0
         self._depth = 0
+        self.kinds: list[str] = []
         self._skip()
 
     def whole(self) -> Test:
@@ -206,6 +214,8 @@ class _Parser:
         if field.unit is not Unit.TEXT:
             number = self._number(field, word, at)
             return lambda value: value == number
+        if field.name == "kind":
+            self.kinds.append(word)
         if field.name == "site":
             # 'train.py:88 (step)', without the folders, and without the function.
             return lambda value: isinstance(value, str) and _is_site(value, word)

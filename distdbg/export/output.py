@@ -16,23 +16,31 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from distdbg.errors import UsageError
 
+#: What messages put before a name.
+_FLAG: Final = "--output "
 
-def write_file(path: Path, write: Callable[[BinaryIO], None], *, force: bool = False) -> int:
-    """Write one file; returns its size. UsageError when it is there already or cannot be written."""
-    with _named(path):
-        _refuse(path, force=force)
+
+def write_file(
+    path: Path, write: Callable[[BinaryIO], None], *, force: bool = False, flag: str = _FLAG
+) -> int:
+    """Write one file; returns its size. UsageError when it already exists or cannot be written.
+
+    `flag` stands before its name in messages: '' where the user did not choose the name.
+    """
+    with _named(path, flag):
+        _refuse(path, flag, force=force)
         is_stream = path.exists() and not path.is_file()  # a pipe, /dev/stdout
     if is_stream:
-        with _named(path), path.open("wb") as output:
+        with _named(path, flag), path.open("wb") as output:
             write(output)
             return 0
     draft = ""
     try:
-        with _named(path), _ended_by_sigterm():
+        with _named(path, flag), _ended_by_sigterm():
             fd, draft = _open_draft(path)
             with os.fdopen(fd, "wb") as output:
                 write(output)
@@ -40,7 +48,7 @@ def write_file(path: Path, write: Callable[[BinaryIO], None], *, force: bool = F
                 output.flush()
                 draft = draft or _give_name(fd, path)
             if not force and path.exists():  # somebody else was faster
-                _refuse(path, force=force)
+                _refuse(path, flag, force=force)
             os.replace(draft, path)
     except BaseException:
         if draft:
@@ -70,22 +78,25 @@ def _give_name(fd: int, path: Path) -> str:
     return draft
 
 
-def write_folder(path: Path, write: Callable[[Path], None], *, force: bool = False) -> int:
+def write_folder(
+    path: Path, write: Callable[[Path], None], *, force: bool = False, flag: str = _FLAG
+) -> int:
     """Write a folder of files; returns their size together.
 
     With `force` its files replace those of the same name in a folder that is there; all others stay.
     """
-    with _named(path):
+    with _named(path, flag):
         if path.exists() and not path.is_dir():
-            raise UsageError(f"--output {path}: is no folder", hint="give the name of a new one")
+            raise UsageError(f"{flag}{path} is not a folder", hint="give the name of a new one")
         if path.is_dir() and any(path.iterdir()) and not force:
             raise UsageError(
-                f"--output {path}: is there already", hint="--force replaces files of the same name"
+                f"{flag}{path} already exists",
+                hint=_how_else("--force replaces files of the same name", flag),
             )
-        _refuse_parent(path)
+        _refuse_parent(path, flag)
     draft = ""
     try:
-        with _named(path), _ended_by_sigterm():
+        with _named(path, flag), _ended_by_sigterm():
             draft = tempfile.mkdtemp(prefix=f".{path.name[:100]}.", dir=path.absolute().parent)
             write(Path(draft))
             files = [file for file in sorted(Path(draft).rglob("*")) if file.is_file()]
@@ -104,31 +115,35 @@ def write_folder(path: Path, write: Callable[[Path], None], *, force: bool = Fal
     return nbytes
 
 
-def _refuse(path: Path, *, force: bool) -> None:
+def _refuse(path: Path, flag: str, *, force: bool) -> None:
     if path.is_dir():
-        raise UsageError(f"--output {path}: is a folder", hint="give the name of a file")
+        raise UsageError(f"{flag}{path} is a folder", hint="give the name of a file")
     if path.is_file() and not force:
-        raise UsageError(f"--output {path}: is there already", hint="--force replaces it")
-    _refuse_parent(path)
+        raise UsageError(
+            f"{flag}{path} already exists", hint=_how_else("--force replaces it", flag)
+        )
+    _refuse_parent(path, flag)
 
 
-def _refuse_parent(path: Path) -> None:
+def _refuse_parent(path: Path, flag: str) -> None:
     parent = path.absolute().parent
     if not parent.is_dir():
-        raise UsageError(f"--output {path}: there is no folder {parent}")
+        raise UsageError(f"{flag}{path}: there is no folder {parent}")
+
+
+def _how_else(hint: str, flag: str) -> str:
+    return hint if flag else f"{hint}; --output PATH writes elsewhere"
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _named(path: Path, flag: str) -> Iterator[None]:
     """What the system says of a file that is written, as an error that says which file."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UsageError(
-            f"--output {path}: cannot be written: {error.strerror or error}"
-        ) from error
+        raise UsageError(f"{flag}{path}: cannot be written: {error.strerror or error}") from error
 
 
 @contextmanager

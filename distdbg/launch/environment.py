@@ -119,6 +119,8 @@ def rank_environment(
         # It would win over torchrun's, so one that the launcher itself has must not come through.
         "DISTDBG_ERROR_FILE": errors,
     }
+    if options.op_timeout_s is not None:
+        made["DISTDBG_TIMEOUT_S"] = options.op_timeout_s
     if options.debuggable:
         made["DISTDBG_DEBUGGABLE"] = 1
     if options.debug_on_error:

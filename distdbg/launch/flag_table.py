@@ -61,7 +61,7 @@ SECTIONS: tuple[Section, ...] = (
                 "--nnodes",
                 "text",
                 "1:1",
-                "how many launchers take part, one for each host: a number, or the least and the "
+                "how many launchers the job has, one for each host: a number, or the least and the "
                 "most",
                 "MIN:MAX",
             ),
@@ -286,6 +286,15 @@ SECTIONS: tuple[Section, ...] = (
                 "what the agent does with a job that provably cannot go on: abort ends it with the "
                 "verdict, report says it and lets it run; DISTDBG_ABORT_ON decides when not given",
                 choices=("abort", "report"),
+                prefixes=(),
+            ),
+            Flag(
+                "--timeout",
+                "float",
+                None,
+                "seconds that an op may wait where the program gives no timeout of its own; 1800, or "
+                "DISTDBG_TIMEOUT_S",
+                "SECONDS",
                 prefixes=(),
             ),
             Flag(

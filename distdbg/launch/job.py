@@ -42,6 +42,7 @@ from distdbg.launch.warden import Warden
 from distdbg.record import folders
 from distdbg.record.ends import RankEnd, signal_name
 from distdbg.record.folders import agent_socket
+from distdbg.record.stop_order import read_stop_order
 
 #: How long ranks that ended well wait for those of other hosts, as torchrun.
 _OTHERS_S = 300.0
@@ -338,6 +339,7 @@ class Job:
             attempt=self._restarts,
             max_restarts=self._options.max_restarts,
             interrupted=received[0] if received else None,
+            stopped_by=self._who_asked() if received else "",
             doing=doing,
             because="" if running.failure is not None else decision.reason,
             is_elsewhere=len(running.round.nodes) > 1,
@@ -348,6 +350,10 @@ class Job:
             code=_code_of_failure(rendezvous, running),
         )
         return self._say(outcome)
+
+    def _who_asked(self) -> str:
+        folder = self._here.run_folder
+        return "" if folder is None else read_stop_order(folder)
 
     def _say(self, outcome: Outcome) -> int:
         say(report(outcome).rstrip("\n"))

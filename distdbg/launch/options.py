@@ -113,6 +113,7 @@ class RunOptions:
     exports: Exports = field(default_factory=Exports)
     """What the agent serves and sends to other tools."""
 
+    op_timeout_s: float | None = None
     debuggable: bool = False
     debug_on_error: bool = False
 
@@ -184,6 +185,7 @@ def read_options(
         agent_listen=_read_listen(flags.agent_listen),
         abort_on=_ABORT_ON.get(flags.on_deadlock),
         exports=exports,
+        op_timeout_s=_read_op_timeout(flags.timeout),
         debuggable=flags.debuggable,
         debug_on_error=flags.debug_on_error,
         notes=(*meeting.notes, *_omp_notes(environ, nproc), *_export_notes(exports, has_agent)),
@@ -252,6 +254,13 @@ def _read_interval(interval_s: float) -> float:
     if not (math.isfinite(interval_s) and interval_s > 0):
         raise UsageError(f"--monitor-interval={interval_s}: expected seconds, more than 0")
     return interval_s
+
+
+def _read_op_timeout(given: float | None) -> float | None:
+    """How long an op may wait; ranks read it from their environment."""
+    if given is not None and not 0 < given < math.inf:
+        raise UsageError(f"--timeout={given:g} is not valid; expected a number of seconds above 0")
+    return given
 
 
 def _read_shutdown_timeout(given: int | None, environ: Mapping[str, str]) -> int:

@@ -44,6 +44,8 @@ class Outcome:
     attempt: int = 0
     max_restarts: int = 0
     interrupted: int | None = None
+    stopped_by: str = ""
+    """The user who asked for that by `distdbg stop`."""
     """The signal that ended the launcher."""
     doing: Sequence[str] = ()
     """What the ranks did when it came."""
@@ -144,9 +146,14 @@ def _by_verdict(outcome: Outcome) -> Iterator[str]:
 
 def _interrupted(outcome: Outcome, number: int) -> str:
     name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else signal_name(number)
+    how = (
+        f"stopped by {outcome.stopped_by} (distdbg stop)"
+        if outcome.stopped_by
+        else f"interrupted by {name}"
+    )
     count = sum(one.end.was_asked for one in outcome.evidence)
     ended = f"; {_count(count)} {_were(count)} ended" if count else ""
-    return f"interrupted by {name}{ended}"
+    return f"{how}{ended}"
 
 
 def _was_elsewhere(outcome: Outcome, found: RootCause) -> bool:

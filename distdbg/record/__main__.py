@@ -69,7 +69,7 @@ def find_records(path: Path | None) -> list[Path]:
     if path is None:
         path = user_folder() / LATEST
         if not path.exists():
-            raise RecordError(f"{path} is not there: this user has no run", path=str(path))
+            raise RecordError(f"no {path}: no run of this user on this host", path=str(path))
     elif not path.exists() and path.name == str(path):
         path = _find_run(path.name) or path
     if not path.is_dir():
@@ -86,7 +86,10 @@ def find_records(path: Path | None) -> list[Path]:
 def _find_run(name: str) -> Path | None:
     fitting = [run for run in list_runs() if run.name.startswith(name)]
     if len(fitting) > 1 and fitting[0].name != name:
-        raise RecordError(f"{name!r} fits {len(fitting)} runs", path=name)
+        from distdbg.record.run_summary import summarize_runs
+
+        details = summarize_runs(fitting)
+        raise RecordError(f"{name!r} fits {len(fitting)} runs", path=name, details=details)
     return fitting[0] if fitting else None
 
 
@@ -98,7 +101,8 @@ def _count(text: str) -> int:
 
 
 def _fail(error: RecordError) -> int:
-    sys.stderr.write(printable(f"RecordError: {error.what}") + "\n")
+    for line in (f"RecordError: {error.what}", *(f"  {detail}" for detail in error.details)):
+        sys.stderr.write(printable(line) + "\n")
     return error.exit_code
 
 

@@ -8,3 +8,18 @@ def printable(line: str) -> str:
     if line.isprintable():
         return line
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def shorten(text: str, most: int) -> str:
+    """At most `most` letters; a text that is cut ends between two words, and with ' ...'."""
+    if len(text) <= most:
+        return text
+    room = most - 4
+    if room < 1:
+        return text[: max(most, 0)]
+    kept = text[:room]
+    if text[room] != " ":
+        # One word that takes most of the room is cut within: nothing would be left of it.
+        before = kept.rfind(" ")
+        kept = kept[:before] if before > room // 2 else kept
+    return f"{kept.rstrip()} ..."

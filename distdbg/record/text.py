@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 
+from distdbg.record.durations import duration_text, nbytes_text
 from distdbg.record.entries import (
     Context,
     Counter,
@@ -68,25 +69,12 @@ def error_words(text: str | None, *, has_details: bool = False) -> str:
 
 def format_duration(nanoseconds: int) -> str:
     """'250 ns', '1.02 us', '33.6 ms', '3.1 s'."""
-    if nanoseconds < 1_000:
-        return f"{nanoseconds} ns"
-    for limit, unit in ((10**6, "us"), (10**9, "ms")):
-        if nanoseconds < limit:
-            value = nanoseconds / (limit / 1_000)
-            return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
-    return f"{nanoseconds / 1e9:.1f} s"
+    return duration_text(nanoseconds / 1e9)
 
 
 def format_nbytes(nbytes: int) -> str:
     """'8 B', '4.0 KiB', '1.5 MiB'."""
-    if nbytes < 1024:
-        return f"{nbytes} B"
-    value = float(nbytes)
-    for unit in ("KiB", "MiB", "GiB"):
-        value /= 1024
-        if value < 1024:
-            return f"{value:.1f} {unit}"
-    return f"{value / 1024:.1f} TiB"
+    return nbytes_text(nbytes)
 
 
 def quantile_ns(buckets: Iterable[int], share: float) -> int | None:

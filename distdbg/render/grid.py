@@ -31,7 +31,7 @@ class Cell(StrEnum):
 
     DONE = "done"
     IN = "in it"
-    NOT_COME = "not come"
+    NOT_COME = "not called"
     DIFFERS = "differs"
     FAILED = "failed"
     UNKNOWN = "not known"

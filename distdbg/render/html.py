@@ -157,7 +157,7 @@ def _verdict(session: Session, verdict: Verdict) -> str:
         if root.ranks:
             hosts = sorted({session.ranks[r].host for r in root.ranks if r in session.ranks} - {""})
             on = f" on {', '.join(hosts[:4])}" + (" ..." if len(hosts) > 4 else "") if hosts else ""
-            name = "about" if root.severity is Severity.NOTE else "to blame"
+            name = "about" if root.severity is Severity.NOTE else "cause"
             rows.append(
                 f'<dt>{name}</dt><dd class="who">{text_of(ranks_text(root.ranks) + on)}</dd>'
             )
@@ -200,7 +200,9 @@ def _where(session: Session, verdict: Verdict) -> str:
     columns = ""
     if told or stories:
         left = f"<div><h3>Stacks</h3>{told}</div>" if told else ""
-        right = f"<div><h3>What the ranks to blame did last</h3>{stories}</div>" if stories else ""
+        right = (
+            f"<div><h3>What the ranks of the cause did last</h3>{stories}</div>" if stories else ""
+        )
         columns = f'<div class="two">{left}{right}</div>'
     body = "".join(parts) + columns
     return f'<section id="where"><h2>Where it happened</h2>{body}</section>' if body else ""
@@ -262,7 +264,9 @@ def _timeline(data: dict[str, Any]) -> str:
     what = f"{_counted(shown, 'op')} of {_counted(lanes, 'rank')}"
     if shown < total:
         what = f"The last {shown:,} of {total:,} ops, of {lanes:,} of {_counted(data['ranks'], 'rank')}"
-    which = "" if lanes == data["ranks"] else ": those to blame, the latest, and some of the others"
+    which = (
+        "" if lanes == data["ranks"] else ": those of the cause, the latest, and some of the others"
+    )
     return (
         f'<section id="time"><h2>Timeline</h2><p class="about">{what}{which}. Pale: waits for others; '
         "full: data moves; hatched: has not ended. Drag to move, Ctrl and wheel to zoom, "
@@ -310,7 +314,7 @@ def _finding(one: Finding) -> str:
         f'<p class="about">{text_of(numbers)}</p>' if numbers else "",
     ]
     if one.follows:
-        parts.append("<h3>What follows from it</h3>" + "".join(map(_finding, one.follows)))
+        parts.append("<h3>Consequences</h3>" + "".join(map(_finding, one.follows)))
     return "".join(parts) + "</details>"
 
 

@@ -60,7 +60,7 @@ OBJECTS: Final[dict[str, tuple[Field, ...]]] = {
         Field("kind", "text", _words(Kind)),
         Field("severity", "text", _words(Severity)),
         Field("what", "text", "one line"),
-        Field("ranks", "ranks", "those to blame; empty when nobody is"),
+        Field("ranks", "ranks", "of the cause; empty when no rank is it"),
         Field("victims", "ranks", "those that suffer from it"),
         Field("group", "text", "label of the process group; empty when it is about none"),
         Field("seq", "integer", "number of the op in its group; 0: none"),

@@ -1,9 +1,9 @@
 """A verdict in at most twelve lines: what a log, a launcher's report and a raised error have room for.
 
 deadlock of ranks 0,1: ...                              the verdict
-  rank 0 waits in recv from rank 1 at a.py:3 (run)      who is to blame, and where
+  rank 0 waits in recv from rank 1 at a.py:3 (run)      the cause, and where
   ranks 2-7 wait in all_reduce #9 at a.py:8 (run)       who waits because of it
-  then: 6 ranks timed out                               what follows from it
+  then: 6 ranks timed out                               consequences
   hint: send before you receive on one of them
 """
 

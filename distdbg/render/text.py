@@ -1,11 +1,11 @@
 """A verdict on a terminal: what somebody needs first, at 80 columns, with and without colours.
 
-    the verdict      in a panel: what, who is to blame, who waits, what to do
+    the verdict      in a panel: what, the cause, who waits, what to do
     why              the evidence, or who waits for whom
     where            the op as a table of ranks and ops; stacks; what the guilty did last
     also found       the rest, by severity, and what is missing
 
-Nothing is told by colour alone. Only what stands here imports rich.
+Nothing is shown by colour alone. Only what stands here imports rich.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def print_verdict(
                 console.print(part)
     others = [one for one in verdict.findings if one is not root]
     if root is not None and root.follows:
-        _section(console, "What follows from it", _findings(root.follows, verbose))
+        _section(console, "Consequences", _findings(root.follows, verbose))
     if others:
         _section(console, "Also found" if root else "Found", _findings(others, verbose))
     lacks = lacks_of(session, verdict)
@@ -135,8 +135,8 @@ def _panel(session: Session, verdict: Verdict) -> Panel:
 
 
 def _blamed_as(root: Finding) -> str:
-    """A note blames nobody: who is busy may well be right to be."""
-    return "about" if root.severity is Severity.NOTE else "to blame"
+    """A note names no cause: who is busy may well be right to be."""
+    return "about" if root.severity is Severity.NOTE else "cause"
 
 
 def _names(session: Session, ranks: Sequence[int]) -> Text:

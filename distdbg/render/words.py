@@ -10,9 +10,9 @@ from typing import Final
 
 from distdbg.diagnose.finding import Edge, Evidence, Finding
 from distdbg.errors import format_ranks
+from distdbg.record.durations import duration_text
 from distdbg.record.entries import Frame
-from distdbg.record.printable import printable
-from distdbg.record.text import format_duration
+from distdbg.record.printable import printable, shorten
 
 #: A line of a program's making may be a megabyte.
 MOST_LETTERS: Final = 300
@@ -24,7 +24,7 @@ _OF_RANK: Final = re.compile(r"rank (\d{1,9})(?=: | called | did | never )")
 def safe(text: str, most: int = MOST_LETTERS) -> str:
     """One line that a terminal obeys in nothing."""
     line = printable(text)
-    return line if len(line) <= most else f"{line[: most - 4]} ..."
+    return shorten(line, most)
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -43,14 +43,8 @@ def site_text(site: Frame | None) -> str:
 
 
 def seconds_text(nanoseconds: float) -> str:
-    """'33.6 ms', '1.2 s', '12 min', '3 h 5 min'."""
-    seconds = max(nanoseconds, 0) / 1e9
-    if seconds < 1:
-        return format_duration(round(seconds * 1e9))
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes = int(seconds) // 60
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    """'33.6 ms', '1.2 s', '12 min 5 s', '3 h 5 min'."""
+    return duration_text(nanoseconds / 1e9)
 
 
 def iso_text(wall_ns: int) -> str:

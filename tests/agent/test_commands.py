@@ -115,7 +115,7 @@ def test_one_run_is_shown_of_several(
     shown = capsys.readouterr()
     assert shown.out.startswith(f"run {names[1]} on ")
     assert names[0] not in shown.out
-    assert "no run 'else' lives on this host" in shown.err
+    assert "no running job 'else' on this host" in shown.err
 
 
 def test_without_a_run_every_command_says_so(
@@ -123,9 +123,9 @@ def test_without_a_run_every_command_says_so(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert main(["ps"]) == 0
-    assert capsys.readouterr().err == "no run of this user lives on this host\n"
+    assert capsys.readouterr().err == "no running job of this user on this host\n"
     for words in (["stacks"], ["stop", "--yes"], ["pause"], ["resume", "x"]):
         assert main(words) == 2
-        assert "lives on this host" in capsys.readouterr().err
+        assert "no running job" in capsys.readouterr().err
     assert main(["stacks", "--rank", "3-1"]) == 2
     assert "write 0-3,7" in capsys.readouterr().err

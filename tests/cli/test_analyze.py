@@ -116,7 +116,7 @@ def test_without_a_path_the_newest_run_of_the_user_is_read(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["analyze"]) == 2
-    assert "there is no run in" in capsys.readouterr().err
+    assert "no run in" in capsys.readouterr().err
     mine = tmp_path / f"distdbg-{os.getuid()}"
     write_run(mine / "20261121-000000-aaaaaa", run="20261121-000000-aaaaaa")
     write_run(mine / "20261122-000000-bbbbbb", run="20261122-000000-bbbbbb", is_fine=True)
@@ -125,7 +125,14 @@ def test_without_a_path_the_newest_run_of_the_user_is_read(
     assert main(["analyze", "--json", "20261121"]) == 1
     assert json.loads(capsys.readouterr().out)["run"] == "20261121-000000-aaaaaa"
     assert main(["analyze", "2026112"]) == 2
-    assert "fits 2 runs" in capsys.readouterr().err
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "UsageError: '2026112' fits 2 runs"
+    # To choose by, the newest first.
+    assert [line.split(",")[:2] for line in said[1:3]] == [
+        ["  20261122-000000-bbbbbb  train.py", " 2 ranks"],
+        ["  20261121-000000-aaaaaa  train.py", " 2 ranks"],
+    ]
+    assert all(line.endswith(" ago") for line in said[1:3])
 
 
 def test_whose_a_dump_is_can_be_said_where_its_name_does_not(
@@ -154,8 +161,8 @@ def test_a_page_is_written_whole_and_never_over_another(run: Path, capsys: Captu
     page.write_text("mine")
     assert main(["analyze", "--html", str(page), str(run)]) == 2
     said = capsys.readouterr()
-    assert said.err == f"UsageError: --html {page}: is there already\n  hint: --force replaces it\n"
-    assert said.out == ""
+    assert said.err == f"UsageError: --html {page} already exists\n  hint: --force replaces it\n"
+    assert "rank 1" in said.out  # the verdict costs no second run
     assert page.read_text() == "mine"
     assert main(["analyze", "--force", "--html", str(page), str(run)]) == 1
     assert page.read_text().startswith("<!doctype html>")

@@ -33,7 +33,7 @@ def test_a_rule_has_an_operator_and_a_run_has_none() -> None:
         (["--clear", "1", "--continue", "all"], "one thing at a time"),
         (["--clear", "x"], "--clear='x' is no number of a breakpoint, nor all"),
         (["--continue", "3-1"], "--continue='3-1' is no list of ranks, nor all"),
-        (["--list"], "no run of this user lives on this host"),
+        (["--list"], "no running job of this user on this host"),
     ],
 )
 def test_what_is_wrong_is_said_before_a_run_is_looked_for(

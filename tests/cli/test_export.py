@@ -61,8 +61,13 @@ def test_output_names_a_file_or_a_folder_to_put_it_in(export: Export) -> None:
 
 def test_nothing_is_replaced_without_force(export: Export) -> None:
     Path("small.trace.json").write_text("mine")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError) as caught:
         export("--to", "chrome")
+    assert caught.value.what == "small.trace.json already exists"  # nobody has given --output
+    assert caught.value.hint == "--force replaces it; --output PATH writes elsewhere"
+    with pytest.raises(UsageError) as caught:
+        export("--to", "chrome", "--output", "small.trace.json")
+    assert caught.value.what == "--output small.trace.json already exists"
     assert Path("small.trace.json").read_text() == "mine"
     export("--to", "chrome", "--force")
     assert json.loads(Path("small.trace.json").read_text())["traceEvents"]
@@ -87,7 +92,7 @@ def test_ranks_and_times_choose_what_is_written(export: Export) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--to", "svg"], "there is no such format"),
+        (["--to", "svg"], "unknown format"),
         (["--to", "chrome", "--ranks", "x"], "--ranks 'x' are no ranks"),
         (["--to", "chrome", "--ranks", "9"], "nothing of ranks 9"),
         (["--to", "chrome", "--ranks", "1-"], "'1-' are no ranks"),
@@ -207,7 +212,7 @@ def test_a_folder_of_files_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
         write_folder(target, fail)
     assert list(tmp_path.iterdir()) == []
     assert write_folder(target, fill) == 3
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write_folder(target, fill)
     (target / "a").write_text("old")
     (target / "mine").write_text("kept")

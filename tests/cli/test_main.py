@@ -73,6 +73,8 @@ def test_a_bad_flag_of_run_is_said_in_one_line_and_a_hint(capsys: Capture) -> No
     assert said.err == "UsageError: --nnodes=3:1: the least, 3, is more than the most, 1\n"
     assert main(["run", "--nnode=1"]) == 2
     assert "hint: distdbg run --help" in capsys.readouterr().err
+    assert main(["run", "--op-timeout=3", "train.py"]) == 2
+    assert "hint: did you mean --timeout? " in capsys.readouterr().err
 
 
 def test_records_are_printed_by_a_command(tmp_path: Path, capsys: Capture) -> None:

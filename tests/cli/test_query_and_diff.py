@@ -164,3 +164,31 @@ def test_an_empty_word_is_no_run(run: str, capsys: Capture) -> None:
     assert capsys.readouterr().out.startswith("run one: ")
     assert main(["diff", run, ""]) == 2
     assert capsys.readouterr().err == "UsageError: the name of the run is empty\n"
+
+
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        ("kind=all_redcue", "did you mean all_reduce?"),
+        ("rank=0 and not kind in (recv, all_redcue)", "did you mean all_reduce?"),
+        ("kind=???", "kinds: "),
+    ],
+)
+def test_a_kind_that_does_not_exist_is_an_error(
+    expression: str, hint: str, run: str, capsys: Capture
+) -> None:
+    assert main(["query", run, expression]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "UsageError: query: unknown kind '" in said.err
+    assert f"hint: {hint}" in said.err
+
+
+def test_a_kind_that_this_run_has_none_of_is_an_empty_answer(run: str, capsys: Capture) -> None:
+    assert main(["query", run, "kind=barrier"]) == 0
+    assert capsys.readouterr().out.startswith("run one: 0 rows")
+
+
+def test_the_run_may_stand_behind_the_expression(run: str, capsys: Capture) -> None:
+    assert main(["query", "rank=1", "and", "kind=recv", run]) == 0
+    assert capsys.readouterr().out.startswith("run one: 1 row")

@@ -25,7 +25,7 @@ from tests.tui.made_up import MadeUpFeed, job
         ("--size 80x24", "--size is for --once"),
         ("--port 8000", "--port is for --web"),
         ("--once --web", "one of them"),
-        ("--replay --record a.json", "--record keeps what is seen of a job that lives"),
+        ("--replay --record a.json", "--record keeps what top shows of a running job"),
     ],
 )
 def test_flags_that_mean_nothing_are_refused(argv: str, what: str) -> None:
@@ -41,7 +41,7 @@ def test_a_view_may_be_cut_short_and_a_picture_is_a_frame() -> None:
 def test_where_there_is_no_job_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    with pytest.raises(UsageError, match="no job of this user lives on this host"):
+    with pytest.raises(UsageError, match="no job of this user on this host"):
         main(["--once"])
 
 

@@ -122,7 +122,9 @@ def test_a_program_with_a_handler_of_its_own_keeps_it_and_stops_at_an_op(ranks_o
 def test_values_are_asked_for_on_all_ranks_while_they_run(ranks_of: Any) -> None:
     start(ranks_of, "x = np.full(4, 2.0); time.sleep(0.01)", 2)
     ranks_of.until_printed("runs", 1)
-    done = ranks_of.call("exec", "--all", str(ranks_of.run), "x")
+    done = ranks_of.call("exec", str(ranks_of.run), "--all", "x")
+    swapped = ranks_of.call("exec", "--all", "x", str(ranks_of.run))
+    assert (swapped.stdout, swapped.returncode) == (done.stdout, done.returncode)
     rows = [line.split() for line in done.stdout.splitlines()[2:]]
     assert rows == [["0-1", "float64[4]", "[2,", "2,", "2,", "2]", "numpy.ndarray"]]
     done = ranks_of.call(

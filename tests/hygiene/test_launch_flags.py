@@ -26,6 +26,7 @@ ADDED = {
     "--no-agent",
     "--agent-listen",
     "--on-deadlock",
+    "--timeout",
     "--debuggable",
     "--debug-on-error",
     "--metrics-port",

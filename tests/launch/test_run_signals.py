@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import pty
 import signal
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.agent.live_runs import find_live_runs
+from distdbg.cli.main import main
 from distdbg.launch.agent_link import AGENT, AgentLink
 from distdbg.launch.ended import Ended
 from distdbg.launch.warden import Warden
@@ -57,6 +60,20 @@ def test_a_signal_is_passed_on_and_is_in_the_exit_code(
     what = "Ctrl-C (SIGINT)" if name == "SIGINT" else name
     assert done.report[0] == f"distdbg run: interrupted by {what}; 2 ranks were ended"
     assert [end.was_asked for end in job.ends()] == [True, True]
+
+
+@pytest.mark.slow
+def test_who_asked_for_the_end_of_a_job_is_named(
+    start_waiting: StartWaiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = start_waiting(has_agent=True)
+    monkeypatch.setattr("tempfile.tempdir", str(job.folder))
+    job.until(lambda: any(run.socket for run in find_live_runs(host_name())), "the agent listens")
+    assert main(["stop", "--yes"]) == 0
+    done = job.wait()
+    assert done.code == 128 + signal.SIGTERM
+    assert f"stopped by {getpass.getuser()} (distdbg stop)" in done.err
+    assert "interrupted" not in done.err
 
 
 def test_ranks_that_do_not_hear_are_killed_after_the_shutdown_timeout(

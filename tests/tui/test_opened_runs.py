@@ -97,7 +97,7 @@ def test_one_frame_is_printed_or_drawn_as_a_picture(
         assert print_frame(app_of(feed), size=(100, 24), svg=picture) == 0
         assert picture.read_text().startswith("<svg")
         assert capsys.readouterr().err == f"Wrote {picture}\n"
-        with pytest.raises(UsageError, match="is there already"):
+        with pytest.raises(UsageError, match="already exists"):
             print_frame(app_of(feed), size=(100, 24), svg=picture)
     finally:
         feed.close()

@@ -88,7 +88,7 @@ def test_a_run_is_named_by_its_beginning(own_runs: Path, collectors: list[RunsCo
     registry = CollectorRegistry()
     registry.register(collectors[0])
     assert worlds(registry) == {"second-2": 2}
-    with pytest.raises(UsageError, match="there is no run 'third'"):
+    with pytest.raises(UsageError, match="no run 'third'"):
         RunsCollector(["third"])
 
 

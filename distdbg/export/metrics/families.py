@@ -88,7 +88,7 @@ FAMILIES: Final = (
     _job("distdbg_op_duration_seconds", _H, "How long ops took, from the call to the end.", "kind", "group", unit="seconds"),
     _job("distdbg_op_late_arrival_seconds", _H, "How long ranks waited in an op until the last rank had come.", "kind", "group", unit="seconds"),
     # One rank each.
-    _rank("distdbg_rank_up", _G, "1 while the process of the rank lives, 0 after it."),
+    _rank("distdbg_rank_up", _G, "1 while the process of the rank is alive, 0 after its end."),
     _rank("distdbg_rank_ops_in_flight", _G, "Ops that the rank has begun and not ended; while it moves without messages, which are send and recv."),
     _rank("distdbg_rank_since_progress_seconds", _G, "Time since the rank began or ended an op; 0 once it is over.", unit="seconds"),
     _rank("distdbg_rank_seq", _G, "The number of the collective that the rank called last on the group.", "group"),
@@ -102,7 +102,7 @@ FAMILIES: Final = (
     _host("distdbg_recording_lost_total", _C, "What the records had no room for, by what it was.", "what"),
     _job("distdbg_findings", _G, "Findings of the diagnosis that hold now.", "kind"),
     _job("distdbg_findings_made_total", _C, "Findings that the diagnosis has made; one that lasts counts once.", "kind"),
-    _job("distdbg_rank_blamed", _G, "1 for each rank to blame by the verdict that holds now; no sample for the others.", "rank", "kind"),
+    _job("distdbg_rank_blamed", _G, "1 for each rank that causes what the current verdict reports; no sample for the others.", "rank", "kind"),
     _job("distdbg_restarts_total", _C, "How often the launcher has started the ranks again."),
     _job("distdbg_world_size", _G, "Ranks of the job."),
     _job("distdbg_clock_held", _G, "1 while the deadlines of the job stand, by a debugger or a pause."),

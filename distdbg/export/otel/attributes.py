@@ -144,7 +144,7 @@ ATTRIBUTES: Final = (
     Attribute(VALUE, "double", (_S,), "The number that was given with a mark."),
     Attribute(FINDING, "string", (_F,), "The kind of the finding: `straggler`, `mismatch` ..."),
     Attribute(SEVERITY, "string", (_F,), "`error`, `warning` or `note`."),
-    Attribute(RANKS, "int[]", (_F,), "Those to blame, 64 at most."),
+    Attribute(RANKS, "int[]", (_F,), "The ranks of the cause, 64 at most."),
     Attribute(VICTIMS, "int[]", (_F,), "Those that suffer from it, 64 at most."),
     Attribute(EVIDENCE, "string[]", (_F,), "What shows it, eight lines at most."),
     Attribute(ADVICE, "string", (_F,), "What to do."),

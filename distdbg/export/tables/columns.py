@@ -214,8 +214,8 @@ COLUMNS: Final = (
     Column(
         name="type",
         unit=Unit.TEXT,
-        about="`op`, `mark`, `span`, or `finding`: what `distdbg analyze` says, a row each, of the rank "
-        "to blame if that is one",
+        about="`op`, `mark`, `span`, or `finding`: of `distdbg analyze`, a row each, with the rank of the "
+        "cause if it is one",
         of_op=lambda r, at: "op",
     ),
     Column(
@@ -363,7 +363,7 @@ COLUMNS: Final = (
     Column(
         name="wait",
         unit=Unit.LENGTH,
-        about="from issue until all ranks had come: the part that others are to blame for",
+        about="from issue until all ranks had arrived: the part that late ranks cause",
         numbers=_length("issued_ns", "started_ns"),
     ),
     Column(

@@ -12,6 +12,7 @@ from distdbg.diagnose.session import Found, RankLog
 from distdbg.export.trace.lanes import OPEN, find_nested_lanes
 from distdbg.record.entries import Event, Mark, SpanBegin, SpanEnd
 from distdbg.record.format import Exit
+from distdbg.record.printable import shorten
 
 if TYPE_CHECKING:
     from distdbg.export.reading import Start
@@ -123,7 +124,7 @@ def findings_of(log: RankLog) -> Iterator[Moment]:
 
 def _found_facts(found: Found) -> Facts:
     facts: dict[str, str | int | float] = {
-        "what": found.what[:_MOST_TEXT],
+        "what": shorten(found.what, _MOST_TEXT),
         "kind": found.kind,
         "group": found.group,
         "seq": found.seq,

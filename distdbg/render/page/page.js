@@ -8,12 +8,19 @@
   const FLIGHT = words.status.indexOf("in flight"), OK = words.status.indexOf("ok");
 
   // ------------------------------------------------------------------------------------ words
-  const seconds = (us) => {
-    const size = Math.abs(us);
-    if (size < 1e3) return us.toFixed(0) + " µs";
-    if (size < 1e6) return (us / 1e3).toFixed(size < 1e4 ? 2 : 1) + " ms";
-    if (size < 12e7) return (us / 1e6).toFixed(size < 1e7 ? 2 : 1) + " s";
-    return (us / 6e7).toFixed(1) + " min";
+  const seconds = (us) => { // as record/durations.py spells them
+    const three = (value) => (value < 999.5 ? String(Number(value.toPrecision(3))) : value.toFixed(0));
+    const two = (many, unit, rest, small) => Math.floor(many) + " " + unit + (rest ? " " + rest + " " + small : "");
+    if (us < 1) return three(us * 1e3) + " ns";
+    if (us < 1e3) return three(us) + " us";
+    if (us < 99.5e3) return three(us / 1e3) + " ms";
+    if (us < 995e3) return (us / 1e6).toFixed(2) + " s";
+    if (us < 9.95e6) return (us / 1e6).toFixed(1) + " s";
+    const whole = Math.round(us / 1e6), minutes = Math.floor(whole / 60);
+    if (whole < 60) return whole + " s";
+    if (whole < 3600) return two(minutes, "min", whole % 60, "s");
+    if (minutes < 1440) return two(minutes / 60, "h", minutes % 60, "min");
+    return two(minutes / 1440, "d", Math.floor((minutes % 1440) / 60), "h");
   };
   const tick = (us, step) => { // as exact as the steps need it
     const [unit, size] = step >= 6e7 ? ["min", 6e7] : us >= 1e6 || step >= 1e5 ? ["s", 1e6] : us >= 1e3 || step >= 100 ? ["ms", 1e3] : ["µs", 1];
@@ -116,7 +123,9 @@
       paint.beginPath(); paint.moveTo(x, TOP - 6); paint.lineTo(x, height); paint.stroke(); paint.setLineDash([]);
     }
     canvas.dataset.span = Math.round(view[1] - view[0]);
-    $("range").textContent = seconds(view[1] - view[0]) + " shown of " + seconds(last - first);
+    // The margins on both sides belong to the picture, not to the run.
+    const shown = Math.max(0, Math.min(view[1], last) - Math.max(view[0], first)), whole = last - first;
+    $("range").textContent = shown >= whole ? "all " + seconds(whole) + " shown" : seconds(shown) + " shown of " + seconds(whole);
   };
 
   const drawAxis = (height) => {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from distdbg import config
 from distdbg.launch.environment import Start, find_place, rank_command, rank_environment
 from distdbg.launch.options import RunOptions, ScriptForm
 from distdbg.launch.rendezvous.round import NodeFacts
@@ -166,3 +167,10 @@ def test_ranks_are_told_that_they_may_be_debugged_only_where_a_flag_says_so() ->
     assert not set(names) & found.keys()
     found = environment(options(debuggable=True, debug_on_error=True), start(), 0)
     assert [found[name] for name in names] == ["1", "1"]
+
+
+def test_a_timeout_of_the_command_line_is_the_default_of_the_ranks_ops() -> None:
+    given = {"DISTDBG_TIMEOUT_S": "7"}
+    assert environment(options(), start(), 0, **given)["DISTDBG_TIMEOUT_S"] == "7"
+    found = environment(options(op_timeout_s=2.5), start(), 0, **given)
+    assert config.read_float("DISTDBG_TIMEOUT_S", found) == 2.5

@@ -202,6 +202,8 @@ def test_the_older_form_passes_the_local_rank() -> None:
         (["--max-restarts=-1"], "--max-restarts=-1 is less than 0"),
         (["--monitor-interval=0"], "--monitor-interval=0.0: expected seconds, more than 0"),
         (["--shutdown-timeout=-1"], "--shutdown-timeout=-1 is less than 0"),
+        (["--timeout=0"], "--timeout=0 is not valid; expected a number of seconds above 0"),
+        (["--timeout=nan"], "--timeout='nan' is not valid"),
         (["--redirects=4"], "--redirects='4' is not valid; expected 0, 1, 2 or 3"),
         (["--tee=0:1,1"], "--tee='0:1,1' is not valid"),
         (["--local-ranks-filter=0,x"], "--local-ranks-filter='0,x' is not valid"),

@@ -293,6 +293,9 @@ def test_ctrl_c_is_no_failure_of_a_rank() -> None:
     )
     assert code(*evidence, interrupted=2) == 130
     assert "by SIGTERM; 1 rank was ended" in told(terminated(0), interrupted=15)
+    asked = told(terminated(0), interrupted=15, stopped_by="anna")
+    assert "stopped by anna (distdbg stop); 1 rank was ended" in asked
+    assert "SIGTERM" not in asked
 
 
 def test_what_failed_before_an_interruption_is_told_too() -> None:

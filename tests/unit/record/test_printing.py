@@ -183,7 +183,11 @@ def test_a_run_is_found_by_its_folder_its_name_and_the_beginning_of_it_and_its_l
         assert main(words) == 0
         assert capsys.readouterr().out.startswith("rank 1 of 2")
     assert main(["2026"]) == 7
-    assert capsys.readouterr().err == "RecordError: '2026' fits 2 runs\n"
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "RecordError: '2026' fits 2 runs"
+    assert [line.split(",")[0].split() for line in said[1:]] == [
+        ["20260102-000000-bbbbbb", "train.py"], ["20260101-000000-aaaaaa", "train.py"],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["missing.ddr", "empty"])

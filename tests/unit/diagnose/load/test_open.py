@@ -251,3 +251,14 @@ def test_dumps_of_many_ranks_are_read_one_after_the_other(tmp_path: Path) -> Non
     verdict = diagnose(session)
     assert verdict.root is not None
     assert verdict.root.ranks == (17,)
+
+
+def test_logs_that_go_on_after_the_dumps_make_no_wait_longer(tmp_path: Path) -> None:
+    a_hang(tmp_path)
+    (alone,) = open_paths([tmp_path])
+    later = "2099-01-01 00:00:00,000 Sending process 99 closing signal SIGTERM\n"
+    (tmp_path / "torchrun.txt").write_text(later)
+    (together,) = open_paths([tmp_path])
+    assert together.lines[0].wall_ns is not None
+    assert together.lines[0].wall_ns > alone.now_ns
+    assert together.now_ns == alone.now_ns

@@ -1,0 +1,55 @@
+"""One line about a run of this host: its script, its age and its ranks, to choose among several by."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from distdbg.errors import DistError, format_ranks
+from distdbg.record.durations import age_text
+from distdbg.record.folders import attempts
+from distdbg.record.header import read_opening
+from distdbg.record.printable import printable
+from distdbg.record.source import Source
+
+#: Among more runs nobody chooses by reading.
+_MOST: Final = 8
+_MOST_SCRIPT: Final = 40
+
+
+def summarize_runs(folders: Sequence[Path], *, now_ns: int | None = None) -> list[str]:
+    """'20261123-1201-ab  train.py, 4 ranks, 3 min 20 s ago', the newest first."""
+    newest = list(reversed(folders))
+    lines = [summarize_run(folder, now_ns=now_ns) for folder in newest[:_MOST]]
+    more = len(newest) - len(lines)
+    return [*lines, f"... and {more} older runs"] if more else lines
+
+
+def summarize_run(folder: Path, *, now_ns: int | None = None) -> str:
+    """The same of one run; its name alone where its records do not tell more."""
+    now_ns = time.time_ns() if now_ns is None else now_ns
+    last = attempts(folder)
+    records = sorted(last[-1].glob("rank*.ddr")) if last else []
+    for path in records:
+        try:
+            with Source(path) as source:
+                header = read_opening(source).header
+        except (DistError, OSError, ValueError):
+            continue
+        here = [int(one.stem[4:]) for one in records if one.stem[4:].isdecimal()]
+        script = _script(header.argv)
+        ranks = f"{header.world_size} rank{'' if header.world_size == 1 else 's'}"
+        if len(here) < header.world_size:
+            ranks += f" ({format_ranks(here)} here)"
+        facts = [ranks, age_text((now_ns - header.wall_ns) / 1e9)]
+        return printable(f"{folder.name}  {', '.join([script, *facts] if script else facts)}")
+    return printable(folder.name)
+
+
+def _script(argv: Sequence[str]) -> str:
+    """'train.py'; '' without one."""
+    name = os.path.basename(argv[0]) if argv else ""
+    return name if len(name) <= _MOST_SCRIPT else f"{name[: _MOST_SCRIPT - 4]} ..."
