@@ -30,6 +30,8 @@ class Seat:
     pulse: Pulse | None = None
     moved_ns: int = 0
     """When it last began or ended an op, as far as it was seen."""
+    longest_gap_ns: int = 0
+    """The longest time between two ops that it has come out of, as far as it was seen."""
     state: RankState = RankState.STARTING
     since_ns: int = 0
     why: str = ""
@@ -56,6 +58,13 @@ class Seat:
     is_exact: bool = False
     """Whether `standing` was looked for after the rank had stopped moving."""
     seqs: tuple[tuple[str, int], ...] = field(default=())
+
+    def move(self, now_ns: int) -> None:
+        """It has begun or ended an op."""
+        is_own = self.state not in (RankState.WAITING, RankState.DEBUGGED, RankState.STARTING)
+        if is_own and not self.is_resting and self.rested_ns < self.moved_ns:
+            self.longest_gap_ns = max(self.longest_gap_ns, now_ns - self.moved_ns)
+        self.moved_ns = now_ns
 
     def change(self, state: RankState, now_ns: int, why: str = "", site: str = "") -> bool:
         """Enter a state; True when it is another one than before."""

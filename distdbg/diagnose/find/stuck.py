@@ -18,17 +18,17 @@ _IS: Final = {
     RankState.STOPPED: "is stopped",
     RankState.TRACED: "is stopped in a debugger",
     RankState.HOLDS_GIL: "holds the GIL",
-    RankState.LOOPS: "loops without getting to an op",
+    RankState.BUSY: "is busy and reaches no op",
     RankState.BLOCKED_IO: "is blocked in I/O",
-    RankState.SLEEPS: "sleeps",
+    RankState.ASLEEP: "is asleep",
 }
 _ADVICE: Final = {
     RankState.STOPPED: "send its process SIGCONT, or find out who sent it SIGSTOP",
     RankState.TRACED: "let it go on in the debugger",
     RankState.HOLDS_GIL: "look at the call that does not return: no other thread of the rank can run",
-    RankState.LOOPS: "look at the condition of the loop",
+    RankState.BUSY: "it may be at work: look at its stacks, and again in a while (distdbg stacks)",
     RankState.BLOCKED_IO: "look at the disk or network file system that it waits for",
-    RankState.SLEEPS: "look at what it waits for: a lock, a pipe, a queue that nobody fills",
+    RankState.ASLEEP: "look at what it waits for: a lock, a pipe, a queue, a timer",
 }
 _MOST_FRAMES: Final = 6
 

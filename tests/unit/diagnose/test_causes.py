@@ -508,9 +508,9 @@ def test_a_rank_that_has_done_nothing_yet_may_be_busy() -> None:
         RankState.STOPPED,
         RankState.TRACED,
         RankState.HOLDS_GIL,
-        RankState.LOOPS,
+        RankState.BUSY,
         RankState.BLOCKED_IO,
-        RankState.SLEEPS,
+        RankState.ASLEEP,
     ],
 )
 def test_a_stuck_rank_is_an_error_when_others_wait_for_it_and_a_warning_otherwise(
@@ -540,7 +540,7 @@ def test_a_stuck_rank_is_an_error_when_others_wait_for_it_and_a_warning_otherwis
 def test_a_rank_that_is_over_or_runs_is_not_stuck() -> None:
     build = trained(2)
     build.seen(0, RankState.RUNNING, since_s=2)
-    build.seen(1, RankState.SLEEPS, since_s=2)
+    build.seen(1, RankState.ASLEEP, since_s=2)
     build.end(1, at_s=3, cause="exited", exit_code=0)
     assert find(stuck, build) == []
 
