@@ -110,7 +110,7 @@ def _of_rank(session: Session, log: RankLog, error: Failure | None) -> Ending | 
     own_ns = log.exit_ns if log.exit is not None and log.exit_ns != NEVER else NEVER
     if end is not None and not (said and own_ns != NEVER):
         own_ns = end.ended_ns if end.is_failure or own_ns == NEVER else own_ns
-    is_failure = said or (end is not None and end.is_failure)
+    is_failure = said or log.has_failed
     return Ending(
         rank=log.rank,
         part=_part(end, reason, error) if is_failure else Part.FINE,

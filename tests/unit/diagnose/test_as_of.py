@@ -46,7 +46,7 @@ def test_an_op_that_was_to_fail_is_in_flight_until_then() -> None:
     assert ops.errors == {}
     verdict = diagnose(then)
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.STUCK_RANK
+    assert verdict.root.kind is Kind.STALL  # asleep for 5 s: a note
     assert verdict.root.ranks == (1,)
     late = session_at(hung(), int(14.5 * S))
     assert list(late.ranks[0].ops.status) == [Status.OK, Status.TIMEOUT]
