@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from distdbg.agent.lives import Life
 from distdbg.agent.processes import ProcessStat
@@ -15,6 +16,15 @@ from distdbg.record.rank_state import RankState
 
 #: After which a process without a record is asked about.
 _STARTS_NS = 10 * 10**9
+
+
+class Was(NamedTuple):
+    """A state that a rank was in."""
+
+    state: RankState
+    since_ns: int
+    why: str
+    site: str
 
 
 @dataclass(slots=True)
@@ -58,6 +68,8 @@ class Seat:
     is_exact: bool = False
     """Whether `standing` was looked for after the rank had stopped moving."""
     seqs: tuple[tuple[str, int], ...] = field(default=())
+    was: Was | None = None
+    """What it did before it was over."""
 
     def move(self, now_ns: int) -> None:
         """It has begun or ended an op."""
@@ -68,6 +80,8 @@ class Seat:
 
     def change(self, state: RankState, now_ns: int, why: str = "", site: str = "") -> bool:
         """Enter a state; True when it is another one than before."""
+        if state.is_over and not self.state.is_over:
+            self.was = Was(self.state, self.since_ns, self.why, self.site)
         self.why, self.site = why, site
         if state is self.state:
             return False

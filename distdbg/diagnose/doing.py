@@ -100,7 +100,9 @@ def doing_of(session: Session, rank: int) -> Doing:
 def doing_then(session: Session, rank: int, at_ns: int) -> str:
     """What it was seen doing at a time of the session's clock: 'asleep in load() at slp.py:7'; ''."""
     log = session.ranks.get(rank)
-    seen = None if log is None else log.seen_at(at_ns - log.offset_ns)
+    if log is None:
+        return ""
+    seen = log.activity if at_ns == NEVER else log.seen_at(at_ns - log.offset_ns)
     return "" if seen is None or seen.state.is_over else _say(seen, _site_of(seen))
 
 

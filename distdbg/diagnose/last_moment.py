@@ -142,10 +142,14 @@ def _as_of(
     }
     if not session.is_live and not log.lost.get("ops"):
         facts["last_asides"] = {}  # there are no others than in `ops`
-    if ending is not None and not _had_gone(ending, at_ns, was_there):
+    was_alive = ending is not None and not _had_gone(ending, at_ns, was_there)
+    if was_alive:
         facts |= {"exit": None, "exit_ns": NEVER, "exit_what": "", "exit_where": "", "end": None}
     seen = log.activity
-    if seen is not None and (seen.since_ns > own_ns or (seen.state.is_over and was_there)):
+    if was_alive and seen is not None and seen.state.is_over:
+        before = [one for one in log.activities if not one.state.is_over]
+        facts["activity"] = before[-1] if before else None
+    elif seen is not None and (seen.since_ns > own_ns or (seen.state.is_over and was_there)):
         earlier = log.seen_at(own_ns)
         is_over = earlier is not None and earlier.state.is_over and was_there
         facts["activity"] = None if is_over else earlier

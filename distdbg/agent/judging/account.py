@@ -74,6 +74,8 @@ class AccountMaker:
             row["seen"] = str(seat.state)  # it may be at work in that
         if seat.longest_gap_ns:
             row["gap"] = seat.longest_gap_ns
+        if seat.was is not None:
+            row["was"] = [str(seat.was.state), *seat.was[1:]]
         if seat.why:
             row["why"] = seat.why
         if seat.site:
@@ -195,7 +197,20 @@ class _Draft:
 
 def without_ops(account: Account) -> Account:
     """What is left of one that is too long: who is stuck, who is gone, who else there is."""
-    kept = ("rank", "pid", "state", "since", "moved", "why", "site", "end", "exit", "seen", "gap")
+    kept = (
+        "rank",
+        "pid",
+        "state",
+        "since",
+        "moved",
+        "why",
+        "site",
+        "end",
+        "exit",
+        "seen",
+        "gap",
+        "was",
+    )
     rows = [
         {name: row[name] for name in kept if name in row} | {"cut": True}
         for row in account["ranks"]

@@ -167,6 +167,11 @@ def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> Ran
         why=str(row.get("why", "")),
         site=str(row.get("site", "")),
     )
+    if "was" in row:
+        was, since, why, site = row["was"]
+        log.activities = (
+            Activity(state=RankState(was), since_ns=int(since), why=str(why), site=str(site)),
+        )
     for place, issued, ended, *more in row.get("progress", ()):
         closed_ns, broken = more or (None, None)
         log.progress[groups[place]] = Progress(

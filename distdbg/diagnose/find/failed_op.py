@@ -98,7 +98,7 @@ def _what(session: Session, first: Failure, ranks: tuple[int, ...], named: tuple
             issued, ended = ops.issued_ns[first.op.at], ops.ended_ns[first.op.at]
             after = f" after {say_s(ended - issued)}" if NEVER not in (issued, ended) else ""
         seen = ""
-        if first.type == "OpTimeout" and len(named) == 1 and first.at_ns != NEVER:
+        if first.type == "OpTimeout" and len(named) == 1:
             doing = doing_then(session, named[0], first.at_ns)
             seen = f", {doing}" if doing else ""
         return fit(head, after, f": {say_ranks(named, 3)} {did_not}", seen)

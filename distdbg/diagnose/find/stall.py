@@ -22,6 +22,7 @@ from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import fit, say_ranks, say_s, verb
+from distdbg.record.rank_state import RankState
 
 
 def find(
@@ -46,6 +47,8 @@ def _is_busy(session: Session, end: ChainEnd, rank: int) -> bool:
         return False
     if log.exit is not None:
         return False
+    if log.activity is not None and log.activity.state is RankState.WAITING:
+        return False  # for others, in an op that is not known: it did not come because of them
     is_stuck = log.activity is not None and log.activity.state.is_stuck
     return not (is_stuck and is_overdue(session, rank, end))
 
