@@ -1,6 +1,6 @@
-"""Looks closely at ranks that do not move while others wait for them, or while nothing moves at all.
+"""Looks closely at ranks that make no progress while others wait for them, or while no rank makes any.
 
-    not moved for a second -> look -> 0.35 s -> look -> judged -> again after 1, 2, 4 ... 30 s,
+    no progress for a second -> look -> 0.35 s -> look -> judged -> again after 1, 2, 4 ... 30 s,
     after 1 s at first if the judgement is unsure
 
 A look is the process in /proc and its stacks. A rank that moves meanwhile is forgotten at once. While nobody
@@ -117,7 +117,7 @@ class CloserLook:
 
 
 def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:
-    """The ranks in no op that have not moved for a second, if anybody waits or nothing moves."""
+    """The ranks in no op without progress for a second, if any rank waits or none makes progress."""
     unmoved = roster.unmoved(now_ns, UNMOVED_NS)
     living = [seat for seat in roster.seats.values() if not seat.is_gone]
     if not is_anybody_waiting(roster) and len(unmoved) < len(living):

@@ -1,4 +1,4 @@
-"""What a rank does that lives and does not get to an op: told from two looks at it. Pure.
+"""What a rank does that is alive and reaches no op: judged by two looks at it. Pure.
 
     uninterruptible in both looks                                     BLOCKED_IO
     its innermost frames are ours, waiting                            WAITING
@@ -53,7 +53,7 @@ class Judgement:
 
 
 def judge(first: Look, second: Look, own_package: str) -> Judgement:
-    """Say what a rank does that has not moved between the looks; `own_package`: distdbg's folder."""
+    """What a rank does that has made no progress between the looks; `own_package`: distdbg's folder."""
     main = _main(second)
     site_frame = find_site(main.frames, own_package) if main else None
     site = str(site_frame) if site_frame else ""
@@ -161,7 +161,7 @@ def _is_holder_unseen(first: Look, second: Look) -> bool:
 
 
 def _sleep(first: Look, second: Look) -> str:
-    """What it waits for; '' where that cannot be told."""
+    """What it waits for; '' where that is not known."""
     before, now = first.thread, second.thread
     if before is None or now is None or now.state != "S":
         return ""

@@ -10,7 +10,7 @@ So what a rank says of itself comes first:
     MISMATCHED    it ended with an error that all members of a group have: a mismatch, a NaN, replicas
                   that differ
     INTERRUPTED   by SIGINT, SIGTERM or SIGHUP, which come from outside
-    ENDED         by the launcher, because of another rank or because it was told to
+    ENDED         by the launcher, because of another rank or because it was asked to
     FINE          it returned, left, or exited with code 0
 """
 

@@ -6,8 +6,8 @@ The ages are those of `record.thresholds`. What the agent adds:
     uses its CPU                          must have had it for `CPU_S`: where ranks share cores,
                                           an honest second takes long
 
-While the clock of the job stands, for a pause or a debugger, no rank counts as stuck; when it runs on, all
-have their time again. The state is shown as it is seen all the same; only no verdict stands on it.
+While the clock of the job is held, for a pause or a debugger, no rank counts as stuck; when it runs on, all
+have their time again. The state is shown as it is seen all the same; only no verdict rests on it.
 """
 
 from __future__ import annotations

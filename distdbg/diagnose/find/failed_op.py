@@ -35,7 +35,7 @@ _DID: Final = {
     "JobAborted": "was ended",
 }
 _ADVICE: Final = {
-    "OpTimeout": "see what the ranks that did not come were doing; raise timeout= if they were only slow",
+    "OpTimeout": "see what the ranks that did not reach it were doing; raise timeout= if they were only slow",
     "DistNetworkError": "look at the network between the hosts of these ranks",
     "DistStoreError": "look at the process that holds the store, which is that of rank 0 as a rule",
     "BufferChangedError": "wait for the op before its array is written",
@@ -89,7 +89,7 @@ def _what(session: Session, first: Failure, ranks: tuple[int, ...], named: tuple
     did = _DID.get(first.type, f"failed with {first.type}")
     head = f"{name} {did} on {say_ranks(ranks, 3)}"
     if first.type in ("OpTimeout", "PeerLost", "RankLeft") and named:
-        did_not = {"OpTimeout": "did not come"}.get(
+        did_not = {"OpTimeout": "did not reach it"}.get(
             first.type, first.how or verb(named, "was lost", "were lost")
         )
         after = ""

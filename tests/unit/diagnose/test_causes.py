@@ -588,7 +588,7 @@ def test_ops_that_timed_out_alike_are_one_finding() -> None:
         )
     finding = find_one(failed_op, build)
     assert finding.what == (
-        "barrier #2 on group 'world' timed out on ranks 1-3 after 30.0 s: rank 0 did not come"
+        "barrier #2 on group 'world' timed out on ranks 1-3 after 30.0 s: rank 0 did not reach it"
     )
     assert (finding.ranks, finding.victims, finding.seq) == ((0,), (1, 2, 3), 2)
     assert (finding.severity, finding.at_ns) == (Severity.ERROR, 90 * 10**9)
@@ -633,7 +633,7 @@ def test_an_error_without_an_op_is_told_by_its_words() -> None:
     found = find(failed_op, build)
     assert [finding.what for finding in found] == [
         "an op failed in the store on rank 0: get 'key' timed out",
-        "barrier #4 on group 'dp' timed out on rank 1: rank 0 did not come",
+        "barrier #4 on group 'dp' timed out on rank 1: rank 0 did not reach it",
     ]
 
 
