@@ -106,7 +106,8 @@ class CloserLook:
             case.next_ns = now_ns + _BETWEEN_NS
         else:
             found = judge(case.first, look, _OWN_PACKAGE)
-            if seat.change(found.state, now_ns, found.why, found.site):
+            is_new = seat.change(found.state, now_ns, found.why, found.site)
+            if is_new and seat.since_ns == now_ns:
                 seat.cpu_since_s = look.cpu_s
             seat.is_busy = found.is_busy
             case.first = None

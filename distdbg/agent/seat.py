@@ -27,6 +27,10 @@ class Was(NamedTuple):
     site: str
 
 
+#: A loop in Python that calls much native code looks like either from one moment to the next.
+_ON_CPU = {RankState.BUSY, RankState.HOLDS_GIL}
+
+
 @dataclass(slots=True)
 class Seat:
     """What is known of one rank; times are monotonic nanoseconds of this host."""
@@ -85,7 +89,10 @@ class Seat:
         self.why, self.site = why, site
         if state is self.state:
             return False
-        self.state, self.since_ns = state, now_ns
+        is_same_work = {state, self.state} == _ON_CPU and self.since_ns >= self.moved_ns
+        self.state = state
+        if not is_same_work:
+            self.since_ns = now_ns
         return True
 
     @property

@@ -167,11 +167,11 @@ def _sleep(first: Look, second: Look) -> str:
         return ""
     if before.syscall != now.syscall or before.wchan != now.wchan:
         return "wakes up now and then"
+    again = now.voluntary - before.voluntary > 2
     if now.is_nap:
-        return "in a sleep that ends by itself"
+        return "in short sleeps, again and again" if again else "in a sleep that ends by itself"
     limited = " with a time limit" if now.has_timeout else ""
     if now.wchan.startswith("futex") or now.is_futex:
         # A lock that is tried again and again: each try is a switch.
-        again = now.voluntary - before.voluntary > 2
         return "in a lock, tried again and again" if again else f"in a lock{limited}"
     return f"in a system call ({now.wchan}){limited}" if now.wchan else ""

@@ -42,7 +42,7 @@ class Doing:
     """'slp.py:7 (load)'."""
     why: str = ""
     since_ns: int | None = None
-    """When it last made progress, on the session's clock."""
+    """Since when it does that, on the session's clock: its last op, if it has done nothing else since."""
     age_ns: int = 0
     longest_gap_ns: int = 0
     """The longest earlier time between two ops of the rank."""
@@ -66,11 +66,9 @@ class Doing:
         return " on CPU" if self.state is RankState.BUSY or self.why.startswith("on CPU") else ""
 
     @property
-    def whole(self) -> str:
-        """'busy in train() at x.py:7 for 9.0 s on CPU'."""
-        if not self.text:
-            return ""
-        return self.text + (f" for {say_s(self.age_ns)}{self.on_cpu}" if self.age_ns else "")
+    def lasts(self) -> str:
+        """' for 9.0 s on CPU'; '' where that is not known."""
+        return f" for {say_s(self.age_ns)}{self.on_cpu}" if self.age_ns else ""
 
 
 def doing_of(session: Session, rank: int) -> Doing:
@@ -148,6 +146,24 @@ def _since_ns(session: Session, log: RankLog, seen: Activity | None) -> int | No
     last_ns = log.heartbeat_ns or NEVER if session.is_live and session.cut is None else NEVER
     if len(log.ops):
         last_ns = max(last_ns, log.ops.issued_ns[-1], *log.ops.ended_ns[-8:])
-    if seen is not None and (last_ns == NEVER or seen.since_ns - last_ns > _SEEN_LATE_NS):
-        last_ns = seen.since_ns
+    if seen is not None:
+        first_ns = _first_seen_ns(log, seen)
+        if last_ns == NEVER or first_ns - last_ns > _SEEN_LATE_NS:
+            last_ns = first_ns
     return None if last_ns == NEVER else session.time_ns(log.rank, last_ns)
+
+
+def _first_seen_ns(log: RankLog, seen: Activity) -> int:
+    """Since when it is in that function: a loop looks busy, or as if it held the GIL, from look to look."""
+    first_ns, function = seen.since_ns, _function_of(seen)
+    for one in reversed(log.activities):
+        if one.since_ns > seen.since_ns:
+            continue
+        if not function or _function_of(one) != function:
+            break
+        first_ns = min(first_ns, one.since_ns)
+    return first_ns
+
+
+def _function_of(seen: Activity) -> str:
+    return _site_of(seen).partition(" (")[2]

@@ -145,8 +145,7 @@ def _now(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: Doing) 
     direct = tuple(sorted({edge.rank for edge in end.direct}))
     seen = f", {doing.text}" if doing.text and len(ranks) == 1 else ""
     tails = [seen or f", in {verb(ranks, 'its', 'their')} own code"]
-    if doing.age_ns:
-        tails.append(f" for {say_s(doing.age_ns)}{doing.on_cpu}")
+    tails.append(doing.lasts)
     behind = behind_by(session, end, ranks[0])
     if behind is not None and behind > 1:
         tails.append(f" and {behind} ops behind")

@@ -105,8 +105,7 @@ def doing_evidence(session: Session, doing: Doing) -> list[Evidence]:
         return [Evidence(text=text, rank=doing.rank)]
     is_past = session.cut is not None
     word = doing.text.partition(" in ")[0].partition(" at ")[0] if doing.site else doing.text
-    age = f" for {say_s(doing.age_ns)}{doing.on_cpu}" if doing.age_ns else ""
-    text = f"rank {doing.rank} {'was' if is_past else 'is'} {word}{age}{doing.compared}"
+    text = f"rank {doing.rank} {'was' if is_past else 'is'} {word}{doing.lasts}{doing.compared}"
     since = known_ns(doing.since_ns) if doing.since_ns is not None else None
     found = [Evidence(text=text, rank=doing.rank, site=doing.site, at_ns=since)]
     if doing.why:
@@ -164,8 +163,7 @@ def _now(session: Session, doing: Doing, end: ChainEnd | None) -> str:
     assert seen is not None
     where = place(doing.site)
     tails = [f" {where}" if where else ""]
-    if doing.age_ns:
-        tails.append(f" for {say_s(doing.age_ns)}{doing.on_cpu}")
+    tails.append(doing.lasts)
     if end is not None:
         tails.append(f"; {say_ranks(end.waiters, 3)} {verb(end.waiters, 'waits', 'wait')} for it")
         tails.append(f" in {session.name_of(end.op) if end.op else end.edge.text}")

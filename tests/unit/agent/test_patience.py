@@ -58,6 +58,14 @@ def test_a_wait_for_others_and_a_pause_are_no_gaps_of_a_rank() -> None:
     assert one.longest_gap_ns == 0
 
 
+def test_a_loop_that_looks_like_either_from_look_to_look_is_as_old_as_it_is() -> None:
+    one = seat(RankState.BUSY, is_busy=True)
+    assert one.change(RankState.HOLDS_GIL, 5 + WORKS_NS // 2)
+    assert one.since_ns == 5
+    assert one.change(RankState.ASLEEP, 5 + WORKS_NS)
+    assert one.since_ns == 5 + WORKS_NS
+
+
 def test_who_has_to_share_its_core_has_more_time() -> None:
     one = seat(RankState.BUSY, is_busy=True)
     one.cpu_since_s = 7.0

@@ -166,6 +166,8 @@ def test_a_sleep_for_a_time_is_a_sleep_too() -> None:
     found = judged(look(0, at, **facts), look(1, at, **facts))
     assert (found.state, found.site) == (RankState.ASLEEP, "train.py:88 (save_checkpoint)")
     assert found.why == "in a sleep that ends by itself"
+    found = judged(look(0, at, **facts), look(1, at, voluntary=20, **facts))
+    assert (found.state, found.why) == (RankState.ASLEEP, "in short sleeps, again and again")
 
 
 def test_who_uses_no_cpu_in_changing_calls_is_asleep() -> None:

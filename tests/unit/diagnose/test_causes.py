@@ -9,7 +9,7 @@ import pytest
 from distdbg.diagnose.find import dead, deadlock, failed_op, missing, stall, stopped, stuck
 from distdbg.diagnose.finding import Finding, Severity
 from distdbg.diagnose.matching import match
-from distdbg.diagnose.session import Progress
+from distdbg.diagnose.session import Activity, Progress
 from distdbg.diagnose.waits import find_waits
 from distdbg.record.entries import Frame
 from distdbg.record.format import Exit, Status
@@ -548,6 +548,21 @@ def test_a_busy_rank_is_a_note_then_a_warning_and_is_compared_with_its_past() ->
         assert finding.severity is severity
         assert f"busy in train() at x.py:7 for {100 - at_s}.0 s on CPU" in finding.what
         assert "look at the condition" not in finding.advice
+
+
+def test_a_loop_that_looks_like_either_from_look_to_look_is_as_old_as_its_function() -> None:
+    build = waiting_for_0(at_s=60)
+    build.session.ranks[0].activities = tuple(
+        Activity(state=state, since_ns=since_s * 10**9, site=f"/job/x.py:{since_s} ({function})")
+        for since_s, state, function in (
+            (50, RankState.ASLEEP, "load"),
+            (70, RankState.BUSY, "train"),
+            (80, RankState.HOLDS_GIL, "train"),
+        )
+    )
+    build.seen(0, RankState.BUSY, since_s=97, site="/job/x.py:7 (train)")
+    finding = find_one(stuck, build)
+    assert "busy in train() at x.py:7 for 30.0 s on CPU" in finding.what
 
 
 def test_a_gap_that_the_rank_came_out_of_before_is_no_reason_to_warn() -> None:
