@@ -105,9 +105,13 @@ def doing_evidence(session: Session, doing: Doing) -> list[Evidence]:
         return [Evidence(text=text, rank=doing.rank)]
     is_past = session.cut is not None
     word = doing.text.partition(" in ")[0].partition(" at ")[0] if doing.site else doing.text
-    text = f"rank {doing.rank} {'was' if is_past else 'is'} {word}{doing.lasts}{doing.compared}"
+    text = f"rank {doing.rank} {'was' if is_past else 'is'} {word}{doing.lasts}"
     since = known_ns(doing.since_ns) if doing.since_ns is not None else None
     found = [Evidence(text=text, rank=doing.rank, site=doing.site, at_ns=since)]
+    if doing.longest_gap_ns:
+        gap = say_s(doing.longest_gap_ns)
+        text = f"the longest earlier time between two ops of rank {doing.rank} was {gap}"
+        found.append(Evidence(text=text, rank=doing.rank))
     if doing.why:
         found.append(Evidence(text=f"rank {doing.rank}: {doing.why}", rank=doing.rank))
     return found
