@@ -1,6 +1,6 @@
-"""Looks closely at ranks that do not move while others wait for them, or while nothing moves at all.
+"""Looks closely at ranks that make no progress while others wait for them, or while no rank makes any.
 
-    not moved for a second -> look -> 0.35 s -> look -> judged -> again after 1, 2, 4 ... 30 s,
+    no progress for a second -> look -> 0.35 s -> look -> judged -> again after 1, 2, 4 ... 30 s,
     after 1 s at first if the judgement is unsure
 
 A look is the process in /proc and its stacks. A rank that moves meanwhile is forgotten at once. While nobody
@@ -106,7 +106,8 @@ class CloserLook:
             case.next_ns = now_ns + _BETWEEN_NS
         else:
             found = judge(case.first, look, _OWN_PACKAGE)
-            if seat.change(found.state, now_ns, found.why, found.site):
+            is_new = seat.change(found.state, now_ns, found.why, found.site)
+            if is_new and seat.since_ns == now_ns:
                 seat.cpu_since_s = look.cpu_s
             seat.is_busy = found.is_busy
             case.first = None
@@ -117,7 +118,7 @@ class CloserLook:
 
 
 def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:
-    """The ranks in no op that have not moved for a second, if anybody waits or nothing moves."""
+    """The ranks in no op without progress for a second, if any rank waits or none makes progress."""
     unmoved = roster.unmoved(now_ns, UNMOVED_NS)
     living = [seat for seat in roster.seats.values() if not seat.is_gone]
     if not is_anybody_waiting(roster) and len(unmoved) < len(living):

@@ -1,4 +1,4 @@
-"""What the kernel says of a process: its state, what it used, what it sleeps in. Linux's /proc."""
+"""What the kernel says of a process: its state, what it used, what it is asleep in. Linux's /proc."""
 
 from __future__ import annotations
 
@@ -47,18 +47,20 @@ class MainThread:
 
     state: str
     wchan: str
-    """The kernel's function that it sleeps in: 'futex_do_wait'."""
+    """The kernel's function that it is asleep in: 'futex_do_wait'."""
     syscall: int | None
     has_timeout: bool
     """Whether that call ends by itself."""
     voluntary: int
     """How often it went to sleep by itself."""
     is_futex: bool = False
+    is_nap: bool = False
+    """Whether it only lets time pass: nanosleep."""
 
 
 #: x86-64 and arm64 numbers of the calls that mean something here.
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine, -1)
-_SLEEPS = {"x86_64": (35, 230), "aarch64": (101, 115)}.get(os.uname().machine, ())
+_NAPS = {"x86_64": (35, 230), "aarch64": (101, 115)}.get(os.uname().machine, ())
 
 
 def read_main_thread(pid: int) -> MainThread | None:
@@ -68,7 +70,7 @@ def read_main_thread(pid: int) -> MainThread | None:
         return None
     words = _read(f"/proc/{pid}/task/{pid}/syscall").split()
     number = int(words[0]) if words and words[0].lstrip(b"-").isdigit() else None
-    has_timeout = number in _SLEEPS
+    is_nap = has_timeout = number in _NAPS
     if number == _FUTEX and len(words) > 4:
         has_timeout = int(words[4], 16) != 0
     voluntary = 0
@@ -82,6 +84,7 @@ def read_main_thread(pid: int) -> MainThread | None:
         has_timeout=has_timeout,
         voluntary=voluntary,
         is_futex=number == _FUTEX,
+        is_nap=is_nap,
     )
 
 

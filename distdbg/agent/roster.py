@@ -244,7 +244,10 @@ class Roster:
         if pulse != seat.pulse and not is_beat:
             is_first = seat.pulse is None
             seat.pulse = pulse
-            seat.moved_ns = min(now_ns, pulse.heartbeat_ns) if is_first else now_ns
+            if is_first:
+                seat.moved_ns = min(now_ns, pulse.heartbeat_ns)
+            else:
+                seat.move(now_ns)
             seat.standing = None
             if pulse.exit_word:
                 return self._leave(seat, now_ns)

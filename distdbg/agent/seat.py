@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from distdbg.agent.lives import Life
 from distdbg.agent.processes import ProcessStat
@@ -15,6 +16,19 @@ from distdbg.record.rank_state import RankState
 
 #: After which a process without a record is asked about.
 _STARTS_NS = 10 * 10**9
+
+
+class Was(NamedTuple):
+    """A state that a rank was in."""
+
+    state: RankState
+    since_ns: int
+    why: str
+    site: str
+
+
+#: A loop in Python that calls much native code looks like either from one moment to the next.
+_ON_CPU = {RankState.BUSY, RankState.HOLDS_GIL}
 
 
 @dataclass(slots=True)
@@ -30,6 +44,8 @@ class Seat:
     pulse: Pulse | None = None
     moved_ns: int = 0
     """When it last began or ended an op, as far as it was seen."""
+    longest_gap_ns: int = 0
+    """The longest time between two ops that it has come out of, as far as it was seen."""
     state: RankState = RankState.STARTING
     since_ns: int = 0
     why: str = ""
@@ -56,13 +72,27 @@ class Seat:
     is_exact: bool = False
     """Whether `standing` was looked for after the rank had stopped moving."""
     seqs: tuple[tuple[str, int], ...] = field(default=())
+    was: Was | None = None
+    """What it did before it was over."""
+
+    def move(self, now_ns: int) -> None:
+        """It has begun or ended an op."""
+        is_own = self.state not in (RankState.WAITING, RankState.DEBUGGED, RankState.STARTING)
+        if is_own and not self.is_resting and self.rested_ns < self.moved_ns:
+            self.longest_gap_ns = max(self.longest_gap_ns, now_ns - self.moved_ns)
+        self.moved_ns = now_ns
 
     def change(self, state: RankState, now_ns: int, why: str = "", site: str = "") -> bool:
         """Enter a state; True when it is another one than before."""
+        if state.is_over and not self.state.is_over:
+            self.was = Was(self.state, self.since_ns, self.why, self.site)
         self.why, self.site = why, site
         if state is self.state:
             return False
-        self.state, self.since_ns = state, now_ns
+        is_same_work = {state, self.state} == _ON_CPU and self.since_ns >= self.moved_ns
+        self.state = state
+        if not is_same_work:
+            self.since_ns = now_ns
         return True
 
     @property

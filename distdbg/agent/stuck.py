@@ -1,13 +1,13 @@
-"""What a rank does that lives and does not get to an op: told from two looks at it. Pure.
+"""What a rank does that is alive and reaches no op: judged by two looks at it. Pure.
 
     uninterruptible in both looks                                     BLOCKED_IO
     its innermost frames are ours, waiting                            WAITING
     Python collects garbage                                           RUNNING
     one thread owns the GIL in both, in one and the same call
       that is not Python's own loop                                   HOLDS_GIL
-    burns its core, and Python moves                                  LOOPS
-    burns nothing, in a call that nothing but somebody else ends      SLEEPS
-    anything else: computes, writes, sleeps for a time                RUNNING
+    uses its CPU, and Python moves                                    BUSY
+    uses no CPU: in a lock, a system call, a sleep                    ASLEEP
+    anything else: computes in C, writes                              RUNNING
 
 Without py-spy nobody knows who owns the GIL, nor what lies below Python: then the same line in both
 looks while a core burns counts as one call, which a long computation in a library is as well.
@@ -53,7 +53,7 @@ class Judgement:
 
 
 def judge(first: Look, second: Look, own_package: str) -> Judgement:
-    """Say what a rank does that has not moved between the looks; `own_package`: distdbg's folder."""
+    """What a rank does that has made no progress between the looks; `own_package`: distdbg's folder."""
     main = _main(second)
     site_frame = find_site(main.frames, own_package) if main else None
     site = str(site_frame) if site_frame else ""
@@ -75,14 +75,12 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
     if is_busy:
         unseen = _is_holder_unseen(first, second)
         if _python_moves(first, second):
-            why = "burns its core and gets to no op"
-            return Judgement(RankState.LOOPS, why, site, is_busy, unseen)
-        return Judgement(RankState.RUNNING, "busy in its own code", site, is_busy, unseen)
-    if burn <= _IDLE:
-        asleep = _sleep(first, second)
-        if asleep:
-            return Judgement(RankState.SLEEPS, asleep, site)
-    return Judgement(RankState.RUNNING, "busy in its own code" if burn > _IDLE else "sleeps", site)
+            why = "uses its CPU and reaches no op"
+            return Judgement(RankState.BUSY, why, site, is_busy, unseen)
+        return Judgement(RankState.RUNNING, "on CPU, in C code", site, is_busy, unseen)
+    if burn <= _IDLE and first.letter == second.letter == "S":
+        return Judgement(RankState.ASLEEP, _sleep(first, second), site)
+    return Judgement(RankState.RUNNING, "at work in its own code", site)
 
 
 def describe_block(thread: MainThread | None) -> str:
@@ -162,16 +160,18 @@ def _is_holder_unseen(first: Look, second: Look) -> bool:
     return _holder(first) is None or _holder(second) is None
 
 
-def _sleep(first: Look, second: Look) -> str | None:
-    """What it waits for that does not end by itself; None: it may."""
+def _sleep(first: Look, second: Look) -> str:
+    """What it waits for; '' where that is not known."""
     before, now = first.thread, second.thread
-    if before is None or now is None or now.state != "S" or now.has_timeout:
-        return None
+    if before is None or now is None or now.state != "S":
+        return ""
     if before.syscall != now.syscall or before.wchan != now.wchan:
-        return None
+        return "wakes up now and then"
+    again = now.voluntary - before.voluntary > 2
+    if now.is_nap:
+        return "in short sleeps, again and again" if again else "in a sleep that ends by itself"
+    limited = " with a time limit" if now.has_timeout else ""
     if now.wchan.startswith("futex") or now.is_futex:
-        # A lock that is tried again and again is no sleep: each try is a switch.
-        return "in a lock" if now.voluntary - before.voluntary <= 2 else None
-    if now.wchan and "nanosleep" not in now.wchan:
-        return f"in a system call ({now.wchan})"
-    return None
+        # A lock that is tried again and again: each try is a switch.
+        return "in a lock, tried again and again" if again else f"in a lock{limited}"
+    return f"in a system call ({now.wchan}){limited}" if now.wchan else ""

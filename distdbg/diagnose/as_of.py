@@ -58,7 +58,7 @@ def _log_at(session: Session, log: RankLog, own_ns: int) -> RankLog:
     if log.end is not None and log.end.ended_ns > own_ns:
         facts["end"] = None
     if log.activity is not None and log.activity.since_ns > own_ns:
-        facts["activity"] = None
+        facts["activity"] = log.seen_at(own_ns)
     return replace(log, **facts)  # type: ignore[arg-type]  # the names are those above
 
 

@@ -10,7 +10,7 @@ So what a rank says of itself comes first:
     MISMATCHED    it ended with an error that all members of a group have: a mismatch, a NaN, replicas
                   that differ
     INTERRUPTED   by SIGINT, SIGTERM or SIGHUP, which come from outside
-    ENDED         by the launcher, because of another rank or because it was told to
+    ENDED         by the launcher, because of another rank or because it was asked to
     FINE          it returned, left, or exited with code 0
 """
 
@@ -110,7 +110,7 @@ def _of_rank(session: Session, log: RankLog, error: Failure | None) -> Ending | 
     own_ns = log.exit_ns if log.exit is not None and log.exit_ns != NEVER else NEVER
     if end is not None and not (said and own_ns != NEVER):
         own_ns = end.ended_ns if end.is_failure or own_ns == NEVER else own_ns
-    is_failure = said or (end is not None and end.is_failure)
+    is_failure = said or log.has_failed
     return Ending(
         rank=log.rank,
         part=_part(end, reason, error) if is_failure else Part.FINE,

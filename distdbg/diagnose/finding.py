@@ -18,8 +18,8 @@ class Kind(StrEnum):
     MISSING_RANK = (
         "missing rank"  # others wait for an op that it never called, has left, or is behind
     )
-    STUCK_RANK = "stuck rank"  # alive, and known not to move by itself
-    STALL = "stall"  # others wait for a rank that is busy: no fault, a name
+    STUCK_RANK = "stuck rank"  # alive, and for longer in a state than `thresholds` allows
+    STALL = "stall"  # others wait for a rank that may still come: no fault, a name
     FAILED_OP = "failed op"  # an op raised (timeout, network, store) and nothing above explains it
     STOPPED = "stopped"  # a person ended or stopped the job
     STRAGGLER = "straggler"

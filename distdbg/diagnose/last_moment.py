@@ -35,6 +35,7 @@ from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.matching import GroupOps, Matched, RankOps
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, Ops
 from distdbg.diagnose.session import Progress, RankLog, Session, WorkWait
+from distdbg.diagnose.stops import killed_at_once, stop_of
 from distdbg.record.format import Flag, Status
 
 #: How an op ends that waited, when something outside it gives up.
@@ -57,15 +58,29 @@ def last_moment(session: Session) -> Session:
     """What all ranks were in when the first of them gave up."""
     failures = failures_of(session)
     endings = endings_of(session, failures)
-    first = min((*_cuts(session, failures), *_asked(endings)), default=None)
-    if first is None:
+    stop = stop_of(session, failures, endings)
+    killed_ns = killed_at_once(session, endings)
+    cuts = [*_cuts(session, failures), *_asked(endings)]
+    if killed_ns is not None:
+        cuts.append((killed_ns, Status.ABORTED))
+    if not cuts:
         return session
-    at_ns, status = first
+    at_ns, status = min(cuts)
+    words = ""
+    if killed_ns is not None and killed_ns <= at_ns:
+        endings = {r: replace(e, part=Part.INTERRUPTED) for r, e in endings.items()}
+        words = "all ranks were killed by SIGKILL"
+    elif stop is not None and stop.at_ns <= at_ns + DEATH_NS:
+        words = stop.words
+    elif status == Status.TIMEOUT:
+        words = "the op timed out"
     ranks = {
         rank: _as_of(session, log, at_ns, status, endings.get(rank))
         for rank, log in session.ranks.items()
     }
-    return replace(session, ranks=ranks, is_live=True, now_ns=at_ns, cut=Status(status))
+    return replace(
+        session, ranks=ranks, is_live=True, now_ns=at_ns, cut=Status(status), cut_words=words
+    )
 
 
 def matched_at(matched: Matched, session: Session, moment: Session) -> Matched:
@@ -127,11 +142,17 @@ def _as_of(
     }
     if not session.is_live and not log.lost.get("ops"):
         facts["last_asides"] = {}  # there are no others than in `ops`
-    if ending is not None and not _had_gone(ending, at_ns, was_there):
+    was_alive = ending is not None and not _had_gone(ending, at_ns, was_there)
+    if was_alive:
         facts |= {"exit": None, "exit_ns": NEVER, "exit_what": "", "exit_where": "", "end": None}
     seen = log.activity
-    if seen is not None and (seen.since_ns > own_ns or (seen.state.is_over and was_there)):
-        facts["activity"] = None
+    if was_alive and seen is not None and seen.state.is_over:
+        before = [one for one in log.activities if not one.state.is_over]
+        facts["activity"] = before[-1] if before else None
+    elif seen is not None and (seen.since_ns > own_ns or (seen.state.is_over and was_there)):
+        earlier = log.seen_at(own_ns)
+        is_over = earlier is not None and earlier.state.is_over and was_there
+        facts["activity"] = None if is_over else earlier
     return replace(log, **facts)  # type: ignore[arg-type]
 
 

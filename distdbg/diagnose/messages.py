@@ -27,7 +27,11 @@ _RECV: Final = KIND_LABELS.index("recv")
 
 def is_halted(log: RankLog) -> bool:
     """Whether it is gone or, alive, known not to move by itself."""
-    return log.is_gone or (log.activity is not None and log.activity.state.is_stuck)
+    if log.is_gone:
+        return True
+    seen = log.activity
+    # One that may be at work may still send, or receive.
+    return seen is not None and seen.state.is_stuck and seen.is_patient is not False
 
 
 class Messages:

@@ -94,6 +94,8 @@ class Activity:
     site: str = ""
     """Where it was in its own code: 'data.py:12 (load)'."""
     stack: Stack = ()
+    is_patient: bool | None = None
+    """Whether an agent has found it in that state for long enough; None: nobody has judged."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,6 +134,10 @@ class RankLog:
     end: RankEnd | None = None
     """How its process ended, by whoever saw it."""
     activity: Activity | None = None
+    activities: tuple[Activity, ...] = ()
+    """All that was seen, in order, where more than the last is known."""
+    longest_gap_ns: int = 0
+    """The longest time between two ops that it came out of, where `ops` does not have them."""
     threads: frozenset[int] | None = None
     """The kernel's numbers of its living threads; None: not known."""
     issuers: frozenset[int] = frozenset()
@@ -142,6 +148,20 @@ class RankLog:
     """By group and kind, the number of the aside it came to last; None: `ops` has them all."""
     lost: dict[str, int] = field(default_factory=dict)
     """How much of what is not there: 'ops' that the ring has overwritten, 'strings', 'sites', 'gaps'."""
+
+    def seen_at(self, own_ns: int) -> Activity | None:
+        """The last of what was seen until then."""
+        earlier = [seen for seen in self.activities if seen.since_ns <= own_ns]
+        if self.activity is not None and self.activity.since_ns <= own_ns:
+            earlier.append(self.activity)
+        return max(earlier, key=lambda seen: seen.since_ns, default=None)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its process ended badly, as far as is known: not where it left and nobody saw its end."""
+        if self.end is None or not self.end.is_failure:
+            return False
+        return self.end.cause != "unknown" or self.exit not in (Exit.LEFT, Exit.RETURNED)
 
     @property
     def is_gone(self) -> bool:
@@ -183,6 +203,8 @@ class Session:
     """When it was read, or when the last sign of life came, on the session's clock."""
     cut: Status | None = None
     """Of a session as it was when its ops began to fail (`last_moment`): how the first one did."""
+    cut_words: str = ""
+    """The same for people: 'the job was stopped by SIGTERM'; '' where a rank failed by itself."""
     ranks: dict[int, RankLog] = field(default_factory=dict)
     groups: list[GroupInfo] = field(default_factory=list)
     forms: list[Form] = field(default_factory=lambda: [Form()])

@@ -42,7 +42,7 @@ from distdbg.diagnose.matching import Matched, match
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.waits import find_waits
-from distdbg.diagnose.wording import say_ranks
+from distdbg.diagnose.wording import fit, say_ranks, say_s
 from distdbg.record.format import Exit
 
 Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Finding]]
@@ -78,10 +78,10 @@ _EXPLAINS: Final[Mapping[Kind, frozenset[Kind]]] = {
     Kind.MISMATCH: _HANGS | _ENDS | _LEFT,
     Kind.DEAD_RANK: _HANGS | _ENDS | _LEFT,
     Kind.DEADLOCK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS | _LEFT,
-    Kind.STUCK_RANK: frozenset((Kind.MISSING_RANK, Kind.STALL)) | _ENDS | _LEFT,
+    Kind.STUCK_RANK: frozenset((Kind.MISSING_RANK, Kind.STALL, Kind.DEAD_RANK)) | _ENDS | _LEFT,
     Kind.NAN_SOURCE: _ENDS,
     Kind.DIVERGED: _ENDS,
-    Kind.MISSING_RANK: frozenset((Kind.STALL,)) | _ENDS | _LEFT,
+    Kind.MISSING_RANK: frozenset((Kind.STALL, Kind.DEAD_RANK)) | _ENDS | _LEFT,
     Kind.STOPPED: frozenset((Kind.STALL, Kind.FAILED_OP)) | _LEFT,
     Kind.FAILED_OP: frozenset((Kind.STALL, Kind.STOPPED, Kind.FAILED_OP)),
     Kind.STALL: frozenset(),
@@ -95,8 +95,8 @@ _ORDER: Final = (
     Kind.MISSING_RANK,
     Kind.NAN_SOURCE,
     Kind.DIVERGED,
-    Kind.FAILED_OP,
     Kind.STOPPED,
+    Kind.FAILED_OP,
     Kind.STALL,
 )
 #: Causes come before mere consequences whatever their times.
@@ -121,6 +121,7 @@ def diagnose(session: Session) -> Verdict:
         found += _found_since(session, matched, found)
     until_ns = moment.now_ns if moment is not session else NEVER
     tops = _put_below(session, _with_said(found, session.said), until_ns)
+    tops = _soften_stops(session, tops)
     root = _root(tops)
     if root is not None:
         tops = [root, *(finding for finding in tops if finding is not root)]
@@ -178,8 +179,36 @@ def _put_below(session: Session, found: Sequence[Finding], until_ns: int) -> lis
     return [replace(ordered[at], follows=(*ordered[at].follows, *below.get(at, ()))) for at in tops]
 
 
+def _soften_stops(session: Session, tops: Sequence[Finding]) -> list[Finding]:
+    """A job that was ended while nothing was wrong has no fault: that it was ended is a note."""
+    said = {finding.what for finding in session.said}
+    stops = [f for f in tops if f.kind is Kind.STOPPED and f.what not in said]
+    rest = [f for f in tops if f not in stops]
+    has_errors = any(f.severity is Severity.ERROR for f in rest)
+    softened = [
+        replace(
+            stop,
+            severity=Severity.NOTE,
+            what=stop.what if has_errors else fit(stop.what, _how_it_was(stop)),
+        )
+        for stop in stops
+    ]
+    at = next((i for i, f in enumerate(rest) if f.severity is Severity.NOTE), len(rest))
+    return [*rest[:at], *softened, *rest[at:]]
+
+
+def _how_it_was(stop: Finding) -> str:
+    """What ranks hung in then, which was not for long."""
+    waits = [f.numbers.get("waited_s", 0.0) for f in stop.follows if f.kind is Kind.STALL]
+    if not waits:
+        return "; no rank was hanging"
+    return f"; no rank was hanging (the longest wait was {say_s(round(max(waits) * 1e9))})"
+
+
 def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -> bool:
     if other.kind not in _EXPLAINS.get(cause.kind, frozenset()):
+        return False
+    if other.kind is Kind.DEAD_RANK and not _is_end_of_all(session, cause, other):
         return False
     if cause.severity is Severity.NOTE and other.severity is not Severity.NOTE:
         return False
@@ -202,6 +231,13 @@ def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -
     return other.at_ns is None or cause.at_ns <= other.at_ns + error_ns
 
 
+def _is_end_of_all(session: Session, cause: Finding, other: Finding) -> bool:
+    """Whether a hung job was killed as a whole: that is how it ended, and not why it hung."""
+    everybody = {rank for rank, log in session.ranks.items() if log.has_failed}
+    is_whole = len(everybody) > 1 and everybody == set(other.ranks)
+    return is_whole and cause.severity is Severity.ERROR
+
+
 def _clock_error_ns(session: Session, *findings: Finding) -> int:
     ranks = {r for finding in findings for r in (*finding.ranks, *finding.victims)}
     logs = [session.ranks[rank] for rank in ranks if rank in session.ranks]
@@ -214,7 +250,11 @@ def _in_order(session: Session, found: Sequence[Finding]) -> list[Finding]:
     """By severity and directness, then time; those too close for the clocks by kind."""
     error_ns = _clock_error_ns(session, *found)
     is_waiting = any(finding.kind in _HANGS for finding in found)
-    keys = {id(finding): _key(finding, is_waiting) for finding in found}
+    failed = [f.at_ns for f in found if f.kind is Kind.FAILED_OP and f.at_ns is not None]
+    stopped = [f.at_ns for f in found if f.kind is Kind.STOPPED and f.at_ns is not None]
+    # A person may end what an op had failed in before.
+    is_late = bool(failed and stopped) and min(failed) + error_ns < min(stopped)
+    keys = {id(finding): _key(finding, is_waiting, is_late) for finding in found}
     ordered = sorted(found, key=lambda f: keys[id(f)])
     result: list[Finding] = []
     while ordered:
@@ -231,14 +271,17 @@ def _in_order(session: Session, found: Sequence[Finding]) -> list[Finding]:
 
 
 def _key(
-    finding: Finding, is_waiting: bool
+    finding: Finding, is_waiting: bool, is_stop_late: bool
 ) -> tuple[int, int, int, int, tuple[int, ...], str, int, str]:
     weight = _SEVERITIES.index(finding.severity)
     if is_waiting and _is_over(finding):
         weight += len(_SEVERITIES)  # it explains nothing that ranks wait in now
+    place = _place(finding.kind)
+    if finding.kind is Kind.STOPPED and is_stop_late:
+        place = _place(Kind.FAILED_OP) + 1
     return (
         weight,
-        _place(finding.kind) if finding.kind in _LATE or finding.kind not in _ORDER else 0,
+        place if finding.kind in _LATE or finding.kind not in _ORDER else 0,
         2**63 if finding.at_ns is None else finding.at_ns,
         _place(finding.kind),
         finding.ranks,
@@ -270,7 +313,11 @@ def _place(kind: Kind) -> int:
 
 def _root(tops: Sequence[Finding]) -> Finding | None:
     return next(
-        (f for f in tops if f.severity is not Severity.NOTE or f.kind is Kind.STALL),
+        (
+            f
+            for f in tops
+            if f.severity is not Severity.NOTE or f.kind in (Kind.STALL, Kind.STOPPED)
+        ),
         None,
     )
 

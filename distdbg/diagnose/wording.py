@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
@@ -10,7 +12,10 @@ from distdbg.errors import format_ranks
 from distdbg.record.entries import Frame
 
 #: Of a first line.
-MOST_LINE = 120
+MOST_LINE: Final = 120
+_CUT: Final = " ..."
+#: Where a clause ends and the next one begins.
+_CLAUSE: Final = re.compile(r"[;,:] | \(| while | but | and (?=rank)")
 
 
 def say_ranks(ranks: Iterable[int], limit: int = 8) -> str:
@@ -61,12 +66,26 @@ def say_s(ns: int) -> str:
 
 
 def fit(head: str, *tails: str) -> str:
-    """A first line: of the tails as many as there is room for, in order."""
+    """A first line: of the tails as many as there is room for, in order; each stands for itself.
+
+    A head that is too long is cut at the end of a clause, else of a word, and ' ...' says so.
+    """
     line = head
     for tail in tails:
         if len(line) + len(tail) <= MOST_LINE:
             line += tail
-    return line if len(line) <= MOST_LINE else line[: MOST_LINE - 3] + "..."
+    return line if len(line) <= MOST_LINE else cut(line, MOST_LINE)
+
+
+def cut(line: str, most: int) -> str:
+    """At most so many characters, cut where a clause ends, so that what is left is true by itself."""
+    if len(line) <= most:
+        return line
+    room = line[: most - len(_CUT) + 1]
+    ends = [match.start() for match in _CLAUSE.finditer(room)]
+    words = room.rfind(" ")
+    end = next((end for end in reversed(ends) if end >= most // 3), words if words > 0 else -1)
+    return (room[:-1] if end < 0 else line[:end].rstrip(" ,;:(")) + _CUT
 
 
 def known_ns(time_ns: int) -> int | None:

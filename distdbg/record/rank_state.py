@@ -9,23 +9,23 @@ class RankState(StrEnum):
     """What a rank is doing, as seen from outside."""
 
     STARTING = "starting"  # a process, no record yet
-    RUNNING = "running"  # its own code, or an op that moves
+    RUNNING = "running"  # its own code, or an op that makes progress
     WAITING = "waiting"  # in an op, for others
     STOPPED = "stopped"  # SIGSTOP, or a stop from the terminal
     TRACED = "traced"  # stopped by a debugger from outside, as gdb is one
     DEBUGGED = "in the debugger"  # at the prompt of ours; the clock of the job stands
     HOLDS_GIL = "holds the GIL"  # one call that does not return and lets no other thread run
-    LOOPS = "loops"  # burns its core without getting to an op
+    BUSY = "busy"  # uses its CPU and reaches no op: at work, as a rule
     BLOCKED_IO = "blocked in I/O"  # uninterruptible: a disk or network file system does not answer
-    SLEEPS = "sleeps"  # in a system call or a lock, outside any op
-    LEFT = "left"  # destroyed its groups; the process lives
+    ASLEEP = "asleep"  # uses no CPU, outside any op: a lock, a system call, time.sleep
+    LEFT = "left"  # destroyed its groups; the process is alive
     ENDED = "ended"  # exited with code 0
     FAILED = "failed"  # exited with another code, or raised
     DEAD = "dead"  # killed
 
     @property
     def is_stuck(self) -> bool:
-        """Alive and known not to move by itself."""
+        """Alive, in no op, and in what may last; what that is worth at which age: `thresholds`."""
         return self in _STUCK
 
     @property
@@ -34,6 +34,6 @@ class RankState(StrEnum):
 
 
 _STUCK = frozenset(
-    (RankState.STOPPED, RankState.TRACED, RankState.HOLDS_GIL, RankState.LOOPS,
-     RankState.BLOCKED_IO, RankState.SLEEPS)
+    (RankState.STOPPED, RankState.TRACED, RankState.HOLDS_GIL, RankState.BUSY,
+     RankState.BLOCKED_IO, RankState.ASLEEP)
 )  # fmt: skip

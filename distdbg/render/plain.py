@@ -68,7 +68,7 @@ def lacks_of(session: Session, verdict: Verdict) -> list[str]:
 
 
 def state_of(session: Session, log: RankLog) -> str:
-    """What a rank did last, in words: 'was killed by SIGKILL', 'in an op', 'sleeps' ..."""
+    """What a rank did last, in words: 'was killed by SIGKILL', 'in an op', 'asleep' ..."""
     if log.end is not None:
         return log.end.how
     if log.exit is not None:

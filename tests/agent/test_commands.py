@@ -48,7 +48,9 @@ def test_a_job_is_shown_paused_resumed_and_ended(
     assert main(["ps", "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert run["control"]["is_paused"]
-    assert [row["state"] for row in run["ranks"]] == ["waiting", "running"]
+    first, second = (row["state"] for row in run["ranks"])
+    assert first == "waiting"
+    assert second in ("running", "asleep")  # it is looked at closely a second after its last op
     assert main(["resume"]) == 0
     assert main(["stop"]) == 2  # it asks, and there is nobody to answer
     assert main(["stop", "--yes"]) == 0

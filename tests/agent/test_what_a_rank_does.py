@@ -13,10 +13,10 @@ from distdbg.agent.take_stacks import find_py_spy
 STUCK = {
     "stopped": "os.kill(os.getpid(), signal.SIGSTOP)",
     "holds the GIL": "ctypes.PyDLL(None).usleep(60_000_000)",
-    "loops": "while True:\n        rank += 0",
+    "busy": "while True:\n        rank += 0",
     # The parent of a vfork is uninterruptible until its child executes something, or ends.
     "blocked in I/O": "ctypes.CDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0) or time.sleep(60)",
-    "sleeps": "lock = threading.Lock(); lock.acquire(); lock.acquire()",
+    "asleep": "lock = threading.Lock(); lock.acquire(); lock.acquire()",
 }
 
 
@@ -66,7 +66,7 @@ def test_without_py_spy_faulthandler_tells_the_same(
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_busy_in_its_own_code_is_not_called_stuck(
+def test_a_rank_in_time_sleep_is_asleep(
     start_job: Callable[..., Any],
 ) -> None:
     job = start_job(
@@ -75,7 +75,7 @@ def test_a_rank_that_is_busy_in_its_own_code_is_not_called_stuck(
     )
     with job.connect() as client:
         row = job.await_row(client, 1, lambda row: "save_checkpoint" in row["site"])
-        assert row["state"] == "running", row
+        assert (row["state"], row["why"]) == ("asleep", "in a sleep that ends by itself"), row
         assert row["site"].endswith("(save_checkpoint)"), row
 
 

@@ -43,15 +43,15 @@ def is_waited_for(rows: list[dict[str, Any]]) -> bool:
     [
         ("stop", {"stopped"}),
         ("gil", {"holds the GIL"}),
-        ("loop", {"loops"}),
-        ("lock", {"sleeps"}),
+        ("loop", {"busy"}),
+        ("lock", {"asleep"}),
     ],
 )
 def test_a_stuck_rank_is_told_apart_from_those_that_wait_for_it(
     start_job: Callable[..., RunningJob], kind: str, states: set[str]
 ) -> None:
     if kind == "gil" and importlib.util.find_spec("py_spy") is None:
-        states = states | {"loops", "sleeps"}
+        states = states | {"busy", "asleep"}
     job = start_job("--nproc-per-node=3", "--shutdown-timeout=1", PROGRAM, kind, has_agent=True)
     deadline = time.monotonic() + LIMIT_S
     rows: list[dict[str, Any]] = []

@@ -137,7 +137,7 @@ def test_a_job_that_hangs_is_seen_mended_and_ends_well(terminal: Terminal, tmp_p
         terminal.see(top, "3 ranks", "3 running")
 
         (tmp_path / "plant").touch()
-        terminal.see(top, "2 waiting", "ranks 0-1 wait for rank 2, busy in <module>()")
+        terminal.see(top, "2 waiting", "ranks 0-1 wait for rank 2, asleep at job.py:18")
 
         (tmp_path / "plant").unlink()
         terminal.type(top, "End", "a")

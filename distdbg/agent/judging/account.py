@@ -70,6 +70,12 @@ class AccountMaker:
             "since": max(seat.since_ns, seat.moved_ns if seat.state in _MOVING else 0),
             "moved": seat.moved_ns,
         }
+        if str(seat.state) != row["state"]:
+            row["seen"] = str(seat.state)  # it may be at work in that
+        if seat.longest_gap_ns:
+            row["gap"] = seat.longest_gap_ns
+        if seat.was is not None:
+            row["was"] = [str(seat.was.state), *seat.was[1:]]
         if seat.why:
             row["why"] = seat.why
         if seat.site:
@@ -191,7 +197,20 @@ class _Draft:
 
 def without_ops(account: Account) -> Account:
     """What is left of one that is too long: who is stuck, who is gone, who else there is."""
-    kept = ("rank", "pid", "state", "since", "moved", "why", "site", "end", "exit")
+    kept = (
+        "rank",
+        "pid",
+        "state",
+        "since",
+        "moved",
+        "why",
+        "site",
+        "end",
+        "exit",
+        "seen",
+        "gap",
+        "was",
+    )
     rows = [
         {name: row[name] for name in kept if name in row} | {"cut": True}
         for row in account["ranks"]

@@ -45,7 +45,7 @@ def judge_accounts(heard: Sequence[Heard], facts: Facts) -> Judged:
     case = None
     if root is not None:
         state = None
-        if root.kind is Kind.STUCK_RANK and root.ranks:
+        if root.kind in (Kind.STUCK_RANK, Kind.STALL) and root.ranks:
             log = session.ranks.get(root.ranks[0])
             state = log.activity.state if log is not None and log.activity is not None else None
         proof = find_proof(session, root, hopeless)

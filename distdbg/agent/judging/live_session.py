@@ -157,13 +157,21 @@ def _read_row(row: Row, host: str, offset_ns: int, groups: Sequence[int]) -> Ran
         heartbeat_ns=int(row["moved"]),
         level=int(row.get("level", 0)),
     )
-    state = RankState(row["state"])
+    judged = RankState(row["state"])
+    state = RankState(row.get("seen", judged))
+    log.longest_gap_ns = int(row.get("gap", 0))
     log.activity = Activity(
         state=state,
+        is_patient=state is judged if state.is_stuck else None,
         since_ns=int(row["since"]),
         why=str(row.get("why", "")),
         site=str(row.get("site", "")),
     )
+    if "was" in row:
+        was, since, why, site = row["was"]
+        log.activities = (
+            Activity(state=RankState(was), since_ns=int(since), why=str(why), site=str(site)),
+        )
     for place, issued, ended, *more in row.get("progress", ()):
         closed_ns, broken = more or (None, None)
         log.progress[groups[place]] = Progress(

@@ -5,7 +5,8 @@
     mismatch                                     when others still wait a moment later: most ranks learn of
                                                  it by themselves, and raise
     stuck rank                                   when others wait for it (`patience` says who is stuck)
-    stall                                        after half a minute, as information
+    stall                                        after half a minute, as information; not of a rank that will
+                                                 count as stuck
     anything else                                not; it is in verdict.json
 
 A stuck rank that goes on gets one line more.
@@ -21,6 +22,7 @@ from typing import Final
 from distdbg.diagnose.finding import Finding, Kind
 from distdbg.errors import format_ranks
 from distdbg.record.rank_state import RankState
+from distdbg.record.thresholds import limit_ns
 
 _S: Final = 1_000_000_000
 #: How long ranks may take to raise by themselves.
@@ -29,7 +31,7 @@ GRACE_NS: Final = 400_000_000
 LONG_GRACE_NS: Final = _S
 #: Until those that wait for a stuck rank are all seen to wait.
 SETTLE_NS: Final = 250_000_000
-STALL_NS: Final = 30 * _S
+STALL_NS: Final = limit_ns(None)
 #: Who stops and continues a rank again and again need not read of it each time. What is proven counts
 #: by itself: it may have to end the job.
 _MOST_SAID: Final = 20
@@ -48,7 +50,7 @@ class Case:
     is_hopeless: bool = True
     """Whether ranks wait that can never go on."""
     state: RankState | None = None
-    """Of a stuck rank."""
+    """Of a rank that others wait for."""
 
     @property
     def key(self) -> _Key:
@@ -134,6 +136,8 @@ def _patience_ns(case: Case) -> int | None:
         return GRACE_NS if case.is_hopeless else LONG_GRACE_NS
     if kind is Kind.STUCK_RANK and case.finding.victims:
         return SETTLE_NS
+    if kind is Kind.STALL and case.state is not None and case.state.is_stuck:
+        return None  # it counts as stuck when it is as old as that state may be
     if kind in (Kind.STALL, Kind.MISSING_RANK):
         return STALL_NS
     return None

@@ -175,6 +175,8 @@ class Watch:
             return
         if is_judged or not self._steering.is_root or not any(signature):
             return
+        if all(end.was_asked for end in self._roster.ends if end.is_failure) and self._roster.ends:
+            return  # whoever ended the job knows of it; what ranks hung in before is written
         if (
             self._judged is not None
             and self._judged.case is not None

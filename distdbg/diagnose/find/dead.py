@@ -15,17 +15,15 @@ from dataclasses import replace
 from distdbg.diagnose.debugged import prompt_of
 from distdbg.diagnose.endings import Ending, Part, endings_of, swept_away
 from distdbg.diagnose.failures import Failure, failures_of
-from distdbg.diagnose.find.stopped import is_stopped_from_outside
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.stops import ONE_BLOW_NS, is_stopped_from_outside
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s
 
 _MOST_VICTIMS_TOLD = 4
-#: Deaths by one signal that are closer than this are one: a kill of a whole job takes its time.
-_ONE_BLOW_NS = 10**9
 
 
 def find(
@@ -53,7 +51,7 @@ def _blow(ending: Ending, dead: Sequence[Ending]) -> str:
         return f"{ending.how} {ending.rank}"
     struck = sorted(e.at_ns for e in dead if not e.reason and e.how == ending.how)
     first = next(at_ns for at_ns in reversed(struck) if at_ns <= ending.at_ns)
-    while before := [at_ns for at_ns in struck if first - _ONE_BLOW_NS <= at_ns < first]:
+    while before := [at_ns for at_ns in struck if first - ONE_BLOW_NS <= at_ns < first]:
         first = before[0]
     return f"{ending.how} {first}"
 

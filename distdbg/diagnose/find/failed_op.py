@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from distdbg.diagnose.doing import doing_then
 from distdbg.diagnose.failures import Failure, failures_of
-from distdbg.diagnose.find.stopped import is_by_hand
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
+from distdbg.diagnose.stops import is_by_hand
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, site_of, verb
 
 #: Told by other finders.
@@ -34,7 +35,7 @@ _DID: Final = {
     "JobAborted": "was ended",
 }
 _ADVICE: Final = {
-    "OpTimeout": "see what the ranks that did not come were doing; raise timeout= if they were only slow",
+    "OpTimeout": "see what the ranks that did not reach it were doing; raise timeout= if they were only slow",
     "DistNetworkError": "look at the network between the hosts of these ranks",
     "DistStoreError": "look at the process that holds the store, which is that of rank 0 as a rule",
     "BufferChangedError": "wait for the op before its array is written",
@@ -88,7 +89,7 @@ def _what(session: Session, first: Failure, ranks: tuple[int, ...], named: tuple
     did = _DID.get(first.type, f"failed with {first.type}")
     head = f"{name} {did} on {say_ranks(ranks, 3)}"
     if first.type in ("OpTimeout", "PeerLost", "RankLeft") and named:
-        did_not = {"OpTimeout": "did not come"}.get(
+        did_not = {"OpTimeout": "did not reach it"}.get(
             first.type, first.how or verb(named, "was lost", "were lost")
         )
         after = ""
@@ -96,7 +97,11 @@ def _what(session: Session, first: Failure, ranks: tuple[int, ...], named: tuple
             ops = session.ranks[first.rank].ops
             issued, ended = ops.issued_ns[first.op.at], ops.ended_ns[first.op.at]
             after = f" after {say_s(ended - issued)}" if NEVER not in (issued, ended) else ""
-        return fit(head, after, f": {say_ranks(named, 3)} {did_not}")
+        seen = ""
+        if first.type == "OpTimeout" and len(named) == 1:
+            doing = doing_then(session, named[0], first.at_ns)
+            seen = f", {doing}" if doing else ""
+        return fit(head, after, f": {say_ranks(named, 3)} {did_not}", seen)
     return fit(head, f": {first.what}" if first.what else "")
 
 

@@ -84,7 +84,7 @@ def missing_how(session: Session, end: ChainEnd, rank: int) -> str:
     log = session.ranks.get(rank)
     if log is None:
         return _UNKNOWN
-    if log.exit is Exit.RAISED or (log.end is not None and log.end.is_failure):
+    if log.exit is Exit.RAISED or log.has_failed:
         return ""  # dead
     if log.exit is Exit.RETURNED:
         return "returned"

@@ -1,21 +1,28 @@
-"""Ranks that others wait for and that live, move and are busy: no fault, a name.
+"""Ranks that others wait for and that may still come: no fault, a name.
 
-"ranks 1-7 wait for rank 0, busy in save() for 12.0 s" is what a checkpoint by one rank looks like; "ranks 1-3
-wait for rank 0, in the debugger at train.py:88 (step) for 40.0 s" is somebody at its prompt.
+"ranks 1-7 wait for rank 0, busy in save() at ckpt.py:7 for 12.0 s on CPU" is what a checkpoint by one rank
+looks like; "ranks 1-3 wait for rank 0, in the debugger at train.py:88 (step) for 40.0 s" is somebody at its
+prompt.
+A note at first; after what `record.thresholds` says a warning. Of a job that somebody ended when they had
+waited for so long it is the error that the end interrupted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends
 from distdbg.diagnose.debugged import Prompt, is_debugged, prompt_of
+from distdbg.diagnose.doing import Doing, doing_of
 from distdbg.diagnose.find.missing import behind_by, is_benign, last_ops, missing_how, wait_evidence
+from distdbg.diagnose.find.stuck import doing_evidence, is_overdue, past_words, waited_ns
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import NEVER
-from distdbg.diagnose.session import RankLog, Session
-from distdbg.diagnose.wording import fit, say_ranks, say_s, short_site, verb
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import fit, say_ranks, say_s, verb
+from distdbg.record.rank_state import RankState
 
 
 def find(
@@ -38,7 +45,12 @@ def _is_busy(session: Session, end: ChainEnd, rank: int) -> bool:
     log = session.ranks.get(rank)
     if log is None or log.is_gone or is_debugged(log) or missing_how(session, end, rank):
         return False
-    return log.exit is None and (log.activity is None or not log.activity.state.is_stuck)
+    if log.exit is not None:
+        return False
+    if log.activity is not None and log.activity.state is RankState.WAITING:
+        return False  # for others, in an op that is not known: it did not come because of them
+    is_stuck = log.activity is not None and log.activity.state.is_stuck
+    return not (is_stuck and is_overdue(session, rank, end))
 
 
 def _is_debugged(session: Session, rank: int) -> bool:
@@ -88,48 +100,58 @@ def _prompt_evidence(rank: int, prompt: Prompt) -> Evidence:
 
 
 def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding:
-    first = session.ranks[ranks[0]]
-    site, function, since = _busy_in(session, first)
-    direct = tuple(sorted({edge.rank for edge in end.direct}))
-    doing = f", busy in {function}()" if function else ", busy in its own code"
-    tails = [doing if len(ranks) == 1 else ", busy in their own code"]
-    numbers = {"waiting": float(len(end.waiters))}
-    if since is not None and session.now_ns != NEVER:
-        numbers["busy_s"] = max(session.now_ns - since, 0) / 1e9
-        tails.append(f" for {say_s(session.now_ns - since)}")
+    doing = doing_of(session, ranks[0])
+    waited = waited_ns(session, doing, end)
+    numbers = {"waiting": float(len(end.waiters)), "waited_s": waited / 1e9}
+    if doing.since_ns is not None:
+        numbers["busy_s"] = doing.age_ns / 1e9
     behind = behind_by(session, end, ranks[0])
     if behind is not None and behind > 1:
         numbers["behind"] = float(behind)
-        tails.append(f" and {behind} ops behind")
-    tails.append(f", in {session.name_of(end.op) if end.op else end.edge.text}")
-    text = f"rank {ranks[0]} is busy" + (f" in {site}" if site else " in its own code")
+    is_past = session.cut is not None
+    is_old = waited >= doing.limit_ns
+    kind, severity = Kind.STALL, Severity.WARNING if is_old else Severity.NOTE
+    if is_past and is_old:
+        kind = Kind.STUCK_RANK if doing.text else Kind.MISSING_RANK
+        severity = Severity.ERROR
+    if doing.text or is_past:
+        first = doing_evidence(session, doing)
+    else:
+        are, their = verb(ranks, "is", "are"), verb(ranks, "its", "their")
+        text = f"{say_ranks(ranks)} {are} in {their} own code; no agent looked closer"
+        first = [Evidence(text=text, rank=ranks[0], at_ns=doing.since_ns)]
     return Finding(
-        kind=Kind.STALL,
-        severity=Severity.NOTE,
-        what=fit(
-            f"{say_ranks(direct, 3)} {verb(direct, 'waits', 'wait')} for {say_ranks(ranks, 3)}",
-            *tails,
-        ),
+        kind=kind,
+        severity=severity,
+        what=past_words(session, end, ranks, doing)
+        if is_past
+        else _now(session, end, ranks, doing),
         ranks=ranks,
         victims=end.waiters,
         at_ns=end.since_ns,
         evidence=(
-            Evidence(text=text, rank=ranks[0], ranks=tuple(ranks), site=site, at_ns=since),
+            *(replace(one, ranks=ranks) for one in first),
             *last_ops(session, ranks),
             *wait_evidence(session, end),
         ),
-        advice="nothing has to be done if it goes on; else look at what it is busy with",
+        advice=""
+        if is_past
+        else "nothing has to be done if it goes on; else look at its stacks (distdbg stacks)",
         numbers=numbers,
     )
 
 
-def _busy_in(session: Session, log: RankLog) -> tuple[str, str, int | None]:
-    """The place that it is busy in, the function there, and since when."""
-    times = [end for end in log.ops.ended_ns[-8:] if end != NEVER]
-    site = ""
-    if log.activity is not None:
-        times.append(log.activity.since_ns)
-        stack = log.activity.stack
-        site = short_site(log.activity.site or (str(stack[0]) if stack else ""))
-    function = site.rpartition(" (")[2].removesuffix(")") if " (" in site else ""
-    return site, function, session.time_ns(log.rank, max(times)) if times else None
+def _now(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: Doing) -> str:
+    direct = tuple(sorted({edge.rank for edge in end.direct}))
+    seen = f", {doing.text}" if doing.text and len(ranks) == 1 else ""
+    tails = [seen or f", in {verb(ranks, 'its', 'their')} own code"]
+    tails.append(doing.lasts)
+    behind = behind_by(session, end, ranks[0])
+    if behind is not None and behind > 1:
+        tails.append(f" and {behind} ops behind")
+    tails.append(f", in {session.name_of(end.op) if end.op else end.edge.text}")
+    return fit(
+        f"{say_ranks(direct, 3)} {verb(direct, 'waits', 'wait')} for {say_ranks(ranks, 3)}",
+        *tails,
+        doing.compared,
+    )

@@ -1,4 +1,13 @@
-"""Ranks that live and are known not to move by themselves: stopped, in a debugger, in a loop, asleep."""
+"""Ranks that are alive and in what may last, for longer than the table of `record.thresholds` allows:
+stopped, holding the GIL, busy, asleep ... Those in it for less long are left to `stall`.
+
+    live    "rank 2 is asleep in load() at slp.py:7 for 99.0 s; ranks 0-1,3 wait for it in all_reduce #2 ..."
+    over    "ranks 0-1,3 waited 99.0 s for rank 2, asleep in load() at slp.py:7; then the job was stopped by
+            SIGTERM"
+
+It says what was seen. That a busy or sleeping rank is at fault is not known, so it is an error only when the
+job did not outlive it: an op timed out, or somebody ended the job meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +16,32 @@ from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends
 from distdbg.diagnose.debugged import is_debugged
+from distdbg.diagnose.doing import Doing, doing_of, place
 from distdbg.diagnose.find.missing import last_ops, wait_evidence
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
-from distdbg.diagnose.session import Activity, Session
-from distdbg.diagnose.wording import fit, known_ns, say_ranks, short_site, verb
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s, short_site, verb
+from distdbg.record.format import Status
 from distdbg.record.rank_state import RankState
+from distdbg.record.thresholds import measure_of
 
 _IS: Final = {
     RankState.STOPPED: "is stopped",
     RankState.TRACED: "is stopped in a debugger",
     RankState.HOLDS_GIL: "holds the GIL",
-    RankState.LOOPS: "loops without getting to an op",
+    RankState.BUSY: "is busy",
     RankState.BLOCKED_IO: "is blocked in I/O",
-    RankState.SLEEPS: "sleeps",
+    RankState.ASLEEP: "is asleep",
 }
 _ADVICE: Final = {
     RankState.STOPPED: "send its process SIGCONT, or find out who sent it SIGSTOP",
     RankState.TRACED: "let it go on in the debugger",
     RankState.HOLDS_GIL: "look at the call that does not return: no other thread of the rank can run",
-    RankState.LOOPS: "look at the condition of the loop",
+    RankState.BUSY: "it may be at work: compare its stacks now and in a while (distdbg stacks)",
     RankState.BLOCKED_IO: "look at the disk or network file system that it waits for",
-    RankState.SLEEPS: "look at what it waits for: a lock, a pipe, a queue that nobody fills",
+    RankState.ASLEEP: "look at what it waits for: a lock, a pipe, a queue, a timer",
 }
 _MOST_FRAMES: Final = 6
 
@@ -39,40 +52,125 @@ def find(
     ends = {rank: end for end in chain_ends(session, waits) for rank in end.ranks}
     findings = []
     for rank, log in sorted(session.ranks.items()):
-        if log.is_gone or is_debugged(log):
+        if log.activity is None or log.is_gone or is_debugged(log) or log.exit is not None:
             continue
-        if log.activity is not None and log.activity.state.is_stuck:
-            findings.append(_finding(session, rank, log.activity, ends.get(rank)))
+        if log.activity.state.is_stuck and is_overdue(session, rank, ends.get(rank)):
+            findings.append(_finding(session, rank, ends.get(rank)))
     return findings
 
 
-def _finding(session: Session, rank: int, seen: Activity, end: ChainEnd | None) -> Finding:
-    site = short_site(seen.site)
-    doing = _IS.get(seen.state, seen.state.value)
-    since = known_ns(session.time_ns(rank, seen.since_ns))
-    tails = [f": {seen.why}" if seen.why else "", f", at {site}" if site else ""]
-    if end is not None:
-        place = session.name_of(end.op) if end.op else end.edge.text
-        tails.append(f"; {say_ranks(end.waiters, 3)} {verb(end.waiters, 'waits', 'wait')} for it")
-        tails.append(f" in {place}")
+def is_overdue(session: Session, rank: int, end: ChainEnd | None) -> bool:
+    """Whether a rank in such a state counts as stuck, by its age or because the job did not outlive it."""
+    log = session.ranks[rank]
+    assert log.activity is not None
+    doing = doing_of(session, rank)
+    if measure_of(doing.state).error_ns is not None:
+        return True
+    if end is not None and (session.cut is Status.TIMEOUT or not session.is_live):
+        return True  # it has not come in time, or the record is all that there is
+    if (
+        log.activity.is_patient is not None
+    ):  # an agent has judged by the same table, and the use of its CPU
+        return log.activity.is_patient
+    return waited_ns(session, doing, end) >= doing.limit_ns
+
+
+def waited_ns(session: Session, doing: Doing, end: ChainEnd | None) -> int:
+    """How long it has been waited for; where nobody waits, how long it has made no progress."""
+    if end is None or end.since_ns is None or session.now_ns == NEVER:
+        return doing.age_ns
+    return min(max(session.now_ns - end.since_ns, 0), doing.age_ns or 2**63)
+
+
+def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: Doing) -> str:
+    """Of a job that is over: "ranks 0-1 waited 99.0 s for rank 2, asleep in load() at slp.py:7; then ..."."""
+    direct = tuple(sorted({edge.rank for edge in end.direct}))
+    waited = ""
+    if end.since_ns is not None and session.now_ns != NEVER:
+        waited = f" {say_s(session.now_ns - end.since_ns)}"
+    then = f"; then {session.cut_words}" if session.cut_words else ""
+    seen = f", {doing.text}" if doing.text else ", which nobody saw"
+    return fit(
+        f"{say_ranks(direct, 3)} waited{waited} for {say_ranks(ranks, 3)}",
+        seen if len(ranks) == 1 or not doing.text else "",
+        then,
+        f" (in {session.name_of(end.op) if end.op else end.edge.text})",
+    )
+
+
+def doing_evidence(session: Session, doing: Doing) -> list[Evidence]:
+    """What was seen of it, how long, and how that compares."""
+    if not doing.text:
+        text = f"nobody saw what rank {doing.rank} did instead: no agent looked at it"
+        return [Evidence(text=text, rank=doing.rank)]
+    is_past = session.cut is not None
+    word = doing.text.partition(" in ")[0].partition(" at ")[0] if doing.site else doing.text
+    text = f"rank {doing.rank} {'was' if is_past else 'is'} {word}{doing.lasts}"
+    since = known_ns(doing.since_ns) if doing.since_ns is not None else None
+    found = [Evidence(text=text, rank=doing.rank, site=doing.site, at_ns=since)]
+    if doing.longest_gap_ns:
+        gap = say_s(doing.longest_gap_ns)
+        text = f"the longest earlier time between two ops of rank {doing.rank} was {gap}"
+        found.append(Evidence(text=text, rank=doing.rank))
+    if doing.why:
+        found.append(Evidence(text=f"rank {doing.rank}: {doing.why}", rank=doing.rank))
+    return found
+
+
+def _finding(session: Session, rank: int, end: ChainEnd | None) -> Finding:
+    log = session.ranks[rank]
+    seen = log.activity
+    assert seen is not None
+    doing = doing_of(session, rank)
     evidence = [
-        Evidence(text=f"rank {rank} {doing}{tails[0]}", rank=rank, site=site, at_ns=since),
+        *doing_evidence(session, doing),
         *(
             Evidence(text=f"rank {rank} is in {frame}", rank=rank, site=short_site(str(frame)))
             for frame in seen.stack[:_MOST_FRAMES]
         ),
         *last_ops(session, (rank,)),
     ]
+    numbers: dict[str, float] = {"longest_gap_s": doing.longest_gap_ns / 1e9}
     if end is not None:
         evidence += wait_evidence(session, end)
+        numbers["waiting"] = float(len(end.waiters))
+    is_past = session.cut is not None and end is not None
     return Finding(
         kind=Kind.STUCK_RANK,
-        severity=Severity.WARNING if end is None else Severity.ERROR,
-        what=fit(f"rank {rank} {doing}", *tails),
+        severity=_severity(session, doing, end),
+        what=past_words(session, end, (rank,), doing)
+        if is_past and end is not None
+        else _now(session, doing, end),
         ranks=(rank,),
         victims=() if end is None else end.waiters,
-        at_ns=since,
+        at_ns=known_ns(session.time_ns(rank, seen.since_ns)),
         evidence=tuple(evidence),
         advice=_ADVICE.get(seen.state, ""),
-        numbers={} if end is None else {"waiting": float(len(end.waiters))},
+        numbers=numbers,
     )
+
+
+def _severity(session: Session, doing: Doing, end: ChainEnd | None) -> Severity:
+    is_over = session.cut is not None or not session.is_live
+    is_proven = is_over or measure_of(doing.state).error_ns is not None
+    if end is not None:
+        return Severity.ERROR if is_proven else Severity.WARNING
+    # Nobody waits for it: all ranks may compute, or read, at once.
+    is_at_work = doing.state in (RankState.BUSY, RankState.ASLEEP)
+    return Severity.NOTE if is_at_work else Severity.WARNING
+
+
+def _now(session: Session, doing: Doing, end: ChainEnd | None) -> str:
+    assert doing.state is not None
+    head = f"rank {doing.rank} {_IS.get(doing.state, doing.state.value)}"
+    seen = session.ranks[doing.rank].activity
+    assert seen is not None
+    where = place(doing.site)
+    tails = [f" {where}" if where else ""]
+    tails.append(doing.lasts)
+    if end is not None:
+        tails.append(f"; {say_ranks(end.waiters, 3)} {verb(end.waiters, 'waits', 'wait')} for it")
+        tails.append(f" in {session.name_of(end.op) if end.op else end.edge.text}")
+    if doing.state is not RankState.BUSY and seen.why:
+        tails.append(f" ({seen.why})")
+    return fit(head, *tails, doing.compared)

@@ -256,7 +256,8 @@ def _add_witnesses(
     offsets = {log.host: log.offset_ns for log in session.ranks.values()}
     for rank, log in session.ranks.items():
         log.end = choose_end(ends.get(rank, []), pid=log.pid, is_live=rank in live)
-        log.activity = seen.get((rank, log.pid))
+        log.activities = seen.get((rank, log.pid), ())
+        log.activity = log.activities[-1] if log.activities else None
         if rank in live:
             log.threads = read_threads(files[rank], boot_id)
     for rank, of_rank in ends.items():

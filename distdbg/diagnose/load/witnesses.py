@@ -36,14 +36,14 @@ def choose_end(ends: list[RankEnd], *, pid: int, is_live: bool) -> RankEnd | Non
     return next((end for end in reversed(own) if end.by == "launcher"), own[-1] if own else None)
 
 
-def read_all_sightings(folders: Iterable[Path]) -> dict[tuple[int, int], Activity]:
-    """The last of each process, by rank and pid."""
-    last: dict[tuple[int, int], Sighting] = {}
+def read_all_sightings(folders: Iterable[Path]) -> dict[tuple[int, int], tuple[Activity, ...]]:
+    """Those of each process, in order, by rank and pid."""
+    found: dict[tuple[int, int], list[Activity]] = {}
     for folder in folders:
         for seen in read_sightings(folder):
             if type(seen.rank) is int and type(seen.pid) is int and type(seen.since_ns) is int:
-                last[seen.rank, seen.pid] = seen
-    return {who: _to_activity(seen) for who, seen in last.items()}
+                found.setdefault((seen.rank, seen.pid), []).append(_to_activity(seen))
+    return {who: tuple(each) for who, each in found.items()}
 
 
 def _to_activity(seen: Sighting) -> Activity:

@@ -100,7 +100,7 @@ def test_an_account_that_cannot_be_read_is_left_out_and_named() -> None:
         {"ranks": [{"rank": 1}]},
         {"groups": [["0"]]},
         {"now": "noon"},
-        {"ranks": [row(1, 0, state="asleep")]},
+        {"ranks": [row(1, 0, state="bored")]},
         {"ranks": [row(1, 0) | {"ops": [[1, 2]]}]},
         {"forms": ["{"]},
     ):

@@ -3,12 +3,15 @@ from __future__ import annotations
 import os
 
 from distdbg.agent.judging.account import AccountMaker
-from distdbg.agent.judging.patience import SLEEPS_NS, WORKS_NS, patient_state
+from distdbg.agent.judging.patience import patient_state
 from distdbg.agent.judging.watch import find_signature
 from distdbg.agent.processes import ProcessStat
 from distdbg.agent.seat import Seat
 from distdbg.record.entries import Pulse
 from distdbg.record.rank_state import RankState
+from distdbg.record.thresholds import FACTOR, limit_ns
+
+WORKS_NS, SLEEPS_NS = limit_ns(RankState.BUSY), limit_ns(RankState.ASLEEP)
 
 
 def seat(state: RankState, *, is_busy: bool = False) -> Seat:
@@ -29,17 +32,44 @@ def test_who_may_be_at_work_is_not_stuck_at_once() -> None:
     assert stuck_after(seat(RankState.TRACED)) == 0
     assert stuck_after(seat(RankState.HOLDS_GIL)) == 0
     assert stuck_after(seat(RankState.HOLDS_GIL, is_busy=True)) == WORKS_NS
-    assert stuck_after(seat(RankState.LOOPS, is_busy=True)) == WORKS_NS
+    assert stuck_after(seat(RankState.BUSY, is_busy=True)) == WORKS_NS
     assert stuck_after(seat(RankState.BLOCKED_IO)) == WORKS_NS
-    assert stuck_after(seat(RankState.SLEEPS)) == SLEEPS_NS
+    assert stuck_after(seat(RankState.ASLEEP)) == SLEEPS_NS
     assert stuck_after(seat(RankState.RUNNING)) is None
     assert patient_state(seat(RankState.DEAD), 5) is RankState.DEAD
 
 
+def test_a_gap_that_the_run_has_survived_before_is_no_reason_to_worry() -> None:
+    one = seat(RankState.ASLEEP)
+    one.moved_ns = 7
+    one.move(7 + SLEEPS_NS)
+    assert one.longest_gap_ns == SLEEPS_NS
+    one.since_ns = one.moved_ns
+    assert patient_state(one, one.since_ns + FACTOR * SLEEPS_NS - 1) is RankState.RUNNING
+    assert patient_state(one, one.since_ns + FACTOR * SLEEPS_NS) is RankState.ASLEEP
+
+
+def test_a_wait_for_others_and_a_pause_are_no_gaps_of_a_rank() -> None:
+    one = seat(RankState.WAITING)
+    one.moved_ns = 7
+    one.move(7 + SLEEPS_NS)
+    one.state, one.rested_ns = RankState.RUNNING, one.moved_ns + 5
+    one.move(one.moved_ns + SLEEPS_NS)
+    assert one.longest_gap_ns == 0
+
+
+def test_a_loop_that_looks_like_either_from_look_to_look_is_as_old_as_it_is() -> None:
+    one = seat(RankState.BUSY, is_busy=True)
+    assert one.change(RankState.HOLDS_GIL, 5 + WORKS_NS // 2)
+    assert one.since_ns == 5
+    assert one.change(RankState.ASLEEP, 5 + WORKS_NS)
+    assert one.since_ns == 5 + WORKS_NS
+
+
 def test_who_has_to_share_its_core_has_more_time() -> None:
-    one = seat(RankState.LOOPS, is_busy=True)
+    one = seat(RankState.BUSY, is_busy=True)
     one.cpu_since_s = 7.0
-    for cpu_s, state in ((11.0, RankState.RUNNING), (12.5, RankState.LOOPS)):
+    for cpu_s, state in ((11.0, RankState.RUNNING), (12.5, RankState.BUSY)):
         one.stat = ProcessStat(
             state="R", started=1, cpu_s=cpu_s, rss_nbytes=0, threads=1, wait_status=0
         )
@@ -47,14 +77,14 @@ def test_who_has_to_share_its_core_has_more_time() -> None:
 
 
 def test_an_account_says_of_a_rank_that_may_be_at_work_that_it_runs() -> None:
-    sleeper = seat(RankState.SLEEPS)
+    sleeper = seat(RankState.ASLEEP)
     maker = AccountMaker("n01")
     assert maker.make([sleeper], 6)["ranks"][0]["state"] == "running"
-    assert maker.make([sleeper], 5 + SLEEPS_NS)["ranks"][0]["state"] == "sleeps"
+    assert maker.make([sleeper], 5 + SLEEPS_NS)["ranks"][0]["state"] == "asleep"
 
 
 def test_the_end_of_patience_is_a_reason_to_look_again() -> None:
-    sleeper = seat(RankState.SLEEPS)
+    sleeper = seat(RankState.ASLEEP)
     assert find_signature([sleeper], 6) == ()
     assert find_signature([sleeper], 5 + SLEEPS_NS) != ()
 
@@ -69,7 +99,7 @@ def test_the_record_of_a_rank_that_has_ended_is_a_reason_to_look_again() -> None
 
 
 def test_nobody_is_stuck_while_the_clock_of_the_job_stands() -> None:
-    for state in (RankState.STOPPED, RankState.HOLDS_GIL, RankState.SLEEPS):
+    for state in (RankState.STOPPED, RankState.HOLDS_GIL, RankState.ASLEEP):
         one = seat(state)
         one.is_resting, one.rested_ns = True, 5 + 10 * SLEEPS_NS
         assert patient_state(one, one.rested_ns) is RankState.RUNNING
@@ -80,10 +110,10 @@ def test_nobody_is_stuck_while_the_clock_of_the_job_stands() -> None:
 
 
 def test_all_have_their_time_again_when_the_clock_runs_on() -> None:
-    one = seat(RankState.SLEEPS)
+    one = seat(RankState.ASLEEP)
     one.rested_ns = 5 + 10 * SLEEPS_NS
     assert patient_state(one, one.rested_ns + SLEEPS_NS - 1) is RankState.RUNNING
-    assert patient_state(one, one.rested_ns + SLEEPS_NS) is RankState.SLEEPS
+    assert patient_state(one, one.rested_ns + SLEEPS_NS) is RankState.ASLEEP
     stopped = seat(RankState.STOPPED)
     stopped.rested_ns = one.rested_ns
     assert patient_state(stopped, one.rested_ns + 1) is RankState.STOPPED

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from distdbg.agent.processes import MainThread
 from distdbg.agent.stacks import RankStacks, StackFrame, ThreadStack
 from distdbg.agent.stuck import Judgement, Look, judge
@@ -38,6 +42,7 @@ def look(
     syscall: int | None = None,
     has_timeout: bool = False,
     is_futex: bool = False,
+    is_nap: bool = False,
     voluntary: int = 0,
     how: str = "py-spy",
     has_native: bool = True,
@@ -49,6 +54,7 @@ def look(
         has_timeout=has_timeout,
         voluntary=voluntary,
         is_futex=is_futex,
+        is_nap=is_nap,
     )
     taken = stacks(*threads, how=how, has_native=has_native) if threads else None
     return Look(int(at_s * S), letter, cpu_s, main, taken)
@@ -65,7 +71,7 @@ def test_uninterruptible_in_both_looks_is_blocked() -> None:
 
 def test_uninterruptible_once_is_nothing() -> None:
     found = judged(look(0, letter="D"), look(1, thread(py()), cpu_s=1, letter="R"))
-    assert found.state is RankState.RUNNING or found.state is RankState.LOOPS
+    assert found.state is RankState.RUNNING or found.state is RankState.BUSY
 
 
 def test_one_native_call_under_the_gil_holds_it_whether_it_burns_or_sleeps() -> None:
@@ -80,7 +86,7 @@ def test_one_native_call_under_the_gil_holds_it_whether_it_burns_or_sleeps() -> 
 def test_a_python_loop_on_one_line_does_not_hold_the_gil() -> None:
     at = thread(py(), gil=True, active=True)
     found = judged(look(0, at), look(1, at, cpu_s=1, letter="R"))
-    assert (found.state, found.site) == (RankState.LOOPS, "train.py:88 (step)")
+    assert (found.state, found.site) == (RankState.BUSY, "train.py:88 (step)")
 
 
 def test_burning_on_one_line_with_no_owner_of_the_gil_seen_is_unsure() -> None:
@@ -97,15 +103,15 @@ def test_burning_on_one_line_with_no_owner_of_the_gil_seen_is_unsure() -> None:
         assert found.is_unsure == is_unsure
 
 
-def test_lines_that_change_loop() -> None:
+def test_a_rank_whose_lines_change_is_busy() -> None:
     found = judged(look(0, thread(py(line=1), gil=True)), look(1, thread(py(line=2)), cpu_s=0.9))
-    assert found.state is RankState.LOOPS
+    assert found.state is RankState.BUSY
 
 
-def test_a_rank_that_gets_little_of_a_full_host_loops_all_the_same() -> None:
+def test_a_rank_that_gets_little_of_a_full_host_is_busy_all_the_same() -> None:
     first = look(0, thread(py(line=1), gil=True), letter="R")
     found = judged(first, look(1, thread(py(line=2), gil=True), cpu_s=0.1, letter="R"))
-    assert found.state is RankState.LOOPS
+    assert found.state is RankState.BUSY
 
 
 def test_a_long_computation_without_the_gil_is_work() -> None:
@@ -125,25 +131,25 @@ def test_another_thread_that_holds_the_gil_is_named() -> None:
     assert found.site == "train.py:7 (prefetch)"
 
 
-def test_a_lock_without_a_timeout_is_a_sleep_and_one_with_it_is_not() -> None:
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({}, "in a lock"),
+        ({"has_timeout": True}, "in a lock with a time limit"),
+    ],
+)
+def test_a_lock_is_a_sleep(facts: dict[str, Any], why: str) -> None:
     at = thread(native("lock"), py())
-    facts = {"wchan": "futex_do_wait", "syscall": 202, "is_futex": True}
-    found = judged(look(0, at, **facts), look(1, at, **facts))  # type: ignore[arg-type]
-    assert (found.state, found.why, found.site) == (
-        RankState.SLEEPS,
-        "in a lock",
-        "train.py:88 (step)",
-    )
-    facts["has_timeout"] = True
-    found = judged(look(0, at, **facts), look(1, at, **facts))  # type: ignore[arg-type]
-    assert found.state is RankState.RUNNING
+    facts = {"wchan": "futex_do_wait", "syscall": 202, "is_futex": True, **facts}
+    found = judged(look(0, at, **facts), look(1, at, **facts))
+    assert (found.state, found.why, found.site) == (RankState.ASLEEP, why, "train.py:88 (step)")
 
 
-def test_a_lock_that_is_tried_again_and_again_is_no_sleep() -> None:
+def test_a_lock_that_is_tried_again_and_again_is_said_to_be() -> None:
     at = thread(native("lock"), py())
-    facts = {"wchan": "futex_do_wait", "syscall": 202, "is_futex": True}
-    found = judged(look(0, at, **facts), look(1, at, voluntary=200, **facts))  # type: ignore[arg-type]
-    assert found.state is RankState.RUNNING
+    facts: dict[str, Any] = {"wchan": "futex_do_wait", "syscall": 202, "is_futex": True}
+    found = judged(look(0, at, **facts), look(1, at, voluntary=200, **facts))
+    assert (found.state, found.why) == (RankState.ASLEEP, "in a lock, tried again and again")
 
 
 def test_a_read_that_nobody_answers_is_a_sleep() -> None:
@@ -151,16 +157,23 @@ def test_a_read_that_nobody_answers_is_a_sleep() -> None:
     found = judged(
         look(0, at, wchan="pipe_read", syscall=0), look(1, at, wchan="pipe_read", syscall=0)
     )
-    assert (found.state, found.why) == (RankState.SLEEPS, "in a system call (pipe_read)")
+    assert (found.state, found.why) == (RankState.ASLEEP, "in a system call (pipe_read)")
 
 
-def test_a_sleep_for_a_time_runs() -> None:
+def test_a_sleep_for_a_time_is_a_sleep_too() -> None:
     at = thread(native("clock_nanosleep"), py("save_checkpoint"))
-    found = judged(
-        look(0, at, wchan="hrtimer_nanosleep", syscall=230, has_timeout=True),
-        look(1, at, wchan="hrtimer_nanosleep", syscall=230, has_timeout=True),
-    )
-    assert (found.state, found.site) == (RankState.RUNNING, "train.py:88 (save_checkpoint)")
+    facts: dict[str, Any] = {"wchan": "hrtimer_nanosleep", "syscall": 230, "is_nap": True}
+    found = judged(look(0, at, **facts), look(1, at, **facts))
+    assert (found.state, found.site) == (RankState.ASLEEP, "train.py:88 (save_checkpoint)")
+    assert found.why == "in a sleep that ends by itself"
+    found = judged(look(0, at, **facts), look(1, at, voluntary=20, **facts))
+    assert (found.state, found.why) == (RankState.ASLEEP, "in short sleeps, again and again")
+
+
+def test_who_uses_no_cpu_in_changing_calls_is_asleep() -> None:
+    at = thread(native("poll"), py())
+    found = judged(look(0, at, wchan="do_poll", syscall=7), look(1, at, wchan="ep_poll", syscall=8))
+    assert (found.state, found.why) == (RankState.ASLEEP, "wakes up now and then")
 
 
 def test_a_wait_in_our_own_code_is_a_wait() -> None:
@@ -177,12 +190,12 @@ def test_faulthandler_tells_by_the_line_alone() -> None:
     same = judged(look(0, at(1), **facts), look(1, at(1), cpu_s=1, **facts))  # type: ignore[arg-type]
     assert same.state is RankState.HOLDS_GIL
     other = judged(look(0, at(1), **facts), look(1, at(2), cpu_s=1, **facts))  # type: ignore[arg-type]
-    assert other.state is RankState.LOOPS
+    assert other.state is RankState.BUSY
 
 
 def test_without_stacks_burning_is_all_that_is_known() -> None:
-    assert judged(look(0), look(1, cpu_s=1)).state is RankState.LOOPS
-    assert judged(look(0), look(1)).state is RankState.RUNNING
+    assert judged(look(0), look(1, cpu_s=1)).state is RankState.BUSY
+    assert judged(look(0), look(1)).state is RankState.ASLEEP
 
 
 def test_collecting_garbage_is_work() -> None:

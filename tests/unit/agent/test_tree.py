@@ -150,8 +150,8 @@ def test_children_of_a_killed_agent_find_another_way_and_it_is_lost(
     poll_for(lambda: ranks_seen(root) == list(range(7)))
     kill(job.trees[1])
     poll_for(lambda: [host.node for host in root.view().lost] == [1])
-    job.trees[3].report([status(3, RankState.LOOPS)])
-    poll_for(lambda: root.view().ranks[3].state == RankState.LOOPS)
+    job.trees[3].report([status(3, RankState.BUSY)])
+    poll_for(lambda: root.view().ranks[3].state == RankState.BUSY)
     ticket = root.send_order("resume")
     for node in (0, 2, 3, 4, 5, 6):
         tree = job.trees[node]

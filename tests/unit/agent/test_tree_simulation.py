@@ -201,10 +201,10 @@ def test_a_node_that_moved_is_not_lost_when_its_former_parent_notices() -> None:
     simulation.run(2 * S)
     simulation.nodes[1].detach(20, 2 * S)
     simulation.wake(1)
-    report(simulation, 20, statuses(20, RankState.LOOPS))
+    report(simulation, 20, statuses(20, RankState.BUSY))
     simulation.run(3 * S)
     assert not view(simulation).lost
-    loops = [row for row in view(simulation).ranks if row.state == RankState.LOOPS]
+    loops = [row for row in view(simulation).ranks if row.state == RankState.BUSY]
     assert len(loops) == LOCAL_RANKS
 
 

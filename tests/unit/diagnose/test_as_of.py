@@ -21,7 +21,7 @@ def hung() -> Session:
     for rank in range(2):
         build.op(rank, "all_reduce", at_s=1 + rank, ended_s=2.2, site="a.py:1 (f)")
     build.op(0, "barrier", at_s=3, ended_s=13, status=Status.TIMEOUT, error="it waited")
-    build.seen(1, RankState.SLEEPS, since_s=5, site="data.py:3 (load)")
+    build.seen(1, RankState.ASLEEP, since_s=5, site="data.py:3 (load)")
     build.found(0, "OpTimeout", "barrier #2 waited", at_s=13)
     build.exit(0, Exit.RAISED, at_s=14, what="OpTimeout: it waited")
     build.end(0, at_s=15, cause="exited", exit_code=1)
@@ -46,7 +46,7 @@ def test_an_op_that_was_to_fail_is_in_flight_until_then() -> None:
     assert ops.errors == {}
     verdict = diagnose(then)
     assert verdict.root is not None
-    assert verdict.root.kind is Kind.STUCK_RANK
+    assert verdict.root.kind is Kind.STALL  # asleep for 5 s: a note
     assert verdict.root.ranks == (1,)
     late = session_at(hung(), int(14.5 * S))
     assert list(late.ranks[0].ops.status) == [Status.OK, Status.TIMEOUT]

@@ -9,7 +9,7 @@ import pytest
 from distdbg.diagnose.find import dead, deadlock, failed_op, missing, stall, stopped, stuck
 from distdbg.diagnose.finding import Finding, Severity
 from distdbg.diagnose.matching import match
-from distdbg.diagnose.session import Progress
+from distdbg.diagnose.session import Activity, Progress
 from distdbg.diagnose.waits import find_waits
 from distdbg.record.entries import Frame
 from distdbg.record.format import Exit, Status
@@ -44,10 +44,10 @@ def trained(world_size: int, *, is_live: bool = False) -> SessionBuilder:
     return build
 
 
-def waiting_for_0(*, is_live: bool = True) -> SessionBuilder:
+def waiting_for_0(*, is_live: bool = True, at_s: float = 88) -> SessionBuilder:
     build = trained(4, is_live=is_live)
     for rank in (1, 2, 3):
-        build.op(rank, "barrier", at_s=88, site="/job/train.py:90 (main)")
+        build.op(rank, "barrier", at_s=at_s, site="/job/train.py:90 (main)")
     return build
 
 
@@ -469,7 +469,7 @@ def test_a_checkpoint_by_one_rank_is_a_stall_with_a_name() -> None:
     build.seen(0, RankState.RUNNING, since_s=88, site="/job/save.py:7 (save)")
     finding = find_one(stall, build)
     assert finding.what == (
-        "ranks 1-3 wait for rank 0, busy in save() for 12.0 s, in barrier #2 on group 'world'"
+        "ranks 1-3 wait for rank 0, running in save() at save.py:7 for 12.0 s, in barrier #2 on group 'world'"
     )
     assert finding.severity is Severity.NOTE
     assert (finding.ranks, finding.victims) == ((0,), (1, 2, 3))
@@ -480,7 +480,8 @@ def test_a_checkpoint_by_one_rank_is_a_stall_with_a_name() -> None:
 def test_without_an_agent_a_stall_has_the_last_op_and_the_time_since() -> None:
     build = waiting_for_0()
     finding = find_one(stall, build)
-    assert finding.what.startswith("ranks 1-3 wait for rank 0, busy in its own code for 98.9 s")
+    assert finding.what.startswith("ranks 1-3 wait for rank 0, in its own code for 98.9 s")
+    assert "rank 0 is in its own code; no agent looked closer" in texts(finding)
 
 
 def test_a_stall_by_a_stack_alone_and_by_several_ranks() -> None:
@@ -490,7 +491,7 @@ def test_a_stall_by_a_stack_alone_and_by_several_ranks() -> None:
     build.seen(0, RankState.RUNNING, since_s=90, stack=(Frame("/job/a.py", 3, "g"),))
     finding = find(stall, build)[0]
     assert finding.ranks == (0, 1, 2)
-    assert "busy in their own code for 10.0 s and 4 ops behind" in finding.what
+    assert "in their own code for 10.0 s and 4 ops behind" in finding.what
     assert finding.evidence[0].site == "a.py:3 (g)"
 
 
@@ -498,49 +499,87 @@ def test_a_rank_that_has_done_nothing_yet_may_be_busy() -> None:
     build = SessionBuilder(2, is_live=True)
     build.op(0, "barrier", at_s=90)
     assert find_one(stall, build).what == (
-        "rank 0 waits for rank 1, busy in its own code, in barrier #1 on group 'world'"
+        "rank 0 waits for rank 1, in its own code, in barrier #1 on group 'world'"
     )
 
 
 @pytest.mark.parametrize(
-    "state",
+    ("state", "severity", "alone"),
     [
-        RankState.STOPPED,
-        RankState.TRACED,
-        RankState.HOLDS_GIL,
-        RankState.LOOPS,
-        RankState.BLOCKED_IO,
-        RankState.SLEEPS,
+        (RankState.STOPPED, Severity.ERROR, Severity.WARNING),
+        (RankState.TRACED, Severity.ERROR, Severity.WARNING),
+        (RankState.HOLDS_GIL, Severity.WARNING, Severity.WARNING),
+        (RankState.BUSY, Severity.WARNING, Severity.NOTE),
+        (RankState.BLOCKED_IO, Severity.WARNING, Severity.WARNING),
+        (RankState.ASLEEP, Severity.WARNING, Severity.NOTE),
     ],
 )
-def test_a_stuck_rank_is_an_error_when_others_wait_for_it_and_a_warning_otherwise(
-    state: RankState,
+def test_a_stuck_rank_is_an_error_only_where_that_is_proven(
+    state: RankState, severity: Severity, alone: Severity
 ) -> None:
-    build = waiting_for_0()
+    build = waiting_for_0(at_s=60)
     build.seen(
         0,
         state,
-        since_s=88,
+        since_s=60,
         why="the reason",
         site="/job/a.py:7 (f)",
         stack=(Frame("/job/a.py", 7, "f"),),
     )
     finding = find_one(stuck, build)
     assert (finding.ranks, finding.victims) == ((0,), (1, 2, 3))
-    assert finding.severity is Severity.ERROR
-    assert ": the reason, at a.py:7 (f); ranks 1-3 wait for it" in finding.what
+    assert finding.severity is severity
+    assert " in f() at a.py:7 for 40.0 s" in finding.what
+    assert "; ranks 1-3 wait for it in barrier #2" in finding.what
+    assert "rank 0: the reason" in texts(finding)
     assert finding.advice
     assert "rank 0 is in /job/a.py:7 (f)" in texts(finding)
     assert find(missing, build) == find(stall, build) == []
-    alone = trained(2, is_live=True)
-    alone.seen(1, state, since_s=88)
-    assert find_one(stuck, alone).severity is Severity.WARNING
+    nobody_waits = trained(2, is_live=True)
+    nobody_waits.seen(1, state, since_s=60)
+    assert find_one(stuck, nobody_waits).severity is alone
+
+
+def test_a_busy_rank_is_a_note_then_a_warning_and_is_compared_with_its_past() -> None:
+    for at_s, finder, severity in ((92, stall, Severity.NOTE), (80, stuck, Severity.WARNING)):
+        build = waiting_for_0(at_s=at_s)
+        build.seen(0, RankState.BUSY, since_s=at_s, why="uses its CPU", site="/job/x.py:7 (train)")
+        finding = find_one(finder, build)
+        assert finding.severity is severity
+        assert f"busy in train() at x.py:7 for {100 - at_s}.0 s on CPU" in finding.what
+        assert "look at the condition" not in finding.advice
+
+
+def test_a_loop_that_looks_like_either_from_look_to_look_is_as_old_as_its_function() -> None:
+    build = waiting_for_0(at_s=60)
+    build.session.ranks[0].activities = tuple(
+        Activity(state=state, since_ns=since_s * 10**9, site=f"/job/x.py:{since_s} ({function})")
+        for since_s, state, function in (
+            (50, RankState.ASLEEP, "load"),
+            (70, RankState.BUSY, "train"),
+            (80, RankState.HOLDS_GIL, "train"),
+        )
+    )
+    build.seen(0, RankState.BUSY, since_s=97, site="/job/x.py:7 (train)")
+    finding = find_one(stuck, build)
+    assert "busy in train() at x.py:7 for 30.0 s on CPU" in finding.what
+
+
+def test_a_gap_that_the_rank_came_out_of_before_is_no_reason_to_warn() -> None:
+    build = waiting_for_0(at_s=60)
+    build.op(0, "recv", group="world", peer=1, at_s=20, ended_s=21)  # 18.9 s after its first op
+    build.seen(0, RankState.BUSY, since_s=60, site="/job/x.py:7 (train)")
+    assert find(stuck, build) == []
+    finding = find_one(stall, build)
+    assert finding.severity is Severity.NOTE
+    assert "rank 0 is busy for 40.0 s on CPU" in texts(finding)
+    assert "the longest earlier time between two ops of rank 0 was 18.9 s" in texts(finding)
 
 
 def test_a_rank_that_is_over_or_runs_is_not_stuck() -> None:
     build = trained(2)
     build.seen(0, RankState.RUNNING, since_s=2)
-    build.seen(1, RankState.SLEEPS, since_s=2)
+    build.seen(1, RankState.ASLEEP, since_s=2)
     build.end(1, at_s=3, cause="exited", exit_code=0)
     assert find(stuck, build) == []
 
@@ -565,7 +604,7 @@ def test_ops_that_timed_out_alike_are_one_finding() -> None:
         )
     finding = find_one(failed_op, build)
     assert finding.what == (
-        "barrier #2 on group 'world' timed out on ranks 1-3 after 30.0 s: rank 0 did not come"
+        "barrier #2 on group 'world' timed out on ranks 1-3 after 30.0 s: rank 0 did not reach it"
     )
     assert (finding.ranks, finding.victims, finding.seq) == ((0,), (1, 2, 3), 2)
     assert (finding.severity, finding.at_ns) == (Severity.ERROR, 90 * 10**9)
@@ -610,7 +649,7 @@ def test_an_error_without_an_op_is_told_by_its_words() -> None:
     found = find(failed_op, build)
     assert [finding.what for finding in found] == [
         "an op failed in the store on rank 0: get 'key' timed out",
-        "barrier #4 on group 'dp' timed out on rank 1: rank 0 did not come",
+        "barrier #4 on group 'dp' timed out on rank 1: rank 0 did not reach it",
     ]
 
 
@@ -663,14 +702,14 @@ def test_an_abort_by_the_agent_is_a_consequence_of_its_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(2, "were killed by SIGINT"), (15, "were killed by SIGTERM")]
+    ("number", "told"), [(2, "Ctrl-C (SIGINT)"), (15, "SIGTERM"), (1, "SIGHUP")]
 )
 def test_a_signal_at_all_ranks_is_a_stop_from_outside(number: int, told: str) -> None:
     build = trained(2)
     for rank in range(2):
         build.end(rank, at_s=2 + rank / 10, cause="signal", signal=number)
     finding = find_one(stopped, build)
-    assert finding.what == f"the job was ended from outside: ranks 0-1 {told}"
+    assert finding.what == f"the job was stopped by {told}"
     assert (finding.victims, finding.at_ns) == ((0, 1), 2 * 10**9)
     assert find(dead, build) == []
 
@@ -678,9 +717,7 @@ def test_a_signal_at_all_ranks_is_a_stop_from_outside(number: int, told: str) ->
 def test_ctrl_c_is_a_stop_from_the_keyboard() -> None:
     build = trained(2)
     build.exit(0, Exit.RAISED, at_s=2, what="KeyboardInterrupt")
-    assert find_one(stopped, build).what == (
-        "the job was interrupted from the keyboard (SIGINT on rank 0)"
-    )
+    assert find_one(stopped, build).what == "the job was stopped by Ctrl-C (SIGINT)"
 
 
 def test_a_signal_after_a_death_is_no_stop() -> None:
@@ -696,9 +733,7 @@ def test_a_launcher_that_was_told_to_end_a_healthy_job_is_a_stop() -> None:
     build = trained(2)
     for rank in range(2):
         build.end(rank, at_s=2, cause="signal", signal=15, was_asked=True)
-    assert find_one(stopped, build).what == (
-        "the launcher was told to end the job: it ended ranks 0-1"
-    )
+    assert find_one(stopped, build).what == "the job was stopped by SIGTERM"
 
 
 def test_ranks_that_returned_are_nobodys_finding() -> None:

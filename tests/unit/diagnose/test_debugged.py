@@ -87,7 +87,7 @@ def test_a_rank_that_was_interrupted_in_an_op_is_part_of_no_deadlock() -> None:
     assert not find_hopeless(build.session, waits)
 
 
-@pytest.mark.parametrize("state", [RankState.SLEEPS, RankState.STOPPED, RankState.HOLDS_GIL])
+@pytest.mark.parametrize("state", [RankState.ASLEEP, RankState.STOPPED, RankState.HOLDS_GIL])
 def test_a_rank_at_its_prompt_is_not_stuck_however_it_looks(state: RankState) -> None:
     build = waiting()
     build.seen(0, state, since_s=50.0)

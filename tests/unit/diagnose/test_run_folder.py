@@ -231,7 +231,7 @@ def test_how_ranks_ended_is_read_from_whoever_saw_it(tmp_path: Path) -> None:
 
 def test_the_last_that_an_agent_saw_counts(tmp_path: Path) -> None:
     save_job(tmp_path, range(2), pid=50)
-    for pid, state in ((50, RankState.RUNNING), (50, RankState.STOPPED), (9, RankState.LOOPS)):
+    for pid, state in ((50, RankState.RUNNING), (50, RankState.STOPPED), (9, RankState.BUSY)):
         stack = (("a.py", 3, "f"),)
         seen = Sighting(rank=1, pid=pid, host="n14", state=state, since_ns=7, stack=stack)
         write_sighting(tmp_path, seen)

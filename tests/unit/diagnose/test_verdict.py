@@ -248,7 +248,9 @@ def test_a_checkpoint_is_a_stall_and_no_fault() -> None:
         build.op(rank, "barrier", at_s=88)
     build.seen(0, RankState.RUNNING, since_s=88, site="save.py:7 (save)")
     verdict = diagnose(build.session)
-    assert verdict.what.startswith("ranks 1-3 wait for rank 0, busy in save() for 12.0 s")
+    assert verdict.what.startswith(
+        "ranks 1-3 wait for rank 0, running in save() at save.py:7 for 12.0 s"
+    )
     assert not verdict.has_faults
     assert roles(verdict) == [ROOT, VICTIM, VICTIM, VICTIM]
 
@@ -365,7 +367,9 @@ def test_a_healthy_job_that_was_ended_in_an_op_is_stopped_and_not_hung() -> None
         build.exit(rank, Exit.RAISED, at_s=90.1, what="JobAborted: the job was aborted by ada")
     verdict = diagnose(build.session)
     assert kinds(verdict) == [Kind.STOPPED]
-    assert verdict.what == "the job was aborted by ada: enough"
+    assert verdict.what == (
+        "the job was aborted by ada: enough; no rank was hanging (the longest wait was 1.0 s)"
+    )
     assert verdict.root is not None
     assert [finding.kind for finding in verdict.root.follows] == [Kind.STALL]
 

@@ -42,7 +42,24 @@ def test_lengths_of_time_have_their_unit(ns: int, text: str) -> None:
 
 def test_a_first_line_takes_what_fits_and_is_cut_as_a_last_resort() -> None:
     assert fit("a", "b" * 200, "c") == "ac"
-    assert fit("a" * 130) == "a" * 117 + "..."
+    assert fit("a" * 130) == "a" * 116 + " ..."
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        (
+            "ranks 0-1 disagree about all_to_all #3 on group 'world': rank 0 expects 4 rows from rank 1, "
+            "which sends 1 rows to it in three parts of a kind, one of them empty",
+            "ranks 0-1 disagree about all_to_all #3 on group 'world': rank 0 expects 4 rows from rank 1 ...",
+        ),
+        ("a word " * 30, "a word " * 16 + "a ..."),
+        ("short; " + "word " * 40, "short; " + "word " * 21 + "word ..."),
+    ],
+)
+def test_a_line_that_is_too_long_ends_with_a_clause_or_a_word(line: str, kept: str) -> None:
+    assert fit(line) == kept
+    assert len(kept) <= 120
 
 
 def shapes(*each: tuple[int, ...]) -> Listing[tuple[int, ...]]:

@@ -40,7 +40,7 @@ def missing_rank(world_size: int = 4, late: int = 3) -> tuple[Session, Verdict]:
                 dtype="float32",
                 nbytes=4096,
             )
-    build.seen(late, RankState.SLEEPS, since_s=3.0, site="data.py:12 (load)")
+    build.seen(late, RankState.ASLEEP, since_s=3.0, site="data.py:12 (load)")
     others = tuple(rank for rank in range(world_size) if rank != late)
     waiter = others[0]
     finding = Finding(

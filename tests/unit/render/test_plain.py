@@ -43,7 +43,7 @@ def test_a_document_tells_the_verdict_the_findings_and_the_ranks() -> None:
     assert note["severity"] == Severity.NOTE
     assert [(rank["role"], rank["state"]) for rank in document["ranks"][2:]] == [
         ("victim", "in an op"),
-        ("root", "sleeps"),
+        ("root", "asleep"),
     ]
 
 

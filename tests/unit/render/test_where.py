@@ -55,8 +55,8 @@ def test_what_an_agent_saw_comes_before_what_the_record_says() -> None:
     build = SessionBuilder(world_size=1)
     build.op(0, "barrier", ended_s=1, site="a.py:2 (f)")
     stack = (Frame("/job/data.py", 12, "load"),)
-    build.session.ranks[0].activity = Activity(state=RankState.SLEEPS, since_ns=0, stack=stack)
-    assert [(s.what, s.frames) for s in fold_stacks(build.session, [0])] == [("sleeps", stack)]
+    build.session.ranks[0].activity = Activity(state=RankState.ASLEEP, since_ns=0, stack=stack)
+    assert [(s.what, s.frames) for s in fold_stacks(build.session, [0])] == [("asleep", stack)]
 
 
 def test_a_story_folds_what_is_alike_and_ends_with_the_end() -> None:

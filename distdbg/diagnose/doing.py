@@ -1,0 +1,169 @@
+"""What a rank does that others wait for: since when, where, on CPU or asleep, how unusual that is. Pure.
+
+    doing_of(session, 2).text          'asleep in load() at slp.py:7'
+    doing_of(session, 2).age_ns        how long it has reached no op
+    doing_of(session, 2).level         what the table of `record.thresholds` says to that
+
+It says what an agent has seen. Where nobody looked, `text` is '' and the last op is the next best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import Activity, RankLog, Session
+from distdbg.diagnose.wording import say_s, short_site
+from distdbg.record.rank_state import RankState
+from distdbg.record.thresholds import Level, level_of, limit_ns
+
+#: Earlier ops are not looked at for the longest gap.
+_MOST_OPS: Final = 20_000
+#: An agent looks closely a second after a rank's last op, and takes its time.
+_SEEN_LATE_NS: Final = 4 * 10**9
+_WORDS: Final = {
+    RankState.STOPPED: "stopped",
+    RankState.TRACED: "stopped in a debugger",
+    RankState.HOLDS_GIL: "holding the GIL",
+    RankState.BLOCKED_IO: "blocked in I/O",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doing:
+    """One rank, now or at the moment of the session."""
+
+    rank: int
+    state: RankState | None
+    """None: nobody saw it."""
+    text: str = ""
+    site: str = ""
+    """'slp.py:7 (load)'."""
+    why: str = ""
+    since_ns: int | None = None
+    """Since when it does that, on the session's clock: its last op, if it has done nothing else since."""
+    age_ns: int = 0
+    longest_gap_ns: int = 0
+    """The longest earlier time between two ops of the rank."""
+
+    @property
+    def level(self) -> Level:
+        return level_of(self.state, self.age_ns, self.longest_gap_ns)
+
+    @property
+    def limit_ns(self) -> int:
+        """From which age on it is more than a note."""
+        return limit_ns(self.state, self.longest_gap_ns)
+
+    @property
+    def compared(self) -> str:
+        """'; longest earlier gap 0.2 s'; '' where there is none."""
+        return f"; longest earlier gap {say_s(self.longest_gap_ns)}" if self.longest_gap_ns else ""
+
+    @property
+    def on_cpu(self) -> str:
+        return " on CPU" if self.state is RankState.BUSY or self.why.startswith("on CPU") else ""
+
+    @property
+    def lasts(self) -> str:
+        """' for 9.0 s on CPU'; '' where that is not known."""
+        return f" for {say_s(self.age_ns)}{self.on_cpu}" if self.age_ns else ""
+
+
+def doing_of(session: Session, rank: int) -> Doing:
+    """What a rank does instead of calling the op that others are in."""
+    log = session.ranks.get(rank)
+    if log is None:
+        return Doing(rank=rank, state=None)
+    seen = log.activity
+    if seen is not None and seen.state.is_over:
+        seen = None
+    since_ns = _since_ns(session, log, seen)
+    site = _site_of(seen)
+    return Doing(
+        rank=rank,
+        state=seen.state if seen is not None else None,
+        text="" if seen is None else _say(seen, site),
+        site=site,
+        why=seen.why if seen is not None else "",
+        since_ns=since_ns,
+        age_ns=0
+        if since_ns is None or session.now_ns == NEVER
+        else max(session.now_ns - since_ns, 0),
+        longest_gap_ns=longest_gap_ns(log),
+    )
+
+
+def doing_then(session: Session, rank: int, at_ns: int) -> str:
+    """What it was seen doing at a time of the session's clock: 'asleep in load() at slp.py:7'; ''."""
+    log = session.ranks.get(rank)
+    if log is None:
+        return ""
+    seen = log.activity if at_ns == NEVER else log.seen_at(at_ns - log.offset_ns)
+    return "" if seen is None or seen.state.is_over else _say(seen, _site_of(seen))
+
+
+def longest_gap_ns(log: RankLog) -> int:
+    """The longest time between two ops that the rank came out of."""
+    ops, longest = log.ops, log.longest_gap_ns
+    start = max(len(ops) - _MOST_OPS, 0)
+    last = NEVER
+    for issued, ended in zip(ops.issued_ns[start:], ops.ended_ns[start:], strict=True):
+        if last != NEVER and issued - last > longest:
+            longest = issued - last
+        last = max(last, issued, ended)
+    return longest
+
+
+def place(site: str) -> str:
+    """'in load() at slp.py:7'; 'at slp.py:11' outside any function."""
+    where, _, function = site.partition(" (")
+    function = function.removesuffix(")")
+    if not where:
+        return ""
+    return (
+        f"in {function}() at {where}"
+        if function and not function.startswith("<")
+        else f"at {where}"
+    )
+
+
+def _say(seen: Activity, site: str) -> str:
+    word = _WORDS.get(seen.state, str(seen.state))
+    return f"{word} {place(site)}".rstrip()
+
+
+def _site_of(seen: Activity | None) -> str:
+    if seen is None:
+        return ""
+    return short_site(seen.site or (str(seen.stack[0]) if seen.stack else ""))
+
+
+def _since_ns(session: Session, log: RankLog, seen: Activity | None) -> int | None:
+    """When it last began or ended an op, if it has done this since then; else since when it was seen."""
+    # In a live session the ops that have ended are not there, but when the rank last made progress.
+    last_ns = log.heartbeat_ns or NEVER if session.is_live and session.cut is None else NEVER
+    if len(log.ops):
+        last_ns = max(last_ns, log.ops.issued_ns[-1], *log.ops.ended_ns[-8:])
+    if seen is not None:
+        first_ns = _first_seen_ns(log, seen)
+        if last_ns == NEVER or first_ns - last_ns > _SEEN_LATE_NS:
+            last_ns = first_ns
+    return None if last_ns == NEVER else session.time_ns(log.rank, last_ns)
+
+
+def _first_seen_ns(log: RankLog, seen: Activity) -> int:
+    """Since when it is in that function: a loop looks busy, or as if it held the GIL, from look to look."""
+    first_ns, function = seen.since_ns, _function_of(seen)
+    for one in reversed(log.activities):
+        if one.since_ns > seen.since_ns:
+            continue
+        if not function or _function_of(one) != function:
+            break
+        first_ns = min(first_ns, one.since_ns)
+    return first_ns
+
+
+def _function_of(seen: Activity) -> str:
+    return _site_of(seen).partition(" (")[2]

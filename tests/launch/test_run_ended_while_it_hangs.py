@@ -1,0 +1,121 @@
+"""Real jobs that are ended while a rank keeps the others waiting: what `analyze` makes of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import read_sightings
+from distdbg.record.thresholds import limit_ns
+from distdbg.testing.jobs import RunningJob
+
+pytestmark = [pytest.mark.ranks, pytest.mark.slow]
+
+PROGRAM = """\
+import sys
+import time
+import numpy as np
+import distdbg as dist
+def load():
+    time.sleep(float(sys.argv[1]))
+dist.init_process_group(timeout=float(sys.argv[2]))
+x = np.ones(4)
+dist.all_reduce(x)
+if dist.get_rank() == 2:
+    load()
+dist.all_reduce(x)
+"""
+
+
+@pytest.fixture
+def hang(start_job: Callable[..., RunningJob], tmp_path: Path) -> Callable[..., RunningJob]:
+    def start(timeout_s: float = 600.0) -> RunningJob:
+        program = tmp_path / "slp.py"
+        program.write_text(PROGRAM)
+        return start_job(
+            "--nproc-per-node=4", "--shutdown-timeout=5", str(program), "600", str(timeout_s),
+            has_agent=True,
+        )  # fmt: skip
+
+    return start
+
+
+def await_sleep(job: RunningJob, least_s: float = 0.0) -> None:
+    """Until the agent has seen where rank 2 is, for so long."""
+    deadline = time.monotonic() + 90.0
+    while time.monotonic() < deadline:
+        assert job.process.poll() is None, job.wait()
+        attempt = job.run_folder / "attempt_0"
+        folder = attempt if attempt.is_dir() else job.run_folder
+        for seen in read_sightings(folder):
+            age_s = time.monotonic() - seen.since_ns / 1e9
+            if seen.rank == 2 and seen.state is RankState.ASLEEP and age_s >= least_s:
+                return
+        time.sleep(0.1)  # a file is looked at again
+    raise AssertionError("nobody saw rank 2 asleep")
+
+
+def analyze(job: RunningJob) -> tuple[int, dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "distdbg", "analyze", "--json", str(job.run_folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
+def root_of(document: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = document["findings"][document["verdict"]["root"]]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "told"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C (SIGINT)")]
+)
+def test_a_hung_job_that_is_ended_is_told_by_the_rank_it_hung_on(
+    hang: Callable[..., RunningJob], number: signal.Signals, told: str
+) -> None:
+    job = hang()
+    await_sleep(job, limit_ns(RankState.ASLEEP) / 1e9 + 1)
+    job.send(number)
+    assert job.wait().code == 128 + number
+    code, document = analyze(job)
+    root = root_of(document)
+    assert root["what"].startswith("ranks 0-1,3 waited 3"), root["what"]
+    assert root["what"].endswith(
+        f" for rank 2, asleep in load() at slp.py:6; then the job was stopped by {told}"
+    )
+    assert (root["ranks"], root["severity"], code) == ([2], "error", 1)
+    assert "stopped" in [one["kind"] for one in root["follows"]]
+
+
+def test_a_job_that_is_ended_soon_was_not_hung(hang: Callable[..., RunningJob]) -> None:
+    job = hang()
+    await_sleep(job)
+    job.send(signal.SIGTERM)
+    job.wait()
+    code, document = analyze(job)
+    root = root_of(document)
+    assert root["what"].startswith("the job was stopped by SIGTERM; no rank was hanging")
+    assert (root["severity"], code) == ("note", 0)
+
+
+def test_an_op_that_timed_out_says_where_the_rank_was(hang: Callable[..., RunningJob]) -> None:
+    job = hang(10.0)
+    assert job.wait().code == 1
+    code, document = analyze(job)
+    root = root_of(document)
+    assert root["what"].startswith("ranks 0-1,3 waited 10."), root["what"]
+    assert root["what"].endswith(" for rank 2, asleep in load() at slp.py:6; then the op timed out")
+    assert (root["ranks"], root["severity"], code) == ([2], "error", 1)
