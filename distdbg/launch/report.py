@@ -20,6 +20,7 @@ from distdbg.control.words import AbortWords
 from distdbg.diagnose import headline
 from distdbg.errors import format_ranks
 from distdbg.launch.evidence import Evidence
+from distdbg.launch.hints import hint_of
 from distdbg.launch.last_frames import last_frames
 from distdbg.launch.report_layout import lay_out
 from distdbg.launch.root_cause import Part, RootCause, find_root_cause
@@ -37,7 +38,6 @@ _DEAD_RANK: Final = "dead rank"
 _KNOWN: Final = frozenset(("PeerLost", "RankLeft", "JobAborted", "DebuggerQuit", "OpTimeout"))
 #: What the end of the job makes of no interest.
 _UNUSABLE: Final = ("the group is unusable", "no data was exchanged")
-_CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 #: Clocks of different hosts are not trusted to be closer.
 _SKEW_NS: Final = 10**9
 
@@ -106,9 +106,9 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
             return ""
         lines = [*_ended(outcome, found)]
         if found is not None and not _was_elsewhere(outcome, found):
-            hint = _hint(found)
+            hint = hint_of(found)
     else:
-        lines, hint = [*_failed(found, outcome, word)], _hint(found)
+        lines, hint = [*_failed(found, outcome, word)], hint_of(found)
     lines += [*_restarts(outcome)]
     if hint:
         lines.append(f"hint: {hint}")
@@ -368,36 +368,6 @@ def _meanwhile(found: RootCause | None) -> Iterator[str]:
 def _restarts(outcome: Outcome) -> Iterator[str]:
     if outcome.max_restarts or outcome.attempt:
         yield f"restarts used: {outcome.attempt} of {outcome.max_restarts}"
-
-
-def _hint(found: RootCause) -> str:
-    first = found.first[0]
-    error, end = first.error, first.end
-    if error is not None and error.hint:
-        return error.hint
-    if found.part is Part.LEAVER:
-        hints = (one.error.hint for one in found.victims if one.error is not None)
-        return next(filter(None, hints), "")
-    if end.cause == "oom" or first.reason.startswith("MemoryError"):
-        return "smaller batches, fewer ranks on this host, or more memory"
-    if not first.reason and end.signal == signal.SIGKILL:
-        return (
-            f"whoever sent SIGKILL left no trace; if it was the kernel, dmesg on {end.host} says so"
-        )
-    if not first.reason and end.signal == signal.SIGTERM:
-        return "SIGTERM came from outside: from a scheduler that stops the job, or a person"
-    if not first.reason and end.signal == signal.SIGBUS:
-        return (
-            f"often /dev/shm or a disk is full; see df on {end.host}; "
-            "or a file of the run folder was cut short"
-        )
-    if not first.reason and end.signal in _CRASHES:
-        return "@distdbg.record on main(), or PYTHONFAULTHANDLER=1, prints where the crash was"
-    if not first.reason and end.cause == "exited" and found.part is Part.CAUSE:
-        return "@distdbg.record on main() brings its traceback here"
-    if not first.reason and first.record is not None:
-        return f"python -m distdbg.record {first.record.path}"
-    return ""
 
 
 # ------------------------------------------------------------------------------------------ words

@@ -47,7 +47,8 @@ def format_trimmed(
 ) -> str:
     """What Python prints of an uncaught exception, without the frames below `package`.
 
-    Of an error about several ranks only the first line is left where a report follows. A traceback that has no others is left as it is: then the package itself is what failed.
+    A traceback that has no others is left as it is: then the package itself is what failed. Of an error
+    about several ranks only the first line is left where a report follows.
     """
     found = traceback.TracebackException.from_exception(error, compact=True)
     if not is_full:

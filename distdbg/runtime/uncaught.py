@@ -7,10 +7,12 @@ before keeps it. DISTDBG_TRACEBACK=full shows the frames of this package and the
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import threading
 from contextlib import suppress
 from types import TracebackType
+from typing import TextIO
 
 from distdbg import config
 from distdbg.errors import DistError
@@ -33,14 +35,18 @@ def text_of(error: BaseException, thread: str = "") -> str:
     is_full = _is_full()
     number = os.environ.get("RANK", "")
     rank = int(number) if number.isdecimal() else None
-    prefix = "" if rank is None else f"[rank {rank}] "
-    if not is_full and not thread and _has_report():
+    has_report = _has_report()
+    # Below a launcher a file is this rank's own log: it gets all of it, and needs no number.
+    is_log = has_report and _is_file(sys.stderr)
+    has_report = has_report and not is_log
+    prefix = "" if rank is None or is_log else f"[rank {rank}] "
+    if not is_full and not thread and has_report:
         if isinstance(error, KeyboardInterrupt):
             return as_block(one_line(error, see=""), prefix)
         if is_consequence(error, rank):
             return as_block(one_line(error), prefix)
     head = f"Exception in thread {thread}:\n" if thread else ""
-    return as_block(head + format_trimmed(error, is_full=is_full, has_report=_has_report()), prefix)
+    return as_block(head + format_trimmed(error, is_full=is_full, has_report=has_report), prefix)
 
 
 def _print_uncaught(
@@ -88,6 +94,13 @@ def _write(text: str) -> None:
 
 def _has_report() -> bool:
     return os.environ.get("DISTDBG_STORE", "").startswith(_LAUNCHER)
+
+
+def _is_file(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):  # no descriptor: a program's own
+        return False
 
 
 def _is_full() -> bool:
