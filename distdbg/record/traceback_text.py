@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from distdbg import config
 from distdbg.errors import (
     CollectiveError,
     DistError,
@@ -33,9 +34,19 @@ from distdbg.record.error_file import because_of, waits_for
 
 #: Files below it are ours; the tests' helpers and examples are not below it.
 PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
+#: Python's own modules; packages that were installed are elsewhere below it.
+_LIBRARY: Final = f"{os.path.dirname(os.__file__)}{os.sep}"
 _MOST_LINE: Final = 60
 _MOST_CAUSES: Final = 32
 _SEE: Final = " (see the report below)"
+
+
+def is_full(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether DISTDBG_TRACEBACK asks for all frames; a bad value must not hide what a rank died of."""
+    try:
+        return config.read_setting("DISTDBG_TRACEBACK", environ) == "full"
+    except DistError:
+        return True
 
 
 def format_trimmed(
@@ -53,7 +64,10 @@ def format_trimmed(
     found = traceback.TracebackException.from_exception(error, compact=True)
     if not is_full:
         for part in _parts(found):
-            theirs = [frame for frame in part.stack if not frame.filename.startswith(package)]
+            frames = [*part.stack]
+            if isinstance(error, KeyboardInterrupt):
+                frames = _without_wait(frames, package)
+            theirs = [frame for frame in frames if not frame.filename.startswith(package)]
             if theirs and len(theirs) < len(part.stack):
                 part.stack = traceback.StackSummary.from_list(theirs)
     text = "".join(found.format())
@@ -122,6 +136,23 @@ def _raised_from(error: BaseException) -> Iterator[BaseException]:
             return
         yield current
         current = current.__cause__
+
+
+def _without_wait(
+    frames: list[traceback.FrameSummary], package: str
+) -> list[traceback.FrameSummary]:
+    """Without the library that the package waited in when Ctrl-C came: the user's line is the last."""
+    at = len(frames)
+    while at > 0 and _is_library(frames[at - 1].filename, package):
+        at -= 1
+    waited = any(frame.filename.startswith(package) for frame in frames[at:])
+    return frames[:at] if waited else frames
+
+
+def _is_library(filename: str, package: str) -> bool:
+    if filename.startswith((package, "<frozen")):
+        return True
+    return filename.startswith(_LIBRARY) and "site-packages" not in filename
 
 
 def _parts(

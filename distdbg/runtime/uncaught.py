@@ -14,9 +14,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TextIO
 
-from distdbg import config
-from distdbg.errors import DistError
-from distdbg.record.traceback_text import as_block, format_trimmed, is_consequence, one_line
+from distdbg.record.traceback_text import (
+    as_block,
+    format_trimmed,
+    is_consequence,
+    is_full,
+    one_line,
+)
 
 #: A line of a victim, where a launcher prints the report: it names the store of its ranks so.
 _LAUNCHER = "launcher://"
@@ -32,7 +36,7 @@ def print_in_blocks() -> None:
 
 def text_of(error: BaseException, thread: str = "") -> str:
     """The lines for stderr, each with its end."""
-    is_full = _is_full()
+    is_whole = is_full()
     number = os.environ.get("RANK", "")
     rank = int(number) if number.isdecimal() else None
     has_report = _has_report()
@@ -40,13 +44,13 @@ def text_of(error: BaseException, thread: str = "") -> str:
     is_log = has_report and _is_file(sys.stderr)
     has_report = has_report and not is_log
     prefix = "" if rank is None or is_log else f"[rank {rank}] "
-    if not is_full and not thread and has_report:
+    if not is_whole and not thread and has_report:
         if isinstance(error, KeyboardInterrupt):
             return as_block(one_line(error, see=""), prefix)
         if is_consequence(error, rank):
             return as_block(one_line(error), prefix)
     head = f"Exception in thread {thread}:\n" if thread else ""
-    return as_block(head + format_trimmed(error, is_full=is_full, has_report=has_report), prefix)
+    return as_block(head + format_trimmed(error, is_full=is_whole, has_report=has_report), prefix)
 
 
 def _print_uncaught(
@@ -101,10 +105,3 @@ def _is_file(stream: TextIO | None) -> bool:
         return stream is not None and stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError, AttributeError):  # no descriptor: a program's own
         return False
-
-
-def _is_full() -> bool:
-    try:
-        return config.read_setting("DISTDBG_TRACEBACK") == "full"
-    except DistError:  # a bad value must not hide what the rank died of
-        return True

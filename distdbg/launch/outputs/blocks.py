@@ -8,9 +8,12 @@ for long: a traceback that does not go on for BLOCK_S, or a prompt without an en
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Final
 
 from distdbg.launch.outputs.lines import Lines
+from distdbg.record.traceback_text import PACKAGE
 
 BLOCK_S: Final = 0.25
 LINE_S: Final = 1.0
@@ -22,12 +25,18 @@ _LINKS: Final = (
     b"The above exception was the direct cause",
     _BEGIN,
 )
+_CTRL_C: Final = b"KeyboardInterrupt"
+_FRAME: Final = re.compile(rb'  File "([^"]+)", line (\d+)')
+#: Frames below which nobody looks for their own line.
+_NOT_THEIRS: Final = (b"<", os.fsencode(PACKAGE), os.fsencode(os.path.dirname(os.__file__)))
 
 
 class Blocks:
     """One stream of one rank."""
 
-    def __init__(self, prefix: bytes) -> None:
+    def __init__(self, prefix: bytes, *, is_full: bool = False) -> None:
+        """`is_full`: a traceback of Ctrl-C is shown as well, and not its line alone."""
+        self._is_full = is_full
         self._prefix = prefix
         self._lines = Lines(b"")
         self._block: list[bytes] = []
@@ -86,5 +95,16 @@ class Blocks:
 
     def _end_block(self) -> bytes:
         block, self._block, self._has_last_line = self._block, [], False
+        if block and block[-1].strip() == _CTRL_C and not self._is_full:
+            block = [_CTRL_C + _place_of(block) + b"\n"]
         bare = self._prefix.rstrip()
         return b"".join((self._prefix if line.strip() else bare) + line for line in block)
+
+
+def _place_of(block: list[bytes]) -> bytes:
+    """' at train.py:80', the last line of the user's own; b'' where there is none."""
+    for line in reversed(block):
+        found = _FRAME.match(line)
+        if found is not None and not found[1].startswith(_NOT_THEIRS):
+            return b" at " + os.path.basename(found[1]) + b":" + found[2]
+    return b""

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from distdbg.launch.outputs.blocks import Blocks
 from distdbg.launch.outputs.sinks import Sink
+from distdbg.record.traceback_text import is_full
 
 _CHUNK_NBYTES = 1 << 16
 
@@ -28,7 +29,7 @@ class PipeTail:
         """One with a new pipe, and the end for the rank."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(reading, False)
-        return cls(reading, Blocks(prefix), sink), writing
+        return cls(reading, Blocks(prefix, is_full=is_full()), sink), writing
 
     def fileno(self) -> int:
         return self._fd

@@ -64,6 +64,18 @@ def test_a_prompt_without_end_is_shown_after_a_while_and_goes_on() -> None:
     assert blocks.feed(b"yes\n", 2.0) == b"yes\n"
 
 
+def test_of_ctrl_c_one_line_is_left() -> None:
+    text = TRACE.replace(b"ValueError: no data", b"KeyboardInterrupt")
+    text = text.replace(b"    main()\n", b'    main()\n  File "<frozen importlib>", line 9, in x\n')
+    for is_full, out in (
+        (False, b"[rank 2] KeyboardInterrupt at a.py:1\n"),
+        (True, prefixed(text)),
+    ):
+        blocks = Blocks(b"[rank 2] ", is_full=is_full)
+        assert blocks.feed(text, 0.0) == b""
+        assert blocks.finish() == out
+
+
 def test_an_endless_traceback_goes_out_in_pieces() -> None:
     blocks = Blocks(b"[rank 2] ")
     out = blocks.feed(b"Traceback (most recent call last):\n", 0.0)

@@ -124,3 +124,15 @@ def test_one_line_says_why(error: Exception, line: str) -> None:
 def test_the_one_line_has_the_users_line() -> None:
     error = raised("\n\nop()\n", "/home/me/train.py", IN_OURS, f"{OURS}group.py")
     assert one_line(error, OURS) == ("ValueError at train.py:3: no data (see the report below)")
+
+
+def test_ctrl_c_shows_the_users_line_and_not_what_we_waited_in() -> None:
+    wait = "import threading\ndef op():\n    threading.Event().wait(object())\n"
+    source = "try:\n    op()\nexcept TypeError as e:\n    raise Exception from e\n"
+    error = raised(source, "/home/me/train.py", wait, f"{OURS}spawn.py").__cause__
+    assert error is not None
+    stopped = KeyboardInterrupt().with_traceback(error.__traceback__)
+    text = format_trimmed(stopped, package=OURS)
+    assert 'File "/home/me/train.py", line 2' in text
+    assert "threading.py" not in text
+    assert "threading.py" in format_trimmed(stopped, is_full=True, package=OURS)
