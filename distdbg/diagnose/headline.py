@@ -26,6 +26,8 @@ HUNG: Final = "HUNG"
 STOPPED: Final = "STOPPED"
 FAILED: Final = "FAILED"
 
+#: All of them.
+HEADLINES: Final = (DEADLOCK, MISMATCH, RANK_DIED, OUT_OF_MEMORY, HUNG, STOPPED, FAILED)
 #: By the kind of a finding.
 _BY_KIND: Final[Mapping[str, str]] = MappingProxyType(
     {

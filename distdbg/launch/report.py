@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from distdbg.control.words import AbortWords
+from distdbg.control.words import AGENT, AbortWords
 from distdbg.diagnose import headline
 from distdbg.errors import format_ranks
 from distdbg.launch.evidence import Evidence
@@ -130,6 +130,8 @@ def _word(outcome: Outcome, found: RootCause | None) -> str:
     if found.part is Part.LEAVER:
         return headline.MISMATCH
     first = found.first[0]
+    if _type_of(first) == "JobAborted" and AGENT not in first.reason:
+        return headline.STOPPED  # by a person, whose words follow
     return headline.of_end(
         cause=first.end.cause, signal=first.end.signal, error_type=_type_of(first)
     )
@@ -139,10 +141,7 @@ def _type_of(one: Evidence) -> str:
     """The type of what it raised: 'ValueError'; '' when it raised nothing."""
     if one.error is not None and one.error.type:
         return one.error.type
-    name = one.reason.partition(":")[0]
-    if name == "JobAborted" and "stopped" in one.reason:
-        return "DebuggerQuit"  # by a person
-    return name
+    return one.reason.partition(":")[0]
 
 
 # ------------------------------------------------------------------------------- the agents' verdict

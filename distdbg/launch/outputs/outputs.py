@@ -262,7 +262,8 @@ class Outputs:
         """One chunk of each stream whose sink has room; whether anything moved."""
         room = {id(sink): sink.flush(0) for sink in self._sinks()}
         moved = False
-        for tail in (*self._tails, *self._pipes):
+        tails: list[Tail | PipeTail] = [*self._tails, *self._pipes]
+        for tail in tails:
             if room[id(tail.sink)] and tail.step():
                 moved = True
                 room[id(tail.sink)] = tail.sink.flush(_FULL_MS)
