@@ -47,6 +47,7 @@ from distdbg.launch.warden import Warden
 from distdbg.record import folders
 from distdbg.record.ends import RankEnd, signal_name
 from distdbg.record.folders import agent_socket
+from distdbg.record.printable import printable
 
 #: How long ranks that ended well wait for those of other hosts, as torchrun.
 _OTHERS_S = 300.0
@@ -134,6 +135,10 @@ class Job:
                 )
                 count = f" ({self._restarts} of {self._options.max_restarts} restarts used)"
                 self._tell(f"{decision.reason}; the ranks start anew{count}")
+                # Nobody reports it any more: ranks print one line, and the agent that it aborts.
+                verdict = running.read_verdict(self._here.name)
+                for line in verdict.details if verdict is not None else ():
+                    say(f"  {printable(line)}")
         except DistError as error:
             if takes_part:  # the others would wait for the ranks here
                 rendezvous.close(error.what)

@@ -54,9 +54,9 @@ def test_a_rank_that_fails_once_fails_nobody(
         records = sorted(path.name for path in (run / f"attempt_{number}").glob("*.ddr"))
         assert records == ["rank00000.ddr", "rank00001.ddr"]
     assert done.report == []
-    assert done.err.splitlines() == [
+    assert done.err.splitlines()[-1] == (
         "distdbg run: rank 1 exited with code 4; the ranks start anew (1 of 3 restarts used)"
-    ]
+    )
 
 
 def test_ranks_start_anew_when_the_folder_of_the_run_is_gone(

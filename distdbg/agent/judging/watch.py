@@ -30,8 +30,7 @@ from distdbg.agent.judging.doubt import Doubt
 from distdbg.agent.judging.looks import fresh_ns, pause_ns
 from distdbg.agent.judging.patience import patient_state
 from distdbg.agent.seat import Seat
-from distdbg.diagnose import headline
-from distdbg.errors import RecordError, format_ranks
+from distdbg.errors import RecordError
 from distdbg.record.rank_state import RankState
 
 if TYPE_CHECKING:
@@ -381,14 +380,9 @@ class Watch:
             return
         self._news.said(case)
         judged = self._judged
-        will_abort = case.proof is not None and case.proof in self._abort_on
+        will_abort = case.proof in self._abort_on
         if will_abort and (case.proof == DEAD or not self._steering.is_held):
-            # The launcher's report has all of it; this is why its ranks end now.
-            ranks = format_ranks(case.finding.ranks)
-            word = headline.of_kind(case.finding.kind.value, judged.lines[0])
-            self._say(
-                [f"{word} on rank{'' if ranks.isdecimal() else 's'} {ranks}: the job is aborted"]
-            )
+            self._say([self._news.abort_line(case.finding)])  # the launcher's report has the rest
         else:
             self._say(judged.lines)
         if case.proof is None:

@@ -7,11 +7,13 @@ import os
 import sys
 import threading
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from distdbg.errors import PeerLost
 from distdbg.runtime.uncaught import print_in_blocks, text_of
+
+if TYPE_CHECKING:
+    import pytest
 
 LOST = PeerLost("rank 2 died", peer=2, how="died (signal 9, SIGKILL)", details=["unusable"])
 
