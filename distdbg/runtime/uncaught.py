@@ -7,6 +7,7 @@ before keeps it. DISTDBG_TRACEBACK=full shows the frames of this package and the
 from __future__ import annotations
 
 import os
+import select
 import stat
 import sys
 import threading
@@ -24,6 +25,8 @@ from distdbg.record.traceback_text import (
 
 #: A line of a victim, where a launcher prints the report: it names the store of its ranks so.
 _LAUNCHER = "launcher://"
+#: How long a stream that takes nothing is waited for.
+_FULL_S = 5.0
 
 
 def print_in_blocks() -> None:
@@ -82,18 +85,22 @@ def _print_in_thread(args: threading.ExceptHookArgs) -> None:
 
 def _write(text: str) -> None:
     """All at once: what other ranks print comes before or after it."""
-    stream = sys.stderr
+    stream, first = sys.stderr, sys.__stderr__
     if stream is None:
         return
     with suppress(OSError, ValueError):
         stream.flush()
-        if stream is not sys.__stderr__:  # a program's own
+        if first is None or stream is not first:  # a program's own
             stream.write(text)
             stream.flush()
             return
-        left = memoryview(text.encode(stream.encoding or "utf-8", "backslashreplace"))
+        left = memoryview(text.encode(first.encoding or "utf-8", "backslashreplace"))
         while left:
-            left = left[os.write(stream.fileno(), left) :]
+            try:
+                left = left[os.write(first.fileno(), left) :]
+            except BlockingIOError:  # somebody has made it so
+                if not select.select([], [first.fileno()], [], _FULL_S)[1]:
+                    return
 
 
 def _has_report() -> bool:

@@ -48,6 +48,8 @@ class Blocks:
         """What can go out now."""
         self._fed_s = now_s
         whole = self._lines.feed(data)
+        if not self._block and _BEGIN not in whole:
+            return whole
         return b"".join(self._pass(line) for line in whole.splitlines(keepends=True))
 
     def idle(self, now_s: float) -> bytes:
