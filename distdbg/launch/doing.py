@@ -18,7 +18,7 @@ from distdbg.record.folders import record_name
 
 _MOST_LINES: Final = 8
 #: From this on a wait is told as a hang, where a signal ends the job.
-HANG_S: Final = 10.0
+HANG_S: Final = 30.0
 _AGE: Final = re.compile(r"\d+\.\d s\b")
 
 
