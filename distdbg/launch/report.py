@@ -130,7 +130,8 @@ def _word(outcome: Outcome, found: RootCause | None) -> str:
     if found.part is Part.LEAVER:
         return headline.MISMATCH
     first = found.first[0]
-    if _type_of(first) == "JobAborted" and AGENT not in first.reason:
+    was_aborted = _type_of(first) == "JobAborted" and "aborted by" in first.reason
+    if was_aborted and AGENT not in first.reason:
         return headline.STOPPED  # by a person, whose words follow
     return headline.of_end(
         cause=first.end.cause, signal=first.end.signal, error_type=_type_of(first)

@@ -512,3 +512,9 @@ def test_of_a_rank_that_died_the_launcher_knows_more_than_the_verdict() -> None:
     dead = Evidence(end=ended(2, signal=9))
     told = report(Outcome(evidence=[dead, aborted(0)], verdict=verdict))
     assert told.startswith("RANK DIED: rank 2 was killed by SIGKILL (host n14, pid 8812)")
+
+
+def test_a_job_that_a_person_ends_was_stopped() -> None:
+    text = "JobAborted: the job was aborted by ada: the learning rate was wrong"
+    stopped = [Evidence(end=ended(r, exit_code=1), error=error(text)) for r in range(2)]
+    assert told(*stopped).startswith(f"STOPPED: ranks 0-1 raised {text}\n")
