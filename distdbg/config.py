@@ -256,6 +256,14 @@ VARIABLES: tuple[Variable, ...] = (
         "A file, private to the user, that holds the secret of the run when DISTDBG_TOKEN is not set.",
     ),
     Variable(
+        "DISTDBG_TRACEBACK",
+        "str",
+        "short",
+        "Tracebacks that ranks print: `short` hides the frames of distdbg, and of ranks that fail because of "
+        "another one prints one line; `full` shows all.",
+        choices=("short", "full"),
+    ),
+    Variable(
         "DISTDBG_UNWRAPPED",
         "bool",
         False,

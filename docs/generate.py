@@ -237,6 +237,8 @@ def launch_flags_page() -> str:
         "- `--rdzv-backend=static` takes no range of hosts, and `--standalone` not more than one.",
         "- `--redirects` and `--tee` take local ranks of more than one digit.",
         "- `--numa-binding` needs no GPU and no numactl.",
+        "- A rank's stderr is a pipe that the launcher reads, so that no line is torn;",
+        "  `sys.stderr.isatty()` is false in a rank.",
         "- The exit code is that of the rank that failed first, 128 + n for signal n; torchrun's is 1.",
         "- `--master-port` is for the ranks. With several hosts and `static` the launchers meet there",
         "  first. Rank 0 of torch serves its store there (`TORCHELASTIC_USE_AGENT_STORE` is `False`);",

@@ -19,6 +19,21 @@ def where_is(group: ProcessGroup, group_rank: int) -> str | None:
     return "; ".join(part for part in parts if part is not None) or None
 
 
+def doing(group: ProcessGroup, group_rank: int) -> str | None:
+    """Return where the agent saw the rank last: 'asleep in load() at slp.py:7'; None: it did not."""
+    folder = group.world.run_folder
+    if folder is None or group_rank >= len(group.members):
+        return None
+    rank = group.ranks[group_rank]
+    try:
+        since_ns = import_module("distdbg.record.whereabouts").last_end_of(folder, rank)
+        ask = import_module("distdbg.record.sightings").phrase_of_rank
+        phrase = ask(folder, rank, since_ns)
+    except Exception:  # noqa: BLE001 - as below
+        return None
+    return None if phrase is None else str(phrase)
+
+
 def end_of(group: ProcessGroup, group_rank: int) -> str | None:
     """Return how the process of a rank ended, if it has."""
     if group_rank >= len(group.members):

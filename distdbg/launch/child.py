@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import parent_process
@@ -22,6 +21,7 @@ from distdbg.errors import PeerLost, error_text
 from distdbg.launch.own_environment import is_rank_of_launcher, own_environment
 from distdbg.launch.parent_death import die_with_parent
 from distdbg.record.error_file import write_error_file
+from distdbg.record.traceback_text import format_trimmed, is_full
 
 #: Linux's pipes hold 64 KiB; the rest is for the other fields.
 _TRACEBACK_LIMIT = 48_000
@@ -42,7 +42,7 @@ class Report:
     @classmethod
     def from_exception(cls, error: BaseException) -> Report:
         """Describe `error` within the size of a pipe."""
-        text = "".join(traceback.format_exception(error))
+        text = format_trimmed(error, is_full=is_full())
         if len(text) > _TRACEBACK_LIMIT // 4:  # a character may take four bytes
             kept = _TRACEBACK_LIMIT // 8
             text = f"{text[:kept]}\n... {len(text) - 2 * kept} characters ...\n{text[-kept:]}"

@@ -13,34 +13,65 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.errors import RecordError, format_ranks
+from distdbg.launch.last_seen import read_last_seen
+from distdbg.record import thresholds
 from distdbg.record.folders import record_name
 
 _MOST_LINES: Final = 8
+#: From this on a wait is reported as a hang, where a signal ends the job.
+HANG_S: Final = thresholds.limit_ns(None) / 1e9
 _AGE: Final = re.compile(r"\d+\.\d s\b")
 
 
-def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[str, ...]:
-    """One line for all ranks that do the same, the most of them first; none without records."""
+def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...], str]:
+    """One line for all ranks that do the same, the most of them first; and what they hang in.
+
+    Nothing without records. The second is '' where no rank has waited for long.
+    """
     paths = {rank: folder / record_name(rank) for rank in pids}
     if not any(map(os.path.exists, paths.values())):
-        return ()
+        return (), ""
     try:
         # Not before it is needed: the reader of records is a fifth of what a launcher would load.
         from distdbg.record.reader import RecordFile
-        from distdbg.record.whereabouts import Clock, describe, read_boot_id
+        from distdbg.record.whereabouts import Clock, describe, read_boot_id, waits_since
     except (OSError, ImportError):
         # No file can be opened any more, or the package was replaced while the job ran.
-        return ()
+        return (), ""
     now_ns, boot_id = time.monotonic_ns(), read_boot_id()
     words = {}
+    waited_s: dict[int, float] = {}
     for rank, pid in pids.items():
         try:
             with RecordFile(paths[rank], salvage=True) as record:
                 if record.header.pid == pid:
                     words[rank] = describe(record, Clock(record.header, now_ns, boot_id)) or ""
+                    if (since_ns := waits_since(record)) is not None:
+                        waited_s[rank] = (now_ns - since_ns) / 1e9
         except RecordError:
             continue
-    return fold(words)
+    return fold(words), name_hang(words, waited_s, read_last_seen(folder, pids))
+
+
+def name_hang(
+    words: Mapping[int, str], waited_s: Mapping[int, float], seen: Mapping[int, str]
+) -> str:
+    """'ranks 0-1,3 waited 99 s for rank 2, asleep in load() at slp.py:7'; '' for no hang. Pure.
+
+    `waited_s` holds the ranks that are in an op, and for how long. A job that is ended while all goes on
+    has shorter waits than `HANG_S`: then nothing is named.
+    """
+    waiting = {rank: waited for rank, waited in waited_s.items() if waited >= HANG_S}
+    late = sorted(set(words) - set(waited_s))
+    if not waiting or set(words) - set(waiting) - set(late):
+        return ""  # some have reached an op just now: it goes on
+    who = f"rank{'s' if len(waiting) > 1 else ''} {format_ranks(waiting)}"
+    line = f"{who} waited {min(waiting.values()):.0f} s"
+    if not late:
+        return line
+    line += f" for rank{'s' if len(late) > 1 else ''} {format_ranks(late)}"
+    known = {seen.get(rank, "") for rank in late}
+    return f"{line}, {known.pop()}" if len(known) == 1 and "" not in known else line
 
 
 def fold(words: Mapping[int, str]) -> tuple[str, ...]:

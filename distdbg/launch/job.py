@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 from distdbg.command import say
 from distdbg.errors import DistError, RendezvousClosedError, RendezvousError
@@ -19,7 +21,9 @@ from distdbg.launch.decide import Action, Decision, Situation, decide
 from distdbg.launch.doing import what_ranks_do
 from distdbg.launch.events import EventLog
 from distdbg.launch.first_failure import hosts_of_others
+from distdbg.launch.last_seen import read_last_seen
 from distdbg.launch.meeting import C10D, STATIC
+from distdbg.launch.memory_limit import memory_limit
 from distdbg.launch.options import RunOptions
 from distdbg.launch.own_host import OwnHost
 from distdbg.launch.ports import HeldPort
@@ -34,6 +38,7 @@ from distdbg.launch.rendezvous.round import (
 )
 from distdbg.launch.rendezvous.settings import Settings
 from distdbg.launch.report import Outcome, exit_code, report
+from distdbg.launch.report_layout import wants_colour, width_of
 from distdbg.launch.running import Running
 from distdbg.launch.signals import Signals
 from distdbg.launch.start_facts import StartFacts
@@ -42,6 +47,7 @@ from distdbg.launch.warden import Warden
 from distdbg.record import folders
 from distdbg.record.ends import RankEnd, signal_name
 from distdbg.record.folders import agent_socket
+from distdbg.record.printable import printable
 from distdbg.record.stop_order import read_stop_order
 
 #: How long ranks that ended well wait for those of other hosts, as torchrun.
@@ -130,6 +136,10 @@ class Job:
                 )
                 count = f" ({self._restarts} of {self._options.max_restarts} restarts used)"
                 self._tell(f"{decision.reason}; the ranks start anew{count}")
+                # Nobody reports it any more: ranks print one line, and the agent that it aborts.
+                verdict = running.read_verdict(self._here.name)
+                for line in verdict.details if verdict is not None else ():
+                    say(f"  {printable(line)}")
         except DistError as error:
             if takes_part:  # the others would wait for the ranks here
                 rendezvous.close(error.what)
@@ -326,7 +336,7 @@ class Job:
             # Before its ranks are gone: the others would look for why theirs fail.
             running.notes.write(Note(kind="leaving", what=decision.reason))
         received = self._signals.received
-        doing = what_ranks_do(running.folder, running.attempt.pids) if received else ()
+        doing, hang = what_ranks_do(running.folder, running.attempt.pids) if received else ((), "")
         self._stop(running, received[0] if received else signal.SIGTERM)
         if decision.action is Action.END_WELL:
             rendezvous.close(decision.reason, is_well=True)
@@ -344,8 +354,9 @@ class Job:
             because="" if running.failure is not None else decision.reason,
             is_elsewhere=len(running.round.nodes) > 1,
             verdict=running.read_verdict(self._here.name),
-            # The agent of the first host has printed it, on its launcher's stderr.
-            is_verdict_said=running.round.node_rank == 0,
+            seen=read_last_seen(running.folder, running.attempt.pids),
+            hang=hang,
+            memory_limit=memory_limit(),
             hosts=hosts_of_others(running.round),
             code=_code_of_failure(rendezvous, running),
         )
@@ -356,7 +367,18 @@ class Job:
         return "" if folder is None else read_stop_order(folder)
 
     def _say(self, outcome: Outcome) -> int:
-        say(report(outcome).rstrip("\n"))
+        run_folder = outcome.run_folder
+        if run_folder:
+            by_name = self._options.run_dir is None and self._here.run
+            outcome = replace(outcome, analyze=self._here.run if by_name else run_folder)
+        is_terminal = _is_terminal()
+        text = report(
+            outcome,
+            width=width_of(is_terminal, shutil.get_terminal_size().columns),
+            is_coloured=wants_colour(is_terminal, os.environ),
+        )
+        if text:
+            say(text.rstrip("\n"))
         return exit_code(outcome)
 
     def _tell(self, line: str) -> None:
@@ -367,6 +389,13 @@ class Job:
         if self._options.local_addr:
             return self._options.local_addr
         return "127.0.0.1" if self._options.standalone else socket.getfqdn()
+
+
+def _is_terminal() -> bool:
+    try:
+        return os.isatty(2)
+    except OSError:
+        return False
 
 
 def _code_of_failure(rendezvous: Rendezvous, running: Running) -> int:

@@ -144,6 +144,7 @@ def read_options(
         push=flags.metrics_push,
         otlp=flags.otlp,
     )
+    omp = _omp_notes(environ, nproc, machine.cpus, flags.node_rank)
     return RunOptions(
         script=flags.training_script,
         script_args=tuple(flags.training_script_args),
@@ -188,7 +189,7 @@ def read_options(
         op_timeout_s=_read_op_timeout(flags.timeout),
         debuggable=flags.debuggable,
         debug_on_error=flags.debug_on_error,
-        notes=(*meeting.notes, *_omp_notes(environ, nproc), *_export_notes(exports, has_agent)),
+        notes=(*meeting.notes, *omp, *_export_notes(exports, has_agent)),
     )
 
 
@@ -329,11 +330,16 @@ def _read_listen(text: str | None) -> tuple[str, int] | None:
     return host, port
 
 
-def _omp_notes(environ: Mapping[str, str], nproc: int) -> tuple[str, ...]:
-    if nproc == 1 or "OMP_NUM_THREADS" in environ:
+def _omp_notes(
+    environ: Mapping[str, str], nproc: int, cpus: int, node_rank: int | None
+) -> tuple[str, ...]:
+    """Only where ranks leave cores idle by it, and from one launcher of several."""
+    share = cpus // nproc
+    if nproc == 1 or "OMP_NUM_THREADS" in environ or share < 2 or node_rank:
         return ()
     return (
-        "OMP_NUM_THREADS is 1 in each rank, so that they do not crowd each other out; set it for more",
+        f"note: OMP_NUM_THREADS is 1 in each rank; {share} cores for each are there, "
+        "set it to use them",
     )
 
 

@@ -1,10 +1,12 @@
-"""The last words of a launcher whose job failed: the root cause first. Pure.
+"""The one report of a launcher whose job failed: what kind of failure, the root cause first. Pure.
 
-distdbg run: rank 2 was killed by SIGSEGV (host n14, pid 8812); 3 other ranks were ended because of it
-  its record: in all_reduce #12 on group 'dp' since 0.1 s, train.py:80 (step)
+RANK DIED: rank 2 was killed by SIGSEGV (host n14, pid 8812)
+  3 other ranks were terminated because of it
+  at its end: in all_reduce #12 on group 'dp' since 0.1 s, train.py:80 (step)
   ...
-  run folder: /tmp/distdbg-1000/20261121-130501-1f09ac
   hint: ...
+  run folder: /tmp/distdbg-1000/20261121-130501-1f09ac
+  next: distdbg analyze 20261121-130501-1f09ac
 """
 
 from __future__ import annotations
@@ -14,22 +16,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from distdbg.control.words import AbortWords
+from distdbg.control.words import AGENT, AbortWords
+from distdbg.diagnose import headline
 from distdbg.errors import format_ranks
 from distdbg.launch.evidence import Evidence
+from distdbg.launch.hints import hint_of
 from distdbg.launch.last_frames import last_frames
+from distdbg.launch.report_layout import lay_out
 from distdbg.launch.root_cause import Part, RootCause, find_root_cause
 from distdbg.record.ends import signal_name
 from distdbg.record.format import Exit
 from distdbg.record.printable import printable
 
-#: A first line that is longer says less: what does not fit goes below.
-_FIRST_LINE: Final = 120
+#: What does not fit into the first line of a terminal goes below.
+_FIRST_LINE: Final = 80
 _MOST_REASON: Final = 240
 _MOST_DETAILS: Final = 8
 #: The `AbortWords.type` of a rank that is gone.
 _DEAD_RANK: Final = "dead rank"
-_CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
+#: Errors that only say what another rank did.
+_KNOWN: Final = frozenset(("PeerLost", "RankLeft", "JobAborted", "DebuggerQuit", "OpTimeout"))
+#: What the end of the job makes of no interest.
+_UNUSABLE: Final = ("the group is unusable", "no data was exchanged")
 #: Clocks of different hosts are not trusted to be closer.
 _SKEW_NS: Final = 10**9
 
@@ -58,9 +66,14 @@ class Outcome:
     """Of the ranks that ran elsewhere."""
     verdict: AbortWords | None = None
     """For which the agents have ended the job."""
-    is_verdict_said: bool = False
-    """Whether all of it is on this launcher's stderr already."""
-    program: str = "distdbg run"
+    seen: Mapping[int, str] = field(default_factory=dict)
+    """Where ranks were, as the agent of this host saw them last: 'asleep in load() at slp.py:7'."""
+    hang: str = ""
+    """What a job hung in when a signal ended it: 'ranks 0-1 waited 99 s for rank 2, asleep ...'."""
+    memory_limit: str = ""
+    """Of the ranks of this host: '2.0 GiB (cgroup)'."""
+    analyze: str = ""
+    """What `distdbg analyze` is to be called with: the run's name, or its folder."""
 
 
 def exit_code(outcome: Outcome) -> int:
@@ -76,32 +89,62 @@ def exit_code(outcome: Outcome) -> int:
     return 1
 
 
-def report(outcome: Outcome) -> str:
-    """The lines for stderr, each with its end; '' when nothing failed."""
+def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = False) -> str:
+    """The lines for stderr, each with its end; '' when nothing failed.
+
+    `width` and colour are those of a terminal; None: a file, where no line is broken.
+    """
     found = find_root_cause(outcome.evidence)
+    word = _word(outcome, found)
+    hint = ""
     if outcome.interrupted is not None:
-        lines = [_interrupted(outcome, outcome.interrupted), *_meanwhile(found), *outcome.doing]
+        lines = [*_interrupted(outcome, outcome.interrupted), *_meanwhile(found)]
+        lines += [] if outcome.hang else outcome.doing
     elif _has_verdict(outcome, found):
-        return _finish(outcome, [*_by_verdict(outcome)])
+        assert outcome.verdict is not None
+        lines, hint = [*_by_verdict(outcome, word)], outcome.verdict.hint
     elif found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
         if found is None and not outcome.because:
             return ""
         lines = [*_ended(outcome, found)]
+        if found is not None and not _was_elsewhere(outcome, found):
+            hint = hint_of(found)
     else:
-        lines = [*_failed(found, outcome)]
+        lines, hint = [*_failed(found, outcome, word)], hint_of(found)
     lines += [*_restarts(outcome)]
+    if hint:
+        lines.append(f"hint: {hint}")
     if outcome.run_folder:
         lines.append(f"run folder: {outcome.run_folder}")
-    if found is not None and outcome.interrupted is None and not _was_elsewhere(outcome, found):
-        hint = _hint(found)
-        if hint:
-            lines.append(f"hint: {hint}")
-    return _finish(outcome, lines)
+    if outcome.analyze:
+        lines.append(f"next: distdbg analyze {outcome.analyze}")
+    return lay_out(word, [printable(line) for line in lines], width=width, is_coloured=is_coloured)
 
 
-def _finish(outcome: Outcome, lines: Sequence[str]) -> str:
-    first, *details = [printable(line) for line in lines]
-    return "\n".join([f"{outcome.program}: {first}", *(f"  {line}" for line in details), ""])
+def _word(outcome: Outcome, found: RootCause | None) -> str:
+    if outcome.interrupted is not None:
+        return headline.HUNG if outcome.hang else headline.STOPPED
+    if _has_verdict(outcome, found):
+        assert outcome.verdict is not None
+        return headline.of_kind(outcome.verdict.type, outcome.verdict.what)
+    if found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
+        return headline.FAILED
+    if found.part is Part.LEAVER:
+        return headline.MISMATCH
+    first = found.first[0]
+    was_aborted = _type_of(first) == "JobAborted" and "aborted by" in first.reason
+    if was_aborted and AGENT not in first.reason:
+        return headline.STOPPED  # by a person, whose words follow
+    return headline.of_end(
+        cause=first.end.cause, signal=first.end.signal, error_type=_type_of(first)
+    )
+
+
+def _type_of(one: Evidence) -> str:
+    """The type of what it raised: 'ValueError'; '' when it raised nothing."""
+    if one.error is not None and one.error.type:
+        return one.error.type
+    return one.reason.partition(":")[0]
 
 
 # ------------------------------------------------------------------------------- the agents' verdict
@@ -115,7 +158,7 @@ def _has_verdict(outcome: Outcome, found: RootCause | None) -> bool:
     return verdict.type != _DEAD_RANK or found.part is not Part.CAUSE
 
 
-def _by_verdict(outcome: Outcome) -> Iterator[str]:
+def _by_verdict(outcome: Outcome, word: str) -> Iterator[str]:
     verdict = outcome.verdict
     assert verdict is not None
     failed = [one for one in outcome.evidence if one.end.is_failure and not one.end.was_asked]
@@ -123,28 +166,21 @@ def _by_verdict(outcome: Outcome) -> Iterator[str]:
     here = " of this host" if outcome.is_elsewhere else ""
     many = f"{_count(len(failed))}{here} failed because of it"
     if ended:
-        many += f" and {ended} {_were(ended)} ended"
-    used = len(outcome.program) + 2 + len(verdict.what)
-    if used + len(many) + 2 <= _FIRST_LINE:
-        yield f"{verdict.what}; {many}"
-    else:
-        yield verdict.what
-        yield many
-    if not outcome.is_verdict_said:
-        yield from verdict.details[:_MOST_DETAILS]
+        many += f" and {ended} {_were(ended)} terminated"
+    yield verdict.what
+    yield from verdict.details[:_MOST_DETAILS]
+    for rank in list(verdict.ranks)[:_MOST_DETAILS]:
+        if rank in outcome.seen and word == headline.HUNG:
+            yield f"rank {rank} was {outcome.seen[rank]}"
+    yield many
     own = [one for one in failed if not one.because_of and one.rank not in verdict.ranks]
     yield from _fold("failed as well", own)
-    yield from _restarts(outcome)
-    if outcome.run_folder:
-        yield f"run folder: {outcome.run_folder}"
-    if verdict.hint and not outcome.is_verdict_said:
-        yield f"hint: {verdict.hint}"
 
 
 # ------------------------------------------------------------------------------------ first lines
 
 
-def _interrupted(outcome: Outcome, number: int) -> str:
+def _interrupted(outcome: Outcome, number: int) -> Iterator[str]:
     name = "Ctrl-C (SIGINT)" if number == signal.SIGINT else signal_name(number)
     how = (
         f"stopped by {outcome.stopped_by} (distdbg stop)"
@@ -152,8 +188,10 @@ def _interrupted(outcome: Outcome, number: int) -> str:
         else f"interrupted by {name}"
     )
     count = sum(one.end.was_asked for one in outcome.evidence)
-    ended = f"; {_count(count)} {_were(count)} ended" if count else ""
-    return f"{how}{ended}"
+    ended = f"; {_count(count)} {_were(count)} terminated" if count else ""
+    if outcome.hang:
+        yield outcome.hang
+    yield f"{how}{ended}"
 
 
 def _was_elsewhere(outcome: Outcome, found: RootCause) -> bool:
@@ -170,50 +208,68 @@ def _ended(outcome: Outcome, found: RootCause | None) -> Iterator[str]:
     if failed:
         many.append(f"{_count(len(failed))}{here} failed because of it")
     if ended:
-        many.append(f"{_count(ended)}{here} {_were(ended)} ended")
+        many.append(f"{_count(ended)}{here} {_were(ended)} terminated")
     yield "; ".join([why, " and ".join(many)]) if many else why
-    yield from _fold("failed because of it", failed)
+    yield from _fold("failed because of it", failed, is_brief=True)
 
 
-def _failed(found: RootCause, outcome: Outcome) -> Iterator[str]:
+def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
     first = found.first[0]
     what = f"{_who(found.first)} {_how(found)}"
-    rest = []
+    if word == headline.MISMATCH and _type_of(first) == "MismatchError":
+        what = _cut(first.reason.partition(": ")[2])  # which ranks differ stands in it
     place = f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else ""
+    late = [rank for rank in sorted(found.blamed) if rank in outcome.seen]
+    if found.part is Part.SUSPECT and late:
+        # Who is waited for comes before those that gave up.
+        for rank in late[:_MOST_DETAILS]:
+            yield f"rank {rank} was {outcome.seen[rank]}"
+        yield what
+        what = ""
+    used = len(word) + 2 + len(what)
+    if what and place and used + len(place) + 3 <= _FIRST_LINE:
+        what, place = f"{what} ({place})", ""
+    if what:
+        yield what
+    if place:
+        yield place
     aftermath = _aftermath(found)
-    used = len(outcome.program) + 2 + len(what)
-    if place and used + len(place) + 3 <= _FIRST_LINE:
-        what += f" ({place})"
-        used += len(place) + 3
-    elif place:
-        rest.append(place)
-    if aftermath and used + len(aftermath) + 2 <= _FIRST_LINE:
-        what += f"; {aftermath}"
-    elif aftermath:
-        rest.append(aftermath)
-    yield what
-    yield from rest
+    if aftermath:
+        yield aftermath
+    yield from _memory(first, outcome)
     yield from _details(found, outcome.hosts)
 
 
+def _memory(first: Evidence, outcome: Outcome) -> Iterator[str]:
+    """What it used and may use, of a rank for which there was not enough."""
+    if not _is_out_of_memory(first):
+        return
+    used = first.end.max_rss_nbytes
+    words = [f"{used / 2**20:.0f} MiB used"] if used and first.end.cause != "oom" else []
+    if outcome.memory_limit:
+        words.append(f"limit {outcome.memory_limit}")
+    if words:
+        yield f"memory: {', '.join(words)}"
+
+
+def _is_out_of_memory(one: Evidence) -> bool:
+    """Whether it failed for want of memory."""
+    word = headline.of_end(cause=one.end.cause, signal=one.end.signal, error_type=_type_of(one))
+    return word == headline.OUT_OF_MEMORY
+
+
 def _how(found: RootCause) -> str:
-    how = found.how
-    return how if len(how) <= _MOST_REASON else how[:_MOST_REASON] + "..."
+    return _cut(found.how)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_REASON else text[:_MOST_REASON] + "..."
 
 
 def _aftermath(found: RootCause) -> str:
-    many = []
-    if found.others:
-        many.append(f"{_count(len(found.others), 'other ')} failed as well")
-    if found.victims and found.ended:
-        words = f"{_count(len(found.victims), 'other ')} failed"
-        many.append(f"{words} and {len(found.ended)} {_were(len(found.ended))} ended because of it")
-    elif found.victims:
-        many.append(f"{_count(len(found.victims), 'other ')} failed because of it")
-    elif found.ended:
-        count = len(found.ended)
-        many.append(f"{_count(count, 'other ')} {_were(count)} ended because of it")
-    return ", ".join(many)
+    """Who was terminated; those that failed have lines of their own below."""
+    count = len(found.ended)
+    return f"{_count(count, 'other ')} {_were(count)} terminated because of it" if count else ""
 
 
 # ---------------------------------------------------------------------------------------- details
@@ -240,7 +296,7 @@ def _details(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
     if first.stderr_file:
         yield f"stderr: {first.stderr_file}"
     yield from _fold("failed as well", found.others)
-    yield from _fold("failed because of it", found.victims)
+    yield from _fold("failed because of it", found.victims, is_brief=True)
     yield from _of_victims(found)
     yield from _clocks(found)
 
@@ -248,14 +304,19 @@ def _details(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
 def _shared_details(evidence: Sequence[Evidence]) -> list[str]:
     """What all of them say below their first line: not 'this rank is the odd one'."""
     all_details = [one.error.details for one in evidence if one.error is not None]
-    return [line for line in all_details[0] if all(line in details for details in all_details)]
+    return [
+        line
+        for line in all_details[0]
+        if all(line in details for details in all_details) and not line.startswith(_UNUSABLE)
+    ]
 
 
 def _of_victims(found: RootCause) -> Iterator[str]:
     """For a rank that left and has no word for it: what the first of its victims says."""
     victim = next((one.error for one in found.victims if one.error is not None), None)
     if found.part is Part.LEAVER and victim is not None:
-        yield from victim.details[:_MOST_DETAILS]
+        details = [line for line in victim.details if not line.startswith(_UNUSABLE)]
+        yield from details[:_MOST_DETAILS]
 
 
 def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
@@ -271,18 +332,19 @@ def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
                 else f"rank {rank}: nothing is known of its end here; it may be on another host"
             )
         elif one.record is not None and one.record.doing:
-            end = "it was ended by the launcher" if one.end.was_asked else f"it {one.how}"
+            end = "terminated by the launcher" if one.end.was_asked else f"it {one.how}"
             yield f"rank {rank}: {one.record.doing}; {end}"
 
 
-def _fold(title: str, evidence: Sequence[Evidence]) -> Iterator[str]:
+def _fold(title: str, evidence: Sequence[Evidence], *, is_brief: bool = False) -> Iterator[str]:
     """Failures with equal words in one line: 'ranks 0-1,3 failed because of it: PeerLost: ...'."""
     by_words: dict[str, list[Evidence]] = {}
     for one in evidence:
-        by_words.setdefault(one.how, []).append(one)
+        # Of errors of ours the root cause says the rest.
+        how = one.reason.partition(":")[0] if is_brief and _type_of(one) in _KNOWN else one.how
+        by_words.setdefault(how, []).append(one)
     for how, several in list(by_words.items())[:_MOST_DETAILS]:
-        cut = how if len(how) <= _MOST_REASON else how[:_MOST_REASON] + "..."
-        yield f"{_who(several)} {title}: {cut}"
+        yield f"{_who(several)} {title}: {_cut(how)}"
     hidden = list(by_words.values())[_MOST_DETAILS:]
     if hidden:
         ranks = format_ranks(one.rank for several in hidden for one in several)
@@ -313,36 +375,6 @@ def _meanwhile(found: RootCause | None) -> Iterator[str]:
 def _restarts(outcome: Outcome) -> Iterator[str]:
     if outcome.max_restarts or outcome.attempt:
         yield f"restarts used: {outcome.attempt} of {outcome.max_restarts}"
-
-
-def _hint(found: RootCause) -> str:
-    first = found.first[0]
-    error, end = first.error, first.end
-    if error is not None and error.hint:
-        return error.hint
-    if found.part is Part.LEAVER:
-        hints = (one.error.hint for one in found.victims if one.error is not None)
-        return next(filter(None, hints), "")
-    if end.cause == "oom" or first.reason.startswith("MemoryError"):
-        return "smaller batches, fewer ranks on this host, or more memory"
-    if not first.reason and end.signal == signal.SIGKILL:
-        return (
-            f"whoever sent SIGKILL left no trace; if it was the kernel, dmesg on {end.host} says so"
-        )
-    if not first.reason and end.signal == signal.SIGTERM:
-        return "SIGTERM came from outside: from a scheduler that ends the job, or a person"
-    if not first.reason and end.signal == signal.SIGBUS:
-        return (
-            f"often /dev/shm or a disk is full; see df on {end.host}; "
-            "or a file of the run folder was cut short"
-        )
-    if not first.reason and end.signal in _CRASHES:
-        return "@distdbg.record on main(), or PYTHONFAULTHANDLER=1, prints where the crash was"
-    if not first.reason and end.cause == "exited" and found.part is Part.CAUSE:
-        return "@distdbg.record on main() brings its traceback here"
-    if not first.reason and first.record is not None:
-        return f"python -m distdbg.record {first.record.path}"
-    return ""
 
 
 # ------------------------------------------------------------------------------------------ words

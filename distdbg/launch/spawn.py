@@ -31,6 +31,7 @@ from distdbg.launch.failures import (
 )
 from distdbg.runtime.rendezvous.process import read_start
 from distdbg.runtime.rendezvous.spot import spot_path
+from distdbg.runtime.uncaught import print_in_blocks
 
 #: Between SIGTERM and SIGKILL.
 _TERM_S = 5.0
@@ -202,6 +203,7 @@ def start_processes(
             started._running[process.sentinel] = child
     if not join:
         return started
+    print_in_blocks()  # Ctrl-C and a failure show the caller's lines
     try:
         while not started.join():
             pass

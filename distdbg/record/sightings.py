@@ -6,10 +6,11 @@ A record cannot say that its rank is stopped, or keeps the GIL. Whoever looks at
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, Final, Self
 
 from distdbg.record.line_file import append_line, read_lines
 from distdbg.record.rank_state import RankState
@@ -48,6 +49,49 @@ class Sighting:
             return cls(**facts)
         except (KeyError, TypeError) as error:
             raise ValueError(str(error)) from None
+
+
+#: What a rank does that the sentence about its place begins with; of others the place alone is known.
+_DOING: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "asleep": "asleep",
+        "busy": "busy",
+        "holds the GIL": "holding the GIL",
+        "blocked in I/O": "blocked in I/O",
+        "stopped": "stopped",
+        "traced": "stopped by a debugger",
+        "in the debugger": "in the debugger",
+    }
+)
+
+
+def phrase_of(seen: Sighting) -> str:
+    """'asleep in load() at slp.py:7'; '' where neither state nor place say anything."""
+    doing = _DOING.get(seen.state.value) or _DOING.get(seen.why) or ""
+    place = _place_of(seen.site)
+    if not doing:
+        return place
+    return f"{doing} {place}" if place else doing
+
+
+def phrase_of_rank(folder: Path | str, rank: int, since_ns: int) -> str | None:
+    """The phrase of the last sighting of a rank; None: nobody saw it, or not since that moment."""
+    last = None
+    for seen in read_sightings(Path(folder)):
+        if seen.rank == rank:
+            last = seen
+    if last is None or last.since_ns < since_ns:
+        return None  # it has made progress since
+    return phrase_of(last) or None
+
+
+def _place_of(site: str) -> str:
+    """'load.py:4 (load)' as 'in load() at load.py:4'."""
+    where, bracket, function = site.partition(" (")
+    if not bracket:
+        return f"at {site}" if site else ""
+    name = function.removesuffix(")")
+    return f"at {where}" if name.startswith("<") else f"in {name}() at {where}"
 
 
 def sightings_name(host: str) -> str:

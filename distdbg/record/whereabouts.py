@@ -47,6 +47,17 @@ def call_site_of(run_folder: Path | str, rank: int, number: int) -> str | None:
         return None
 
 
+def last_end_of(run_folder: Path | str, rank: int) -> int:
+    """When the last op of the rank ended, on its host's clock; 0 where none has or nothing is known."""
+    try:
+        with RecordFile(Path(run_folder) / record_name(rank), salvage=True) as record:
+            last, _ = record.survey()
+            op = _find_last_op(record, last)
+            return (op.ended_ns or 0) if op is not None else 0
+    except RecordError:
+        return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """Tells how long ago a time in a record was, where that can be known."""
@@ -108,6 +119,17 @@ def describe(record: RecordFile, clock: Clock) -> str | None:
     if in_flight:
         words += f"; not over yet: {_describe_in_flight(in_flight[0], clock)[3:]}"
     return words
+
+
+def waits_since(record: RecordFile) -> int | None:
+    """When the op began in which a thread of the rank waits now; None: it is in none."""
+    if record.state().exit is not None:
+        return None
+    waits = {wait.number for wait in record.state().work_waits}
+    _, unended = record.survey()
+    ops = [op for op in (record.event(number) for number in unended) if isinstance(op, Op)]
+    waiting = [op for op in ops if not op.is_async or op.number in waits]
+    return waiting[-1].issued_ns if waiting else None
 
 
 def _find_last_op(record: RecordFile, last: int) -> Op | None:

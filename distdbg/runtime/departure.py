@@ -18,6 +18,7 @@ from distdbg.native import NativeError
 from distdbg.record.error_file import write_error_file
 from distdbg.record.format import Exit
 from distdbg.runtime.recording import end_recording
+from distdbg.runtime.uncaught import print_in_blocks
 
 if TYPE_CHECKING:
     from distdbg.runtime.world import World
@@ -49,6 +50,7 @@ def tell_launcher_of_errors() -> None:
 
     Never forgotten: many a program destroys its groups on the way out of an exception.
     """
+    print_in_blocks()
     atexit.unregister(_write_error_file)
     atexit.register(_write_error_file, os.getpid())
 

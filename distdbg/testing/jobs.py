@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import distdbg
+from distdbg.diagnose.headline import HEADLINES
 from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.folders import attempt_folder, user_folder
 from distdbg.testing.leftovers import Traces, find_leftovers, find_marked, new_mark, take_traces
@@ -38,9 +39,9 @@ class Done:
 
     @property
     def report(self) -> list[str]:
-        """The launcher's last words: from its first line on that is not a note."""
+        """The launcher's last words: from the line on that begins with what kind of failure it is."""
         lines = self.err.splitlines()
-        starts = [n for n, line in enumerate(lines) if line.startswith("distdbg run: ")]
+        starts = [n for n, line in enumerate(lines) if line.partition(": ")[0] in HEADLINES]
         return lines[starts[-1] :] if starts else []
 
 

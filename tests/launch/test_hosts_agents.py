@@ -131,7 +131,7 @@ def test_an_abort_at_any_agent_ends_the_ranks_of_all_hosts(tmp_path: Path) -> No
         words = "the job was aborted by ada: the learning rate was wrong"
         for launcher in launchers:
             assert launcher.lines("raised") == [f"JobAborted {words}"]
-            assert f"raised JobAborted: {words}" in launcher.err.split("distdbg run: ")[-1]
+            assert f"raised JobAborted: {words}" in launcher.err.split("STOPPED: ")[-1]
 
 
 def test_records_say_how_far_the_clocks_of_hosts_are_apart(tmp_path: Path) -> None:

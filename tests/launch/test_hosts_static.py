@@ -109,8 +109,8 @@ def test_every_launcher_names_the_rank_that_failed_first(tmp_path: Path, rank: i
         both = [hosts.launch(n, *hosts.static(2, n), *flags) for n in range(2)]
         assert [launcher.wait() for launcher in both] == [7, 7]
         there, other = both[rank], both[1 - rank]
-        assert f"distdbg run: rank {rank} exited with code 7 (host {there.host}" in there.err
-        first = f"distdbg run: rank {rank} on host {there.host} failed first: it exited with code 7"
+        assert f"FAILED: rank {rank} exited with code 7 (host {there.host}" in there.err
+        first = f"FAILED: rank {rank} on host {there.host} failed first: it exited with code 7"
         assert first in other.err
         for launcher in both:
             assert "restarts used: 1 of 1" in launcher.err
@@ -141,8 +141,8 @@ def test_a_launcher_that_cannot_be_replaced_ends_the_job(tmp_path: Path) -> None
             launcher.wait_for("here")
         both[1].send(signal.SIGKILL)
         assert both[0].wait() == 1
-        assert "distdbg run: launcher 127.0.0.3-" in both[0].err
-        assert "is gone; 1 rank of this host was ended" in both[0].err
+        assert "FAILED: launcher 127.0.0.3-" in both[0].err
+        assert "is gone; 1 rank of this host was terminated" in both[0].err
 
 
 def test_a_port_in_use_names_the_process(tmp_path: Path) -> None:
@@ -217,8 +217,8 @@ def test_a_rank_that_ends_too_early_is_found_on_another_host(tmp_path: Path) -> 
         flags = [[*hosts.static(2, n), "--nproc-per-node", str(2 - n), script] for n in range(2)]
         both = [hosts.launch(n, *flags[n]) for n in range(2)]
         assert [launcher.wait() for launcher in both] == [1, 1]
-        assert "distdbg run: rank 2 raised PeerLost: rank 0 " in both[1].err
+        assert "RANK DIED: rank 2 raised PeerLost: rank 0 " in both[1].err
         assert "rank 0 was on host 127.0.0.2; see the output of the launcher there" in both[1].err
         assert (
-            "distdbg run: rank 2 on host 127.0.0.3 failed first: it raised PeerLost: rank 0 "
+            "FAILED: rank 2 on host 127.0.0.3 failed first: it raised PeerLost: rank 0 "
         ) in both[0].err

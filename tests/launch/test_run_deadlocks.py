@@ -100,9 +100,10 @@ def test_a_hang_ends_with_its_verdict_and_long_before_its_timeout(
     assert root["what"].startswith(f"ranks {format_ranks(hang.ranks)} wait for each other"), done
     assert hang.says in root["what"]
     assert done.code == 1
-    [line] = re.findall(r"^distdbg: (.*)", done.err, re.MULTILINE)  # said once
-    assert line.startswith(f"ranks {format_ranks(hang.ranks)} wait for each other"), done
-    assert done.report[0] == f"distdbg run: {line}", done
+    [line] = re.findall(r"^distdbg: (.*)", done.err, re.MULTILINE)
+    assert line == f"DEADLOCK on ranks {format_ranks(hang.ranks)}: the job is aborted", done
+    assert done.report[0] == f"DEADLOCK: {root['what']}", done
+    assert done.err.count(root["what"]) == 1
     assert ended[hang].seen == set(hang.ranks)
     blocked_ns, raised_ns = [], []
     for rank, log in session.ranks.items():

@@ -78,9 +78,7 @@ def test_the_old_form_passes_the_local_rank_unless_the_environment_is_wanted(
 def test_a_script_that_is_missing_is_said_by_python(start_job: StartJob) -> None:
     done = start_job("--nproc-per-node=2", "/nowhere/train.py").wait()
     assert done.code == 2
-    assert done.report[0].startswith("distdbg run: ranks 0-1 ") or done.report[0].startswith(
-        "distdbg run: rank "
-    )
+    assert done.report[0].startswith(("FAILED: ranks 0-1 ", "FAILED: rank "))
     assert "can't open file '/nowhere/train.py'" in done.err
 
 

@@ -127,7 +127,7 @@ def test_the_end_of_a_kept_stderr_is_in_the_report(
     script = write_script("import os, sys\nsys.stderr.write('cannot go on\\n')\nos._exit(7)\n")
     done = start_job("--redirects=3", script).wait()
     assert done.code == 7
-    assert done.report[0].startswith("distdbg run: rank 0 exited with code 7")
+    assert done.report[0].startswith("FAILED: rank 0 exited with code 7")
     assert "    cannot go on" in done.report
 
 

@@ -58,7 +58,7 @@ def test_a_signal_is_passed_on_and_is_in_the_exit_code(
     assert done.code == 128 + signal.Signals[name]
     assert sorted(done.out.splitlines()) == [f"rank {rank} got {name}" for rank in range(2)]
     what = "Ctrl-C (SIGINT)" if name == "SIGINT" else name
-    assert done.report[0] == f"distdbg run: interrupted by {what}; 2 ranks were ended"
+    assert done.report[0] == f"STOPPED: interrupted by {what}; 2 ranks were terminated"
     assert [end.was_asked for end in job.ends()] == [True, True]
 
 
@@ -138,7 +138,7 @@ def test_a_signal_before_the_ranks_run_ends_the_launcher(start_job: StartJob) ->
     done = job.wait()
     assert time.monotonic() - began < 30.0, done
     assert done.code == 128 + signal.SIGINT
-    assert done.report[0].startswith("distdbg run: interrupted by Ctrl-C (SIGINT)")
+    assert done.report[0].startswith("STOPPED: interrupted by Ctrl-C (SIGINT)")
 
 
 def is_served(port: int) -> bool:
@@ -199,7 +199,7 @@ def test_a_launcher_started_with_sigchld_ignored_says_how_its_ranks_ended(
     script = write_script("raise SystemExit(3)")
     done = start_job("--nproc-per-node=2", script, before_exec=ignore).wait()
     assert done.code == 3
-    assert "distdbg run: rank" in done.report[0]
+    assert "FAILED: rank" in done.report[0]
 
 
 def test_a_killed_agent_costs_one_line(start_waiting: StartWaiting) -> None:

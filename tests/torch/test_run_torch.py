@@ -134,6 +134,6 @@ def test_torch_and_distdbg_work_in_the_same_ranks(folder: Path) -> None:
 def test_torch_ranks_start_anew_and_fail_with_torchs_error_file(folder: Path) -> None:
     done = run(folder, FAILS, "--max-restarts=1", "--shutdown-timeout=5")
     assert done.code == 1
-    assert done.report[0].startswith("distdbg run: rank 1 raised ValueError: no data"), done.err
+    assert done.report[0].startswith("FAILED: rank 1 raised ValueError: no data"), done.err
     assert "  restarts used: 1 of 1" in done.report
     assert any("error file: " in line for line in done.report)

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from distdbg.diagnose import headline
 from distdbg.diagnose.finding import Finding, Kind
 from distdbg.errors import format_ranks
 from distdbg.record.rank_state import RankState
@@ -110,6 +111,13 @@ class News:
         """What it asks for was put off: it is said once more, if the job is found so again."""
         self._said.discard(case.key)
         self._case = None
+
+    @staticmethod
+    def abort_line(finding: Finding) -> str:
+        """Why the ranks of a job end now: 'DEADLOCK on ranks 0-2: the job is aborted'."""
+        ranks = format_ranks(finding.ranks)
+        word = headline.of_kind(finding.kind.value, finding.what)
+        return f"{word} on rank{'' if ranks.isdecimal() else 's'} {ranks}: the job is aborted"
 
     def taken_back(self, states: Mapping[int, RankState]) -> list[str]:
         """One line for each stuck rank that was named and goes on, by what the ranks do now."""

@@ -382,7 +382,11 @@ class Watch:
             return
         self._news.said(case)
         judged = self._judged
-        self._say(judged.lines)
+        will_abort = case.proof in self._abort_on
+        if will_abort and (case.proof == DEAD or not self._steering.is_held):
+            self._say([self._news.abort_line(case.finding)])  # the launcher's report has the rest
+        else:
+            self._say(judged.lines)
         if case.proof is None:
             self._blame(case.finding.ranks, lambda: None)
         elif case.proof in self._abort_on and case.proof != DEAD and self._steering.is_held:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from distdbg.check.absent import where_is
+from distdbg.check.absent import doing, where_is
 from distdbg.check.explain import describe, explain_mismatch
 from distdbg.check.facts import fingerprint, signature
 from distdbg.check.foreign.agreement import Agreement
@@ -77,6 +77,7 @@ class ControlGroup:
         self._timeout_ns = int(group.timeout_s * 1e9)
         #: What is known of a rank that does not come, for messages.
         self._where = partial(where_is, group)
+        self._doing = partial(doing, group)
         cores = len(os.sched_getaffinity(0))
         self._group = connect(
             PrefixStore("control/", store),
@@ -437,6 +438,7 @@ class ControlGroup:
             waited_s=(time.monotonic_ns() - started_ns) / 1e9,
             goes_on=goes_on,
             where=self._where,
+            doing=self._doing,
         ) from error
 
 

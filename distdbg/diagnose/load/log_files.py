@@ -68,7 +68,9 @@ def add_facts(session: Session, facts: list[Fact]) -> None:
     by_pid = {log.pid: rank for rank, log in session.ranks.items() if log.pid}
     session.said += [_with_victims(session, found) for found in find_in_facts(facts, by_pid)]
     session.lines += _lines(facts)
-    if session.format == FORMAT:  # what waits in a dump has waited until the dump, however long logs go on
+    if (
+        session.format == FORMAT
+    ):  # what waits in a dump has waited until the dump, however long logs go on
         times = [fact.line.wall_ns for fact in facts if fact.line.wall_ns is not None]
         session.now_ns = max([session.now_ns, *times])
     for fact in facts:

@@ -1,7 +1,7 @@
 """Lines of logs, with what their beginnings say: rank, host, time. Any bytes are a log.
 
     [rank3]:[E1120 23:54:44.793142038 ProcessGroupNCCL.cpp:632] text       torch's own logger
-    [default3]:text    [rank3]: text    [1,3]<stderr>:text    3: text      launchers
+    [default3]:text    [rank3]: text    [rank 3] text    [1,3]<stderr>:text    3: text      launchers
     2026-11-20 23:54:44,793 text    Nov 20 23:54:44 n04 kernel: text       everybody else
 
 Lines are cut at 4 KiB, so whatever is looked for in one takes bounded time. Of a file that is larger than
@@ -44,7 +44,7 @@ _MONTHS: Final = (
 
 #: Tried one after the other until none of them fits; the order is that of nesting in practice.
 _PREFIXES: Final = (
-    re.compile(r"\[rank(?P<rank>\d{1,7})\]:? ?"),
+    re.compile(r"\[rank ?(?P<rank>\d{1,7})\]:? ?"),
     re.compile(r"\[[A-Za-z_]{1,32}(?P<local>\d{1,5})\]:? ?"),
     re.compile(r"\[\d{1,4},(?P<rank>\d{1,7})\]<std(?:err|out)>:? ?"),
     re.compile(r"\(rank (?P<rank>\d{1,7})\) "),

@@ -5,6 +5,8 @@
     folders     the log folders on disk
     sinks       where lines go: the console, a file of selected lines
     tail        follows one log file into one sink
+    blocks      bytes of a stderr that is kept in no file to whole lines and tracebacks. Pure
+    pipe_tail   ... from a pipe into one sink
     outputs     all of it for one launcher, with its thread
 
     kept        finds the files of a run;  timed: their lines, with times;  stamps: those that lines bring

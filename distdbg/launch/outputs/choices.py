@@ -17,7 +17,7 @@ class Place(StrEnum):
     """Where a rank writes one of its streams."""
 
     INHERITED = "inherited"
-    """Straight to the launcher's own."""
+    """To the launcher's own: stdout straight, stderr through a pipe of which whole lines come."""
     FILE = "file"
     NOWHERE = "nowhere"
 

@@ -40,6 +40,21 @@ class Lines:
             self._rest = b""
         return lines
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no line waits for its end."""
+        return not self._rest
+
+    def let_go(self) -> bytes:
+        """A line without an end goes out as far as it has come; the rest of it follows."""
+        rest, self._rest = self._rest, b""
+        if not rest:
+            return b""
+        lines = self._dress_line(rest)
+        if self._fate is None:
+            self._fate = self._is_wanted(rest)
+        return lines
+
     def finish(self) -> bytes:
         """What is left: a last line without an end."""
         rest, self._rest = self._rest, b""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import select
 import threading
 import time
 from contextlib import suppress
@@ -28,6 +29,7 @@ from distdbg.launch.outputs.folders import (
     rank_folder,
 )
 from distdbg.launch.outputs.lines import Lines
+from distdbg.launch.outputs.pipe_tail import PipeTail
 from distdbg.launch.outputs.sinks import Console, LineFile, Sink
 from distdbg.launch.outputs.tail import Tail
 from distdbg.launch.std import Std
@@ -61,10 +63,14 @@ class Outputs:
         #: Protects the tails, the line files and the positions in all of them.
         self._lock = threading.Lock()
         self._tails: list[Tail] = []
+        #: Of ranks whose stderr goes straight to the console.
+        self._pipes: list[PipeTail] = []
         self._times: list[LineTimesWriter] = []
         self._times_due_ns = 0
-        self._wake = threading.Event()
+        #: To end a wait of the thread: it reads the first, and who wants it writes to the second.
+        self._wake_fds = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._is_closing = False
+        self._is_closed = False
         self._is_trouble_said = False
         self._disk_due_ns = 0
         self._thread: threading.Thread | None = None
@@ -108,6 +114,8 @@ class Outputs:
 
     def _open(self, stream: Std, local_rank: int, rank: int, attempt: int) -> int | None:
         place = self._choices.place(local_rank, stream)
+        if place is Place.INHERITED and stream is Std.ERR:
+            return self._open_pipe(rank)
         if place is Place.INHERITED:
             return None
         path = self.log_file(local_rank, attempt, stream)
@@ -125,6 +133,15 @@ class Outputs:
         except BaseException:
             os.close(fd)
             raise
+        return fd
+
+    def _open_pipe(self, rank: int) -> int:
+        """What ranks print at once must not be torn within a line."""
+        tail, fd = PipeTail.open(f"[rank {rank}] ".encode(), self._consoles[Std.ERR])
+        with self._lock:
+            self._pipes.append(tail)
+        self._wake_up()
+        self._run_thread()
         return fd
 
     def _follow(self, path: Path, stream: Std, prefix: str, attempt: int) -> None:
@@ -185,26 +202,33 @@ class Outputs:
     def close(self) -> None:
         """End the thread, which may be held by a console for a moment. Idempotent."""
         self._is_closing = True
-        self._wake.set()
+        self._wake_up()
+        is_alive = False
         if self._thread is not None:
             self._thread.join(1.0)
+            is_alive = self._thread.is_alive()
             self._thread = None
         if self._lock.acquire(timeout=1.0):
             try:
                 for tail in self._tails:
                     tail.close()
                 self._tails.clear()
+                self._close_pipes(is_late=True)
                 self._close_times()
                 self._close_line_files()
                 for console in self._consoles.values():
                     console.close()
+                if not is_alive and not self._is_closed:
+                    self._is_closed = True
+                    for fd in self._wake_fds:
+                        os.close(fd)
             finally:
                 self._lock.release()
 
     # ------------------------------------------------------------------------------- moving lines
 
     def _run_thread(self) -> None:
-        is_needed = self._tails or self._times
+        is_needed = self._tails or self._times or self._pipes
         if self._is_started and is_needed and self._thread is None and not self._is_closing:
             # A daemon: a console that blocks for good must not keep the launcher.
             self._thread = threading.Thread(target=self._loop, name="distdbg-outputs", daemon=True)
@@ -215,15 +239,31 @@ class Outputs:
             with self._lock:
                 moved = self._step()
                 self._look_at_lengths()
+                pipes = [pipe.fileno() for pipe in self._pipes if not pipe.is_over]
+                is_full = not self._consoles[Std.ERR].flush(0)
             self._watch_disk()
             if not moved:
-                self._wake.wait(_IDLE_S)
+                self._wait([] if is_full else pipes)
+
+    def _wait(self, pipes: list[int]) -> None:
+        """Until a rank prints on its pipe, or some time has passed."""
+        poll = select.poll()
+        for fd in (self._wake_fds[0], *pipes):
+            poll.register(fd, select.POLLIN)
+        poll.poll(_IDLE_S * 1e3)
+        with suppress(BlockingIOError):
+            os.read(self._wake_fds[0], 64)
+
+    def _wake_up(self) -> None:
+        with suppress(BlockingIOError, OSError):
+            os.write(self._wake_fds[1], b"x")
 
     def _step(self) -> bool:
         """One chunk of each stream whose sink has room; whether anything moved."""
         room = {id(sink): sink.flush(0) for sink in self._sinks()}
         moved = False
-        for tail in self._tails:
+        tails: list[Tail | PipeTail] = [*self._tails, *self._pipes]
+        for tail in tails:
             if room[id(tail.sink)] and tail.step():
                 moved = True
                 room[id(tail.sink)] = tail.sink.flush(_FULL_MS)
@@ -253,8 +293,16 @@ class Outputs:
                 tail.finish()
             tail.close()
         self._tails.clear()
+        self._close_pipes(is_late=is_late)
         self._close_times()
         self._close_line_files()
+
+    def _close_pipes(self, *, is_late: bool) -> None:
+        for pipe in self._pipes:
+            if not is_late:
+                pipe.finish()
+            pipe.close()
+        self._pipes.clear()
 
     def _close_times(self) -> None:
         self._look_at_lengths(is_last=True)

@@ -80,6 +80,7 @@ class CpuEngine:
         clock: JobClock = FREE_CLOCK,
         control: Control | None = None,
         on_other_rules: Through | None = None,
+        doing: Where = lambda rank: None,
     ) -> None:
         self._is_closed = True  # until there is something to close
         self._rank = rank
@@ -90,6 +91,7 @@ class CpuEngine:
         self._record_group = record_group
         #: What is known of a rank that does not come, for messages.
         self._where = where
+        self._doing = doing
         self._names = list(global_ranks)
         self._timeout_ns = _to_ns(timeout_s)
         cores = len(os.sched_getaffinity(0))
@@ -346,6 +348,7 @@ class CpuEngine:
             message=message,
             goes_on=goes_on,
             where=self._where,
+            doing=self._doing,
             started_at=started_at,
         )
         if self._recorder is not None and not goes_on:

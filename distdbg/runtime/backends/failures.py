@@ -50,11 +50,13 @@ def to_public(
     message: Message | None = None,
     goes_on: bool = False,
     where: Where = lambda rank: None,
+    doing: Where = lambda rank: None,
     started_at: str | None = None,
 ) -> DistError:
     """The error that the user sees. `names` are the global ranks of the group's ranks.
 
-    `where` tells what is known of a group rank that did not come. `started_at`: the user's line that
+    `where` tells what is known of a group rank that did not come, `doing` in a few words where it was
+    seen last. `started_at`: the user's line that
     started it, where this is not it.
     `goes_on`: only a wait has given up, the op itself is still in flight.
     """
@@ -89,11 +91,13 @@ def to_public(
             )
         case "timeout" if is_message:
             seen = "" if message is None else message.seen
-            return _message_timeout(call, op, waited_s, names, rank, fields, goes_on, where, seen)
+            return _message_timeout(
+                call, op, waited_s, names, rank, fields, goes_on, where, doing, seen
+            )
         case "timeout":
             facts = group.facts()
             gate = facts[rank][1] if goes_on else error.gate
-            return _timeout(facts, gate, op, waited_s, names, fields, goes_on, where)
+            return _timeout(facts, gate, op, waited_s, names, fields, goes_on, where, doing)
         case "peer_lost":
             how = str(error)
             if how.startswith("left ("):
@@ -158,13 +162,16 @@ def _timeout(
     fields: dict[str, Any],
     goes_on: bool,
     where: Where,
+    doing: Where,
 ) -> OpTimeout:
     missing: list[int] = []
     details: list[str] = []
+    absent: list[int] = []
     for index, (rank, (_, reached, seq, has_left)) in enumerate(zip(names, facts, strict=True)):
         if reached >= gate:
             continue
         missing.append(rank)
+        absent.append(index)
         if len(missing) > SHOWN:
             continue
         if has_left:
@@ -180,6 +187,8 @@ def _timeout(
     arrived = [rank for rank in names if rank not in set(missing)]
     whom = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {format_ranks(missing)}"
     whom = f"{whom} of {format_ranks(names)}" if missing else "its end"
+    phrase = doing(absent[0]) if len(absent) == 1 else None
+    whom += f", {phrase}" if phrase else ""
     return OpTimeout(
         f"{op} waited {waited_s:.1f} s for {whom}; {len(arrived)} of {len(names)} ranks arrived",
         missing=missing,
@@ -200,6 +209,7 @@ def _message_timeout(
     fields: dict[str, Any],
     goes_on: bool,
     where: Where,
+    doing: Where,
     seen: str,
 ) -> OpTimeout:
     missing = [] if call.peer < 0 else [names[call.peer]]
@@ -216,9 +226,11 @@ def _message_timeout(
             f"rank {names[rank]} waits for tag {call.tag}"
         )
     whom = f"rank {missing[0]}" if missing else "any rank"
+    phrase = doing(call.peer) if missing else None
     verb = "receive" if call.kind is Kind.SEND else "send"
     return OpTimeout(
-        f"{op} waited {waited_s:.1f} s for {whom} to {verb} (tag {call.tag})",
+        f"{op} waited {waited_s:.1f} s for {whom} to {verb} (tag {call.tag})"
+        + (f"; it was {phrase}" if phrase else ""),
         missing=missing,
         arrived=[names[rank]],
         waited_s=waited_s,

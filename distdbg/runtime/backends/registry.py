@@ -237,7 +237,7 @@ def make_engine(
     name = ordered[0]
     plugin = Backend.plugins.get(name)
     if plugin is None:
-        from distdbg.check.absent import where_is
+        from distdbg.check.absent import doing, where_is
         from distdbg.runtime.backends.cpu import CpuEngine
 
         engine: Engine = CpuEngine(
@@ -255,6 +255,7 @@ def make_engine(
             group.world.control,
             group.world.native_control,
             partial(on_other_rules, group),
+            doing=partial(doing, group),
         )
         return engine
     from distdbg.check.foreign.beside import put_beside

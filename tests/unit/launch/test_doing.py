@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distdbg.launch.doing import fold, what_ranks_do
+from distdbg.launch.doing import fold, name_hang, what_ranks_do
 
 
 def test_ranks_that_do_the_same_share_a_line_whatever_their_ages() -> None:
@@ -20,4 +20,25 @@ def test_many_places_are_cut_and_counted() -> None:
 
 
 def test_ranks_without_a_record_say_nothing(tmp_path: Path) -> None:
-    assert what_ranks_do(tmp_path, {0: 1}) == ()
+    assert what_ranks_do(tmp_path, {0: 1}) == ((), "")
+
+
+WORDS = {0: "in all_reduce #4", 1: "in all_reduce #4", 2: "last op all_reduce #3"}
+
+
+def test_who_is_waited_for_for_long_is_named_with_its_place() -> None:
+    waited = {0: 99.4, 1: 99.2}
+    assert name_hang(WORDS, waited, {2: "asleep in load() at slp.py:7"}) == (
+        "ranks 0-1 waited 99 s for rank 2, asleep in load() at slp.py:7"
+    )
+    assert name_hang(WORDS, waited, {}) == "ranks 0-1 waited 99 s for rank 2"
+
+
+def test_a_short_wait_and_one_that_has_just_begun_are_no_hang() -> None:
+    assert name_hang(WORDS, {0: 3.0, 1: 3.0}, {}) == ""
+    assert name_hang(WORDS, {0: 99.0, 1: 99.0, 2: 0.1}, {}) == ""
+    assert name_hang(WORDS, {}, {}) == ""
+
+
+def test_ranks_that_all_wait_are_a_hang_of_all() -> None:
+    assert name_hang(WORDS, {0: 30.0, 1: 31.0, 2: 40.0}, {}) == "ranks 0-2 waited 30 s"

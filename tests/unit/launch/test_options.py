@@ -119,7 +119,8 @@ def test_streams_are_by_local_rank() -> None:
 
 def test_many_ranks_get_one_thread_each_and_that_is_said() -> None:
     [note] = read("--nproc-per-node=2").notes
-    assert note.startswith("OMP_NUM_THREADS is 1 in each rank")
+    assert note.startswith("note: OMP_NUM_THREADS is 1 in each rank; 3 cores for each")
+    assert read("--nproc-per-node=4").notes == ()  # nothing is left idle by it
 
 
 def test_the_filter_of_local_ranks_is_a_set() -> None:

@@ -178,9 +178,13 @@ def test_a_log_dir_that_is_a_file_is_an_error_that_names_the_flag(tmp_path: Path
 # -------------------------------------------------------------------------------------- outputs
 
 
-def test_what_is_neither_kept_nor_filtered_is_inherited(tmp_path: Path) -> None:
-    with outputs_to_files(tmp_path, OutputChoices()) as (outputs, _, _):
-        assert outputs.open(0, 0, 0) == (None, None)
+def test_what_is_neither_kept_nor_filtered_goes_to_the_console(tmp_path: Path) -> None:
+    with outputs_to_files(tmp_path, OutputChoices()) as (outputs, _, err):
+        stdout, stderr = outputs.open(0, 0, 0)
+        assert stdout is None
+        write(stderr, b"a line\nand one without end")
+        assert outputs.drain(soon())
+        assert err.read_bytes() == b"a line\nand one without end\n"
         assert outputs.error_file(0, 0) == tmp_path / "logs/attempt_0/0/error.json"
         assert outputs.log_file(0, 0, Std.ERR) is None
         assert (tmp_path / "logs/attempt_0/0").is_dir()
@@ -273,14 +277,17 @@ def test_lines_of_ranks_that_print_at_once_do_not_mix(tmp_path: Path) -> None:
         OutputChoices(tee=(Std.OUT,) * 4), make_logs_folder(tmp_path), stdout_fd=writing
     )
     outputs.start()
+    fds = [outputs.open(rank, rank, 0) for rank in range(4)]
     ranks = [
-        threading.Thread(target=rank_prints, args=(rank, outputs.open(rank, rank, 0)[0]))
-        for rank in range(4)
+        threading.Thread(target=rank_prints, args=(rank, stdout))
+        for rank, (stdout, _) in enumerate(fds)
     ]
     for thread in ranks:
         thread.start()
     for thread in ranks:
         thread.join()
+    for _, stderr in fds:
+        write(stderr, b"")
     assert outputs.drain(soon())
     outputs.close()
     os.close(writing)
@@ -292,6 +299,42 @@ def test_lines_of_ranks_that_print_at_once_do_not_mix(tmp_path: Path) -> None:
         numbers = [int(line.split()[3]) for line in lines if line.startswith(start)]
         assert numbers == list(range(count))
     assert len(lines) == 4 * count
+
+
+def test_tracebacks_of_ranks_that_fail_at_once_are_whole(tmp_path: Path) -> None:
+    count = 200
+
+    def rank_fails(rank: int, fd: int | None) -> None:
+        assert fd is not None
+        for number in range(count):
+            for piece in (b"Traceback (most recent call last):\n", b"  File ", b"a.py\n"):
+                os.write(fd, piece)  # as Python does
+            os.write(fd, b"ValueError: %d\n" % number)
+            os.write(fd, b"plain of %d\n" % rank)
+        os.close(fd)
+
+    with outputs_to_files(tmp_path, OutputChoices()) as (outputs, _, err):
+        ranks = [
+            threading.Thread(target=rank_fails, args=(rank, outputs.open(rank, rank, 0)[1]))
+            for rank in range(3)
+        ]
+        for thread in ranks:
+            thread.start()
+        for thread in ranks:
+            thread.join()
+        assert outputs.drain(soon())
+        text = err.read_bytes()
+    for rank in range(3):
+        start = b"[rank %d] " % rank
+        for number in range(count):
+            block = (
+                b"Traceback (most recent call last):",
+                b"  File a.py",
+                b"ValueError: %d" % number,
+            )
+            assert b"".join(start + line + b"\n" for line in block) in text
+        assert text.count(b"plain of %d\n" % rank) == count
+    assert len(text.splitlines()) == 3 * count * 4
 
 
 @pytest.mark.parametrize("make", [os.pipe, os.openpty], ids=["pipe", "terminal"])

@@ -106,8 +106,8 @@ def test_an_exception_is_told_with_its_lines() -> None:
     golden(
         told(first, terminated(0), terminated(1), terminated(3)),
         [
-            "distdbg run: rank 2 raised ValueError: no data (host n14, pid 8812); "
-            "3 other ranks were ended because of it",
+            "FAILED: rank 2 raised ValueError: no data (host n14, pid 8812)",
+            "  3 other ranks were terminated because of it",
             '  File "/home/me/train.py", line 91, in <module>',
             "    main()",
             '  File "/home/me/train.py", line 80, in main',
@@ -129,8 +129,8 @@ def test_an_exception_without_error_file_is_taken_from_the_record() -> None:
     golden(
         told(Evidence(end=ended(2, exit_code=1), record=facts), terminated(0)),
         [
-            "distdbg run: rank 2 raised ValueError: no data (host n14, pid 8812); "
-            "1 other rank was ended because of it",
+            "FAILED: rank 2 raised ValueError: no data (host n14, pid 8812)",
+            "  1 other rank was terminated because of it",
             "  raised ValueError: no data 0.1 s ago, train.py:80 (main)",
             f"  run folder: {FOLDER}",
         ],
@@ -144,14 +144,14 @@ def test_an_exception_without_any_file_shows_the_end_of_stderr() -> None:
     golden(
         told(first, terminated(0)),
         [
-            "distdbg run: rank 2 exited with code 1 (host n14, pid 8812); "
-            "1 other rank was ended because of it",
+            "FAILED: rank 2 exited with code 1 (host n14, pid 8812)",
+            "  1 other rank was terminated because of it",
             "  the end of its stderr:",
             "    a",
             "    Error: b",
             "  stderr: /logs/2/stderr.log",
-            f"  run folder: {FOLDER}",
             "  hint: @distdbg.record on main() brings its traceback here",
+            f"  run folder: {FOLDER}",
         ],
     )
 
@@ -161,11 +161,11 @@ def test_an_exit_code_is_told_and_passed_on() -> None:
     golden(
         told(*evidence, max_restarts=3, attempt=3),
         [
-            "distdbg run: rank 1 exited with code 3 (host n14, pid 8811); "
-            "2 other ranks were ended because of it",
+            "FAILED: rank 1 exited with code 3 (host n14, pid 8811)",
+            "  2 other ranks were terminated because of it",
             "  restarts used: 3 of 3",
-            f"  run folder: {FOLDER}",
             "  hint: @distdbg.record on main() brings its traceback here",
+            f"  run folder: {FOLDER}",
         ],
     )
     assert code(*evidence) == 3
@@ -179,13 +179,11 @@ def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
     golden(
         told(*evidence),
         [
-            "distdbg run: rank 2 was killed by SIGKILL (host n14, pid 8812); "
-            "3 other ranks failed because of it",
+            "RANK DIED: rank 2 was killed by SIGKILL (host n14, pid 8812)",
             "  at its end: in all_reduce #12 on group 'dp' since 0.1 s",
-            "  ranks 0-1,3 failed because of it: raised PeerLost: rank 2 died (signal 9, SIGKILL) "
-            "while ranks 0,1,3 waited in barrier #3",
-            f"  run folder: {FOLDER}",
+            "  ranks 0-1,3 failed because of it: PeerLost",
             "  hint: whoever sent SIGKILL left no trace; if it was the kernel, dmesg on n14 says so",
+            f"  run folder: {FOLDER}",
         ],
     )
     assert code(*evidence) == 137
@@ -197,10 +195,10 @@ def test_a_crash_is_told_by_name(number: signal.Signals) -> None:
     golden(
         told(first, terminated(0), terminated(1), terminated(3)),
         [
-            f"distdbg run: rank 2 was killed by {number.name} (core dumped) (host n14, pid 8812); "
-            "3 other ranks were ended because of it",
-            f"  run folder: {FOLDER}",
+            f"RANK DIED: rank 2 was killed by {number.name} (core dumped) (host n14, pid 8812)",
+            "  3 other ranks were terminated because of it",
             "  hint: @distdbg.record on main(), or PYTHONFAULTHANDLER=1, prints where the crash was",
+            f"  run folder: {FOLDER}",
         ],
     )
     assert code(first) == 128 + number
@@ -209,13 +207,14 @@ def test_a_crash_is_told_by_name(number: signal.Signals) -> None:
 def test_a_death_for_memory_is_not_called_a_kill_by_somebody() -> None:
     first = Evidence(end=ended(2, cause="oom", signal=9, exit_code=None, max_rss_nbytes=412 << 20))
     golden(
-        told(first, terminated(0)),
+        told(first, terminated(0), memory_limit="512 MiB (cgroup)"),
         [
-            "distdbg run: rank 2 was killed for memory (SIGKILL by the kernel; it had used 412 MiB) "
-            "(host n14, pid 8812)",
-            "  1 other rank was ended because of it",
-            f"  run folder: {FOLDER}",
+            "OUT OF MEMORY: rank 2 was killed for memory (SIGKILL by the kernel; it had used 412 MiB)",
+            "  host n14, pid 8812",
+            "  1 other rank was terminated because of it",
+            "  memory: limit 512 MiB (cgroup)",
             "  hint: smaller batches, fewer ranks on this host, or more memory",
+            f"  run folder: {FOLDER}",
         ],
     )
     assert code(first) == 137
@@ -252,11 +251,10 @@ def test_a_mismatch_on_all_ranks_is_told_once() -> None:
     golden(
         told(*evidence),
         [
-            f"distdbg run: ranks 0-3 raised {text}",
+            text.replace("MismatchError:", "MISMATCH:"),
             "  rank 3 called it at train.py:88 (step)",
-            "  no data was exchanged",
-            f"  run folder: {FOLDER}",
             "  hint: pad the last batch",
+            f"  run folder: {FOLDER}",
         ],
     )
     assert code(*evidence) == 1
@@ -272,14 +270,20 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
     golden(
         told(Evidence(end=ended(0, exit_code=1), error=late), hung, terminated(1)),
         [
-            "distdbg run: rank 0 raised OpTimeout: all_gather #77 on group 'tp' waited 30.0 s for "
-            "rank 2 (host n14, pid 8810)",
-            "  2 other ranks were ended because of it",
+            "HUNG: rank 0 raised OpTimeout: all_gather #77 on group 'tp' waited 30.0 s for rank 2",
+            "  host n14, pid 8810",
+            "  2 other ranks were terminated because of it",
             "  the others arrived within 0.2 s",
-            "  rank 2: last op barrier #76 ended 31.0 s ago; it was ended by the launcher",
+            "  rank 2: last op barrier #76 ended 31.0 s ago; terminated by the launcher",
             f"  run folder: {FOLDER}",
         ],
     )
+    seen = {1: "in step() at slp.py:12", 2: "asleep in load() at slp.py:7"}
+    text = told(Evidence(end=ended(0, exit_code=1), error=late), hung, terminated(1), seen=seen)
+    assert text.splitlines()[:2] == [
+        "HUNG: rank 2 was asleep in load() at slp.py:7",
+        "  rank 0 raised OpTimeout: all_gather #77 on group 'tp' waited 30.0 s for rank 2",
+    ]
 
 
 def test_ctrl_c_is_no_failure_of_a_rank() -> None:
@@ -287,15 +291,30 @@ def test_ctrl_c_is_no_failure_of_a_rank() -> None:
     golden(
         told(*evidence, interrupted=2),
         [
-            "distdbg run: interrupted by Ctrl-C (SIGINT); 4 ranks were ended",
+            "STOPPED: interrupted by Ctrl-C (SIGINT); 4 ranks were terminated",
             f"  run folder: {FOLDER}",
         ],
     )
     assert code(*evidence, interrupted=2) == 130
-    assert "by SIGTERM; 1 rank was ended" in told(terminated(0), interrupted=15)
+    assert "by SIGTERM; 1 rank was terminated" in told(terminated(0), interrupted=15)
     asked = told(terminated(0), interrupted=15, stopped_by="anna")
-    assert "stopped by anna (distdbg stop); 1 rank was ended" in asked
+    assert "stopped by anna (distdbg stop); 1 rank was terminated" in asked
     assert "SIGTERM" not in asked
+
+
+def test_a_signal_that_ends_a_hung_job_is_not_the_cause() -> None:
+    hang = "ranks 0-1 waited 99 s for rank 2, asleep in load() at slp.py:7"
+    evidence = [terminated(rank) for rank in range(3)]
+    golden(
+        told(*evidence, interrupted=15, hang=hang, analyze="x", doing=["rank 2: ..."]),
+        [
+            f"HUNG: {hang}",
+            "  interrupted by SIGTERM; 3 ranks were terminated",
+            f"  run folder: {FOLDER}",
+            "  next: distdbg analyze x",
+        ],
+    )
+    assert code(*evidence, interrupted=15, hang=hang) == 143
 
 
 def test_what_failed_before_an_interruption_is_told_too() -> None:
@@ -305,7 +324,7 @@ def test_what_failed_before_an_interruption_is_told_too() -> None:
 
 def test_a_reason_of_the_launcher_is_told_when_no_rank_failed() -> None:
     text = told(terminated(0), terminated(1), because="host n04 is gone")
-    assert text.splitlines()[0] == "distdbg run: host n04 is gone; 2 ranks were ended"
+    assert text.splitlines()[0] == "FAILED: host n04 is gone; 2 ranks were terminated"
     assert code(terminated(0), because="host n04 is gone") == 1
 
 
@@ -313,10 +332,7 @@ def test_64_ranks_fit_into_a_few_lines() -> None:
     evidence = [lost(rank, 17) for rank in range(64) if rank != 17]
     evidence.append(Evidence(end=ended(17, signal=11)))
     text = told(*evidence)
-    assert text.splitlines()[0] == (
-        "distdbg run: rank 17 was killed by SIGSEGV (host n14, pid 8827); "
-        "63 other ranks failed because of it"
-    )
+    assert text.splitlines()[0] == ("RANK DIED: rank 17 was killed by SIGSEGV (host n14, pid 8827)")
     assert "ranks 0-16,18-63 failed because of it" in text
     assert len(text.splitlines()) < 8
 
@@ -375,8 +391,7 @@ def test_who_leaves_early_with_0_is_the_cause_for_those_who_needed_it() -> None:
     assert first_of(left, *others) == (Part.LEAVER, [3])
     assert code(left, *others) == 1
     assert told(left, *others).splitlines()[0] == (
-        "distdbg run: rank 3 ended with exit code 0 while other ranks still needed it "
-        "(host n14, pid 8813)"
+        "MISMATCH: rank 3 ended with exit code 0 while other ranks still needed it"
     )
 
 
@@ -442,7 +457,7 @@ def test_a_verdict_that_aborts_the_job_is_told_by_all_who_were_waiting() -> None
         Evidence(end=ended(r, exit_code=1), error=error(text, because_of=(0, 1))) for r in range(3)
     ]
     assert first_of(*aborted) == (Part.VICTIM, [0, 1, 2])
-    assert told(*aborted).splitlines()[0] == f"distdbg run: ranks 0-2 raised {text}"
+    assert told(*aborted).splitlines()[0] == f"FAILED: ranks 0-2 raised {text}"
 
 
 def test_a_hint_is_given_once() -> None:
@@ -469,27 +484,28 @@ def aborted(rank: int) -> Evidence:
     )
 
 
-def test_the_agents_verdict_leads_and_is_not_said_again() -> None:
+def test_the_agents_verdict_is_the_report() -> None:
     outcome = Outcome(
         evidence=[aborted(0), aborted(1), aborted(2), terminated(3)],
         run_folder=FOLDER,
         verdict=KNOT,
-        is_verdict_said=True,
     )
     assert report(outcome) == (
-        f"distdbg run: {KNOT.what}\n"
-        "  3 ranks failed because of it and 1 was ended\n"
+        f"DEADLOCK: {KNOT.what}\n"
+        "  rank 0 waits in recv from rank 1 on group 'world' at train.py:8 (step)\n"
+        "  3 ranks failed because of it and 1 was terminated\n"
+        "  hint: let one side send while the other receives\n"
         f"  run folder: {FOLDER}\n"
     )
     assert exit_code(outcome) == 1
 
 
-def test_a_launcher_whose_agent_has_not_printed_the_verdict_says_all_of_it() -> None:
+def test_the_launcher_of_another_host_reports_the_same_verdict() -> None:
     outcome = Outcome(evidence=[aborted(0), aborted(1)], verdict=KNOT, is_elsewhere=True)
     assert report(outcome) == (
-        f"distdbg run: {KNOT.what}\n"
-        "  2 ranks of this host failed because of it\n"
+        f"DEADLOCK: {KNOT.what}\n"
         "  rank 0 waits in recv from rank 1 on group 'world' at train.py:8 (step)\n"
+        "  2 ranks of this host failed because of it\n"
         "  hint: let one side send while the other receives\n"
     )
 
@@ -497,5 +513,11 @@ def test_a_launcher_whose_agent_has_not_printed_the_verdict_says_all_of_it() -> 
 def test_of_a_rank_that_died_the_launcher_knows_more_than_the_verdict() -> None:
     verdict = replace(KNOT, what="rank 2 was killed by SIGKILL", type="dead rank", ranks=(2,))
     dead = Evidence(end=ended(2, signal=9))
-    told = report(Outcome(evidence=[dead, aborted(0)], verdict=verdict, is_verdict_said=True))
-    assert told.startswith("distdbg run: rank 2 was killed by SIGKILL (host n14, pid 8812)")
+    told = report(Outcome(evidence=[dead, aborted(0)], verdict=verdict))
+    assert told.startswith("RANK DIED: rank 2 was killed by SIGKILL (host n14, pid 8812)")
+
+
+def test_a_job_that_a_person_ends_was_stopped() -> None:
+    text = "JobAborted: the job was aborted by ada: the learning rate was wrong"
+    stopped = [Evidence(end=ended(r, exit_code=1), error=error(text)) for r in range(2)]
+    assert told(*stopped).startswith(f"STOPPED: ranks 0-1 raised {text}\n")

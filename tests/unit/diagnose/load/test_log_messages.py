@@ -437,6 +437,7 @@ def test_a_kill_for_memory_is_known_in_the_words_of_kernels(read: ReadLog, text:
         ("srun: error: n04: task 3: Killed", "Killed"),
         ("srun: error: n04: task 3: Exited with exit code 7", "exit code 7"),
         ("[rank3]: Fatal Python error: Segmentation fault", "Segmentation fault"),
+        ("[rank 3] Fatal Python error: Segmentation fault", "Segmentation fault"),
         (
             "[rank3]: terminate called after throwing an instance of 'std::bad_alloc'",
             "std::bad_alloc",

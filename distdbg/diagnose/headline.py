@@ -1,0 +1,83 @@
+"""The first word of a report: what kind of failure it is, for whoever reads no further. Pure.
+
+    DEADLOCK        ranks wait for each other for good
+    MISMATCH        ranks called different things
+    RANK DIED       a rank was killed, or crashed
+    OUT OF MEMORY   ... by the kernel, for memory; or it raised MemoryError
+    HUNG            ranks wait for one that does not come
+    STOPPED         a person, or a scheduler, stopped a job in which nothing was wrong
+    FAILED          anything else
+
+Takes the words of kinds and not the classes: a launcher reads this without loading the diagnosis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+DEADLOCK: Final = "DEADLOCK"
+MISMATCH: Final = "MISMATCH"
+RANK_DIED: Final = "RANK DIED"
+OUT_OF_MEMORY: Final = "OUT OF MEMORY"
+HUNG: Final = "HUNG"
+STOPPED: Final = "STOPPED"
+FAILED: Final = "FAILED"
+
+#: All of them.
+HEADLINES: Final = (DEADLOCK, MISMATCH, RANK_DIED, OUT_OF_MEMORY, HUNG, STOPPED, FAILED)
+#: By the kind of a finding.
+_BY_KIND: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "deadlock": DEADLOCK,
+        "mismatch": MISMATCH,
+        "dead rank": RANK_DIED,
+        "missing rank": HUNG,
+        "stuck rank": HUNG,
+        "stall": HUNG,
+        "stopped": STOPPED,
+    }
+)
+#: By the type of an exception; of others nothing is known.
+_BY_ERROR: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "MismatchError": MISMATCH,
+        "RankLeft": MISMATCH,
+        "OpTimeout": HUNG,
+        "PeerLost": RANK_DIED,
+        "MemoryError": OUT_OF_MEMORY,
+        "OutOfMemoryError": OUT_OF_MEMORY,
+        "DebuggerQuit": STOPPED,
+    }
+)
+_MEMORY: Final = re.compile(r"\bkilled for memory\b|\braised MemoryError\b|\bOutOfMemoryError\b")
+_ENDED_BY_ITSELF: Final = re.compile(r"\braised \w|\bexited with code\b")
+_TIMED_OUT: Final = re.compile(r"\btimed out\b|\bOpTimeout\b")
+
+
+def of_kind(kind: str, what: str = "") -> str:
+    """The word of a finding, by its kind and the text of its first line."""
+    word = _BY_KIND.get(kind, FAILED)
+    if word in (RANK_DIED, FAILED) and _MEMORY.search(what):
+        return OUT_OF_MEMORY
+    if word == RANK_DIED and _ENDED_BY_ITSELF.search(what):
+        return FAILED
+    if kind == "failed op" and _TIMED_OUT.search(what):
+        return HUNG
+    return word
+
+
+def of_end(*, cause: str, signal: int | None, error_type: str = "", aborted_for: str = "") -> str:
+    """The word of a rank that is gone: how its process ended and what it raised.
+
+    `aborted_for` is the kind of the verdict for which the job was aborted, where it was.
+    """
+    if cause == "oom":
+        return OUT_OF_MEMORY
+    if aborted_for:
+        return of_kind(aborted_for)
+    if error_type in _BY_ERROR:
+        return _BY_ERROR[error_type]
+    return RANK_DIED if signal is not None and not error_type else FAILED

@@ -1,0 +1,112 @@
+"""Bytes of one rank's stderr to what may go to a console that others use too: whole lines and whole
+tracebacks. Pure: the clock is given.
+
+A traceback that Python itself prints comes in many small pieces; it is kept until it is over, and each of
+its lines gets the rank in front. Everything else goes out line by line as it was written. Nothing is kept
+for long: a traceback that does not go on for BLOCK_S, or a prompt without an end for LINE_S, goes out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from distdbg.launch.outputs.lines import Lines
+from distdbg.record.traceback_text import PACKAGE
+
+BLOCK_S: Final = 0.25
+LINE_S: Final = 1.0
+_MOST_BLOCK_NBYTES: Final = 1 << 18
+_BEGIN: Final = b"Traceback (most recent call last):"
+#: Between exceptions that come from each other.
+_LINKS: Final = (
+    b"During handling of the above exception",
+    b"The above exception was the direct cause",
+    _BEGIN,
+)
+_CTRL_C: Final = b"KeyboardInterrupt"
+_FRAME: Final = re.compile(rb'  File "([^"]+)", line (\d+)')
+#: Frames below which nobody looks for their own line.
+_NOT_THEIRS: Final = (b"<", os.fsencode(PACKAGE), os.fsencode(os.path.dirname(os.__file__)))
+
+
+class Blocks:
+    """One stream of one rank."""
+
+    def __init__(self, prefix: bytes, *, is_full: bool = False) -> None:
+        """`is_full`: a traceback of Ctrl-C is shown as well, and not its line alone."""
+        self._is_full = is_full
+        self._prefix = prefix
+        self._lines = Lines(b"")
+        self._block: list[bytes] = []
+        self._has_last_line = False
+        """Whether the line that names the exception is in the block."""
+        self._fed_s = 0.0
+
+    def feed(self, data: bytes, now_s: float) -> bytes:
+        """What can go out now."""
+        self._fed_s = now_s
+        whole = self._lines.feed(data)
+        if not self._block and _BEGIN not in whole:
+            return whole
+        return b"".join(self._pass(line) for line in whole.splitlines(keepends=True))
+
+    def idle(self, now_s: float) -> bytes:
+        """What has waited for long enough, when nothing has come."""
+        out = b""
+        if self._block and now_s - self._fed_s >= BLOCK_S:
+            out = self._end_block()
+        if now_s - self._fed_s >= LINE_S:
+            out += self._lines.let_go()
+        return out
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is kept."""
+        return not self._block and self._lines.is_empty
+
+    def finish(self) -> bytes:
+        """The stream is over."""
+        rest = self._lines.finish()
+        out = b"".join(self._pass(line) for line in rest.splitlines(keepends=True))
+        return out + self._end_block()
+
+    def _pass(self, line: bytes) -> bytes:
+        if not self._block:
+            if line.startswith(_BEGIN):
+                self._block.append(line)
+                return b""
+            return line
+        if self._goes_on(line):
+            self._block.append(line)
+            if sum(map(len, self._block)) > _MOST_BLOCK_NBYTES:
+                return self._end_block()
+            return b""
+        return self._end_block() + self._pass(line)
+
+    def _goes_on(self, line: bytes) -> bool:
+        is_inside = line[:1] in (b" ", b"\t", b"|", b"+") or not line.strip()
+        if is_inside or line.startswith(_LINKS):
+            self._has_last_line = self._has_last_line and is_inside
+            return True
+        if self._has_last_line:
+            return False
+        self._has_last_line = True
+        return True
+
+    def _end_block(self) -> bytes:
+        block, self._block, self._has_last_line = self._block, [], False
+        if block and block[-1].strip() == _CTRL_C and not self._is_full:
+            block = [_CTRL_C + _place_of(block) + b"\n"]
+        bare = self._prefix.rstrip()
+        return b"".join((self._prefix if line.strip() else bare) + line for line in block)
+
+
+def _place_of(block: list[bytes]) -> bytes:
+    """' at train.py:80', the last line of the user's own; b'' where there is none."""
+    for line in reversed(block):
+        found = _FRAME.match(line)
+        if found is not None and not found[1].startswith(_NOT_THEIRS):
+            return b" at " + os.path.basename(found[1]) + b":" + found[2]
+    return b""

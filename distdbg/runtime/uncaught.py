@@ -1,0 +1,114 @@
+"""What a rank prints of an exception that nobody catches: one block, written at once.
+
+`sys.excepthook` and `threading.excepthook`, only where Python's own are there: whoever set another one
+before keeps it. DISTDBG_TRACEBACK=full shows the frames of this package and the tracebacks of all ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import TextIO
+
+from distdbg.record.traceback_text import (
+    as_block,
+    format_trimmed,
+    is_consequence,
+    is_full,
+    one_line,
+)
+
+#: A line of a victim, where a launcher prints the report: it names the store of its ranks so.
+_LAUNCHER = "launcher://"
+#: How long a stream that takes nothing is waited for.
+_FULL_S = 5.0
+
+
+def print_in_blocks() -> None:
+    """From now on uncaught exceptions of this process are printed so. Idempotent."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _print_uncaught
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _print_in_thread
+
+
+def text_of(error: BaseException, thread: str = "") -> str:
+    """The lines for stderr, each with its end."""
+    is_whole = is_full()
+    number = os.environ.get("RANK", "")
+    rank = int(number) if number.isdecimal() else None
+    has_report = _has_report()
+    # Below a launcher a file is this rank's own log: it gets all of it, and needs no number.
+    is_log = has_report and _is_file(sys.stderr)
+    has_report = has_report and not is_log
+    prefix = "" if rank is None or is_log else f"[rank {rank}] "
+    if not is_whole and not thread and has_report:
+        if isinstance(error, KeyboardInterrupt):
+            return as_block(one_line(error, see=""), prefix)
+        if is_consequence(error, rank):
+            return as_block(one_line(error), prefix)
+    head = f"Exception in thread {thread}:\n" if thread else ""
+    return as_block(head + format_trimmed(error, is_full=is_whole, has_report=has_report), prefix)
+
+
+def _print_uncaught(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    if hasattr(sys, "ps1"):  # at a prompt nothing ends
+        sys.__excepthook__(kind, error, trace)
+        return
+    try:
+        text = text_of(error.with_traceback(trace))
+    except Exception:  # noqa: BLE001 - the traceback must not be lost for another one
+        sys.__excepthook__(kind, error, trace)
+        return
+    _write(text)
+
+
+def _print_in_thread(args: threading.ExceptHookArgs) -> None:
+    error = args.exc_value
+    if error is None or isinstance(error, SystemExit):
+        threading.__excepthook__(args)
+        return
+    try:
+        text = text_of(error, args.thread.name if args.thread is not None else "?")
+    except Exception:  # noqa: BLE001 - as above
+        threading.__excepthook__(args)
+        return
+    _write(text)
+
+
+def _write(text: str) -> None:
+    """All at once: what other ranks print comes before or after it."""
+    stream, first = sys.stderr, sys.__stderr__
+    if stream is None:
+        return
+    with suppress(OSError, ValueError):
+        stream.flush()
+        if first is None or stream is not first:  # a program's own
+            stream.write(text)
+            stream.flush()
+            return
+        left = memoryview(text.encode(first.encoding or "utf-8", "backslashreplace"))
+        while left:
+            try:
+                left = left[os.write(first.fileno(), left) :]
+            except BlockingIOError:  # somebody has made it so
+                if not select.select([], [first.fileno()], [], _FULL_S)[1]:
+                    return
+
+
+def _has_report() -> bool:
+    return os.environ.get("DISTDBG_STORE", "").startswith(_LAUNCHER)
+
+
+def _is_file(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):  # no descriptor: a program's own
+        return False

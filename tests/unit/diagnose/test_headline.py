@@ -1,0 +1,47 @@
+"""The first word of a report, by what is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from distdbg.diagnose import headline
+from distdbg.diagnose.finding import Kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "word"),
+    [
+        (Kind.DEADLOCK, "ranks 0-1 wait for each other", "DEADLOCK"),
+        (Kind.MISMATCH, "all_reduce #3 differs between ranks", "MISMATCH"),
+        (Kind.DEAD_RANK, "rank 2 was killed by SIGKILL", "RANK DIED"),
+        (Kind.DEAD_RANK, "rank 2 was killed for memory (SIGKILL by the kernel)", "OUT OF MEMORY"),
+        (Kind.DEAD_RANK, "rank 2 raised MemoryError: 3 GiB", "OUT OF MEMORY"),
+        (Kind.DEAD_RANK, "rank 2 raised ValueError: no data", "FAILED"),
+        (Kind.DEAD_RANK, "rank 2 exited with code 3", "FAILED"),
+        (Kind.MISSING_RANK, "rank 2 never called all_reduce #4", "HUNG"),
+        (Kind.STUCK_RANK, "rank 2 is stopped", "HUNG"),
+        (Kind.STALL, "ranks wait for rank 2", "HUNG"),
+        (Kind.FAILED_OP, "all_reduce #4 timed out on ranks 0-1", "HUNG"),
+        (Kind.FAILED_OP, "all_reduce #4 failed", "FAILED"),
+        (Kind.STOPPED, "ada stopped the job", "STOPPED"),
+        (Kind.STRAGGLER, "rank 3 is slow", "FAILED"),
+    ],
+)
+def test_a_finding_has_one_word(kind: Kind, what: str, word: str) -> None:
+    assert headline.of_kind(kind.value, what) == word
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [
+        ({"cause": "oom", "signal": 9}, "OUT OF MEMORY"),
+        ({"cause": "signal", "signal": 11}, "RANK DIED"),
+        ({"cause": "exited", "signal": None}, "FAILED"),
+        ({"cause": "exited", "signal": None, "error_type": "MemoryError"}, "OUT OF MEMORY"),
+        ({"cause": "exited", "signal": None, "error_type": "OpTimeout"}, "HUNG"),
+        ({"cause": "exited", "signal": None, "error_type": "MismatchError"}, "MISMATCH"),
+        ({"cause": "exited", "signal": None, "error_type": "ZeroDivisionError"}, "FAILED"),
+    ],
+)
+def test_a_rank_that_is_gone_has_one_word(facts: dict[str, object], word: str) -> None:
+    assert headline.of_end(**facts) == word  # type: ignore[arg-type]

@@ -1,0 +1,98 @@
+"""What of one rank's stderr goes out when: whole lines and whole tracebacks."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distdbg.launch.outputs.blocks import BLOCK_S, LINE_S, Blocks
+
+TRACE = b"""Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+    main()
+ValueError: no data
+"""
+CHAINED = (
+    TRACE + b"\nDuring handling of the above exception, another exception occurred:\n\n" + TRACE
+)
+
+
+def prefixed(text: bytes) -> bytes:
+    return b"".join(
+        (b"[rank 2] " + line).rstrip() + b"\n" for line in text.rstrip(b"\n").split(b"\n")
+    )
+
+
+def test_lines_go_out_as_they_are_when_they_are_whole() -> None:
+    blocks = Blocks(b"[rank 2] ")
+    assert blocks.feed(b"one\ntw", 0.0) == b"one\n"
+    assert blocks.feed(b"o\n", 0.0) == b"two\n"
+
+
+def test_a_traceback_waits_for_its_end_and_has_the_rank_in_front() -> None:
+    blocks = Blocks(b"[rank 2] ")
+    for line in TRACE.splitlines(keepends=True):
+        assert blocks.feed(line, 0.0) == b""
+    assert blocks.feed(b"next\n", 0.0) == prefixed(TRACE) + b"next\n"
+
+
+def test_a_traceback_that_does_not_go_on_is_not_kept_for_long() -> None:
+    blocks = Blocks(b"[rank 2] ")
+    assert blocks.feed(TRACE, 10.0) == b""
+    assert blocks.idle(10.0 + BLOCK_S / 2) == b""
+    assert blocks.idle(10.0 + BLOCK_S) == prefixed(TRACE)
+    assert blocks.is_empty
+
+
+def test_exceptions_that_come_from_each_other_are_one_block() -> None:
+    blocks = Blocks(b"[rank 2] ")
+    assert blocks.feed(CHAINED, 0.0) == b""
+    assert blocks.finish() == prefixed(CHAINED)
+
+
+def test_lines_below_the_exception_belong_to_it() -> None:
+    blocks = Blocks(b"[rank 2] ")
+    text = TRACE + b"  hint: load some\n"
+    assert blocks.feed(text + b"other\n", 0.0) == prefixed(text) + b"other\n"
+
+
+def test_a_prompt_without_end_is_shown_after_a_while_and_goes_on() -> None:
+    blocks = Blocks(b"[rank 2] ")
+    assert blocks.feed(b"sure? ", 0.0) == b""
+    assert blocks.idle(LINE_S / 2) == b""
+    assert blocks.idle(LINE_S) == b"sure? "
+    assert blocks.feed(b"yes\n", 2.0) == b"yes\n"
+
+
+def test_of_ctrl_c_one_line_is_left() -> None:
+    text = TRACE.replace(b"ValueError: no data", b"KeyboardInterrupt")
+    text = text.replace(b"    main()\n", b'    main()\n  File "<frozen importlib>", line 9, in x\n')
+    for is_full, out in (
+        (False, b"[rank 2] KeyboardInterrupt at a.py:1\n"),
+        (True, prefixed(text)),
+    ):
+        blocks = Blocks(b"[rank 2] ", is_full=is_full)
+        assert blocks.feed(text, 0.0) == b""
+        assert blocks.finish() == out
+
+
+def test_an_endless_traceback_goes_out_in_pieces() -> None:
+    blocks = Blocks(b"[rank 2] ")
+    out = blocks.feed(b"Traceback (most recent call last):\n", 0.0)
+    for _ in range(100):
+        out += blocks.feed(b"  " + b"x" * 9_999 + b"\n", 0.0)
+    assert len(out) > 256_000
+
+
+@given(st.lists(st.sampled_from([b"a\n", b"b", b"\r", b"\n", TRACE, b"  x\n", b"\xff"])), st.data())
+def test_nothing_is_lost_however_it_is_cut(parts: list[bytes], data: st.DataObject) -> None:
+    text = b"".join(parts)
+    blocks = Blocks(b"")
+    out, at = b"", 0
+    while at < len(text):
+        size = data.draw(st.integers(1, 9))
+        out += blocks.feed(text[at : at + size], at / 3)
+        out += blocks.idle(at / 3)
+        at += size
+    out += blocks.finish()
+    assert out in (text, text + b"\n")

@@ -1,0 +1,25 @@
+"""Where ranks were last, and what they may use: for the report."""
+
+from __future__ import annotations
+
+from distdbg.launch.last_seen import last_seen
+from distdbg.launch.memory_limit import name_limit
+from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import Sighting
+
+
+def sighting(state: str, pid: int = 9) -> Sighting:
+    place = "slp.py:7 (load)"
+    return Sighting(rank=2, pid=pid, host="n1", state=RankState(state), since_ns=100, site=place)
+
+
+def test_the_last_sighting_of_the_same_process_counts() -> None:
+    seen = [sighting("stopped"), sighting("running"), sighting("stopped", pid=8)]
+    assert last_seen(seen, {2: 9}) == {2: "in load() at slp.py:7"}
+    assert last_seen(seen, {1: 9}) == {}
+
+
+def test_the_smallest_limit_of_memory_is_named() -> None:
+    assert name_limit([(3 << 30, "cgroup"), (2 << 30, "ulimit -v")]) == "2.0 GiB (ulimit -v)"
+    assert name_limit([(192 << 20, "cgroup")]) == "192 MiB (cgroup)"
+    assert name_limit([]) == ""

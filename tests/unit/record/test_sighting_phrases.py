@@ -1,0 +1,38 @@
+"""Where a rank was seen last, in a few words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distdbg.record.rank_state import RankState
+from distdbg.record.sightings import Sighting, phrase_of, phrase_of_rank, write_sighting
+
+
+def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: int) -> Sighting:
+    known = {"rank": 2, "pid": 9, "since_ns": 100} | facts
+    return Sighting(host="n1", state=RankState(state), site=site, why=why, **known)
+
+
+@pytest.mark.parametrize(
+    ("seen", "phrase"),
+    [
+        (sighting("running", why="sleeps"), "asleep in load() at slp.py:7"),
+        (sighting("stopped"), "stopped in load() at slp.py:7"),
+        (sighting("holds the GIL"), "holding the GIL in load() at slp.py:7"),
+        (sighting("running"), "in load() at slp.py:7"),
+        (sighting("running", site="slp.py:7 (<module>)"), "at slp.py:7"),
+        (sighting("stopped", site=""), "stopped"),
+        (sighting("running", site=""), ""),
+    ],
+)
+def test_state_and_place_are_one_phrase(seen: Sighting, phrase: str) -> None:
+    assert phrase_of(seen) == phrase
+
+
+def test_what_was_seen_before_the_last_op_ended_is_not_told(tmp_path: Path) -> None:
+    write_sighting(tmp_path, sighting("stopped"))
+    assert phrase_of_rank(tmp_path, 2, 100) == "stopped in load() at slp.py:7"
+    assert phrase_of_rank(tmp_path, 2, 101) is None
+    assert phrase_of_rank(tmp_path, 1, 0) is None

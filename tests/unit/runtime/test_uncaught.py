@@ -1,0 +1,86 @@
+"""What a rank prints of an uncaught exception, below a launcher and without one."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distdbg.errors import PeerLost
+from distdbg.runtime.uncaught import print_in_blocks, text_of
+
+if TYPE_CHECKING:
+    import pytest
+
+LOST = PeerLost("rank 2 died", peer=2, how="died (signal 9, SIGKILL)", details=["unusable"])
+
+
+def below_launcher(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """A stderr that is no file, of rank 1 of a launcher."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("DISTDBG_STORE", "launcher://x")
+    return stream
+
+
+def test_a_victim_prints_one_line_below_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    below_launcher(monkeypatch)
+    line = "[rank 1] PeerLost: rank 2 died (signal 9, SIGKILL) (see the report below)\n"
+    assert text_of(LOST) == line
+
+
+def test_without_a_launcher_nobody_else_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    below_launcher(monkeypatch)
+    monkeypatch.delenv("DISTDBG_STORE")
+    assert text_of(LOST) == ("[rank 1] distdbg.errors.PeerLost: rank 2 died\n[rank 1]   unusable\n")
+    monkeypatch.delenv("RANK")
+    assert text_of(LOST) == "distdbg.errors.PeerLost: rank 2 died\n  unusable\n"
+
+
+def test_all_is_shown_to_who_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    below_launcher(monkeypatch)
+    monkeypatch.setenv("DISTDBG_TRACEBACK", "full")
+    assert text_of(LOST).endswith("[rank 1]   unusable\n")
+    monkeypatch.setenv("DISTDBG_TRACEBACK", "ful")  # what a rank died of is not lost for that
+    assert text_of(LOST).endswith("[rank 1]   unusable\n")
+
+
+def test_the_log_of_a_rank_has_the_whole_text_and_no_number(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    below_launcher(monkeypatch)
+    with open(tmp_path / "stderr.log", "w") as log:
+        monkeypatch.setattr(sys, "stderr", log)
+        assert text_of(LOST) == "distdbg.errors.PeerLost: rank 2 died\n  unusable\n"
+
+
+def test_hooks_of_the_program_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    below_launcher(monkeypatch)
+
+    def hook(*args: object) -> None:
+        pass
+
+    monkeypatch.setattr(sys, "excepthook", hook)
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    print_in_blocks()
+    assert sys.excepthook is hook
+    assert threading.excepthook is not threading.__excepthook__
+
+
+def test_what_is_raised_in_a_thread_is_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = below_launcher(monkeypatch)
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    print_in_blocks()
+    thread = threading.Thread(target=lambda: 1 // 0, name="loader")
+    thread.start()
+    thread.join()
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "[rank 1] Exception in thread loader:"
+    assert lines[-1].startswith("[rank 1] ZeroDivisionError")
+    assert all(line.startswith("[rank 1]") for line in lines)
+    assert os.path.basename(__file__) in stream.getvalue()
