@@ -18,7 +18,7 @@ def sighting(state: str, site: str = "slp.py:7 (load)", why: str = "", **facts: 
 @pytest.mark.parametrize(
     ("seen", "phrase"),
     [
-        (sighting("running", why="sleeps"), "asleep in load() at slp.py:7"),
+        (sighting("asleep"), "asleep in load() at slp.py:7"),
         (sighting("stopped"), "stopped in load() at slp.py:7"),
         (sighting("holds the GIL"), "holding the GIL in load() at slp.py:7"),
         (sighting("running"), "in load() at slp.py:7"),
