@@ -5,6 +5,7 @@ nonfinite       NaN or Inf in an input               peer_lost    one is gone
 buffer_changed  an array changed while an op had it  timeout      an op did not end in time
 diverged        what must be equal is not            aborted      somebody ended the job
 suspicion       noticed, and not forbidden           other        any other error of an op
+leaked_work, leaked_group, buffer_race: mistakes that have done no harm yet
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ CHECKS: Final = {
     "BufferChangedError": "buffer_changed",
     "DivergedError": "diverged",
     "Suspicion": "suspicion",
+    "LeakedWork": "leaked_work",
+    "LeakedGroup": "leaked_group",
+    "BufferRace": "buffer_race",
     "RankLeft": "rank_left",
     "PeerLost": "peer_lost",
     "OpTimeout": "timeout",

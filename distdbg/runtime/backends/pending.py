@@ -66,6 +66,15 @@ class CpuPending:
                 self.wait(NO_DEADLINE)
         return True
 
+    @property
+    def views(self) -> Sequence[View]:
+        """Of its inputs, then of its outputs, until it has ended."""
+        return self._views
+
+    def has_failed(self) -> bool:
+        """Whether the op has ended with an error; looks at nothing but what is known here."""
+        return self.handle.done and self.done() and self._error is not None
+
     def has_settled(self) -> bool:
         """Whether the op has ended and nothing more is needed from its group."""
         return self.handle.done and self.done()
