@@ -15,11 +15,13 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from dis import opname
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
 from distdbg.check.sites import UNKNOWN, shorten
 from distdbg.native import Recorder
+from distdbg.record.entries import SOURCE_DROPPED
 from distdbg.record.writing import write_finding
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -61,6 +63,15 @@ def place_above(depth: int) -> Place | None:
     return None
 
 
+def is_result_dropped(place: Place) -> bool:
+    """Whether the call that `place` is in the middle of is a statement of its own."""
+    code = place.code.co_code
+    at = place.lasti + 2
+    while at < len(code) and opname[code[at]] == "CACHE":
+        at += 2
+    return at < len(code) and opname[code[at]] == "POP_TOP"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
     """One latent error, as one rank knows it."""
@@ -93,6 +104,8 @@ class Latent:
         self._told: dict[tuple[str, str, str], Fact] = {}
         #: How often each was written into the record.
         self._written: dict[tuple[str, str, str], int] = {}
+        #: Lines that receive from any rank, which were looked at.
+        self._deaf: set[str] = set()
         self._pid = os.getpid()
 
     def tell(self, fact: Fact) -> None:
@@ -109,6 +122,15 @@ class Latent:
         self._told[key] = fact
         self._write(key, fact)
         self._warn(fact)
+
+    def note_dropped_source(self, place: Place | None) -> None:
+        """A line receives from any rank and does not ask from which: matters if messages race."""
+        site = str(place)
+        if place is None or self._recorder is None or len(self._deaf) >= _MOST_LINES:
+            return
+        if site not in self._deaf and self._pid == os.getpid() and is_result_dropped(place):
+            write_finding(self._recorder, 0, 0, {"type": SOURCE_DROPPED, "what": site})
+        self._deaf.add(site)
 
     def close(self) -> None:
         """Write how often each happened; nothing is told from here on."""

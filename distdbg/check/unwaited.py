@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from distdbg.check.latent import Fact, Latent, Place, place_above
+from distdbg.check.sample import sample
 from distdbg.native import View
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.work import has_failed
@@ -33,8 +34,8 @@ Range = tuple[int, int, int, bool, "Started"]
 class Started:
     """One op from its start until somebody has waited for it."""
 
-    __slots__ = ("call", "group", "is_over", "is_placed", "parts", "pending", "place", "unwaited",
-                 "views")  # fmt: skip
+    __slots__ = ("call", "group", "is_over", "is_placed", "is_shared", "parts", "pending", "place", "sampled",
+                 "seq", "unwaited", "views")  # fmt: skip
 
     def __init__(
         self, unwaited: Unwaited, group: ProcessGroup, call: Call, pending: Any, place: Place | None
@@ -45,10 +46,23 @@ class Started:
         #: Whether it was waited for, or told.
         self.is_over = False
         self.is_placed = False
+        #: Whether another op was given the same memory meanwhile.
+        self.is_shared = False
         self.place = place
         self.pending = pending
         #: Native views of inputs, then outputs; () where the backend is not ours.
         self.views: Sequence[View] = getattr(pending, "views", ())
+        #: Of an input that the op only reads; None: it has none, or it is not looked at.
+        self.sampled: int | None = None
+        #: Of the next collective on the group, right after this one was started; 0: of a message.
+        self.seq = 0
+        inputs = call.inputs
+        if len(inputs) == 1 and inputs is not call.outputs:
+            self.sampled = sample(inputs[0])
+            if call.kind < Kind.SEND:
+                self.seq = _next_seq(group, call)
+                if self.seq < 0:
+                    self.sampled = None
         #: Of one handle for several ops.
         self.parts: Sequence[Started] = ()
 
@@ -63,8 +77,16 @@ class Started:
         """The function, as far as it is known."""
         return self.call.name or self.call.kind.label
 
+    def waited(self) -> None:
+        """Somebody has waited for it: until then its input must have stayed as it was."""
+        for started in (self, *self.parts):
+            if started.sampled is not None and not started.is_over:
+                if sample(started.call.inputs[0]) != started.sampled:
+                    self.unwaited.tell_changed(started)
+        self.end()
+
     def end(self) -> None:
-        """Somebody has waited for it; its arrays are the program's again."""
+        """Nothing is to be told of it any more; its arrays are the program's again."""
         self.is_over = True
         for part in self.parts:
             part.end()
@@ -146,6 +168,27 @@ class Unwaited:
                 place=started.place,
                 others=[("dropped its Work", place_above(3))],
                 hint="keep the Work and call wait() on it",
+                record_group=_number(started),
+            )
+        )
+
+    def tell_changed(self, started: Started) -> None:
+        """Warn of an input that is not what it was when the op was started."""
+        if not self.latent.is_on or started.is_shared or has_failed(started.pending):
+            return  # another op in flight has the array too, which is legal, or told
+        group = started.group
+        if started.seq and group is not None and _next_seq(group, started.call) != started.seq:
+            return  # a later op of the group may have written it, and those run in order
+        self.latent.tell(
+            Fact(
+                type="BufferRace",
+                kind=started.label,
+                group=_label(started),
+                what=f"the input of {started.name} was changed between its start and the wait for it",
+                begun="started it",
+                place=started.place,
+                others=[("waited for it", place_above(4))],
+                hint="change the array after wait(), or send a copy",
                 record_group=_number(started),
             )
         )
@@ -242,6 +285,12 @@ class Unwaited:
         )
 
 
+def _next_seq(group: ProcessGroup, call: Call) -> int:
+    """-1: the engine does not know."""
+    ask = getattr(group.engine, "next_seq", None)
+    return -1 if ask is None else int(ask(call))
+
+
 def _label(started: Started) -> str:
     return "" if started.group is None else started.group.label
 
@@ -254,5 +303,6 @@ def _is_race(there: Range, writes: bool, new: Started) -> bool:
     old = there[4]
     if old is new or old.is_over or not (writes or there[3]):
         return False
+    old.is_shared = new.is_shared = True
     # The collectives of a group run in order, so one array in two of them is well defined.
     return not (old.group is new.group and old.call.kind < Kind.SEND > new.call.kind)

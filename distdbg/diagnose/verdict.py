@@ -26,6 +26,7 @@ from distdbg.diagnose.find import (
     latent,
     leaks,
     lost,
+    message_race,
     mismatch,
     missing,
     nan_source,
@@ -61,6 +62,7 @@ FINDERS: Final[tuple[Finder, ...]] = (
     order_inversion.find,
     latent.find,
     leaks.find,
+    message_race.find,
     suspicion.find,
     lost.find,
 )

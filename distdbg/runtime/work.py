@@ -66,11 +66,17 @@ class Work:
         started, self.started = self.started, None
         return started
 
+    def _forget(self) -> None:
+        """A future knows from here on when the op has ended, and nobody knows when that is asked."""
+        started = self.hand_over()
+        if started is not None:
+            started.end()
+
     def _waited(self) -> None:
         """Somebody has asked for the end of the op, and was told."""
         started, self.started = self.started, None
         if started is not None:
-            started.end()
+            started.waited()
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Block until the op has ended: True, or its error is raised.
@@ -79,9 +85,11 @@ class Work:
         """
         try:
             self.pending.wait(deadline_after(timeout, self._group.world.control))
-        finally:
-            if self.started is not None:
-                self._waited()
+        except BaseException:
+            self._forget()
+            raise
+        if self.started is not None:
+            self._waited()
         return True
 
     def synchronize(self) -> None:
@@ -90,7 +98,7 @@ class Work:
 
     def block_current_stream(self) -> None:
         """Do nothing: host memory has no stream."""
-        self._waited()
+        self._forget()
 
     def is_completed(self) -> bool:
         """Return whether the op has ended, well or badly."""
@@ -135,7 +143,8 @@ class Work:
 
     def get_future(self) -> Future[list[Any]]:
         """Return a future of the output arrays; its callbacks run on a background thread."""
-        self._waited()
+        if self.started is not None:
+            self._forget()
         if self._future is None:
             future: Future[list[Any]] = Future()
             future.say_wait = self._waiting

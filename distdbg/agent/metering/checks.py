@@ -5,13 +5,16 @@ nonfinite       NaN or Inf in an input               peer_lost    one is gone
 buffer_changed  an array changed while an op had it  timeout      an op did not end in time
 diverged        what must be equal is not            aborted      somebody ended the job
 suspicion       noticed, and not forbidden           other        any other error of an op
-leaked_work, leaked_group, buffer_race: mistakes that have done no harm yet
+
+Latent errors (leaked work, leaked groups, buffer races) are suspicions too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+
+from distdbg.record.entries import SOURCE_DROPPED
 
 OTHER: Final = "other"
 CHECKS: Final = {
@@ -20,9 +23,9 @@ CHECKS: Final = {
     "BufferChangedError": "buffer_changed",
     "DivergedError": "diverged",
     "Suspicion": "suspicion",
-    "LeakedWork": "leaked_work",
-    "LeakedGroup": "leaked_group",
-    "BufferRace": "buffer_race",
+    "LeakedWork": "suspicion",
+    "LeakedGroup": "suspicion",
+    "BufferRace": "suspicion",
     "RankLeft": "rank_left",
     "PeerLost": "peer_lost",
     "OpTimeout": "timeout",
@@ -33,6 +36,6 @@ CHECKS: Final = {
 def check_of(words: Mapping[str, Any]) -> str | None:
     """Of what `findings.read_words` gives; None for what is no error of an op: how a program ended."""
     kind = words.get("type")
-    if not kind:
+    if not kind or kind == SOURCE_DROPPED:
         return None
     return CHECKS.get(str(kind), OTHER)
