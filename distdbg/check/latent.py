@@ -174,4 +174,6 @@ def _details(fact: Fact, rank: int) -> list[str]:
     told = [(fact.begun, fact.place), *fact.others]
     sites = [UNKNOWN if place is None else str(place) for _, place in told]
     short = shorten(sites)
-    return [f"rank {rank} {text} at {short[site]}" for (text, _), site in zip(told, sites, strict=True)]
+    return [
+        f"rank {rank} {text} at {short[site]}" for (text, _), site in zip(told, sites, strict=True)
+    ]

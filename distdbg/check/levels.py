@@ -60,7 +60,9 @@ def apply_level(group: ProcessGroup) -> None:
     level = level_of(group.world).value
     unwaited = group.world.unwaited
     if unwaited is not None:
-        unwaited.latent.is_on = level >= DebugLevel.DETAIL.value and group.world.recorder is not None
+        unwaited.latent.is_on = (
+            level >= DebugLevel.DETAIL.value and group.world.recorder is not None
+        )
     engine.set_level(DebugLevel.OFF.value if config.read_setting("DISTDBG_UNWRAPPED") else level)
     if group.world.recorder is not None:
         group.world.recorder.set_level(level)

@@ -31,8 +31,7 @@ def sample(array: Any) -> int | None:
     if nbytes <= _WHOLE_NBYTES:
         return crc32(memory)
     value = 0
-    stride = (nbytes - _PIECE_NBYTES) // (_PIECES - 1)
     for piece in range(_PIECES):
-        begin = piece * stride
+        begin = (nbytes - _PIECE_NBYTES) * piece // (_PIECES - 1)
         value = crc32(memory[begin : begin + _PIECE_NBYTES], value)
     return value

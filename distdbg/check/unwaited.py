@@ -80,9 +80,9 @@ class Started:
     def waited(self) -> None:
         """Somebody has waited for it: until then its input must have stayed as it was."""
         for started in (self, *self.parts):
-            if started.sampled is not None and not started.is_over:
-                if sample(started.call.inputs[0]) != started.sampled:
-                    self.unwaited.tell_changed(started)
+            before = started.sampled
+            if before is not None and before != sample(started.call.inputs[0]):
+                self.unwaited.tell_changed(started)
         self.end()
 
     def end(self) -> None:

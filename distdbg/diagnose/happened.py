@@ -105,7 +105,9 @@ class _Maker:
     def _unsorted(self) -> Iterator[tuple[int, bool, int, int]]:
         for rank, log in self._session.ranks.items():
             ops, offset = log.ops, log.offset_ns
-            for at, (issued_ns, ended_ns) in enumerate(zip(ops.issued_ns, ops.ended_ns, strict=True)):
+            for at, (issued_ns, ended_ns) in enumerate(
+                zip(ops.issued_ns, ops.ended_ns, strict=True)
+            ):
                 yield issued_ns + offset, False, rank, at
                 if ended_ns != NEVER:
                     yield ended_ns + offset, True, rank, at

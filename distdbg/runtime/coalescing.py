@@ -133,7 +133,7 @@ def start_all(group: ProcessGroup, calls: Sequence[Call]) -> Work:
     parts = []
     try:
         for call in calls:
-            parts.append(group.run(call, True))
+            parts.append(group.run(call, True))  # noqa: PERF401 - those before one that raises count
     except BaseException:
         for part in parts:
             part.hand_over()  # nobody gets a handle to wait for those that were started

@@ -1,4 +1,4 @@
-"""No warning in random programs without a mistake; `tests/fuzz/legal_ops.py --ops=1000000` runs more of them."""
+"""No warning in random programs without a mistake; `legal_ops.py --ops=1000000` runs more of them."""
 
 from __future__ import annotations
 

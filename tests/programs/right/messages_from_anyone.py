@@ -1,4 +1,4 @@
-"""Messages from any rank, all right: who it was is asked, tags tell rounds apart, or one depends on the other."""
+"""Messages from any rank, all right: the sender is asked for, tags differ, or one depends on the other."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""One array is read by several ops at once, and reduced twice in a row on one group: both are well defined."""
+"""One array is read by several ops at once, and reduced twice in a row on one group: well defined."""
 
 import numpy as np
 

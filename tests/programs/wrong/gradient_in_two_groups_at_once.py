@@ -1,4 +1,4 @@
-"""One gradient is reduced over the row and over the column at the same time, instead of one after the other."""
+"""One gradient is reduced over row and column at the same time, instead of one after the other."""
 
 import numpy as np
 

@@ -8,7 +8,9 @@ TRUTH = {
     "ranks": 2,
     "outcome": "silent",
     "odd": [0],
-    "warns": ["the input of send on group 'world' was changed between its start and the wait for it"],
+    "warns": [
+        "the input of send on group 'world' was changed between its start and the wait for it"
+    ],
     "warned": [0],
     "verdict": {"kind": "buffer race", "ranks": [0]},
 }
