@@ -23,14 +23,12 @@ CHECKS: Final = {
     "BufferChangedError": "buffer_changed",
     "DivergedError": "diverged",
     "Suspicion": "suspicion",
-    "LeakedWork": "suspicion",
-    "LeakedGroup": "suspicion",
-    "BufferRace": "suspicion",
     "RankLeft": "rank_left",
     "PeerLost": "peer_lost",
     "OpTimeout": "timeout",
     "JobAborted": "aborted",
 }
+_LATENT: Final = ("LeakedWork", "LeakedGroup", "BufferRace")
 
 
 def check_of(words: Mapping[str, Any]) -> str | None:
@@ -38,4 +36,4 @@ def check_of(words: Mapping[str, Any]) -> str | None:
     kind = words.get("type")
     if not kind or kind == SOURCE_DROPPED:
         return None
-    return CHECKS.get(str(kind), OTHER)
+    return "suspicion" if kind in _LATENT else CHECKS.get(str(kind), OTHER)
