@@ -52,15 +52,25 @@ class Place(NamedTuple):
         return f"{self.code.co_filename}:{self.line} ({self.code.co_qualname})"
 
 
-def place_above(depth: int) -> Place | None:
+#: A Place before it is one: made at every asynchronous op.
+Spot = tuple[CodeType, int]
+
+
+def spot_above(depth: int) -> Spot | None:
     """The innermost line outside of this package, from `depth` callers up; None: there is none."""
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(_PACKAGE):
-            return Place(code, frame.f_lasti)
+            return code, frame.f_lasti
         frame = frame.f_back
     return None
+
+
+def place_above(depth: int) -> Place | None:
+    """The same as a Place."""
+    spot = spot_above(depth + 1)
+    return None if spot is None else Place(*spot)
 
 
 def is_result_dropped(place: Place) -> bool:

@@ -14,7 +14,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from distdbg.check.latent import Fact, Latent, Place, place_above
+from distdbg.check.latent import Fact, Latent, Place, Spot, place_above, spot_above
 from distdbg.check.sample import sample
 from distdbg.native import View
 from distdbg.runtime.call import Call, Kind
@@ -34,28 +34,30 @@ Range = tuple[int, int, int, bool, "Started"]
 class Started:
     """One op from its start until somebody has waited for it."""
 
-    __slots__ = ("call", "group", "is_over", "is_placed", "is_shared", "parts", "pending", "place", "sampled",
-                 "seq", "unwaited", "views")  # fmt: skip
+    # Made at every asynchronous op: what is seldom needed is an attribute of the class until then.
+
+    #: Whether it was waited for, or told.
+    is_over = False
+    is_placed = False
+    #: Whether another op was given the same memory meanwhile.
+    is_shared = False
+    #: Of an input that the op only reads; None: it has none, or it is not looked at.
+    sampled: int | None = None
+    #: Of the next collective on the group, right after this one was started; 0: of a message.
+    seq = 0
+    #: Of one handle for several ops.
+    parts: Sequence[Started] = ()
 
     def __init__(
-        self, unwaited: Unwaited, group: ProcessGroup, call: Call, pending: Any, place: Place | None
+        self, unwaited: Unwaited, group: ProcessGroup, call: Call, pending: Any, spot: Spot | None
     ) -> None:
         self.unwaited = unwaited
         self.group: ProcessGroup | None = group
         self.call = call
-        #: Whether it was waited for, or told.
-        self.is_over = False
-        self.is_placed = False
-        #: Whether another op was given the same memory meanwhile.
-        self.is_shared = False
-        self.place = place
+        self.spot = spot
         self.pending = pending
         #: Native views of inputs, then outputs; () where the backend is not ours.
         self.views: Sequence[View] = getattr(pending, "views", ())
-        #: Of an input that the op only reads; None: it has none, or it is not looked at.
-        self.sampled: int | None = None
-        #: Of the next collective on the group, right after this one was started; 0: of a message.
-        self.seq = 0
         inputs = call.inputs
         if len(inputs) == 1 and inputs is not call.outputs:
             self.sampled = sample(inputs[0])
@@ -63,8 +65,11 @@ class Started:
                 self.seq = _next_seq(group, call)
                 if self.seq < 0:
                     self.sampled = None
-        #: Of one handle for several ops.
-        self.parts: Sequence[Started] = ()
+
+    @property
+    def place(self) -> Place | None:
+        """Where it was started."""
+        return None if self.spot is None else Place(*self.spot)
 
     @property
     def name(self) -> str:
@@ -79,10 +84,11 @@ class Started:
 
     def waited(self) -> None:
         """Somebody has waited for it: until then its input must have stayed as it was."""
-        for started in (self, *self.parts):
-            before = started.sampled
-            if before is not None and before != sample(started.call.inputs[0]):
-                self.unwaited.tell_changed(started)
+        if self.sampled is not None or self.parts:
+            for started in (self, *self.parts):
+                before = started.sampled
+                if before is not None and before != sample(started.call.inputs[0]):
+                    self.unwaited.tell_changed(started)
         self.end()
 
     def end(self) -> None:
@@ -130,13 +136,13 @@ class Unwaited:
 
     def start(self, group: ProcessGroup, call: Call, pending: Any) -> Started:
         """An op was started by the line above the package."""
-        started = Started(self, group, call, pending, place_above(3))
+        started = Started(self, group, call, pending, spot_above(3))
         mine = self._started
-        with self._lock:
-            if len(mine) >= self._sweep_at:
+        mine.append(started)
+        if len(mine) >= self._sweep_at:
+            with self._lock:  # what another thread appends meanwhile may be lost, and is not told
                 mine[:] = [each for each in mine if not each.is_over]
                 self._sweep_at = 2 * len(mine) + 64
-            mine.append(started)
         if started.views and len(mine) > 1:
             self._compare(started)
         return started
@@ -145,7 +151,7 @@ class Unwaited:
         self, group: ProcessGroup, call: Call, pending: Any, parts: Sequence[Started]
     ) -> Started:
         """One handle for several ops that were started: who waits for it waits for all of them."""
-        whole = Started(self, group, call, pending, parts[0].place)
+        whole = Started(self, group, call, pending, parts[0].spot)
         whole.parts = parts
         with self._lock:
             self._started.append(whole)
