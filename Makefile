@@ -100,6 +100,7 @@ stress: $(TESTS) ## A hundred jobs that die at random moments, 120,000 random pr
 fuzz: $(BUILT) ## Mutate records and read them (ARGS=--seconds=600); by atheris where it installs
 	@$(PIP) --group fuzz || echo "atheris cannot be installed for this Python"
 	$(PY) tests/fuzz/fuzz_record.py $(ARGS)
+	$(PY) tests/fuzz/legal_ops.py --ops=1000000
 
 bench: $(BUILT) $(PEERS) ## Times beside torch gloo, Open MPI and MPICH; what record and check cost
 	$(PY) -m benchmarks $(ARGS)

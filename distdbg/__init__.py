@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 
 #: Where each public name lives.
 _HOMES: dict[str, tuple[str, ...]] = {
+    "distdbg.check.latent": ("LatentWarning",),
     "distdbg.check.levels": (
         "get_debug_level", "set_debug_level", "set_debug_level_from_env",
     ),

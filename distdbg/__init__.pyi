@@ -1,5 +1,8 @@
 """The names of distdbg for type checkers; __init__.py loads them lazily."""
 
+from distdbg.check.latent import (
+    LatentWarning as LatentWarning,
+)
 from distdbg.check.levels import (
     get_debug_level as get_debug_level,
 )

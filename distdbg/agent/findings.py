@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from distdbg.agent.roster import Roster
 from distdbg.errors import RecordError
+from distdbg.record.entries import SOURCE_DROPPED
 
 #: More are counted, not kept.
 _MOST: Final = 1000
@@ -36,7 +37,9 @@ class Findings:
                 texts = seat.record.texts(seen)
             except RecordError:
                 continue
-            new += [{"rank": rank, "number": n, **read_words(words)} for n, words in texts]
+            read = [{"rank": rank, "number": n, **read_words(words)} for n, words in texts]
+            # What only helps to judge other things is no finding.
+            new += [facts for facts in read if facts["type"] != SOURCE_DROPPED]
         self._found += new[: max(0, _MOST - len(self._found))]
         return new
 

@@ -58,6 +58,11 @@ def apply_level(group: ProcessGroup) -> None:
     """Tell a group's engine the level, and write its ops to the log or no longer."""
     engine = untraced(group.engine)
     level = level_of(group.world).value
+    unwaited = group.world.unwaited
+    if unwaited is not None:
+        unwaited.latent.is_on = (
+            level >= DebugLevel.DETAIL.value and group.world.recorder is not None
+        )
     engine.set_level(DebugLevel.OFF.value if config.read_setting("DISTDBG_UNWRAPPED") else level)
     if group.world.recorder is not None:
         group.world.recorder.set_level(level)

@@ -28,6 +28,8 @@ class Kind(StrEnum):
     ORDER_INVERSION = "order inversion"
     LEAKED_WORK = "leaked work"
     LEAKED_GROUP = "leaked group"
+    BUFFER_RACE = "buffer race"  # an array in two ops at once, or changed while an op had it
+    MESSAGE_RACE = "message race"  # a receive that could as well have got another message
     DIVERGED = "diverged replicas"
     NAN_SOURCE = "NaN source"
     SUSPICION = "suspicion"  # what the check noticed and did not forbid

@@ -23,8 +23,10 @@ from distdbg.diagnose.find import (
     deadlock,
     diverged,
     failed_op,
+    latent,
     leaks,
     lost,
+    message_race,
     mismatch,
     missing,
     nan_source,
@@ -58,7 +60,9 @@ FINDERS: Final[tuple[Finder, ...]] = (
     straggler.find,
     slow_link.find,
     order_inversion.find,
+    latent.find,
     leaks.find,
+    message_race.find,
     suspicion.find,
     lost.find,
 )
@@ -102,7 +106,10 @@ _ORDER: Final = (
 #: Causes come before mere consequences whatever their times.
 _LATE: Final = frozenset((Kind.FAILED_OP, Kind.STOPPED, Kind.STALL))
 #: Warnings of these kinds, and notes, are of what is over: the ranks have gone on.
-_OVER: Final = frozenset((Kind.FAILED_OP, Kind.NAN_SOURCE, Kind.DIVERGED, Kind.SUSPICION))
+_OVER: Final = frozenset(
+    (Kind.FAILED_OP, Kind.NAN_SOURCE, Kind.DIVERGED, Kind.SUSPICION, Kind.LEAKED_WORK, Kind.LEAKED_GROUP,
+     Kind.BUFFER_RACE, Kind.MESSAGE_RACE)
+)  # fmt: skip
 _SEVERITIES: Final = tuple(Severity)
 
 

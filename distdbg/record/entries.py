@@ -12,6 +12,9 @@ from typing import Final, NamedTuple
 from distdbg.record.format import Aside, Exit, Status
 from distdbg.record.forms import Form
 
+#: `type` of what a rank writes of a line that receives from any rank and drops the answer from which.
+SOURCE_DROPPED: Final = "SourceDropped"
+
 #: By the number of the kind, for an op whose form was overwritten; as distdbg.runtime.call.Kind.
 KIND_LABELS: Final = (
     "broadcast",

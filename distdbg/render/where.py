@@ -19,7 +19,8 @@ _GAVE_UP: Final = frozenset((Status.TIMEOUT, Status.PEER_LOST, Status.NETWORK, S
 #: Kinds of findings that are not about one moment: where ranks are now tells nothing of them.
 _TIMELESS: Final = frozenset(
     (Kind.STRAGGLER, Kind.SLOW_LINK, Kind.SLOW_HOST, Kind.ORDER_INVERSION, Kind.LEAKED_WORK,
-     Kind.LEAKED_GROUP, Kind.DIVERGED, Kind.NAN_SOURCE, Kind.SUSPICION, Kind.RECORDING_LOST)
+     Kind.LEAKED_GROUP, Kind.BUFFER_RACE, Kind.MESSAGE_RACE, Kind.DIVERGED, Kind.NAN_SOURCE,
+     Kind.SUSPICION, Kind.RECORDING_LOST)
 )  # fmt: skip
 
 

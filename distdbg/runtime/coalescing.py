@@ -61,6 +61,9 @@ class _NotStartedWork(Work):
     def __init__(self) -> None:
         """Hold nothing."""
 
+    def __del__(self) -> None:
+        """There is nothing to wait for."""
+
     def __getattribute__(self, name: str) -> object:
         if name.startswith("__"):
             return object.__getattribute__(self, name)
@@ -127,10 +130,23 @@ def start_all(group: ProcessGroup, calls: Sequence[Call]) -> Work:
         return Work(group, Call(Kind.BARRIER, (), ()), ManyPending(()))
     if len(calls) > 1:
         mark_block(group, calls)
-    pendings: list[Pending] = [group.run(call, True).pending for call in calls]
+    parts = []
+    try:
+        for call in calls:
+            parts.append(group.run(call, True))  # noqa: PERF401 - those before one that raises count
+    except BaseException:
+        for part in parts:
+            part.hand_over()  # nobody gets a handle to wait for those that were started
+        raise
+    pendings: list[Pending] = [part.pending for part in parts]
     outputs = [array for call in calls for array in call.outputs]
     whole = Call(calls[0].kind, (), outputs, calls[0].op, name=calls[0].name)
-    return Work(group, whole, ManyPending(pendings))
+    work = Work(group, whole, ManyPending(pendings))
+    started = [each for part in parts if (each := part.hand_over()) is not None]
+    unwaited = group.world.unwaited
+    if unwaited is not None and started:
+        work.started = unwaited.bundle(group, whole, work.pending, started)
+    return work
 
 
 def limited(calls: Sequence[Call], timeout: Timeout) -> Sequence[Call]:

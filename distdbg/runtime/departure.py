@@ -17,6 +17,7 @@ from distdbg.errors import DistError, error_text
 from distdbg.native import NativeError
 from distdbg.record.error_file import write_error_file
 from distdbg.record.format import Exit
+from distdbg.runtime.latent import end_latent
 from distdbg.runtime.recording import end_recording
 from distdbg.runtime.uncaught import print_in_blocks
 
@@ -79,6 +80,7 @@ def leave(world: World, error: BaseException | None = None, at_once: bool = Fals
 
     `at_once`: it leaves the groups now, so ops in flight on other ranks end.
     """
+    end_latent(world, "left", error=error)
     end_recording(world, Exit.RETURNED if error is None else Exit.RAISED, error)
     why = RETURNED if error is None else raised(error)
     for group in list(world.groups.values()):

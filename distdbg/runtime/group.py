@@ -154,7 +154,11 @@ class ProcessGroup(GroupMethods):
         engine = self._engine or self.engine
         try:
             if async_op:
-                return Work(self, call, engine.submit(call))
+                work = Work(self, call, engine.submit(call))
+                unwaited = self.world.unwaited
+                if unwaited is not None and unwaited.latent.is_on:
+                    work.started = unwaited.start(self, call, work.pending)
+                return work
             return engine.run(call)
         except UsageError as error:
             raise error.named(call.name or call.kind.label) from error.__cause__

@@ -11,6 +11,7 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+from distdbg.check.latent import place_above
 from distdbg.check.levels import prepare
 from distdbg.check.logs import get_logger
 from distdbg.errors import DistError, UsageError
@@ -22,6 +23,7 @@ from distdbg.runtime.debuggable import close_to_debuggers, open_to_debuggers
 from distdbg.runtime.departure import ExitNote, tell_launcher_of_errors
 from distdbg.runtime.following import follow_launcher, unfollow_control
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
+from distdbg.runtime.latent import begin_latent, end_latent
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.meeting import part
 from distdbg.runtime.recording import end_recording, start_recording
@@ -117,6 +119,7 @@ def init_process_group(
         install_stack_signal(world, membership.rank)
         start_agent(membership, world.run_folder, run)
         start_stops(world, membership.rank)
+        begin_latent(world, membership.rank)
         world.default = create_group(
             world,
             membership.store,
@@ -132,6 +135,7 @@ def init_process_group(
             members=lives,
         )
     except BaseException:
+        world.unwaited = world.abandoned = None
         end_stops(world)
         unfollow_control(world)
         remove_stack_signal(world)
@@ -169,6 +173,13 @@ def destroy_process_group(group: Group = None) -> None:
 
 def destroy_world(world: World) -> None:
     """Leave all groups, the newest first, and free what the World holds."""
+    try:
+        end_latent(world, "left its groups", place_above(2))
+    finally:  # a warning may be an error, where the program wants it so
+        _destroy(world)
+
+
+def _destroy(world: World) -> None:
     first: DistError | None = None
     close_to_debuggers(world)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from distdbg.check.latent import place_above
 from distdbg.errors import UsageError
 from distdbg.runtime import calls
 from distdbg.runtime.arguments import Array
@@ -41,6 +42,10 @@ def recv(
     if pg is None:
         return -1
     peer = _source(pg, "recv", src, group_src)
+    if peer < 0 and pg.world.unwaited is not None:
+        latent = pg.world.unwaited.latent
+        if latent.is_on:
+            latent.note_dropped_source(place_above(2))
     source = pg.run(calls.recv(pg.size(), tensor, peer, tag, seconds_or_none(timeout)))
     source = peer if source < 0 else source
     return pg.ranks[source] if source >= 0 else -1

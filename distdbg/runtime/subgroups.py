@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
 
+from distdbg.check.latent import place_above
 from distdbg.check.membership import Creation
 from distdbg.check.sites import call_site
 from distdbg.errors import UsageError
@@ -59,10 +60,12 @@ def new_group(
         if default.ranks[default.rank()] not in members:
             # Typed as a group, as in torch: programs hand it on to ops without asking what it is.
             return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
-        return _create(
+        # Not kept in a variable: nobody else is to refer to it when it is counted who does.
+        _create(
             world, default, members, name, timeout, backend, pg_options, group_desc, device_id,
             creation,
         )  # fmt: skip
+        return _made(world, name)
 
 
 def new_subgroups(
@@ -145,7 +148,7 @@ def split_group(
     members = [parent.ranks[rank] for rank in mine]
     name = _next_name(parent.world, members, is_local=True)
     with _recorded(parent.world, parent, "split_group", members):
-        return _create(
+        _create(
             parent.world,
             parent,
             members,
@@ -157,6 +160,7 @@ def split_group(
             None,
             _begin(parent.world, parent, members, name, "split_group"),
         )
+        return _made(parent.world, name)
 
 
 def shrink_group(
@@ -306,6 +310,13 @@ def _create(
         members=[parent.members[parent.ranks.index(r)] for r in members] if parent.members else (),
         creation=creation,
     )
+
+
+def _made(world: World, name: str) -> ProcessGroup:
+    """A group that was made for the program, which may lose it."""
+    if world.abandoned is not None:
+        world.abandoned.made(name, place_above(3))
+    return world.groups[name]
 
 
 def _begin(

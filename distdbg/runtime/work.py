@@ -16,6 +16,7 @@ from distdbg.runtime.future import Future
 from distdbg.runtime.waits import op_number, waiting_for
 
 if TYPE_CHECKING:
+    from distdbg.check.unwaited import Started
     from distdbg.runtime.group import ProcessGroup
 
 NO_DEADLINE = 2**63 - 1
@@ -45,20 +46,50 @@ def deadline_after(timeout: timedelta | float | None, clock: JobClock) -> int:
 class Work:
     """One op in flight. Dropped without a wait, the op goes on and its arrays stay alive."""
 
-    __slots__ = ("_call", "_future", "_group", "pending")
+    __slots__ = ("_call", "_future", "_group", "pending", "started")
 
     def __init__(self, group: ProcessGroup, call: Call, pending: Pending) -> None:
         self._group = group
         self._call = call
         self.pending = pending
         self._future: Future[list[Any]] | None = None
+        #: Where it was started, until somebody has waited for it; None: nobody has to.
+        self.started: Started | None = None
+
+    def __del__(self) -> None:
+        started = getattr(self, "started", None)
+        if started is not None:
+            started.drop()
+
+    def hand_over(self) -> Started | None:
+        """Somebody else has to wait for the op from here on."""
+        started, self.started = self.started, None
+        return started
+
+    def _forget(self) -> None:
+        """A future knows from here on when the op has ended, and nobody knows when that is asked."""
+        started = self.hand_over()
+        if started is not None:
+            started.end()
+
+    def _waited(self) -> None:
+        """Somebody has asked for the end of the op, and was told."""
+        started, self.started = self.started, None
+        if started is not None:
+            started.waited()
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
         """Block until the op has ended: True, or its error is raised.
 
         A positive `timeout` limits this wait alone: OpTimeout is raised and the op goes on.
         """
-        self.pending.wait(deadline_after(timeout, self._group.world.control))
+        try:
+            self.pending.wait(deadline_after(timeout, self._group.world.control))
+        except BaseException:
+            self._forget()
+            raise
+        if self.started is not None:
+            self._waited()
         return True
 
     def synchronize(self) -> None:
@@ -67,10 +98,14 @@ class Work:
 
     def block_current_stream(self) -> None:
         """Do nothing: host memory has no stream."""
+        self._forget()
 
     def is_completed(self) -> bool:
         """Return whether the op has ended, well or badly."""
-        return self.pending.done()
+        is_done = self.pending.done()
+        if is_done:
+            self._waited()
+        return is_done
 
     def is_success(self) -> bool:
         """Return whether the op has ended well."""
@@ -80,6 +115,7 @@ class Work:
         """Return the error of the ended op; None when it went well or has not ended."""
         if not self.pending.done():
             return None
+        self._waited()
         try:
             self.pending.wait(NO_DEADLINE)
         except DistError as error:
@@ -90,6 +126,7 @@ class Work:
         """Return the output arrays of the ended op."""
         if not self.pending.done():
             raise UsageError("Work.result() was called before the op has ended; call wait() first")
+        self._waited()
         self.pending.wait(NO_DEADLINE)
         return list(self._call.outputs)
 
@@ -101,10 +138,13 @@ class Work:
             )
         if not self.pending.done():
             raise UsageError("Work.source_rank() was called before the recv has ended")
+        self._waited()
         return self.pending.source_rank()
 
     def get_future(self) -> Future[list[Any]]:
         """Return a future of the output arrays; its callbacks run on a background thread."""
+        if self.started is not None:
+            self._forget()
         if self._future is None:
             future: Future[list[Any]] = Future()
             future.say_wait = self._waiting
@@ -176,9 +216,19 @@ class ManyPending:
         if first is not None:
             raise first
 
+    def has_failed(self) -> bool:
+        """Return whether one of the parts is known to have ended with an error."""
+        return any(has_failed(part) for part in self._parts)
+
     def source_rank(self) -> int:
         """Return -1: the parts have their own sources."""
         return -1
+
+
+def has_failed(pending: Pending) -> bool:
+    """Return whether an op is known to have ended with an error; asks nobody else."""
+    ask = getattr(pending, "has_failed", None)
+    return ask is not None and bool(ask())
 
 
 def _to_work_result(future: Future[list[Any]]) -> int:

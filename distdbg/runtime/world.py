@@ -19,7 +19,9 @@ from distdbg.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from distdbg.check.abandoned import Abandoned
     from distdbg.check.log_levels import DebugLevel
+    from distdbg.check.unwaited import Unwaited
     from distdbg.native import Control, Form, Recorder
     from distdbg.runtime.departure import ExitNote
     from distdbg.runtime.group import ProcessGroup
@@ -34,6 +36,7 @@ class World:
 
     __slots__ = (
         "__weakref__",
+        "abandoned",
         "control",
         "debug_level",
         "default",
@@ -52,6 +55,7 @@ class World:
         "stack_signal",
         "stops",
         "told",
+        "unwaited",
         "watcher",
     )
 
@@ -94,6 +98,11 @@ class World:
         self.stack_signal: StackSignal | None = None
         #: Where this rank stops in a debugger; None as long as nobody has asked for that.
         self.stops: Stops | None = None
+
+        #: The asynchronous ops that nobody has waited for; None: nobody looks.
+        self.unwaited: Unwaited | None = None
+        #: The groups that the program has let go of; None: nobody looks.
+        self.abandoned: Abandoned | None = None
 
     def require_default(self) -> ProcessGroup:
         """Return the default group, or say how to get one."""

@@ -187,7 +187,8 @@ def test_program_states_a_truth_that_can_be_missed(truth: Truth) -> None:
         assert set(truth.outcome) == {"silent"}
         assert not truth.warns
         return
-    assert set(truth.outcome) != {"silent"} or truth.warns
+    assert set(truth.outcome) != {"silent"} or truth.warns or truth.verdict.kind
+    assert set(truth.warned) <= set(range(truth.ranks))
     for rank, end in enumerate(truth.outcome):
         if end == "MismatchError":
             assert truth.says

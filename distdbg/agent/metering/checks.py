@@ -5,12 +5,16 @@ nonfinite       NaN or Inf in an input               peer_lost    one is gone
 buffer_changed  an array changed while an op had it  timeout      an op did not end in time
 diverged        what must be equal is not            aborted      somebody ended the job
 suspicion       noticed, and not forbidden           other        any other error of an op
+
+Latent errors (leaked work, leaked groups, buffer races) are suspicions too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+
+from distdbg.record.entries import SOURCE_DROPPED
 
 OTHER: Final = "other"
 CHECKS: Final = {
@@ -24,11 +28,12 @@ CHECKS: Final = {
     "OpTimeout": "timeout",
     "JobAborted": "aborted",
 }
+_LATENT: Final = ("LeakedWork", "LeakedGroup", "BufferRace")
 
 
 def check_of(words: Mapping[str, Any]) -> str | None:
     """Of what `findings.read_words` gives; None for what is no error of an op: how a program ended."""
     kind = words.get("type")
-    if not kind:
+    if not kind or kind == SOURCE_DROPPED:
         return None
-    return CHECKS.get(str(kind), OTHER)
+    return "suspicion" if kind in _LATENT else CHECKS.get(str(kind), OTHER)

@@ -27,6 +27,7 @@ from distdbg.export.otel.facts import RankFacts
 from distdbg.export.otel.found import log_of_error
 from distdbg.export.otel.model import LogData, SpanData
 from distdbg.export.otel.sampling import Budget, Sampler
+from distdbg.record.entries import SOURCE_DROPPED
 
 _SCAN_NS: Final = 500_000_000
 #: Spans of the tail in a second, beside those of the head.
@@ -192,6 +193,8 @@ class HostRecords:
         groups = {group.desc or group.name: group.name for group, _ in record.groups()}
         wall_ns = record.pulse().heartbeat_ns + facts.base_ns
         for _, words in record.texts(max(seat.texts, count - _MOST_TEXTS)):
+            if SOURCE_DROPPED in words:  # helps to judge messages, and is no finding
+                continue
             log = log_of_error(
                 words, rank=rank, run=self.run, start=self.start, groups=groups, wall_ns=wall_ns
             )

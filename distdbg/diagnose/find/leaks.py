@@ -6,7 +6,8 @@
                     WARNING. Groups other than the default one that were alive at a normal end: NOTE;
                     for NCCL also the default one, as torch warns of it.
 
-Whether somebody waited for an op that has ended is not in a record, so nothing is said of it.
+Whether somebody waited for an op that has ended is not in the op: the rank knows and writes it down
+(`latent`), and such an op is not told twice.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from distdbg.diagnose.find.latent import told_sites
 from distdbg.diagnose.find.phrases import at_site, called, few
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import IN_FLIGHT, OpRef
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.diagnose.wording import say_ranks
+from distdbg.diagnose.wording import say_ranks, site_of
 from distdbg.record.format import Aside, Exit, Flag
 
 _LEAST_MADE: Final = 16
@@ -40,11 +42,15 @@ def find(
 
 
 def _leaked_work(session: Session) -> list[Finding]:
+    told = told_sites(session)
     left: list[OpRef] = []
     for rank, log in session.ranks.items():
         if log.exit in (Exit.RETURNED, Exit.LEFT) and IN_FLIGHT in log.ops.status:
             left += [
-                OpRef(rank, at) for at in log.ops.in_flight() if log.ops.flags[at] & Flag.ASYNC
+                OpRef(rank, at)
+                for at in log.ops.in_flight()
+                if log.ops.flags[at] & Flag.ASYNC
+                and (rank, site_of(session, OpRef(rank, at))) not in told
             ]
     if not left:
         return []

@@ -22,7 +22,8 @@ _MOST_RANKS: Final = 64
 _MOST_LINES: Final = 8
 _MOST_LETTERS: Final = 2000
 #: What the check noticed and did not forbid.
-_SUSPICION: Final = "Suspicion"
+#: What a rank writes that is no error of an op.
+_WARNINGS: Final = ("Suspicion", "LeakedWork", "LeakedGroup", "BufferRace")
 FINDING: Final = "distdbg.finding"
 RANK_ERROR: Final = "distdbg.rank.error"
 RANK_END: Final = "distdbg.rank.end"
@@ -149,7 +150,7 @@ def log_of_error(
         if first.isidentifier():
             kind, what = first, rest
     values: dict[str, Value] = {names.RANK: rank}
-    is_error = kind not in ("", _SUSPICION)
+    is_error = kind not in ("", *_WARNINGS)
     if kind:
         values[names.ERROR_TYPE if is_error else names.FINDING] = kind
     group, seq = str(facts.get("group") or ""), facts.get("seq")

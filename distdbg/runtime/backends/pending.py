@@ -25,9 +25,9 @@ class CpuPending:
         "_error",
         "_is_finished",
         "_started_ns",
-        "_views",
         "handle",
         "started_at",
+        "views",
     )
 
     def __init__(
@@ -41,7 +41,8 @@ class CpuPending:
         self._engine = engine
         self._call = call
         self.handle = handle
-        self._views = views
+        #: Of its inputs, then of its outputs, until its end was noticed.
+        self.views = views
         self._started_ns = started_ns
         self._is_finished = False
         self._error: DistError | None = None
@@ -66,6 +67,10 @@ class CpuPending:
                 self.wait(NO_DEADLINE)
         return True
 
+    def has_failed(self) -> bool:
+        """Whether the op has ended with an error; looks at nothing but what is known here."""
+        return self.handle.done and self.done() and self._error is not None
+
     def has_settled(self) -> bool:
         """Whether the op has ended and nothing more is needed from its group."""
         return self.handle.done and self.done()
@@ -79,26 +84,31 @@ class CpuPending:
         engine, call = self._engine, self._call
         message = self.handle if isinstance(self.handle, Message) else None
         try:
-            try:
-                self._await(deadline_ns)
-            except NativeError:
-                if not self.handle.done:
-                    raise
-                self._await(deadline_ns)  # it ended as the wait gave up: its own outcome counts
+            self._await(deadline_ns)
         except NativeError as error:
-            # Asked once: it may end while the words are found, and then has an outcome of its own.
+            # Asked once: an op that ends while this wait gives up has an outcome of its own.
             goes_on = not self.handle.done
-            try:
-                engine.fail(call, error, self._started_ns, message, goes_on, self.started_at)
-            except DistError as public:
-                if not goes_on:
-                    self._error = public
-                raise
+            own = error if goes_on else self._outcome(deadline_ns)
+            if own is not None:
+                try:
+                    engine.fail(call, own, self._started_ns, message, goes_on, self.started_at)
+                except DistError as public:
+                    if not goes_on:
+                        self._error = public
+                    raise
         self._is_finished = True
-        finish(self._views)
-        self._views = ()
+        finish(self.views)
+        self.views = ()
         if engine.compares_order:
             engine.tell_suspicions()
+
+    def _outcome(self, deadline_ns: int) -> NativeError | None:
+        """What an op that has ended failed with; None: it went well."""
+        try:
+            self._await(deadline_ns)
+        except NativeError as error:
+            return error
+        return None
 
     def _await(self, deadline_ns: int) -> None:
         group, handle = self._engine.group, self.handle

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from distdbg.runtime.stops import Through
 
 _MOST_FORMS = 1024
+NO_DEADLINE = 2**63 - 1
 
 
 class RecordedEngine:
@@ -196,6 +197,15 @@ class RecordedPending:
         if self._op is not None:
             self._op.ended(int(Status.OK), self._inner.source_rank())
             self._op = None
+
+    def has_failed(self) -> bool:
+        """Whether the op has ended with an error."""
+        try:
+            if self.done():
+                self.wait(NO_DEADLINE)
+        except DistError:
+            return True
+        return False
 
     def source_rank(self) -> int:
         """Hand it on."""

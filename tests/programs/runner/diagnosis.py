@@ -47,6 +47,10 @@ def score_diagnosis(truth: Truth, diagnosis: dict[str, Any]) -> list[str]:
         if line is not None and line not in root["lines"].get(rank, ()):
             lines = root["lines"].get(rank, [])
             complaints.append(f"the evidence of rank {rank} is at lines {lines}, not {line}")
+    shown = {line for lines in root["lines"].values() for line in lines}
+    complaints += [
+        f"the evidence does not name line {line}" for line in truth.also_lines if line not in shown
+    ]
     wrong = [rank for rank in expected.ranks if diagnosis["roles"].get(rank) != "root"]
     if wrong:
         complaints.append(f"ranks {wrong} have no part of the root cause: {diagnosis['roles']}")

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -116,7 +117,8 @@ class Op:
     """One op that was given to a group, as it was before."""
 
     called_s: float
-    group: Any
+    #: What messages may call it; the group itself is the program's alone.
+    group: tuple[str, str]
     kind: str
     seq: int
     outputs: list[tuple[Any, bytes]]
@@ -127,7 +129,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
-        self._counts: dict[int, int] = {}
+        self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     def install(self) -> None:
         """Put a look at each op before ProcessGroup.run."""
@@ -150,9 +152,10 @@ class Watch:
             return  # comes again when the block ends
         kind = call.kind.label
         if kind not in ("send", "recv"):
-            self._counts[id(pg)] = self._counts.get(id(pg), 0) + 1
+            self._counts[pg] = self._counts.get(pg, 0) + 1
         outputs = [(array, np.asarray(array).tobytes()) for array in call.outputs]
-        self.ops.append(Op(time.monotonic(), pg, kind, self._counts.get(id(pg), 0), outputs))
+        names = (pg.label, pg.group_name)
+        self.ops.append(Op(time.monotonic(), names, kind, self._counts.get(pg, 0), outputs))
 
     def look(self, error: BaseException) -> dict[str, Any]:
         """When the op of this error was called, and whether its outputs are as they were."""
@@ -160,7 +163,7 @@ class Watch:
         if seq is None:
             return {}
         for op in reversed(self.ops):
-            if label not in (op.group.label, op.group.group_name):
+            if label not in op.group:
                 continue
             if op.seq == seq or (seq < 0 and op.kind in ("send", "recv")):
                 changed = any(np.asarray(array).tobytes() != was for array, was in op.outputs)

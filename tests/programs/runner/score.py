@@ -74,7 +74,7 @@ def describe_end(result: Result) -> str:
 def _score_rank(truth: Truth, rank: int, result: Result) -> list[str]:
     end = truth.outcome[rank]
     if end == "silent":
-        return _score_silence(truth, result)
+        return _score_silence(truth, rank, result)
     report = result["report"]
     error = report["error"] if report else None
     complaints = []
@@ -95,13 +95,14 @@ def _score_rank(truth: Truth, rank: int, result: Result) -> list[str]:
     return complaints
 
 
-def _score_silence(truth: Truth, result: Result) -> list[str]:
-    if truth.warns:
+def _score_silence(truth: Truth, rank: int, result: Result) -> list[str]:
+    if rank in truth.warned:
         text = result["stderr"]
+        lines = {truth.sites[of] for of in truth.warned if of in truth.sites}
         complaints = [f"no warning says {word!r}" for word in truth.warns if word not in text]
         complaints += [
             f"no warning names line {line}"
-            for line in sorted(set(truth.sites.values()))
+            for line in sorted(lines | set(truth.also_lines))
             if f"{truth.path.name}:{line}" not in text
         ]
         return complaints

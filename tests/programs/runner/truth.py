@@ -11,6 +11,7 @@ A program is a script that a user could have written. At its top it has a litera
     says      words of the error's first line
     missing   the ranks that an OpTimeout must name, for all ranks or {rank: list}
     warns     words that every rank must have written on stderr
+    warned    the ranks that must warn, where it is not all; the others are silent
     verdict   what the diagnosis must find: {"kind": "deadlock", "ranks": [0, 1]}; where it is not
               given it follows from `outcome` and `odd`
     env       variables of the run
@@ -22,6 +23,7 @@ and behind its lines marks like `# <- odd`, so that a line is found however the 
                          others wait for them
     rank 0, ranks 0-2    the same for these ranks (2 ranks have no odd one)
     previous             where the op before was called, when the order has slipped
+    also                 a further line that the warnings and the evidence must name
 """
 
 from __future__ import annotations
@@ -46,11 +48,12 @@ _KEYS = {
     "says",
     "missing",
     "warns",
+    "warned",
     "env",
     "torch",
     "verdict",
 }
-_NAMES = re.compile(r"odd|others|all|previous|ranks? \d+(-\d+)?")
+_NAMES = re.compile(r"odd|others|all|previous|also|ranks? \d+(-\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,14 @@ class Truth:
     missing: tuple[tuple[int, ...] | None, ...]
     """By rank; None where no OpTimeout is expected."""
     warns: tuple[str, ...]
+    warned: tuple[int, ...] = ()
+    """The ranks that must warn."""
     env: dict[str, str] = field(default_factory=dict)
     torch: bool | str = True
     sites: dict[int, int] = field(default_factory=dict)
     """Rank to the line of its call, or where it is when others wait for it."""
     previous_lines: tuple[int, ...] = ()
+    also_lines: tuple[int, ...] = ()
     verdict: Expected = Expected("", (), ())
 
     @property
@@ -131,10 +137,12 @@ def read_truth(path: Path) -> Truth:
             tuple(missing[rank]) if missing and rank in missing else None for rank in range(size)
         ),
         warns=tuple(facts.get("warns", ())),
+        warned=tuple(facts.get("warned", range(size) if "warns" in facts else ())),
         env=facts.get("env", {}),
         torch=facts.get("torch", True),
         sites=sites,
         previous_lines=tuple(marks.get("previous", ())),
+        also_lines=tuple(marks.get("also", ())),
         verdict=_expect(facts.get("verdict"), outcome, odd, path),
     )
 
@@ -199,7 +207,7 @@ def _marks(text: str, path: Path) -> dict[str, list[int]]:
 def _sites(marks: dict[str, list[int]], size: int, odd: tuple[int, ...]) -> dict[int, int]:
     sites: dict[int, int] = {}
     for name, lines in marks.items():
-        if name == "previous":
+        if name in ("previous", "also"):
             continue
         if name == "all":
             who = set(range(size))

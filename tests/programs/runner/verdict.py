@@ -10,6 +10,7 @@ import re
 from enum import StrEnum
 from typing import Any
 
+from runner.diagnosis import score_diagnosis
 from runner.score import describe_end, score, score_haste
 from runner.truth import Truth
 
@@ -68,6 +69,10 @@ def judge(truth: Truth, results: list[Result], *, is_ours: bool) -> Verdict:
         if all(end == "silent" for end in ends):
             return Verdict.FALSE_ALARM if is_ours and score(truth, results) else Verdict.FINE
         return Verdict.WRONG_RESULT if "AssertionError" in ends else Verdict.FALSE_ALARM
+    if set(truth.outcome) == {"silent"} and not truth.warns:  # only the records tell
+        diagnosis = results[0].get("diagnosis") if is_ours else None
+        is_named = diagnosis is not None and not score_diagnosis(truth, diagnosis)
+        return Verdict.NAMED if is_named else Verdict.SILENT
     if not score(truth, results) and not score_haste(truth, results):
         return Verdict.NAMED
     if truth.warns and all(end == "silent" for end in ends):
@@ -79,7 +84,7 @@ def judge(truth: Truth, results: list[Result], *, is_ours: bool) -> Verdict:
         for rank, result in enumerate(results)
         if _must_raise(truth.outcome[rank])
     ]
-    return min(verdicts, key=list(Verdict).index)
+    return min(verdicts, key=list(Verdict).index, default=Verdict.SILENT)
 
 
 def _must_raise(outcome: str) -> bool:

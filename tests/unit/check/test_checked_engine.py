@@ -416,6 +416,7 @@ def test_the_backend_is_shut_down_and_no_thread_stays() -> None:
         dist.all_reduce(np.ones(1))
         work = dist.all_reduce(np.ones(1), async_op=True)
         assert work is not None
+        work.wait()
 
     before = threading.active_count()
     run(rank_main, 2)

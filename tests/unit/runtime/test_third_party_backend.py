@@ -211,8 +211,10 @@ def test_every_collective_runs(size: int, backend: list[Any]) -> None:
         if n > 1:
             dist.send(mine, (rank + 1) % n)
             assert dist.recv(out) == (rank - 1) % n
-            dist.isend(mine, (rank + 1) % n)
+            sent = dist.isend(mine, (rank + 1) % n)
             assert dist.recv(out, (rank - 1) % n) == (rank - 1) % n
+            assert sent is not None
+            assert sent.wait()
             assert out[0] == (rank - 1) % n
         work = dist.all_reduce(x, async_op=True)
         assert work is not None

@@ -1,0 +1,314 @@
+"""The asynchronous ops of a rank that nobody has waited for yet: leaked Work, and arrays in two ops at once.
+
+What counts as waiting is any question that is answered with the op's end: `wait`, `synchronize` and
+`block_current_stream`; `is_completed`, `is_success` and `exception` when they say that it has ended;
+`result` and `source_rank`; and asking for a Future, which has callbacks of its own. A later op or barrier
+does not count: on other backends it says nothing of the ops before it, and the op's error is lost.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from distdbg.check.latent import Fact, Latent, Place, Spot, place_above, spot_above
+from distdbg.check.sample import sample
+from distdbg.native import View
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.work import has_failed
+
+if TYPE_CHECKING:
+    from distdbg.runtime.group import ProcessGroup
+
+#: Of ops in flight whose arrays are compared; with more, those begun first are left out.
+_MOST_PLACED: Final = 4096
+_OVER: Final = Call(Kind.BARRIER, (), ())
+
+#: begin, a number that is used once, end, whether the op writes to it, the op.
+Range = tuple[int, int, int, bool, "Started"]
+
+
+class Started:
+    """One op from its start until somebody has waited for it."""
+
+    # Made at every asynchronous op: what is seldom needed is an attribute of the class until then.
+
+    #: Whether it was waited for, or told.
+    is_over = False
+    is_placed = False
+    #: Whether another op was given the same memory meanwhile.
+    is_shared = False
+    #: Of an input that the op only reads; None: it has none, or it is not looked at.
+    sampled: int | None = None
+    #: Of the next collective on the group, right after this one was started; 0: of a message.
+    seq = 0
+    #: Of one handle for several ops.
+    parts: Sequence[Started] = ()
+
+    def __init__(
+        self, unwaited: Unwaited, group: ProcessGroup, call: Call, pending: Any, spot: Spot | None
+    ) -> None:
+        self.unwaited = unwaited
+        self.group: ProcessGroup | None = group
+        self.call = call
+        self.spot = spot
+        self.pending = pending
+        #: Native views of inputs, then outputs; () where the backend is not ours.
+        self.views: Sequence[View] = getattr(pending, "views", ())
+        inputs = call.inputs
+        if len(inputs) == 1 and inputs is not call.outputs:
+            self.sampled = sample(inputs[0])
+            if call.kind < Kind.SEND:
+                self.seq = _next_seq(group, call)
+                if self.seq < 0:
+                    self.sampled = None
+
+    @property
+    def place(self) -> Place | None:
+        """Where it was started."""
+        return None if self.spot is None else Place(*self.spot)
+
+    @property
+    def name(self) -> str:
+        """'all_gather_into_tensor on group 'world''."""
+        label = "" if self.group is None else self.group.label
+        return f"{self.label} on group '{label}'"
+
+    @property
+    def label(self) -> str:
+        """The function, as far as it is known."""
+        return self.call.name or self.call.kind.label
+
+    def waited(self) -> None:
+        """Somebody has waited for it: until then its input must have stayed as it was."""
+        if self.sampled is not None or self.parts:
+            for started in (self, *self.parts):
+                before = started.sampled
+                if before is not None and before != sample(started.call.inputs[0]):
+                    self.unwaited.tell_changed(started)
+        self.end()
+
+    def end(self) -> None:
+        """Nothing is to be told of it any more; its arrays are the program's again."""
+        self.is_over = True
+        for part in self.parts:
+            part.end()
+        self.views = ()
+        self.group = self.pending = None
+        self.call = _OVER
+
+    def drop(self) -> None:
+        """Its Work is gone, so nobody can wait for it any more."""
+        if not self.is_over:
+            self.is_over = True
+            self.unwaited.tell_dropped(self)
+            self.end()
+
+    def ranges(self) -> Iterator[tuple[int, int, bool]]:
+        """The memory that the op reads or writes: begin, end, whether it writes."""
+        call, views, group = self.call, self.views, self.group
+        if call.inputs is call.outputs:
+            # The root of a broadcast only reads.
+            reads = call.kind is Kind.BROADCAST and group is not None and group.rank() == call.root
+            views, input_count = views[: len(call.outputs)], len(views) if reads else 0
+        else:
+            input_count = len(call.inputs)
+        for at, view in enumerate(views):
+            if view.nbytes and not view.is_stand_in:
+                yield view.address, view.address + view.nbytes, at >= input_count
+
+
+class Unwaited:
+    """Those of one rank."""
+
+    def __init__(self, latent: Latent) -> None:
+        self.latent = latent
+        self._lock = threading.Lock()
+        self._started: list[Started] = []
+        self._sweep_at = 64
+        self._ranges: list[Range] = []
+        self._count = 0
+
+    # ------------------------------------------------------------------------------- begin
+
+    def start(self, group: ProcessGroup, call: Call, pending: Any) -> Started:
+        """An op was started by the line above the package."""
+        started = Started(self, group, call, pending, spot_above(3))
+        mine = self._started
+        mine.append(started)
+        if len(mine) >= self._sweep_at:
+            with self._lock:  # what another thread appends meanwhile may be lost, and is not told
+                mine[:] = [each for each in mine if not each.is_over]
+                self._sweep_at = 2 * len(mine) + 64
+        if started.views and len(mine) > 1:
+            self._compare(started)
+        return started
+
+    def bundle(
+        self, group: ProcessGroup, call: Call, pending: Any, parts: Sequence[Started]
+    ) -> Started:
+        """One handle for several ops that were started: who waits for it waits for all of them."""
+        whole = Started(self, group, call, pending, parts[0].spot)
+        whole.parts = parts
+        with self._lock:
+            self._started.append(whole)
+        return whole
+
+    # --------------------------------------------------------------------------------- end
+
+    def tell_dropped(self, started: Started) -> None:
+        """Warn of a Work that was dropped; silent where that is a consequence of an error."""
+        latent = self.latent
+        if not latent.is_on or sys.is_finalizing() or has_failed(started.pending):
+            return
+        latent.tell(
+            Fact(
+                type="LeakedWork",
+                kind=started.label,
+                group=_label(started),
+                what=f"the Work of {started.name} was dropped, and nobody waited for it",
+                begun="started it",
+                place=started.place,
+                others=[("dropped its Work", place_above(3))],
+                hint="keep the Work and call wait() on it",
+                record_group=_number(started),
+            )
+        )
+
+    def tell_changed(self, started: Started) -> None:
+        """Warn of an input that is not what it was when the op was started."""
+        if not self.latent.is_on or started.is_shared or has_failed(started.pending):
+            return  # another op in flight has the array too, which is legal, or told
+        group = started.group
+        if started.seq and group is not None and _next_seq(group, started.call) != started.seq:
+            return  # a later op of the group may have written it, and those run in order
+        self.latent.tell(
+            Fact(
+                type="BufferRace",
+                kind=started.label,
+                group=_label(started),
+                what=f"the input of {started.name} was changed between its start and the wait for it",
+                begun="started it",
+                place=started.place,
+                others=[("waited for it", place_above(4))],
+                hint="change the array after wait(), or send a copy",
+                record_group=_number(started),
+            )
+        )
+
+    def close(self, place: Place | None, how: str) -> None:
+        """The rank leaves its groups: whatever nobody has waited for is leaked."""
+        with self._lock:
+            left = [each for each in self._started if not each.is_over]
+            self._started.clear()
+            self._ranges.clear()
+        parts = {id(part) for each in left for part in each.parts}
+        for started in left:
+            started.is_over = True
+            if id(started) in parts or not self.latent.is_on or has_failed(started.pending):
+                continue  # of a bundle the whole is told
+            self.latent.tell(
+                Fact(
+                    type="LeakedWork",
+                    kind=started.label,
+                    group=_label(started),
+                    what=f"nobody waited for {started.name}",
+                    begun="started it",
+                    place=started.place,
+                    others=[(how, place)] if place is not None else (),
+                    hint="call wait() on its Work before the rank leaves",
+                    record_group=_number(started),
+                )
+            )
+
+    def forget(self) -> None:
+        """The rank ends by an error: nothing more is told."""
+        self._started.clear()
+        self._ranges.clear()
+
+    # -------------------------------------------------------------------------------- ranges
+
+    def _compare(self, new: Started) -> None:
+        """Find an op in flight that shares bytes with a new one, where one of the two writes them."""
+        with self._lock:
+            if len(self._ranges) >= _MOST_PLACED:
+                self._ranges = [each for each in self._ranges if not each[4].is_over]
+                del self._ranges[: -_MOST_PLACED // 2]
+            # An op that is alone in flight is placed when a second one comes.
+            for each in self._started[-2:-1]:
+                if not each.is_placed:
+                    self._place(each)
+            other = None
+            for begin, end, writes in new.ranges():
+                other = other or self._find(begin, end, writes, new)
+            self._place(new)
+        if other is not None:
+            self._tell_shared(other, new)
+
+    def _place(self, started: Started) -> None:
+        started.is_placed = True
+        for begin, end, writes in started.ranges():
+            self._count += 1
+            insort(self._ranges, (begin, self._count, end, writes, started))
+
+    def _find(self, begin: int, end: int, writes: bool, new: Started) -> Started | None:
+        """Looks at neighbours only: nested reads may hide one, and none is found that is not there."""
+        ranges = self._ranges
+        at = bisect_left(ranges, (begin,))
+        low = at
+        while low > 0 and at - low < 4:
+            low -= 1
+            if ranges[low][2] > begin and _is_race(ranges[low], writes, new):
+                return ranges[low][4]
+        while at < len(ranges) and ranges[at][0] < end:
+            if _is_race(ranges[at], writes, new):
+                return ranges[at][4]
+            if ranges[at][4].is_over:
+                del ranges[at]
+            else:
+                at += 1
+        return None
+
+    def _tell_shared(self, old: Started, new: Started) -> None:
+        if not self.latent.is_on:
+            return
+        self.latent.tell(
+            Fact(
+                type="BufferRace",
+                kind=new.label,
+                group=_label(new),
+                what=f"{new.name} shares memory with {old.name}, which is in flight, and one of "
+                f"them writes to it",
+                begun=f"started {new.label}",
+                place=new.place,
+                others=[(f"had started {old.label}", old.place)],
+                hint=f"wait for the {old.label} first, or give each op an array of its own",
+                record_group=_number(new),
+            )
+        )
+
+
+def _next_seq(group: ProcessGroup, call: Call) -> int:
+    """-1: the engine does not know."""
+    ask = getattr(group.engine, "next_seq", None)
+    return -1 if ask is None else int(ask(call))
+
+
+def _label(started: Started) -> str:
+    return "" if started.group is None else started.group.label
+
+
+def _number(started: Started) -> int:
+    return 0 if started.group is None else started.group.record_number
+
+
+def _is_race(there: Range, writes: bool, new: Started) -> bool:
+    old = there[4]
+    if old is new or old.is_over or not (writes or there[3]):
+        return False
+    old.is_shared = new.is_shared = True
+    # The collectives of a group run in order, so one array in two of them is well defined.
+    return not (old.group is new.group and old.call.kind < Kind.SEND > new.call.kind)

@@ -1,0 +1,96 @@
+"""Latent errors that ranks have found themselves: leaked work, leaked groups, arrays in two ops at once.
+
+Each rank writes once what a line of the program did, and at its end how often. What several ranks write
+of one line is one finding.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from distdbg.diagnose.find.phrases import as_told, few
+from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import NEVER
+from distdbg.diagnose.session import Found, Session
+from distdbg.diagnose.wording import say_ranks
+
+KINDS: Final = {
+    "LeakedWork": Kind.LEAKED_WORK,
+    "LeakedGroup": Kind.LEAKED_GROUP,
+    "BufferRace": Kind.BUFFER_RACE,
+}
+_MOST_FINDINGS: Final = 16
+
+_Key = tuple[str, str, str, str]
+
+
+def find(
+    session: Session, matched: Matched, waits: Mapping[int, tuple[Edge, ...]]
+) -> list[Finding]:
+    """What each line did, with the ranks that it did it on."""
+    told: dict[_Key, dict[int, Found]] = defaultdict(dict)
+    for rank, log in session.ranks.items():
+        for found in log.found:
+            if found.type in KINDS:
+                told[found.type, found.kind, found.group, _site(found)][rank] = found
+    findings = sorted(
+        (_say(session, site, mine) for (_, _, _, site), mine in told.items()),
+        key=lambda finding: finding.at_ns or 0,
+    )
+    return findings[:_MOST_FINDINGS]
+
+
+def told_sites(session: Session) -> frozenset[tuple[int, str]]:
+    """Ranks and lines whose leaked work the rank has told itself."""
+    return frozenset(
+        (rank, _site(found))
+        for rank, log in session.ranks.items()
+        for found in log.found
+        if found.type == "LeakedWork"
+    )
+
+
+def _site(found: Found) -> str:
+    return as_told(found.details[0]).site if found.details else ""
+
+
+def _say(session: Session, site: str, told: Mapping[int, Found]) -> Finding:
+    ranks = tuple(sorted(told))
+    first = told[ranks[0]]
+    kind = KINDS[first.type]
+    times = {rank: _times(found) for rank, found in told.items()}
+    at_ns = min(session.time_ns(rank, found.at_ns) for rank, found in told.items())
+    what = _what(kind, first, site, say_ranks(ranks), max(times.values()))
+    return Finding(
+        kind=kind,
+        severity=Severity.WARNING,
+        what=what,
+        ranks=ranks,
+        group=first.group if kind is not Kind.LEAKED_GROUP else "",
+        at_ns=None if at_ns == NEVER else at_ns,
+        evidence=few(_evidence([told[rank] for rank in ranks])),
+        advice=first.hint,
+        numbers={"times": float(max(times.values())), "ranks": float(len(ranks))},
+    )
+
+
+def _what(kind: Kind, found: Found, site: str, ranks: str, times: int) -> str:
+    at = f" at {site}" if site else ""
+    often = f", {times} times" if times > 1 else ""
+    if kind is Kind.LEAKED_WORK:
+        return f"{ranks} never waited for {found.kind} on group '{found.group}'{at}{often}"
+    if kind is Kind.LEAKED_GROUP:
+        return f"{ranks} made a group{at}{often}, and never destroyed it"
+    return f"{ranks}: {found.what}{at}{often}"
+
+
+def _evidence(told: Sequence[Found]) -> list[Evidence]:
+    return [as_told(line) for found in told for line in found.details]
+
+
+def _times(found: Found) -> int:
+    count, _, _ = found.how.partition(" ")
+    return int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 1

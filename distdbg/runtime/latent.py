@@ -1,0 +1,37 @@
+"""When a World begins and ends to look for latent errors of the program (check/latent.py)."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from distdbg.check.abandoned import Abandoned
+from distdbg.check.latent import Latent, Place
+from distdbg.check.unwaited import Unwaited
+
+if TYPE_CHECKING:
+    from distdbg.runtime.world import World
+
+
+def begin_latent(world: World, rank: int) -> None:
+    """Look for them from here on, at level DETAIL."""
+    latent = Latent(rank, world.recorder)
+    world.unwaited = Unwaited(latent)
+    world.abandoned = Abandoned(latent, world.groups)
+
+
+def end_latent(
+    world: World, how: str, place: Place | None = None, error: BaseException | None = None
+) -> None:
+    """Tell what is known now that the rank leaves; nothing where an error makes it leave."""
+    unwaited, world.unwaited = world.unwaited, None
+    world.abandoned = None
+    if unwaited is None:
+        return
+    latent = unwaited.latent
+    try:
+        if error is None and sys.exc_info()[0] is None:
+            unwaited.close(place, how)
+    finally:
+        unwaited.forget()
+        latent.close()

@@ -1,0 +1,241 @@
+"""Latent errors as the rank itself tells them: ranks are threads."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.check.latent import Place, is_result_dropped, place_above
+from distdbg.check.sample import sample
+
+WORLD = 2
+
+
+def told(program: Callable[[], Any], size: int = WORLD) -> list[str]:
+    """The warnings of all ranks, in any order."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dist.run_threads(program, size, timeout_s=60)
+    assert all(each.category is dist.LatentWarning for each in caught)
+    return [str(each.message) for each in caught]
+
+
+def of_rank(rank: int, texts: list[str]) -> list[str]:
+    return [text for text in texts if text.startswith(f"rank {rank}: ")]
+
+
+def test_work_that_is_dropped_is_told_once_per_line() -> None:
+    def program() -> None:
+        for _ in range(4):
+            dist.all_reduce(np.ones(1), async_op=True)
+
+    texts = told(program)
+
+    assert [len(of_rank(rank, texts)) for rank in range(WORLD)] == [1, 1]
+    first = of_rank(0, texts)[0]
+    assert "the Work of all_reduce on group 'world' was dropped, and nobody waited for it" in first
+    assert "rank 0 started it at test_latent.py:" in first
+    assert "rank 0 dropped its Work at test_latent.py:" in first
+    assert first.endswith("hint: keep the Work and call wait() on it")
+
+
+def test_work_that_is_kept_to_the_end_is_told_at_the_end() -> None:
+    kept = []
+
+    def program() -> None:
+        kept.append(dist.barrier(async_op=True))
+
+    texts = told(program)
+
+    assert len(texts) == WORLD
+    assert all("nobody waited for barrier on group 'world'" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda work: work.wait(),
+        lambda work: work.synchronize(),
+        lambda work: work.block_current_stream(),
+        lambda work: work.get_future().wait(),
+        lambda work: work.get_future().then(lambda future: future.value()).wait(),
+        lambda work: work.get_future_result().wait(),
+        lambda work: [None for _ in iter(work.is_completed, True)],
+        lambda work: [None for _ in iter(work.is_success, True)],
+    ],
+    ids=["wait", "synchronize", "stream", "future", "then", "result", "completed", "success"],
+)
+def test_what_counts_as_waiting(wait: Callable[[Any], Any]) -> None:
+    assert told(lambda: wait(dist.all_reduce(np.ones(1), async_op=True))) == []
+
+
+def test_a_later_barrier_does_not_count_as_waiting() -> None:
+    def program() -> None:
+        work = dist.all_reduce(np.ones(1), async_op=True)
+        dist.barrier()
+        del work
+
+    assert len(told(program)) == WORLD
+
+
+def test_coalesced_ops_are_one_handle() -> None:
+    def program(waits: bool) -> None:
+        work = dist.all_reduce_coalesced([np.ones(1), np.ones(2)], async_op=True)
+        assert work is not None
+        if waits:
+            work.wait()
+
+    assert told(lambda: program(True)) == []
+    assert len(told(lambda: program(False))) == WORLD
+
+
+def test_a_rank_that_fails_is_not_told_what_it_left_behind() -> None:
+    kept = []
+
+    def program() -> None:
+        kept.append(dist.all_reduce(np.ones(1), async_op=True))
+        raise ValueError("no data")
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(ValueError, match="no data"):
+            dist.run_threads(program, WORLD, timeout_s=60)
+    assert caught == []
+
+
+def test_nothing_is_told_below_detail() -> None:
+    def program() -> None:
+        dist.set_debug_level(dist.DebugLevel.INFO)
+        dist.all_reduce(np.ones(1), async_op=True)
+        dist.barrier()
+
+    assert told(program) == []
+
+
+def make_groups(count: int, keeps: bool, destroys: bool = False) -> None:
+    kept = []
+    for _ in range(count):
+        group = dist.new_group()
+        dist.barrier(group=group)
+        if keeps:
+            kept.append(group)
+        if destroys:
+            dist.destroy_process_group(group)
+
+
+def test_a_group_that_is_made_in_a_loop_and_lost_is_told() -> None:
+    texts = told(lambda: make_groups(4, keeps=False))
+
+    assert len(texts) == WORLD
+    assert "groups of the same ranks are made by one line, and never destroyed" in texts[0]
+    assert "made them at test_latent.py:" in texts[0]
+
+
+@pytest.mark.parametrize("how", [{"keeps": True}, {"keeps": False, "destroys": True}])
+def test_groups_that_are_kept_or_destroyed_are_not_told(how: dict[str, bool]) -> None:
+    assert told(lambda: make_groups(6, **how)) == []
+
+
+def test_groups_of_other_ranks_are_not_told() -> None:
+    def program() -> None:
+        for rank in range(3):
+            dist.new_group([rank])
+
+    assert told(program, 3) == []
+
+
+def test_an_array_in_two_receives_is_told_and_in_two_sends_is_not() -> None:
+    def program() -> None:
+        array = np.ones(4)
+        start = dist.isend if dist.get_rank() == 0 else dist.irecv
+        works = [start(array, 1 - dist.get_rank(), tag=tag) for tag in (1, 2)]
+        for work in works:
+            assert work is not None
+            work.wait()
+
+    (text,) = told(program)
+    assert text.startswith("rank 1: recv on group 'world' shares memory with recv on group 'world'")
+
+
+def test_the_collectives_of_one_group_may_share_an_array() -> None:
+    def program() -> None:
+        array = np.ones(4)
+        works = [dist.all_reduce(array, async_op=True) for _ in range(3)]
+        for work in works:
+            assert work is not None
+            work.wait()
+        assert array.tolist() == [8.0] * 4
+
+    assert told(program) == []
+
+
+def test_an_input_that_changes_before_the_wait_is_told() -> None:
+    def program() -> None:
+        array, back = np.ones(4), np.ones(4)
+        peer = 1 - dist.get_rank()
+        sent, received = dist.isend(array, peer), dist.irecv(back, peer)
+        assert sent is not None
+        assert received is not None
+        if dist.get_rank() == 0:
+            array[2] = 7.0
+        sent.wait()
+        received.wait()
+
+    (text,) = told(program)
+    assert "the input of send on group 'world' was changed between its start and the wait" in text
+    assert "rank 0 waited for it at test_latent.py:" in text
+
+
+def test_a_later_op_of_the_group_may_write_an_input() -> None:
+    def program() -> None:
+        array, out = np.ones(4), np.ones(4 * WORLD)
+        work = dist.all_gather_into_tensor(out, array, async_op=True)
+        assert work is not None
+        dist.all_reduce(array)
+        work.wait()
+
+    assert told(program) == []
+
+
+def test_a_line_is_told_whether_it_drops_what_it_calls() -> None:
+    places = []
+
+    def note() -> int:
+        places.append(here_of_caller())
+        return 1
+
+    def here_of_caller() -> Place:
+        place = place_above(3)
+        assert place is not None
+        return place
+
+    note()
+    kept = note()
+
+    assert kept == 1
+    assert [is_result_dropped(place) for place in places] == [True, False]
+
+
+def test_a_sample_sees_a_change_at_both_ends() -> None:
+    array = np.zeros(20_000)
+    before = sample(array)
+    assert before is not None
+    for at in (0, -1):
+        array[at] = 1.0
+        assert sample(array) != before
+        array[at] = 0.0
+    assert sample(array) == before
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros(0), np.zeros((4, 4)).T, np.zeros(1 << 20), [1.0]],
+    ids=["empty", "transposed", "large", "list"],
+)
+def test_no_sample_of_what_is_large_empty_or_in_pieces(array: Any) -> None:
+    assert sample(array) is None
