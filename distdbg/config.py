@@ -140,6 +140,12 @@ VARIABLES: tuple[Variable, ...] = (
         "Where each host's agent serves metrics: a port of 127.0.0.1, or HOST:PORT; as `--metrics-port`.",
     ),
     Variable(
+        "DISTDBG_SERVED_AS",
+        "str",
+        None,
+        "IP:PORT, separated by commas: where clients dial the store or the agent that this process serves, when a tunnel or NAT stands between.",
+    ),
+    Variable(
         "DISTDBG_METRICS_FILE",
         "str",
         None,
