@@ -143,7 +143,7 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_SERVED_AS",
         "str",
         None,
-        "IP:PORT, separated by commas: where clients dial the store or the agent that this process serves, when a tunnel or NAT stands between.",
+        "IP:PORT,...: where clients dial the store or agent of this process, behind a tunnel or NAT.",
     ),
     Variable(
         "DISTDBG_METRICS_FILE",

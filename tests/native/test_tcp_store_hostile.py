@@ -121,9 +121,11 @@ def test_a_stranger_who_hands_a_handshake_on_to_another_store_gets_nothing(
         with pytest.raises(DistNetworkError, match="not at the address that was dialled") as caught:
             TCPStore("127.0.0.1", port, timeout=5, _token=TOKEN)
         assert "DISTDBG_SERVED_AS" in str(caught.value)
-    with relay(server.port, claims=server.port) as (port, _):  # it corrects the address
-        with pytest.raises(DistNetworkError, match="does not know the token"):
-            TCPStore("127.0.0.1", port, timeout=5, _token=TOKEN)
+    with (
+        relay(server.port, claims=server.port) as (port, _),  # it corrects the address
+        pytest.raises(DistNetworkError, match="does not know the token"),
+    ):
+        TCPStore("127.0.0.1", port, timeout=5, _token=TOKEN)
     assert_serves(server)
 
 
