@@ -24,7 +24,8 @@ REQUESTS = (
     b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 )
 ANSWERS = (
-    b'HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{"partialSuccess":{"rejectedSpans":"2","errorMessage":"x"}}',
+    b"HTTP/1.1 200 OK\r\nContent-Length: 59\r\n\r\n"
+    b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"x"}}',
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     b"HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno",
     b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
