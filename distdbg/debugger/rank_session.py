@@ -25,6 +25,7 @@ from typing import Any
 
 from distdbg import config
 from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_terminal
+from distdbg.debugger.deaths import Deaths
 from distdbg.debugger.desk import Desk, Expired, Interrupted, not_debuggable
 from distdbg.debugger.evaluate import evaluate, evaluate_in
 from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
@@ -73,6 +74,7 @@ class Session:
         self._is_over = False
         """The client has left while the rank ran: all is undone at the next event."""
         self._tracer_before: Any = None
+        self._deaths = Deaths(self.rank, lambda: world.run_folder)
         # What follows is there while it is stopped.
         self._console: Console | None = None
         self._terminal: ClientTerminal | None = None
@@ -320,6 +322,8 @@ class Session:
         with at_own_terminal() as own:
             if own is None and not self._open():
                 return Outcome.UNREACHABLE
+            if own is not None:
+                own.look = self._tell_deaths
             self._console = own or DeskConsole(self.desk, self._is_staying)
             self.desk.has_own_terminal = own is not None
             self.desk.mode = "line" if self._foreign is None else "terminal"
@@ -413,7 +417,17 @@ class Session:
     def _is_staying(self) -> bool:
         """Whether the rank at its prompt has somebody to wait for. Raises what ends the job."""
         self._world.control.check(op="the debugger")
+        self._tell_deaths()
         return self._is_breakpoint or bool(self.desk.client)
+
+    def _tell_deaths(self) -> None:
+        """Show who has died to whoever is at the prompt."""
+        console = self._console
+        if console is None or self._foreign is not None:
+            return
+        is_shown = bool(self.desk.client) or self.desk.has_own_terminal
+        if is_shown and (text := self._deaths.read(time.monotonic())):
+            console.notify(text)
 
     def _detach(self) -> bool | None:
         """Let go of the client; the prompt finds out by itself what to do without one."""

@@ -46,7 +46,8 @@ _STALE_NS: Final = _S
 _VOUCH_NS: Final = 2 * _S
 
 Work = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
-#: The proof that ends a job also while somebody holds its clock: who is gone comes back for nobody.
+#: The proof that ends a job also while somebody has paused it: who is gone comes back for nobody. Not while
+#: a rank is at a prompt, which would end with it.
 DEAD: Final = "dead"
 _Signature = tuple[object, ...]
 
@@ -142,7 +143,7 @@ class Watch:
         has_reason = bool(here) or any(_has_reason(one.account) for one in told)
         if self._doubt is not None:
             self._settle(now_ns)
-        if self._postponed is not None and not self._steering.is_held:
+        if self._postponed is not None and not self._is_held_back(self._postponed):
             self._news.again(self._postponed)
             self._postponed, self._seen = None, ()
         if not has_reason:
@@ -383,8 +384,8 @@ class Watch:
         self._say(judged.lines)
         if case.proof is None:
             self._blame(case.finding.ranks, lambda: None)
-        elif case.proof in self._abort_on and case.proof != DEAD and self._steering.is_held:
-            self._postponed = case  # somebody looks at the job: it ends when the clock runs on
+        elif case.proof in self._abort_on and self._is_held_back(case):
+            self._postponed = case  # somebody looks at the job: it ends after that
             self._blame(case.finding.ranks, lambda: None)
         elif case.proof in self._abort_on:
             self._is_over = True
@@ -393,8 +394,19 @@ class Watch:
         else:
             self._blame(case.finding.ranks, lambda: None)
 
+    def _is_held_back(self, case: Case) -> bool:
+        """Whether somebody looks at the job: at the prompt of a rank, or while its clock stands."""
+        if case.proof == DEAD:
+            return self._steering.is_debugged
+        return self._steering.is_held
+
     def _abort(self, judged: Judged) -> None:
         if self._is_finished:
+            return
+        case = judged.case
+        if case is not None and self._is_held_back(case):
+            self._is_over = False  # a prompt has opened since
+            self._postponed = case
             return
         from distdbg.agent.policy import to_words
 

@@ -182,6 +182,8 @@ def test_an_answer_without_end_is_read_as_far_as_it_makes_sense() -> None:
 
 def test_a_redirect_to_what_is_no_address_is_an_error_as_any_other() -> None:
     head = b"HTTP/1.1 302 Found\r\nLocation: http://[/\r\nContent-Length: 0\r\n\r\n"
-    with endless(head, b"", pause_s=0.02) as (url, _):
-        with pytest.raises(DistNetworkError, match="HTTP 302 Found"):
-            Collector(url).write(b"{}")
+    with (
+        endless(head, b"", pause_s=0.02) as (url, _),
+        pytest.raises(DistNetworkError, match="HTTP 302 Found"),
+    ):
+        Collector(url).write(b"{}")
