@@ -60,10 +60,10 @@ class DeskConsole:
 class OwnTerminal:
     """At the terminal of this process, with readline, whatever stdin and stdout are."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, look: Callable[[], None] = lambda: None) -> None:
+        """`look`: called while nothing is typed; may notify."""
         self.fd = fd
-        self.look: Callable[[], None] = lambda: None
-        """Called while nothing is typed; may notify."""
+        self._look = look
         self._prompt = ""
 
     def ask(
@@ -86,7 +86,7 @@ class OwnTerminal:
         self._prompt = prompt
         try:
             while (left_s := deadline - time.monotonic()) > 0:
-                self.look()
+                self._look()
                 if select.select([self.fd], [], [], min(left_s, _LOOK_S))[0]:
                     return
         finally:
@@ -104,7 +104,7 @@ class OwnTerminal:
 
 
 @contextmanager
-def at_own_terminal() -> Iterator[OwnTerminal | None]:
+def at_own_terminal(look: Callable[[], None] = lambda: None) -> Iterator[OwnTerminal | None]:
     """The terminal of this process while its threads' turn is this one's; None: it has none."""
     fd = _open_terminal()
     if fd is None:
@@ -112,7 +112,7 @@ def at_own_terminal() -> Iterator[OwnTerminal | None]:
         return
     try:
         with _TURN:
-            yield OwnTerminal(fd)
+            yield OwnTerminal(fd, look)
     finally:
         os.close(fd)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from distdbg.debugger.desk import Desk
 from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.printable import printable
 
@@ -22,6 +23,12 @@ class Deaths:
         self._folder = folder
         self._told: set[tuple[int, int]] = set()
         self._next_s = 0.0
+
+    def show(self, desk: Desk, notify: Callable[[str], None]) -> None:
+        """Those that are new, if it is time to look and somebody is there, whom a line can be shown."""
+        is_there = desk.mode == "line" and (bool(desk.client) or desk.has_own_terminal)
+        if is_there and (text := self.read(time.monotonic())):
+            notify(text)
 
     def read(self, now_s: float) -> str:
         """Lines about those that are new; '' most of the time. Looks twice a second."""

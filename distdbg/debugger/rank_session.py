@@ -19,11 +19,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 from distdbg import config
+from distdbg.debugger.announce import announce, say
 from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_terminal
 from distdbg.debugger.deaths import Deaths
 from distdbg.debugger.desk import Desk, Expired, Interrupted, not_debuggable
@@ -121,13 +122,16 @@ class Session:
             return True
         folder = self._world.run_folder
         if folder is None:
-            self._say("no debugger can come: it has no run folder for a socket, and no terminal")
+            say(
+                self.rank,
+                "no debugger can come: it has no run folder for a socket, and no terminal",
+            )
             return False
         self.desk.run = run_of(self._world)
         try:
             server().open(self.desk, folder, self.evaluate)
         except ConfigError as error:
-            self._say(f"no debugger can come: {error.what}")
+            say(self.rank, f"no debugger can come: {error.what}")
             return False
         return True
 
@@ -189,7 +193,7 @@ class Session:
         return True
 
     def _fall_back(self, why: str) -> None:
-        self._say(f"{why}; pdb is used")
+        say(self.rank, f"{why}; pdb is used")
         self._use_pdb(f"*** {why}; this is pdb\n")
 
     def _use_pdb(self, first_words: str) -> None:
@@ -292,7 +296,7 @@ class Session:
                 self._prepare(frame)
                 return self._sit_over(why, frame, trace, show)
         except Expired:
-            self._say("nobody has told it to go on in time; it goes on")
+            say(self.rank, "nobody has told it to go on in time; it goes on")
             return Outcome.EXPIRED
         except Interrupted:
             raise KeyboardInterrupt from None
@@ -319,11 +323,9 @@ class Session:
         """Record it, hold the clock, see that somebody can come, and show the prompt."""
         place = stop_place(frame, trace)
         site = self._last_site = site_at(*place)
-        with at_own_terminal() as own:
+        with at_own_terminal(self._tell_deaths) as own:
             if own is None and not self._open():
                 return Outcome.UNREACHABLE
-            if own is not None:
-                own.look = self._tell_deaths
             self._console = own or DeskConsole(self.desk, self._is_staying)
             self.desk.has_own_terminal = own is not None
             self.desk.mode = "line" if self._foreign is None else "terminal"
@@ -344,7 +346,7 @@ class Session:
         with self._holding():
             self.desk.begin(why, site)
             try:
-                self._announce(why, site)
+                announce(self.desk, why, site)
                 with self._over_terminal(own) as is_staying:
                     if is_staying:
                         show()
@@ -422,12 +424,8 @@ class Session:
 
     def _tell_deaths(self) -> None:
         """Show who has died to whoever is at the prompt."""
-        console = self._console
-        if console is None or self._foreign is not None:
-            return
-        is_shown = bool(self.desk.client) or self.desk.has_own_terminal
-        if is_shown and (text := self._deaths.read(time.monotonic())):
-            console.notify(text)
+        if self._console is not None:
+            self._deaths.show(self.desk, self._console.notify)
 
     def _detach(self) -> bool | None:
         """Let go of the client; the prompt finds out by itself what to do without one."""
@@ -501,15 +499,3 @@ class Session:
     def _stop_soon(self, frame: FrameType) -> None:
         if self._pdb is not None:
             self._pdb.stop_soon(frame)
-
-    # ------------------------------------------------------------------ words
-
-    def _announce(self, why: str, site: str) -> None:
-        if not self.desk.has_own_terminal and not self.desk.client:
-            how = f"distdbg attach --rank {self.rank} {self.desk.run}"
-            self._say(f"stopped at {site}, {why}; attach: {how}")
-
-    def _say(self, text: str) -> None:
-        # Not through sys.stderr: the rank may have been interrupted in the middle of a print.
-        with suppress(OSError):
-            os.write(2, f"distdbg: rank {self.rank}: {text}\n".encode(errors="backslashreplace"))

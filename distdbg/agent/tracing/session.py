@@ -65,7 +65,7 @@ def _read(response: requests.Response) -> None:
         raise
     # Where `requests` keeps what it has read of a response.
     response._content = b"".join(parts)
-    response._content_consumed = True  # type: ignore[attr-defined]
+    response._content_consumed = True
     response.raw.release_conn()
 
 

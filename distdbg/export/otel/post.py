@@ -41,7 +41,9 @@ _PASSING: Final = frozenset((429, 502, 503, 504))
 class _Stay(urllib.request.HTTPRedirectHandler):
     """Spans go where they were meant to, and headers with a secret too."""
 
-    def http_error_302(self, *_: object) -> None:
+    def http_error_302(
+        self, req: urllib.request.Request, fp: object, code: int, msg: str, headers: object
+    ) -> None:
         """Nor is it looked at where to: that may be no address."""
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
