@@ -354,9 +354,8 @@ class Session:
                 return Outcome.QUIT
             finally:
                 self.desk.end(is_traced=self._is_needed)
-        quits = self._pdb is not None and self._pdb.quitting
-        if self._foreign is not None and self._foreign.debugger is not None:
-            quits = bool(self._foreign.debugger.quitting)
+        foreign = self._foreign.debugger if self._foreign is not None else None
+        quits = foreign.quitting if foreign else self._pdb is not None and self._pdb.quitting
         return Outcome.QUIT if quits else Outcome.CONTINUED
 
     @contextmanager
