@@ -97,9 +97,12 @@ stress: $(TESTS) ## A hundred jobs that die at random moments, 120,000 random pr
 	STRESS_JOBS=100 STRESS_PROGRAMS=120000 $(PY) -m pytest --run-slow \
 	  tests/launch/test_run_chaos.py tests/unit/diagnose/test_random_programs.py $(ARGS)
 
-fuzz: $(BUILT) ## Mutate records and read them (ARGS=--seconds=600); by atheris where it installs
+FUZZERS := torch api debugger tree http
+
+fuzz: $(BUILT) ## Feed what reads with what is a little wrong (ARGS=--seconds=600, each): records, by atheris where it installs, dumps, protocols
 	@$(PIP) --group fuzz || echo "atheris cannot be installed for this Python"
 	$(PY) tests/fuzz/fuzz_record.py $(ARGS)
+	@for name in $(FUZZERS); do $(PY) -m tests.fuzz.fuzz_$$name $(ARGS) || exit 1; done
 	$(PY) tests/fuzz/legal_ops.py --ops=1000000
 
 bench: $(BUILT) $(PEERS) ## Times beside torch gloo, Open MPI and MPICH; what record and check cost

@@ -140,6 +140,18 @@ VARIABLES: tuple[Variable, ...] = (
         "Where each host's agent serves metrics: a port of 127.0.0.1, or HOST:PORT; as `--metrics-port`.",
     ),
     Variable(
+        "DISTDBG_STRICT_MODES",
+        "bool",
+        True,
+        "Refuse a DISTDBG_RUN_DIR where other users could put files or links, as sshd does.",
+    ),
+    Variable(
+        "DISTDBG_SERVED_AS",
+        "str",
+        None,
+        "IP:PORT,...: where clients dial the store or agent of this process, behind a tunnel or NAT.",
+    ),
+    Variable(
         "DISTDBG_METRICS_FILE",
         "str",
         None,

@@ -1,27 +1,34 @@
 """The server of the local API: sockets, buffers and limits. What is answered is `Methods`' affair.
 
 Nobody can make it wait or grow: lines and buffers are bounded, who does not read is dropped, who does
-not prove over TCP that it has the token is dropped, and so is any other user on the Unix socket.
+not prove over TCP that it has the token is dropped, and so is any other user on the Unix socket. The Unix
+socket, clients over TCP that have proven themselves, and those that have not have places of their own; of
+too many that have not, the oldest goes.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
 import selectors
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from distdbg.agent import protocol
 from distdbg.agent.protocol import MOST_REQUEST_NBYTES, BadLine, Request
 from distdbg.control import sockets
-from distdbg.errors import ConfigError
+from distdbg.errors import ConfigError, DistNetworkError
+from distdbg.runtime.rendezvous import served
 
+#: Of each way to come in.
 MOST_CLIENTS: Final = 64
+#: Over TCP, that have not proven themselves yet.
+MOST_UNPROVEN: Final = 32
+#: What is read of a client before its proof.
+MOST_GREETING_NBYTES: Final = 1024
 #: What one client may leave unread.
 MOST_UNREAD_NBYTES: Final = 2 * protocol.MOST_ANSWER_NBYTES
 #: How long a client may read nothing while there is something for it, and may take to prove itself.
@@ -29,6 +36,8 @@ PATIENCE_S: Final = 10.0
 PROOF_S: Final = 5.0
 
 Answer = Callable[[bytes], None]
+#: "other": it came to another agent of the job.
+Way = Literal["unix", "tcp", "other"]
 
 
 class Answers(Protocol):
@@ -56,12 +65,18 @@ class Released(NamedTuple):
 class Client:
     """One connection."""
 
-    __slots__ = ("_inbox", "_outbox", "_server", "nonce", "proof_by_ns", "socket", "stuck_ns")
+    __slots__ = (
+        "_inbox", "_outbox", "_server", "proof", "proof_by_ns", "socket", "stuck_ns", "way",
+    )  # fmt: skip
 
-    def __init__(self, server: ApiServer, sock: socket.socket, nonce: str | None) -> None:
+    def __init__(
+        self, server: ApiServer, sock: socket.socket, way: Way, proof: protocol.Proof | None
+    ) -> None:
         self._server = server
         self.socket = sock
-        self.nonce = nonce
+        self.way: Way = way
+        """How it has come in."""
+        self.proof = proof
         """Not None: it has not proved itself yet."""
         self.proof_by_ns = time.monotonic_ns() + int(PROOF_S * 1e9)
         self.stuck_ns = 0
@@ -110,13 +125,17 @@ class Client:
     def take_line(self) -> bytes | None:
         """The next whole line, b"" when there is none; None: it says more than it may."""
         while (end := self._inbox.find(b"\n")) >= 0:
-            if end > MOST_REQUEST_NBYTES:
+            if end > self._most_nbytes:
                 return None
             line = bytes(self._inbox[:end])
             del self._inbox[: end + 1]
             if line.strip():
                 return line
-        return b"" if len(self._inbox) <= MOST_REQUEST_NBYTES else None
+        return b"" if len(self._inbox) <= self._most_nbytes else None
+
+    @property
+    def _most_nbytes(self) -> int:
+        return MOST_REQUEST_NBYTES if self.proof is None else MOST_GREETING_NBYTES
 
     def release(self) -> Released:
         """What is to go on without the server."""
@@ -135,6 +154,7 @@ class ApiServer:
         self._listening: list[socket.socket] = []
         self._path: Path | None = None
         self._token = b""
+        self._served_as: frozenset[str] = frozenset()
         self.clients: set[Client] = set()
 
     # ------------------------------------------------------------------------------- opening, closing
@@ -148,9 +168,10 @@ class ApiServer:
         self._path = path
         self._add(sock)
 
-    def listen_tcp(self, host: str, port: int, token: bytes) -> int:
-        """Listen on an interface for clients that have the token; returns the port."""
-        if not token:
+    def listen_tcp(self, host: str, port: int, key: bytes) -> int:
+        """Listen on an interface for clients that have the key; returns the port."""
+        self._served_as = frozenset(map(served.show, served.read_served_as()))
+        if not key:
             raise ConfigError("the agent does not listen on TCP without a token")
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -166,7 +187,7 @@ class ApiServer:
                 hint="--agent-listen takes another port; the job and the local socket work without it",
             ) from error
         sock.setblocking(False)
-        self._token = token
+        self._token = protocol.agent_token(key, self._run)
         self._add(sock)
         return int(sock.getsockname()[1])
 
@@ -200,10 +221,10 @@ class ApiServer:
 
     def adopt(self, sock: socket.socket) -> None:
         """Serve a connection that has shown elsewhere that it may ask."""
-        if len(self.clients) >= MOST_CLIENTS:
+        if self._count("other") >= MOST_CLIENTS:
             sock.close()
         else:
-            self._welcome(sock, None)
+            self._welcome(sock, "other", None)
 
     # ------------------------------------------------------------------------------- what happens
 
@@ -211,7 +232,7 @@ class ApiServer:
         """Drop who takes too long."""
         for client in list(self.clients):
             is_stuck = client.stuck_ns and now_ns - client.stuck_ns > PATIENCE_S * 1e9
-            if is_stuck or (client.nonce is not None and now_ns > client.proof_by_ns):
+            if is_stuck or (client.proof is not None and now_ns > client.proof_by_ns):
                 self.drop(client)
 
     def set_interest(self, client: Client) -> None:
@@ -231,15 +252,31 @@ class ApiServer:
             return
         sock.setblocking(False)
         is_tcp = listening.family != socket.AF_UNIX
-        if len(self.clients) >= MOST_CLIENTS or (not is_tcp and not sockets.is_same_user(sock)):
+        if is_tcp:
+            self._make_room()
+            self._welcome(
+                sock, "tcp", protocol.Proof(self._token, self._run, protocol.make_nonce())
+            )
+        elif self._count("unix") < MOST_CLIENTS and sockets.is_same_user(sock):
+            self._welcome(sock, "unix", None)
+        else:
             sock.close()
-            return
-        self._welcome(sock, secrets.token_hex(16) if is_tcp else None)
 
-    def _welcome(self, sock: socket.socket, nonce: str | None) -> None:
-        client = Client(self, sock, nonce)
+    def _count(self, way: Way) -> int:
+        """Those that have a place of their own."""
+        return sum(client.way == way and client.proof is None for client in self.clients)
+
+    def _make_room(self) -> None:
+        """For one more that has proven nothing: the oldest of those goes."""
+        unproven = [client for client in self.clients if client.proof is not None]
+        if len(unproven) >= MOST_UNPROVEN:
+            self.drop(min(unproven, key=lambda client: client.proof_by_ns))
+
+    def _welcome(self, sock: socket.socket, way: Way, proof: protocol.Proof | None) -> None:
+        client = Client(self, sock, way, proof)
         self.clients.add(client)
         self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._serve(client, mask))
+        nonce = None if proof is None else proof.server_nonce
         client.send(protocol.hello(self._run, self._host, os.getpid(), nonce))
 
     def _serve(self, client: Client, mask: int) -> None:
@@ -257,12 +294,10 @@ class ApiServer:
                 if line is None or not is_there:
                     self.drop(client)
                 return
-            if client.nonce is not None:
-                if not protocol.is_proof(line, self._token, client.nonce):
+            if client.proof is not None:
+                if not self._prove(client, client.proof, line):
                     self.drop(client)
                     return
-                client.nonce = None
-                client.send(protocol.encode({"ok": True}))
                 continue
             try:
                 request = protocol.read_request(line)
@@ -270,3 +305,31 @@ class ApiServer:
                 client.send(protocol.refuse(error.id, error))
                 continue
             self._answers.do(request, client)
+
+    def _prove(self, client: Client, proof: protocol.Proof, line: bytes) -> bool:
+        """Take a line of a client that has not proven itself; False when it is to be dropped."""
+        words = protocol.read_words(line)
+        if not proof.client_nonce:
+            if not proof.take_challenge(words):
+                return False
+            if not self._is_served_at(client.socket, proof.dialled):
+                client.send(protocol.refuse(None, DistNetworkError(protocol.ELSEWHERE)))
+                return False
+            client.send(protocol.encode({"proof": proof.of("server")}))
+            return True
+        if not proof.is_of("client", words):
+            return False
+        if self._count("tcp") >= MOST_CLIENTS:
+            client.send(protocol.refuse(None, DistNetworkError("it has too many clients")))
+            return False
+        client.proof = None
+        client.send(protocol.encode({"ok": True}))
+        return True
+
+    def _is_served_at(self, sock: socket.socket, dialled: str) -> bool:
+        if dialled in self._served_as:
+            return True
+        try:
+            return dialled == served.show(served.own_address(sock))
+        except OSError:
+            return False  # it is gone meanwhile

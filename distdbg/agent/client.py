@@ -14,6 +14,7 @@ from distdbg.agent import protocol
 from distdbg.agent.protocol import MOST_ANSWER_NBYTES, PROTOCOL
 from distdbg.control import sockets
 from distdbg.errors import ConfigError, DistNetworkError, UsageError
+from distdbg.runtime.rendezvous import served
 
 #: How long the last word of an agent that is gone may take: it has been said.
 _LAST_WORD_S = 0.1
@@ -30,7 +31,10 @@ class AgentError(DistNetworkError):
 class AgentClient:
     """A connection to one agent. DistNetworkError when it does not answer in time."""
 
-    def __init__(self, sock: socket.socket, name: str, token: bytes, timeout_s: float) -> None:
+    def __init__(
+        self, sock: socket.socket, name: str, timeout_s: float, *, key: bytes | None = None
+    ) -> None:
+        """`key`: not None over TCP, where both ends prove that they have it."""
         self._socket = sock
         self._is_given = False
         """Whether the socket is somebody else's by now."""
@@ -40,7 +44,7 @@ class AgentClient:
         self._events: list[dict[str, Any]] = []
         self._last_id = 0
         #: The server's first line: run, host, pid, protocol.
-        self.hello = self._greet(token)
+        self.hello = self._greet(key)
 
     @classmethod
     def at(cls, path: Path, *, timeout_s: float = 5.0) -> Self:
@@ -49,16 +53,16 @@ class AgentClient:
             sock = sockets.connect(path, timeout_s)
         except OSError as error:
             raise DistNetworkError(f"no agent answers at {path}: {error.strerror}") from error
-        return cls(sock, str(path), b"", timeout_s)
+        return cls(sock, str(path), timeout_s)
 
     @classmethod
-    def over_tcp(cls, host: str, port: int, token: bytes, *, timeout_s: float = 5.0) -> Self:
-        """Connect to an agent that was told to listen."""
+    def over_tcp(cls, host: str, port: int, key: bytes, *, timeout_s: float = 5.0) -> Self:
+        """Connect to an agent that listens; `key`: what the run's token is derived from."""
         try:
             sock = socket.create_connection((host, port), timeout_s)
         except OSError as error:
             raise DistNetworkError(f"no agent answers at {host}:{port}: {error}") from error
-        return cls(sock, f"{host}:{port}", token, timeout_s)
+        return cls(sock, f"{host}:{port}", timeout_s, key=key)
 
     def ask(self, do: str, *, timeout_s: float | None = None, **arguments: Any) -> Any:
         """Send a request and return its result; events that come before it are kept."""
@@ -71,7 +75,7 @@ class AgentClient:
         """
         words = {"host": host} if rank is None else {"rank": rank}
         name = f"{host or f'the host of rank {rank}'}, by way of {self._name}"
-        return AgentClient(self._become("via", words), name, b"", self._timeout_s)
+        return AgentClient(self._become("via", words), name, self._timeout_s)
 
     def debug(self, rank: int) -> socket.socket:
         """The connection becomes one with the debugger of a rank of any host of the job.
@@ -135,7 +139,7 @@ class AgentClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _greet(self, token: bytes) -> dict[str, Any]:
+    def _greet(self, key: bytes | None) -> dict[str, Any]:
         try:
             deadline = time.monotonic() + self._timeout_s
             hello = self._read(deadline)
@@ -146,24 +150,44 @@ class AgentClient:
                     f"the agent at {self._name} speaks protocol {hello.get('protocol')}, "
                     f"this distdbg speaks {PROTOCOL}"
                 )
-            if "nonce" in hello:
-                self._prove(token, str(hello["nonce"]), deadline)
+            if key is not None:
+                token = protocol.agent_token(key, str(hello.get("run")))
+                self._prove(token, hello, deadline)
         except BaseException:
             self.close()
             raise
         return hello
 
-    def _prove(self, token: bytes, nonce: str, deadline: float) -> None:
+    def _prove(self, token: bytes, hello: dict[str, Any], deadline: float) -> None:
+        """Say nothing but a nonce before the agent has proven itself."""
+        proof = protocol.Proof(token, str(hello.get("run")), str(hello.get("nonce")))
         try:
-            self._send({"proof": protocol.prove(token, nonce)})
-            self._read(deadline)
+            dialled = served.show(served.peer_address(self._socket))
+            proof.client_nonce, proof.dialled = protocol.make_nonce(), dialled
+            self._send({"nonce": proof.client_nonce, "dialled": dialled})
+            answer = self._read(deadline)
+            if "error" in answer:
+                raise _Elsewhere(_to_error(answer["error"]).what)
+            if not proof.is_of("server", answer):
+                raise DistNetworkError("its proof is wrong")
+            self._send({"proof": proof.of("client")})
+            answer = self._read(deadline)
         except AgentTimeout:
             raise
-        except DistNetworkError as error:
+        except _Elsewhere as error:
             raise DistNetworkError(
-                f"the agent at {self._name} does not accept the token",
-                hint="give the token of the run; distdbg run takes it from DISTDBG_TOKEN where that is set",
+                f"what answers at {self._name} refuses the proof: {error.what}",
+                details=["something between hands connections on to it"],
+                hint="where that is a tunnel or NAT of yours, set DISTDBG_SERVED_AS to the IP:PORT that "
+                "is dialled, for the job",
             ) from error
+        except (DistNetworkError, OSError) as error:
+            raise DistNetworkError(
+                f"the agent at {self._name} does not have the token of this user, or does not accept it",
+                hint="set DISTDBG_TOKEN to what the job was started with; distdbg run takes it from there",
+            ) from error
+        if "error" in answer:
+            raise _to_error(answer["error"])
 
     def _send(self, words: dict[str, Any]) -> None:
         if self._is_given:
@@ -209,6 +233,10 @@ class AgentClient:
         if "ended" in words and "id" not in words:
             raise DistNetworkError(f"the agent at {self._name} is gone: {words['ended']}")
         return words
+
+
+class _Elsewhere(DistNetworkError):
+    """The agent is not where it was dialled."""
 
 
 class AgentTimeout(DistNetworkError, TimeoutError):

@@ -264,7 +264,11 @@ class Methods:
 
     def _subscribe(self, request: Request, client: Client) -> None:
         topics = request.arguments.get("to", list(_TOPICS))
-        if not isinstance(topics, list) or not topics or not set(topics) <= set(_TOPICS):
+        if (
+            not isinstance(topics, list)
+            or not topics
+            or not all(isinstance(topic, str) and topic in _TOPICS for topic in topics)
+        ):
             raise UsageError("subscribe: 'to' is a list of " + ", ".join(map(repr, _TOPICS)))
         if any(s.client is client for s in self._subscriptions):
             raise UsageError("subscribe: this connection has a subscription")

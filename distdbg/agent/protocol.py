@@ -1,13 +1,21 @@
 """The local API as lines of JSON: what a server and a client say. Pure; knows no socket.
 
-    server   {"distdbg": "agent", "protocol": 1, "run": "...", "host": "n14", "pid": 4711}
+    server   {"distdbg": "agent", "protocol": 2, "run": "...", "host": "n14", "pid": 4711}
     client   {"id": 1, "do": "ranks"}
     server   {"id": 1, "ok": {...}}  or  {"id": 1, "error": {"type": "...", "what": "...", "hint": null}}
              {"id": 1, "event": {...}}     after a subscription, as often as something changes
 
-Over TCP the first line of the server has a nonce, and the client's first line is its proof:
-{"proof": "<HMAC-SHA256 of 'distdbg agent ' and the nonce, with the run's token, in hex>"}. The answer
-is {"ok": true}, or the connection is closed.
+Over TCP both prove first that they have the run's token, the server before the client:
+
+    server   {"distdbg": "agent", "protocol": 2, "run": "...", ..., "nonce": s}
+    client   {"nonce": c, "dialled": "10.0.0.7:7000"}
+    server   {"proof": HMAC(token, ["distdbg agent", 2, "server", run, dialled, s, c])}
+    client   {"proof": HMAC(token, ["distdbg agent", 2, "client", run, dialled, s, c])}
+    server   {"ok": true}
+
+HMAC-SHA256 in hex, over the list as JSON without blanks. The token is the run's, derived from the user's
+key. The server proves nothing at an address that is not its own, so nobody can hand the words on to it
+under another address.
 """
 
 from __future__ import annotations
@@ -15,15 +23,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import secrets
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from distdbg.errors import DistError, UsageError
+from distdbg.runtime.rendezvous.token import derive_token
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 MOST_REQUEST_NBYTES: Final = 1 << 20
 MOST_ANSWER_NBYTES: Final = 16 << 20
-_PREFIX: Final = b"distdbg agent "
+_NONCE_NBYTES: Final = 16
+#: Why the server proves nothing to a client that has dialled an address which is not its own.
+ELSEWHERE: Final = "it is not at the address that was dialled"
 _MOST_DEPTH_TEXT: Final = "nested too deeply"
 
 
@@ -58,21 +70,63 @@ def hello(run: str, host: str, pid: int, nonce: str | None = None) -> bytes:
     return encode(words)
 
 
-def prove(token: bytes, nonce: str) -> str:
-    """What only somebody who has the token can say to the nonce."""
-    return hmac.new(token, _PREFIX + nonce.encode(), hashlib.sha256).hexdigest()
+def make_nonce() -> str:
+    return secrets.token_hex(_NONCE_NBYTES)
 
 
-def is_proof(line: bytes, token: bytes, nonce: str) -> bool:
-    """Whether a client's first line is the right one."""
+@dataclass(slots=True)
+class Proof:
+    """What the two ends of a TCP connection prove to each other; each has one."""
+
+    token: bytes
+    """The run's: see `agent_token`."""
+    run: str
+    server_nonce: str
+    client_nonce: str = ""
+    dialled: str = ""
+
+    def of(self, role: Literal["server", "client"]) -> str:
+        """What only an end that has the token can say."""
+        words = ["distdbg agent", PROTOCOL, role, self.run, self.dialled]
+        said = json.dumps(
+            [*words, self.server_nonce, self.client_nonce], separators=(",", ":")
+        ).encode()
+        return hmac.new(self.token, said, hashlib.sha256).hexdigest()
+
+    def is_of(self, role: Literal["server", "client"], words: Any) -> bool:
+        """Whether a line has the proof of the other end."""
+        proof = words.get("proof") if isinstance(words, dict) else None
+        return isinstance(proof, str) and hmac.compare_digest(
+            self.of(role).encode(), proof.encode("utf-8", "replace")
+        )
+
+    def take_challenge(self, words: Any) -> bool:
+        """The client's first line; False when it is none."""
+        nonce = words.get("nonce") if isinstance(words, dict) else None
+        dialled = words.get("dialled") if isinstance(words, dict) else None
+        if not isinstance(nonce, str) or not _is_nonce(nonce) or nonce == self.server_nonce:
+            return False
+        if not isinstance(dialled, str) or len(dialled) > 64 or not dialled.isascii():
+            return False
+        self.client_nonce, self.dialled = nonce, dialled
+        return True
+
+
+def agent_token(key: bytes, run: str) -> bytes:
+    """The token of a run's agents, from the user's key."""
+    return derive_token(key, "agent", run)
+
+
+def _is_nonce(text: str) -> bool:
+    return text.isascii() and 2 * _NONCE_NBYTES <= len(text) <= 128
+
+
+def read_words(line: bytes) -> Any:
+    """A line before the proof; None for one that is not JSON."""
     try:
-        words = json.loads(line)
+        return json.loads(line)
     except (ValueError, RecursionError):
-        return False
-    proof = words.get("proof") if isinstance(words, dict) else None
-    if not isinstance(proof, str):
-        return False
-    return hmac.compare_digest(prove(token, nonce).encode(), proof.encode("utf-8", "replace"))
+        return None
 
 
 def read_request(line: bytes) -> Request:

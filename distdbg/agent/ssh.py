@@ -105,7 +105,7 @@ class Tunnel:
         except OSError as error:
             raise DistNetworkError(f"{name}: ssh has ended: {self._last_words()}") from error
         try:
-            return AgentClient(sock, name, b"", timeout_s)
+            return AgentClient(sock, name, timeout_s)
         except DistNetworkError as error:
             said = self._last_words()
             if "open failed" not in said:

@@ -158,6 +158,11 @@ class Steering:
         """Whether the clock of this host stood when it was last looked at."""
         return bool(self.holds)
 
+    @property
+    def is_debugged(self) -> bool:
+        """Whether a rank of any host sat in a debugger then."""
+        return any(hold.is_of_rank or hold.rank == OTHER_HOST for hold in self.holds)
+
     def share_holds(self, is_held_here: bool, now_ns: int) -> None:
         """Let the clocks of all hosts stand while a rank of any sits in a debugger (`other_hosts`)."""
         tree = self._tree

@@ -16,6 +16,8 @@ from distdbg.debugger.keyboard import Complete, editing
 
 #: Threads of one process take turns at its terminal.
 _TURN: Final = threading.RLock()
+#: How often is looked for news while nobody types.
+_LOOK_S: Final = 0.25
 
 
 class Console(Protocol):
@@ -29,6 +31,10 @@ class Console(Protocol):
 
     def write(self, text: str) -> None:
         """Show what is printed."""
+        ...
+
+    def notify(self, text: str) -> None:
+        """Show what has happened meanwhile, also while a line is awaited."""
         ...
 
 
@@ -47,21 +53,25 @@ class DeskConsole:
     def write(self, text: str) -> None:
         self._desk.write(text)
 
+    def notify(self, text: str) -> None:
+        self._desk.notify(text)
+
 
 class OwnTerminal:
     """At the terminal of this process, with readline, whatever stdin and stdout are."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, look: Callable[[], None] = lambda: None) -> None:
+        """`look`: called while nothing is typed; may notify."""
         self.fd = fd
+        self._look = look
+        self._prompt = ""
 
     def ask(
         self, prompt: str, deadline: float, complete: Complete, greet: Callable[[], None]
     ) -> str | None:
         while not select.select([self.fd], [], [], 0)[0]:
             self.write(prompt)
-            left_s = deadline - time.monotonic()
-            if left_s <= 0 or not select.select([self.fd], [], [], left_s)[0]:
-                raise Expired
+            self._await_key(prompt, deadline)
             self.write("\r")
             break
         with _over_terminal(self.fd), editing(complete):
@@ -71,6 +81,21 @@ class OwnTerminal:
                 self.write("\n")
                 return "EOF"
 
+    def _await_key(self, prompt: str, deadline: float) -> None:
+        """Until something is typed. Expired."""
+        self._prompt = prompt
+        try:
+            while (left_s := deadline - time.monotonic()) > 0:
+                self._look()
+                if select.select([self.fd], [], [], min(left_s, _LOOK_S))[0]:
+                    return
+        finally:
+            self._prompt = ""
+        raise Expired
+
+    def notify(self, text: str) -> None:
+        self.write(f"\r\x1b[K{text}{self._prompt}")
+
     def write(self, text: str) -> None:
         data = text.encode("utf-8", "backslashreplace")
         with suppress(OSError):
@@ -79,7 +104,7 @@ class OwnTerminal:
 
 
 @contextmanager
-def at_own_terminal() -> Iterator[OwnTerminal | None]:
+def at_own_terminal(look: Callable[[], None] = lambda: None) -> Iterator[OwnTerminal | None]:
     """The terminal of this process while its threads' turn is this one's; None: it has none."""
     fd = _open_terminal()
     if fd is None:
@@ -87,7 +112,7 @@ def at_own_terminal() -> Iterator[OwnTerminal | None]:
         return
     try:
         with _TURN:
-            yield OwnTerminal(fd)
+            yield OwnTerminal(fd, look)
     finally:
         os.close(fd)
 

@@ -147,6 +147,11 @@ class Desk:
         for words in protocol.text_lines(text):
             self.send(words)
 
+    def notify(self, text: str) -> None:
+        """What has happened meanwhile, also while somebody types."""
+        for words in protocol.text_lines(text):
+            self.send({"notice": words["write"]})
+
     def begin(self, why: str, site: str) -> None:
         """The rank has stopped."""
         self.why, self.site = why or "stopped", site

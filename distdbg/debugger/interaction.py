@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 
 from distdbg.debugger import protocol
 from distdbg.debugger.client import DebugClient
-from distdbg.debugger.keyboard import editing, handling, raw_keys, window_size
+from distdbg.debugger.keyboard import editing, handling, raw_keys, typed, window_size
 from distdbg.debugger.protocol import Words
 from distdbg.errors import DistNetworkError, UsageError
 
@@ -78,6 +78,7 @@ class _Interaction:
         self._interrupted_at = 0.0
         self._lock = threading.Lock()  # protects the next two
         self._is_typing = False
+        self._prompt = ""
         self._breaks = 0
         """How much has been said, and not heard yet, after which no line is wanted any more."""
 
@@ -105,6 +106,8 @@ class _Interaction:
                 words = self._client.receive()
                 if "completions" in words:
                     self._completions.put([str(one) for one in words["completions"]])
+                elif isinstance(words.get("notice"), str):
+                    self._notice(words["notice"])
                 else:
                     self._hear(words)
         except DistNetworkError as error:
@@ -120,6 +123,15 @@ class _Interaction:
                 self._breaks += 1
                 if self._is_typing:
                     threading.Thread(target=self._give_up_line, daemon=True).start()
+
+    def _notice(self, text: str) -> None:
+        """What has happened meanwhile: above the line that is being typed."""
+        with self._lock:
+            if not self._is_typing:
+                self._said.put({"write": text})
+                return
+            sys.stdout.write(f"\r\x1b[K{text}{self._prompt}{typed()}")
+            sys.stdout.flush()
 
     def _give_up_line(self) -> None:
         """Nothing but a signal ends a readline; one that comes just before it begins to wait is lost."""
@@ -263,7 +275,7 @@ class _Interaction:
         with self._lock:
             if self._breaks:
                 return None
-            self._is_typing = True
+            self._is_typing, self._prompt = True, prompt
         try:
             return input(prompt)
         except EOFError:

@@ -46,6 +46,12 @@ def editing(complete: Complete) -> Iterator[None]:
         readline.set_completer_delims(delimiters)
 
 
+def typed() -> str:
+    """What stands in the line that input() is reading, from any thread."""
+    readline = sys.modules.get("readline")
+    return "" if readline is None else str(readline.get_line_buffer())
+
+
 @contextmanager
 def raw_keys(is_terminal: bool) -> Iterator[None]:
     """In this block stdin gives each key as it is; nothing happens where it is no terminal."""

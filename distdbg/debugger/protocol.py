@@ -13,6 +13,7 @@
     server   {"write": text} {"prompt": "(Pdb) "} {"completions": [...]} {"bytes": base64}
              {"stopped": {"why": ..., "site": ..., "mode": ...}}
              {"ended": why, "refused": true where it was never taken}
+             {"notice": text}                     what has happened to the job meanwhile
              {"running": true, "traced": whether it is to stop again}
              {"id": 1, "value": text, "type": name} or {"id": 1, "error": text}
 

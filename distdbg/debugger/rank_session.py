@@ -19,12 +19,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 from distdbg import config
+from distdbg.debugger.announce import announce, say
 from distdbg.debugger.console import Console, DeskConsole, OwnTerminal, at_own_terminal
+from distdbg.debugger.deaths import Deaths
 from distdbg.debugger.desk import Desk, Expired, Interrupted, not_debuggable
 from distdbg.debugger.evaluate import evaluate, evaluate_in
 from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
@@ -73,6 +75,7 @@ class Session:
         self._is_over = False
         """The client has left while the rank ran: all is undone at the next event."""
         self._tracer_before: Any = None
+        self._deaths = Deaths(self.rank, lambda: world.run_folder)
         # What follows is there while it is stopped.
         self._console: Console | None = None
         self._terminal: ClientTerminal | None = None
@@ -119,13 +122,16 @@ class Session:
             return True
         folder = self._world.run_folder
         if folder is None:
-            self._say("no debugger can come: it has no run folder for a socket, and no terminal")
+            say(
+                self.rank,
+                "no debugger can come: it has no run folder for a socket, and no terminal",
+            )
             return False
         self.desk.run = run_of(self._world)
         try:
             server().open(self.desk, folder, self.evaluate)
         except ConfigError as error:
-            self._say(f"no debugger can come: {error.what}")
+            say(self.rank, f"no debugger can come: {error.what}")
             return False
         return True
 
@@ -187,7 +193,7 @@ class Session:
         return True
 
     def _fall_back(self, why: str) -> None:
-        self._say(f"{why}; pdb is used")
+        say(self.rank, f"{why}; pdb is used")
         self._use_pdb(f"*** {why}; this is pdb\n")
 
     def _use_pdb(self, first_words: str) -> None:
@@ -290,7 +296,7 @@ class Session:
                 self._prepare(frame)
                 return self._sit_over(why, frame, trace, show)
         except Expired:
-            self._say("no client continued it in time; it continues by itself")
+            say(self.rank, "no client continued it in time; it continues by itself")
             return Outcome.EXPIRED
         except Interrupted:
             raise KeyboardInterrupt from None
@@ -317,7 +323,7 @@ class Session:
         """Record it, hold the clock, see that somebody can come, and show the prompt."""
         place = stop_place(frame, trace)
         site = self._last_site = site_at(*place)
-        with at_own_terminal() as own:
+        with at_own_terminal(self._tell_deaths) as own:
             if own is None and not self._open():
                 return Outcome.UNREACHABLE
             self._console = own or DeskConsole(self.desk, self._is_staying)
@@ -340,7 +346,7 @@ class Session:
         with self._holding():
             self.desk.begin(why, site)
             try:
-                self._announce(why, site)
+                announce(self.desk, why, site)
                 with self._over_terminal(own) as is_staying:
                     if is_staying:
                         show()
@@ -348,9 +354,8 @@ class Session:
                 return Outcome.QUIT
             finally:
                 self.desk.end(is_traced=self._is_needed)
-        quits = self._pdb is not None and self._pdb.quitting
-        if self._foreign is not None and self._foreign.debugger is not None:
-            quits = bool(self._foreign.debugger.quitting)
+        foreign = self._foreign.debugger if self._foreign is not None else None
+        quits = foreign.quitting if foreign else self._pdb is not None and self._pdb.quitting
         return Outcome.QUIT if quits else Outcome.CONTINUED
 
     @contextmanager
@@ -412,7 +417,13 @@ class Session:
     def _is_staying(self) -> bool:
         """Whether the rank at its prompt has somebody to wait for. Raises what ends the job."""
         self._world.control.check(op="the debugger")
+        self._tell_deaths()
         return self._is_breakpoint or bool(self.desk.client)
+
+    def _tell_deaths(self) -> None:
+        """Show who has died to whoever is at the prompt."""
+        if self._console is not None:
+            self._deaths.show(self.desk, self._console.notify)
 
     def _detach(self) -> bool | None:
         """Let go of the client; the prompt finds out by itself what to do without one."""
@@ -486,15 +497,3 @@ class Session:
     def _stop_soon(self, frame: FrameType) -> None:
         if self._pdb is not None:
             self._pdb.stop_soon(frame)
-
-    # ------------------------------------------------------------------ words
-
-    def _announce(self, why: str, site: str) -> None:
-        if not self.desk.has_own_terminal and not self.desk.client:
-            how = f"distdbg attach --rank {self.rank} {self.desk.run}"
-            self._say(f"stopped at {site}, {why}; attach: {how}")
-
-    def _say(self, text: str) -> None:
-        # Not through sys.stderr: the rank may have been interrupted in the middle of a print.
-        with suppress(OSError):
-            os.write(2, f"distdbg: rank {self.rank}: {text}\n".encode(errors="backslashreplace"))

@@ -76,7 +76,7 @@ class OwnHost:
                 _tell(f"{self.run_folder} was removed while the ranks ran; it is made anew")
                 self.run_folder = self._make_run_folder(run)
             folder = folders.attempt_folder(self.run_folder, number)
-            folder.mkdir(mode=0o700, exist_ok=True)
+            folders.make_inner(folder)
         except OSError as error:
             if error.filename is None or error.errno in (errno.EMFILE, errno.ENFILE):
                 raise  # it is not about the folder

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 from distdbg import config
 from distdbg.errors import ConfigError, RecordError
+from distdbg.record.trusted_path import check_folder, check_own
 
 if TYPE_CHECKING:
     from distdbg.record.entries import Header
@@ -128,7 +129,7 @@ def make_run_folder(
         folder = _make_own_folder(run, environ, tempdir)
     else:
         folder = Path(str(run_dir)).absolute()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_named(folder)
     held = os.open(folder / _HOLD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if not stat.S_ISREG(os.fstat(held).st_mode):
@@ -279,7 +280,7 @@ def prune_runs(
 
 def _take_over(folder: Path, run: str) -> str:
     """Remove the records of other runs; the words for why it may not be done."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_named(folder)
     for path in _records(folder):
         if path.suffix != SUFFIX:
             continue  # another rank is making it
@@ -318,6 +319,20 @@ def _make_folder(folder: Path) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def _make_named(folder: Path) -> None:
+    """A folder that the user has named; PermissionError where others could put files, or links, there."""
+    check_folder(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def make_inner(folder: Path) -> None:
+    """Make a folder within a run's; PermissionError for a link in its place, or somebody else's folder."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        check_own(folder)  # a file system may say of what it has just made that it is another's
 
 
 def _make_private(folder: Path) -> None:

@@ -115,7 +115,8 @@ def make_grid(
         if r in session.ranks and group in session.ranks[r].progress
     ]
     last = min(max([seq, *reached]), seq + 2)
-    seqs = tuple(range(max(1, last - columns + 1), last + 1))
+    # The first is 1; a recorder that lost count may have written less.
+    seqs = tuple(range(max(min(1, seq), last - columns + 1), last + 1))
     found = {
         rank: _ops_of(session.ranks[rank], group, seqs) for rank in members if rank in session.ranks
     }

@@ -1,6 +1,7 @@
 // TCPStore's two halves. Requests go through as numbers and bytes; what they mean is known to
 // native/core/store_table.cpp and distdbg/runtime/store/tcp.py.
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "control_py.hpp"
 #include "sha256.hpp"
@@ -43,12 +44,16 @@ void bind_store(nb::module_& module) {
       .def(
           "__init__",
           [](StoreServer* self, int listen_fd, const nb::bytes& token, std::uint32_t key_nbytes,
-             std::uint32_t value_nbytes, bool shares_port, std::int64_t proof_timeout_ns) {
-            new (self) StoreServer(listen_fd, copy(token), {key_nbytes, value_nbytes}, shares_port,
-                                   proof_timeout_ns);
+             std::uint32_t value_nbytes, bool shares_port, std::int64_t proof_timeout_ns,
+             const std::vector<nb::bytes>& served_as) {
+            std::vector<std::string> addresses;
+            for (const nb::bytes& address : served_as) addresses.push_back(copy(address));
+            new (self) StoreServer(listen_fd, copy(token), std::move(addresses),
+                                   {key_nbytes, value_nbytes}, shares_port, proof_timeout_ns);
           },
           nb::arg("listen_fd"), nb::arg("token"), nb::kw_only(), nb::arg("key_nbytes"),
-          nb::arg("value_nbytes"), nb::arg("shares_port"), nb::arg("proof_timeout_ns"))
+          nb::arg("value_nbytes"), nb::arg("shares_port"), nb::arg("proof_timeout_ns"),
+          nb::arg("served_as") = std::vector<nb::bytes>{})
       .def("close", &StoreServer::close, nb::call_guard<ReleaseGil>())
       .def("count_clients", &StoreServer::count_clients);
 

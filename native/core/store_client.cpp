@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "error.hpp"
+#include "store_address.hpp"
 #include "store_socket.hpp"
 
 namespace distdbg {
@@ -45,21 +46,23 @@ StoreLimits shake_hands(StoreSocket& socket, const std::string& token, const Wai
                     std::to_string(store_wire_version),
                 EPROTO);
   }
-  const std::string server_nonce = hello.substr(16);
-  const std::string client_nonce = make_store_nonce();
-  socket.send(encode_store_proof(token, server_nonce, client_nonce), wait);
+  StoreMeeting meeting{hello.substr(16), make_store_nonce(), peer_store_address(socket.fd()), {}};
+  socket.send(encode_store_challenge(meeting), wait);
   const std::string verdict = socket.receive(store_verdict_nbytes, wait);
   const auto code = static_cast<StoreVerdict>(get_u32(verdict.data()));
   if (code == StoreVerdict::other_version) {
     throw Error(Fault::network, "the server refuses this version of the store protocol", EPROTO);
   }
-  if (code != StoreVerdict::accepted) {
-    throw Error(Fault::network, "the server has another token", EACCES);
+  if (code == StoreVerdict::other_address) {
+    throw Error(Fault::network, "the server is not at the address that was dialled", EACCES);
   }
-  if (!is_store_server_proven(verdict, token, server_nonce, client_nonce)) {
+  meeting.limits = {get_u32(verdict.data() + 8), get_u32(verdict.data() + 12)};
+  if (code != StoreVerdict::proven ||
+      !is_store_proof(std::string_view(verdict).substr(16), StoreRole::server, token, meeting)) {
     throw Error(Fault::network, "the server does not know the token", EACCES);
   }
-  return {get_u32(verdict.data() + 8), get_u32(verdict.data() + 12)};
+  socket.send(prove_store_role(StoreRole::client, token, meeting), wait);
+  return meeting.limits;
 }
 
 // Whether a server that is about to come up may look like this.

@@ -21,7 +21,7 @@
 
 #include "clock.hpp"
 #include "error.hpp"
-#include "sha256.hpp"
+#include "store_address.hpp"
 #include "store_table.hpp"
 
 namespace distdbg {
@@ -31,13 +31,13 @@ constexpr std::int64_t accept_pause_ns = 100 * ns_per_ms;  // when the process h
 constexpr std::size_t kept_buffer_nbytes = 64u << 10;      // more is given back after use
 
 struct Connection {
-  enum class State { proving, ready, parked, closed };
+  enum class State { challenged, proving, ready, parked, closed };
 
   int fd = -1;
-  State state = State::proving;
+  State state = State::challenged;
   std::uint32_t interest = 0;
   std::int64_t deadline_ns = no_deadline;  // of the proof, or of the parked request
-  std::string nonce;
+  StoreMeeting meeting;
   std::string in;   // begins with the current request; stays untouched while that is parked
   std::string out;  // what of the reply is not sent yet, from out_sent on
   std::size_t out_sent = 0;
@@ -67,10 +67,11 @@ bool raise_fd_limit() {
 
 class StoreServer::Loop {
  public:
-  Loop(int listen_fd, std::string token, StoreLimits limits, bool shares_port,
-       std::int64_t proof_timeout_ns, std::atomic<int>& client_count)
+  Loop(int listen_fd, std::string token, std::vector<std::string> served_as, StoreLimits limits,
+       bool shares_port, std::int64_t proof_timeout_ns, std::atomic<int>& client_count)
       : listen_fd_(listen_fd),
         token_(std::move(token)),
+        served_as_(std::move(served_as)),
         limits_(limits),
         shares_port_(shares_port),
         proof_timeout_ns_(proof_timeout_ns),
@@ -202,7 +203,7 @@ class StoreServer::Loop {
     connection.fd = fd;
     connection.interest = EPOLLIN | EPOLLRDHUP;
     try {
-      connection.nonce = make_store_nonce();
+      connection.meeting = {make_store_nonce(), {}, {}, limits_};
       watch(fd, &connection, connection.interest);
     } catch (const Error&) {  // out of some resource: this client is turned away, the others stay
       ::close(fd);
@@ -211,7 +212,7 @@ class StoreServer::Loop {
     connections_.emplace(&connection, std::move(owned));
     client_count_.fetch_add(1, std::memory_order_relaxed);
     set_deadline(connection, now_ns() + proof_timeout_ns_);
-    connection.out = encode_store_hello(connection.nonce);
+    connection.out = encode_store_hello(connection.meeting.server_nonce);
     flush(connection);
   }
 
@@ -293,6 +294,7 @@ class StoreServer::Loop {
 
   // Handles what is complete in `in`, until a reply is stuck or the request has to wait.
   void serve(Connection& connection) {
+    if (connection.state == Connection::State::challenged) take_challenge(connection);
     if (connection.state == Connection::State::proving) check_proof(connection);
     while (connection.state == Connection::State::ready && connection.out.empty()) {
       const auto nbytes = store_message_nbytes(connection.in);
@@ -312,18 +314,44 @@ class StoreServer::Loop {
     }
   }
 
-  void check_proof(Connection& connection) {
+  void take_challenge(Connection& connection) {
     const std::string_view in = connection.in;
     const std::size_t magic = std::min(in.size(), store_client_magic.size());
     if (in.substr(0, magic) != store_client_magic.substr(0, magic)) return bury(connection);
-    if (in.size() < store_proof_nbytes) return;
-    const std::string_view proof = in.substr(0, store_proof_nbytes);
-    const StoreVerdict verdict = judge_store_proof(proof, token_, connection.nonce);
-    connection.out.append(encode_store_verdict(verdict, limits_, token_, connection.nonce,
-                                               proof.substr(16, store_nonce_nbytes)));
+    if (in.size() < store_challenge_nbytes) return;
+    StoreMeeting& meeting = connection.meeting;
+    meeting.client_nonce = in.substr(16, store_nonce_nbytes);
+    meeting.address = in.substr(48, store_address_nbytes);
+    StoreVerdict verdict = StoreVerdict::proven;
+    if (get_u32(in.data() + 8) != store_wire_version) {
+      verdict = StoreVerdict::other_version;
+    } else if (!is_served_at(connection.fd, meeting.address)) {
+      verdict = StoreVerdict::other_address;
+    }
+    connection.out.append(encode_store_verdict(verdict, token_, meeting));
     flush(connection);
-    if (verdict != StoreVerdict::accepted) return bury(connection);
+    if (verdict != StoreVerdict::proven) return bury(connection);
     if (connection.state == Connection::State::closed) return;
+    consume(connection, store_challenge_nbytes);
+    connection.state = Connection::State::proving;
+  }
+
+  bool is_served_at(int fd, std::string_view address) const {
+    if (std::find(served_as_.begin(), served_as_.end(), address) != served_as_.end()) return true;
+    try {
+      return address == own_store_address(fd);
+    } catch (const Error&) {  // it is gone meanwhile
+      return false;
+    }
+  }
+
+  void check_proof(Connection& connection) {
+    const std::string_view in = connection.in;
+    if (in.size() < store_proof_nbytes) return;
+    if (!is_store_proof(in.substr(0, store_proof_nbytes), StoreRole::client, token_,
+                        connection.meeting)) {
+      return bury(connection);
+    }
     consume(connection, store_proof_nbytes);
     set_deadline(connection, no_deadline);
     connection.state = Connection::State::ready;
@@ -422,6 +450,7 @@ class StoreServer::Loop {
   int epoll_fd_ = -1;
   int stop_fd_ = -1;
   std::string token_;
+  std::vector<std::string> served_as_;
   StoreLimits limits_;
   bool shares_port_;
   std::int64_t proof_timeout_ns_;
@@ -435,11 +464,11 @@ class StoreServer::Loop {
   std::unordered_map<std::string, std::deque<Connection*>> waiters_;
 };
 
-StoreServer::StoreServer(int listen_fd, std::string token, StoreLimits limits, bool shares_port,
-                         std::int64_t proof_timeout_ns)
+StoreServer::StoreServer(int listen_fd, std::string token, std::vector<std::string> served_as,
+                         StoreLimits limits, bool shares_port, std::int64_t proof_timeout_ns)
     : pid_(::getpid()) {
-  loop_ = std::make_unique<Loop>(listen_fd, std::move(token), limits, shares_port, proof_timeout_ns,
-                                 client_count_);
+  loop_ = std::make_unique<Loop>(listen_fd, std::move(token), std::move(served_as), limits,
+                                 shares_port, proof_timeout_ns, client_count_);
   thread_ = std::make_unique<std::thread>([loop = loop_.get()] { loop->run(); });
 }
 

@@ -1,8 +1,8 @@
 // The server of a TCPStore: one thread, one epoll set, any number of clients.
 //
-// A connection is in one of three states, and only `ready` reads requests:
+// A connection is in one of four states, and only `ready` reads requests:
 //
-//   proving --(right proof)--> ready --(a key is missing)--> parked
+//   challenged, proving --(right proof)--> ready --(a key is missing)--> parked
 //      |                         ^  |                          |
 //      | 10 s, or wrong          |  | nonsense, or gone        | the key came / the timeout
 //      v                         |  v                          v
@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <sys/types.h>
 
@@ -27,9 +28,10 @@ namespace distdbg {
 class StoreServer {
  public:
   // Takes over `listen_fd`. `shares_port` says that other processes hold the same listening socket, so
-  // that it is closed, but not shut down, in the end.
-  StoreServer(int listen_fd, std::string token, StoreLimits limits, bool shares_port,
-              std::int64_t proof_timeout_ns);
+  // that it is closed, but not shut down, in the end. `served_as`: at which addresses clients may dial
+  // it beside those of its own host, where something translates them (18 bytes each, as on the wire).
+  StoreServer(int listen_fd, std::string token, std::vector<std::string> served_as,
+              StoreLimits limits, bool shares_port, std::int64_t proof_timeout_ns);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;

@@ -53,45 +53,45 @@ std::string encode_store_hello(std::string_view server_nonce) {
   return out;
 }
 
-std::string encode_store_proof(std::string_view token, std::string_view server_nonce,
-                               std::string_view client_nonce) {
+std::string encode_store_challenge(const StoreMeeting& meeting) {
   std::string out(store_client_magic);
   put_u32(out, store_wire_version);
   put_u32(out, 0);
-  out.append(client_nonce);
-  out.append(as_view(hmac_sha256(token, {"client", server_nonce, client_nonce})));
+  out.append(meeting.client_nonce);
+  out.append(meeting.address);
+  out.resize(store_challenge_nbytes, '\0');
   return out;
 }
 
-std::string encode_store_verdict(StoreVerdict verdict, const StoreLimits& limits,
-                                 std::string_view token, std::string_view server_nonce,
-                                 std::string_view client_nonce) {
+std::string prove_store_role(StoreRole role, std::string_view token, const StoreMeeting& meeting) {
+  std::string limits;
+  put_u32(limits, meeting.limits.key_nbytes);
+  put_u32(limits, meeting.limits.value_nbytes);
+  const std::string_view name =
+      role == StoreRole::server ? "distdbg store 2 server" : "distdbg store 2 client";
+  const Digest digest = hmac_sha256(
+      token, {name, meeting.server_nonce, meeting.client_nonce, meeting.address, limits});
+  return std::string(as_view(digest));
+}
+
+std::string encode_store_verdict(StoreVerdict verdict, std::string_view token,
+                                 const StoreMeeting& meeting) {
   std::string out;
   put_u32(out, static_cast<std::uint32_t>(verdict));
   put_u32(out, 0);
-  put_u32(out, limits.key_nbytes);
-  put_u32(out, limits.value_nbytes);
-  if (verdict == StoreVerdict::accepted) {
-    out.append(as_view(hmac_sha256(token, {"server", server_nonce, client_nonce})));
+  put_u32(out, meeting.limits.key_nbytes);
+  put_u32(out, meeting.limits.value_nbytes);
+  if (verdict == StoreVerdict::proven) {
+    out.append(prove_store_role(StoreRole::server, token, meeting));
   } else {
-    out.append(sizeof(Digest), '\0');
+    out.append(store_proof_nbytes, '\0');
   }
   return out;
 }
 
-StoreVerdict judge_store_proof(std::string_view proof, std::string_view token,
-                               std::string_view server_nonce) {
-  if (get_u32(proof.data() + 8) != store_wire_version) return StoreVerdict::other_version;
-  const std::string_view client_nonce = proof.substr(16, store_nonce_nbytes);
-  const Digest expected = hmac_sha256(token, {"client", server_nonce, client_nonce});
-  const bool same = equal_in_constant_time(proof.substr(48), as_view(expected));
-  return same ? StoreVerdict::accepted : StoreVerdict::other_token;
-}
-
-bool is_store_server_proven(std::string_view verdict, std::string_view token,
-                            std::string_view server_nonce, std::string_view client_nonce) {
-  const Digest expected = hmac_sha256(token, {"server", server_nonce, client_nonce});
-  return equal_in_constant_time(verdict.substr(16), as_view(expected));
+bool is_store_proof(std::string_view proof, StoreRole role, std::string_view token,
+                    const StoreMeeting& meeting) {
+  return equal_in_constant_time(proof, prove_store_role(role, token, meeting));
 }
 
 std::string make_store_nonce() {

@@ -4,16 +4,21 @@
 //
 //    server -> client   Hello, 48 bytes      0 magic "distdbgS"   8 u32 version   12 u32 zero
 //                                           16 server nonce[32]
-//    client -> server   Proof, 80 bytes      0 magic "distdbgC"   8 u32 version   12 u32 zero
+//    client -> server   Challenge, 72 bytes  0 magic "distdbgC"   8 u32 version   12 u32 zero
 //                                           16 client nonce[32]
-//                                           48 HMAC(token, "client" server nonce, client nonce)[32]
-//    server -> client   Verdict, 48 bytes    0 u32 accepted (1, or 0 = another token, 2 = another version)
+//                                           48 the address dialled[18]   66 zeros[6]
+//    server -> client   Verdict, 48 bytes    0 u32 verdict (1 = proven, 2 = another version, 3 = it is not
+//                                              served at this address)
 //                                            4 u32 zero   8 u32 largest key   12 u32 largest value
-//                                           16 HMAC(token, "server" server nonce, client nonce)[32],
-//                                              zeros unless accepted
+//                                           16 proof of the server[32], zeros unless proven
+//    client -> server   Proof, 32 bytes      0 proof of the client[32]; requests may follow at once
 //
-//    Both sides thereby prove that they know the token without sending it, and a recorded handshake is
-//    worth nothing, since both nonces are fresh. What follows is not encrypted.
+//    An address is 16 bytes of IPv6 (IPv4 as ::ffff:a.b.c.d) and the port, big-endian. A proof is
+//    HMAC(token, "distdbg store 2 server" or "distdbg store 2 client", server nonce, client nonce,
+//    address, largest key and value). The client says no word beyond its nonce before the server has
+//    proven itself. A recorded handshake is worth nothing, since both nonces are fresh; nor is one with
+//    another store that a stranger hands through, since that is served at another address. What follows
+//    is not encrypted.
 //
 // 2. Messages. A client sends one request and reads one reply before it sends the next, so neither side
 //    ever holds more than one of each per connection. Requests and replies look alike:
@@ -70,10 +75,12 @@ namespace distdbg {
 
 constexpr std::string_view store_server_magic = "distdbgS";
 constexpr std::string_view store_client_magic = "distdbgC";
-constexpr std::uint32_t store_wire_version = 1;
+constexpr std::uint32_t store_wire_version = 2;
 constexpr std::size_t store_nonce_nbytes = 32;
 constexpr std::size_t store_hello_nbytes = 48;
-constexpr std::size_t store_proof_nbytes = 80;
+constexpr std::size_t store_address_nbytes = 18;
+constexpr std::size_t store_challenge_nbytes = 72;
+constexpr std::size_t store_proof_nbytes = 32;
 constexpr std::size_t store_verdict_nbytes = 48;
 constexpr std::size_t store_header_nbytes = 16;
 
@@ -106,7 +113,7 @@ enum class StoreStatus : std::uint8_t {
   bad_request,
 };
 
-enum class StoreVerdict : std::uint32_t { other_token = 0, accepted = 1, other_version = 2 };
+enum class StoreVerdict : std::uint32_t { proven = 1, other_version = 2, other_address = 3 };
 
 // What a server takes; clients learn it in the handshake and refuse earlier, with a better text.
 struct StoreLimits {
@@ -164,17 +171,25 @@ std::optional<std::size_t> store_message_nbytes(std::string_view buffer);
 // The fields point into `bytes`, one whole message. False when the fields do not fill it exactly.
 bool decode_store_message(std::string_view bytes, StoreMessage& message);
 
-// The three messages of the handshake.
+// What both proofs are about.
+struct StoreMeeting {
+  std::string server_nonce;
+  std::string client_nonce;
+  std::string address;  // where the client has dialled
+  StoreLimits limits;
+};
+
+enum class StoreRole : std::uint8_t { server, client };
+
+std::string prove_store_role(StoreRole role, std::string_view token, const StoreMeeting& meeting);
+
+// The messages of the handshake; the last one is the client's proof alone.
 std::string encode_store_hello(std::string_view server_nonce);
-std::string encode_store_proof(std::string_view token, std::string_view server_nonce,
-                               std::string_view client_nonce);
-std::string encode_store_verdict(StoreVerdict verdict, const StoreLimits& limits,
-                                 std::string_view token, std::string_view server_nonce,
-                                 std::string_view client_nonce);
-StoreVerdict judge_store_proof(std::string_view proof, std::string_view token,
-                               std::string_view server_nonce);
-bool is_store_server_proven(std::string_view verdict, std::string_view token,
-                            std::string_view server_nonce, std::string_view client_nonce);
+std::string encode_store_challenge(const StoreMeeting& meeting);
+std::string encode_store_verdict(StoreVerdict verdict, std::string_view token,
+                                 const StoreMeeting& meeting);
+bool is_store_proof(std::string_view proof, StoreRole role, std::string_view token,
+                    const StoreMeeting& meeting);
 
 // 32 bytes from the system's random generator.
 std::string make_store_nonce();

@@ -38,7 +38,7 @@ int listen_anywhere(std::uint16_t& port) {
 
 struct Running {
   std::uint16_t port = 0;
-  StoreServer server{listen_anywhere(port), "token", StoreLimits{}, false, 10 * second_ns};
+  StoreServer server{listen_anywhere(port), "token", {}, StoreLimits{}, false, 10 * second_ns};
 };
 
 std::string hex(const Digest& digest) {

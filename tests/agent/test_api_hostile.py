@@ -19,6 +19,7 @@ from distdbg.agent.client import AgentClient
 from distdbg.agent.protocol import Request
 from distdbg.control import sockets
 from distdbg.errors import ConfigError, DistNetworkError
+from tests.relay import relay
 
 
 class Echo:
@@ -154,7 +155,7 @@ def test_more_clients_than_allowed_are_turned_away(serving: Serving) -> None:
 def test_over_tcp_only_who_has_the_token_is_served(serving: Serving) -> None:
     with AgentClient.over_tcp("127.0.0.1", serving.port, b"the token") as client:
         assert client.ask("echo", a=1) == {"a": 1}
-    with pytest.raises(DistNetworkError, match="does not accept the token") as caught:
+    with pytest.raises(DistNetworkError, match="does not have the token") as caught:
         AgentClient.over_tcp("127.0.0.1", serving.port, b"another")
     assert "DISTDBG_TOKEN" in str(caught.value.hint)
     for line in (
@@ -170,12 +171,105 @@ def test_over_tcp_only_who_has_the_token_is_served(serving: Serving) -> None:
 
 
 def test_a_proof_is_good_for_one_connection(serving: Serving) -> None:
+    address = f"127.0.0.1:{serving.port}"
+    token = protocol.agent_token(b"the token", "r")
     with socket.create_connection(("127.0.0.1", serving.port), 5) as first:
-        proof = protocol.prove(b"the token", json.loads(read_line(first))["nonce"])
+        nonce = json.loads(read_line(first))["nonce"]
+        ours = protocol.Proof(token, "r", nonce, protocol.make_nonce(), address)
+        challenge = protocol.encode({"nonce": ours.client_nonce, "dialled": address})
+        first.sendall(challenge)
+        assert ours.is_of("server", json.loads(read_line(first)))
+        proof = protocol.encode({"proof": ours.of("client")})
         with socket.create_connection(("127.0.0.1", serving.port), 5) as second:
             read_line(second)
-            second.sendall(protocol.encode({"proof": proof}))
+            second.sendall(challenge)
+            read_line(second)
+            second.sendall(proof)
             assert is_closed(second)
+        first.sendall(proof)
+        assert json.loads(read_line(first)) == {"ok": True}
+
+
+def test_a_stranger_who_hands_the_words_on_to_another_agent_gets_nothing(serving: Serving) -> None:
+    with relay(serving.port) as (port, _):
+        with pytest.raises(DistNetworkError, match="not at the address that was dialled") as caught:
+            AgentClient.over_tcp("127.0.0.1", port, b"the token")
+        assert "DISTDBG_SERVED_AS" in str(caught.value.hint)
+
+    def claim(data: bytes) -> bytes:
+        return data.replace(b":%d" % port, b":%d" % serving.port)
+
+    with (
+        relay(serving.port, change=claim) as (port, _),
+        pytest.raises(DistNetworkError, match="does not have the token"),
+    ):
+        AgentClient.over_tcp("127.0.0.1", port, b"the token")
+    with AgentClient.over_tcp("127.0.0.1", serving.port, b"the token") as client:
+        assert client.ask("echo", a=1) == {"a": 1}
+
+
+def test_a_server_that_asks_for_no_proof_hears_no_word(serving: Serving) -> None:
+    said = b""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            nonlocal said
+            sock, _ = listener.accept()
+            with sock:
+                sock.sendall(protocol.hello("r", "h", 1))
+                said = read_line(sock)
+                sock.sendall(protocol.encode({"ok": True}))
+                said += read_line(sock)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(DistNetworkError, match="does not have the token"):
+            AgentClient.over_tcp("127.0.0.1", listener.getsockname()[1], b"the token")
+        thread.join()
+    assert set(json.loads(said)) == {"nonce", "dialled"}
+
+
+def test_the_token_of_one_run_is_worth_nothing_for_another() -> None:
+    assert protocol.agent_token(b"key", "r") != protocol.agent_token(b"key", "s")
+
+
+def test_an_agent_of_an_older_version_is_said_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                hello = {"distdbg": "agent", "protocol": 1, "run": "r", "nonce": "n" * 32}
+                sock.sendall(protocol.encode(hello))
+                assert read_line(sock) == b""
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ConfigError, match="speaks protocol 1, this distdbg speaks 2"):
+            AgentClient.over_tcp("127.0.0.1", listener.getsockname()[1], b"the token")
+        thread.join()
+
+
+def test_idle_strangers_take_no_place_of_others(serving: Serving) -> None:
+    def dial() -> socket.socket:
+        return socket.create_connection(("127.0.0.1", serving.port), 5)
+
+    idle = [dial() for _ in range(2 * api.MOST_CLIENTS)]
+    try:
+        with (
+            AgentClient.over_tcp("127.0.0.1", serving.port, b"the token") as over_tcp,
+            AgentClient.at(serving.path) as at_home,
+        ):
+            more = [dial() for _ in range(2 * api.MOST_CLIENTS)]
+            idle += more
+            assert over_tcp.ask("echo", a=1) == {"a": 1}
+            assert at_home.ask("echo", a=2) == {"a": 2}
+        read_line(idle[0])
+        assert is_closed(idle[0])  # the oldest has gone
+        assert b"nonce" in read_line(idle[-1])
+    finally:
+        for sock in idle:
+            sock.close()
 
 
 def test_who_does_not_prove_in_time_is_dropped(

@@ -155,6 +155,48 @@ def test_a_rank_killed_at_its_prompt_leaves_no_hold_and_is_told_of(
     assert "at the prompt of its debugger, at job.py:" in root.what
 
 
+#: Rank 1 sits at its prompt, rank 0 waits for it in a group that rank 2 is no part of.
+ONE_DIES = """
+from distdbg.debugger.session import stop_here
+group = dist.new_group([0, 1])
+if rank == 1:
+    stop_here("before all_reduce #1 on group 'dp'")
+elif rank == 2:
+    time.sleep(120)
+if rank < 2:
+    dist.all_reduce(x, group=group)
+"""
+
+
+@pytest.mark.slow
+def test_a_prompt_stays_when_another_rank_is_killed_and_shows_the_death(
+    start_job: Callable[..., Any],
+) -> None:
+    job = start_job(ONE_DIES, 3)
+    with job.connect() as client:
+        job.await_row(client, 1, is_debugged)
+        job.await_row(client, 0, lambda row: row["state"] == "waiting")
+        with closing(job.connect().debug(1)) as sock:
+            sock.settimeout(30)
+            sock.sendall(b'{"attach": "eva"}\n')
+            lines = sock.makefile("rb")
+            while b'"prompt"' not in lines.readline():
+                pass
+            os.kill(job.processes[2].pid, signal.SIGKILL)
+            line = lines.readline()
+            assert b'{"notice":"*** rank 2 was killed by SIGKILL' in line
+            time.sleep(3.0)  # an agent that ends the job does so after one second
+            assert is_debugged(job.await_row(client, 1, bool))
+            assert not client.ask("about")["control"]["abort"]
+            sock.sendall(b'{"id": 1, "eval": "rank"}\n')
+            answers = [lines.readline()]
+            while b'"id"' not in answers[-1]:
+                answers.append(lines.readline())
+            assert b'"value":"1"' in answers[-1]
+            sock.sendall(b'{"line": "continue"}\n')
+        assert job.processes[1].wait(30) is not None
+
+
 def test_breakpoints_are_armed_listed_and_cleared_by_the_agent(
     start_job: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,

@@ -88,7 +88,7 @@ def test_an_address_with_a_port_leads_there_with_the_token(start: Start, tmp_pat
             assert client.ask("about")["run"] == client.hello["run"]
     with (
         find_way(f"127.0.0.1:{port}", {"DISTDBG_TOKEN": "another"}) as way,
-        pytest.raises(DistNetworkError, match="does not accept the token"),
+        pytest.raises(DistNetworkError, match="does not have the token"),
     ):
         way.connect()
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from distdbg.agent import protocol
 from distdbg.agent.feed.doors import RunDoor, newest_run
 from distdbg.agent.live_feed import LiveFeed
 from distdbg.agent.live_runs import LiveRun, agents_of, find_live_runs
@@ -319,7 +320,13 @@ class Scripted:
             thread.join(5)
 
     def _serve(self, sock: socket.socket) -> None:
-        hello = {"distdbg": "agent", "protocol": 1, "run": self.run, "host": "n14", "pid": 1}
+        hello = {
+            "distdbg": "agent",
+            "protocol": protocol.PROTOCOL,
+            "run": self.run,
+            "host": "n14",
+            "pid": 1,
+        }
         try:
             sock.sendall(json.dumps(hello).encode() + b"\n")
             with sock.makefile("rb") as lines:

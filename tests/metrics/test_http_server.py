@@ -12,7 +12,7 @@ import pytest
 
 from distdbg.export.http.gate import Gate
 from distdbg.export.http.pages import Answer
-from distdbg.export.http.server import MOST_CONNECTIONS, Server
+from distdbg.export.http.server import MOST_CONNECTIONS, MOST_UNKNOWN, Server
 from tests.metrics.scraping import await_that, get
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -128,17 +128,29 @@ def test_an_answer_that_is_on_its_way_arrives_though_the_server_ends(
         end.join()
 
 
-def test_who_comes_and_asks_nothing_keeps_nobody_out_for_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("distdbg.export.http.server._DUMB_S", 0.05)
+def test_idle_strangers_keep_nobody_out() -> None:
     served = Served(patience_s=30.0)
     try:
         with ExitStack() as stack:
-            for _ in range(MOST_CONNECTIONS):
+            for _ in range(10):
+                idle = [stack.enter_context(served.connect()) for _ in range(2 * MOST_UNKNOWN)]
+                idle[0].sendall(b"GET /metrics HTTP/1.1\r\n")
+                assert served.get() == (200, "up 1\n")
+            assert idle[0].recv(1) == b""  # the oldest has gone
+    finally:
+        served.server.close()
+
+
+def test_who_may_not_read_takes_no_place_of_who_may() -> None:
+    served = Served(patience_s=30.0)
+    wrong = GET.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer no\r\n\r\n")
+    try:
+        with ExitStack() as stack:
+            for _ in range(2 * MOST_UNKNOWN):
                 sock = stack.enter_context(served.connect())
-                sock.sendall(b"GET /metrics HTTP/1.1\r\n")
-            await_that(lambda: served.get()[0] == 200, "nobody makes room", 10.0)
+                sock.sendall(wrong)
+                assert b" 401 " in read_answer(sock)
+            assert served.get() == (200, "up 1\n")
     finally:
         served.server.close()
 

@@ -15,9 +15,13 @@ import pytest
 
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.native import StoreServer
+from distdbg.runtime.rendezvous.served import peer_address
+from distdbg.runtime.rendezvous.token import derive_token
 from distdbg.runtime.store import TCPStore
+from tests.relay import relay
 
 TOKEN = b"the right one"
+HELLO = b"distdbgS" + struct.pack("<II", 2, 0)
 
 
 @pytest.fixture
@@ -43,17 +47,21 @@ def receive(sock: socket.socket, nbytes: int) -> bytes:
     return data
 
 
-def prove(sock: socket.socket, token: bytes = TOKEN) -> bytes:
-    """The client's side of the handshake, written from the protocol's description."""
+def prove(sock: socket.socket, key: bytes = TOKEN) -> bool:
+    """The client's side of the handshake, written from the protocol's description.
+
+    False: the server does not know the token; this client goes on all the same.
+    """
     hello = receive(sock, 48)
-    assert hello[:8] == b"distdbgS"
-    nonce = os.urandom(32)
-    proof = hmac.digest(token, b"client" + hello[16:] + nonce, "sha256")
-    sock.sendall(b"distdbgC" + struct.pack("<II", 1, 0) + nonce + proof)
+    assert hello[:16] == HELLO
+    nonce, address = os.urandom(32), peer_address(sock)
+    sock.sendall(b"distdbgC" + struct.pack("<II", 2, 0) + nonce + address + bytes(6))
     verdict = receive(sock, 48)
-    if verdict[0]:
-        assert verdict[16:] == hmac.digest(token, b"server" + hello[16:] + nonce, "sha256")
-    return verdict
+    assert verdict[0] == 1
+    about = hello[16:] + nonce + address + verdict[8:16]
+    token = derive_token(key, "store")
+    sock.sendall(hmac.digest(token, b"distdbg store 2 client" + about, "sha256"))
+    return verdict[16:] == hmac.digest(token, b"distdbg store 2 server" + about, "sha256")
 
 
 def message(op: int, number: int, *fields: bytes) -> bytes:
@@ -68,7 +76,7 @@ def assert_serves(server: TCPStore) -> None:
 
 def test_the_described_protocol_is_the_real_one(server: TCPStore) -> None:
     with connect(server.port) as sock:
-        assert prove(sock)[:4] == b"\1\0\0\0"
+        assert prove(sock)
         sock.sendall(message(1, 0, b"rank0", b"hi"))
         assert receive(sock, 16) == bytes(16)
     assert server.get("rank0") == b"hi"
@@ -80,27 +88,79 @@ def test_another_token_is_refused_on_both_sides_and_the_server_goes_on(server: T
     assert "DISTDBG_TOKEN" in str(caught.value)
     assert f"the port is held by this process (pid {os.getpid()})" in str(caught.value)
     with connect(server.port) as sock:
-        assert prove(sock, b"a wrong one") == b"\0" * 8 + struct.pack(
-            "<II", 65536, 64 << 20
-        ) + bytes(32)
+        assert not prove(sock, b"a wrong one")
         assert sock.recv(1) == b""
     assert_serves(server)
 
 
-def test_an_impostor_that_accepts_everybody_is_refused() -> None:
+def test_a_client_says_no_more_than_a_nonce_to_an_impostor() -> None:
+    said = b""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def accept_all() -> None:
+            nonlocal said
             sock, _ = listener.accept()
             with sock:
-                sock.sendall(b"distdbgS" + struct.pack("<II", 1, 0) + os.urandom(32))
-                receive(sock, 80)
+                sock.sendall(HELLO + os.urandom(32))
+                said = receive(sock, 72)
                 sock.sendall(struct.pack("<IIII", 1, 0, 1 << 16, 1 << 26) + os.urandom(32))
-                receive(sock, 1)
+                said += receive(sock, 1)
 
         thread = threading.Thread(target=accept_all)
         thread.start()
         with pytest.raises(DistNetworkError, match="does not know the token"):
+            TCPStore("127.0.0.1", listener.getsockname()[1], timeout=5, _token=TOKEN)
+        thread.join()
+    assert len(said) == 72
+
+
+def test_a_stranger_who_hands_a_handshake_on_to_another_store_gets_nothing(
+    server: TCPStore,
+) -> None:
+    with relay(server.port) as (port, _):
+        with pytest.raises(DistNetworkError, match="not at the address that was dialled") as caught:
+            TCPStore("127.0.0.1", port, timeout=5, _token=TOKEN)
+        assert "DISTDBG_SERVED_AS" in str(caught.value)
+    with (
+        relay(server.port, claims=server.port) as (port, _),  # it corrects the address
+        pytest.raises(DistNetworkError, match="does not know the token"),
+    ):
+        TCPStore("127.0.0.1", port, timeout=5, _token=TOKEN)
+    assert_serves(server)
+
+
+def test_a_tunnel_of_ones_own_is_named_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    with relay(0) as (port, to):
+        monkeypatch.setenv("DISTDBG_SERVED_AS", f"127.0.0.1:{port}")
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, _token=TOKEN)
+        to(store.port)
+        other = TCPStore("127.0.0.1", port, timeout=5, _token=TOKEN)
+        other.set("came", "through")
+        assert store.get("came") == b"through"
+        other.close()
+        store.close()
+
+
+def test_a_client_of_an_older_version_is_told_so(server: TCPStore) -> None:
+    with connect(server.port) as sock:
+        assert struct.unpack_from("<I", receive(sock, 48), 8) == (2,)  # which it refuses by itself
+        sock.sendall(b"distdbgC" + struct.pack("<II", 1, 0) + bytes(64))
+        assert receive(sock, 48)[:4] == b"\2\0\0\0"
+        assert sock.recv(1) == b""
+
+
+def test_a_server_of_an_older_version_is_said_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.sendall(b"distdbgS" + struct.pack("<II", 1, 0) + os.urandom(32))
+                assert receive(sock, 1) == b""
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(DistNetworkError, match=r"speaks version 1 .*, this process version 2"):
             TCPStore("127.0.0.1", listener.getsockname()[1], timeout=5, _token=TOKEN)
         thread.join()
 

@@ -1,8 +1,12 @@
-"""When the job is judged again: what that costs decides how often. Pure."""
+"""When the job is judged again: what that costs decides how often; and when a verdict waits. Pure."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from distdbg.agent.judging.news import Case
+    from distdbg.agent.steering import Steering
 
 _S: Final = 1_000_000_000
 #: Between two looks, however much changes: a look costs some milliseconds.
@@ -16,6 +20,8 @@ _AGED_SHARE: Final = 8
 _AGED_NS: Final = _S
 #: Of what that costs, so much time passes until the next.
 _AGED_PER_COST: Final = 500
+#: The proof that ends a job also while somebody has paused it: who is gone comes back for nobody.
+_DEAD: Final = "dead"
 
 
 def pause_ns(cost_ns: int) -> int:
@@ -26,3 +32,8 @@ def pause_ns(cost_ns: int) -> int:
 def fresh_ns(lasts_ns: int, cost_ns: int) -> int:
     """How long the words of a verdict that has stood for `lasts_ns` are good, though nothing changes."""
     return max(_AGED_NS, lasts_ns // _AGED_SHARE, cost_ns * _AGED_PER_COST)
+
+
+def is_held_back(case: Case, steering: Steering) -> bool:
+    """Whether a proof does not end the job yet: somebody is at the prompt of a rank, or has paused it."""
+    return steering.is_debugged if case.proof == _DEAD else steering.is_held

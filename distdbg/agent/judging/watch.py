@@ -27,7 +27,7 @@ from distdbg.agent.judging.blamed import (
 )
 from distdbg.agent.judging.dates import Dates, last_good
 from distdbg.agent.judging.doubt import Doubt
-from distdbg.agent.judging.looks import fresh_ns, pause_ns
+from distdbg.agent.judging.looks import fresh_ns, is_held_back, pause_ns
 from distdbg.agent.judging.patience import patient_state
 from distdbg.agent.seat import Seat
 from distdbg.errors import RecordError
@@ -46,8 +46,6 @@ _STALE_NS: Final = _S
 _VOUCH_NS: Final = 2 * _S
 
 Work = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
-#: The proof that ends a job also while somebody holds its clock: who is gone comes back for nobody.
-DEAD: Final = "dead"
 _Signature = tuple[object, ...]
 
 _log = logging.getLogger("distdbg.agent")
@@ -142,7 +140,7 @@ class Watch:
         has_reason = bool(here) or any(_has_reason(one.account) for one in told)
         if self._doubt is not None:
             self._settle(now_ns)
-        if self._postponed is not None and not self._steering.is_held:
+        if self._postponed is not None and not is_held_back(self._postponed, self._steering):
             self._news.again(self._postponed)
             self._postponed, self._seen = None, ()
         if not has_reason:
@@ -389,8 +387,8 @@ class Watch:
             self._say(judged.lines)
         if case.proof is None:
             self._blame(case.finding.ranks, lambda: None)
-        elif case.proof in self._abort_on and case.proof != DEAD and self._steering.is_held:
-            self._postponed = case  # somebody looks at the job: it ends when the clock runs on
+        elif case.proof in self._abort_on and is_held_back(case, self._steering):
+            self._postponed = case  # somebody looks at the job: it ends after that
             self._blame(case.finding.ranks, lambda: None)
         elif case.proof in self._abort_on:
             self._is_over = True
@@ -401,6 +399,11 @@ class Watch:
 
     def _abort(self, judged: Judged) -> None:
         if self._is_finished:
+            return
+        case = judged.case
+        if case is not None and is_held_back(case, self._steering):
+            self._is_over = False  # a prompt has opened since
+            self._postponed = case
             return
         from distdbg.agent.policy import to_words
 

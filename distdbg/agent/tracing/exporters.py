@@ -104,17 +104,20 @@ def _make_inner(signal: Signal, protocol: Protocol) -> Any:
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 
         return OTLPMetricExporter()
+    from distdbg.agent.tracing.session import BoundedSession
+
+    session = BoundedSession()
     if signal == "traces":
         from opentelemetry.exporter.otlp.proto.http import trace_exporter
 
-        return trace_exporter.OTLPSpanExporter()
+        return trace_exporter.OTLPSpanExporter(session=session)
     if signal == "logs":
         from opentelemetry.exporter.otlp.proto.http import _log_exporter
 
-        return _log_exporter.OTLPLogExporter()
+        return _log_exporter.OTLPLogExporter(session=session)
     from opentelemetry.exporter.otlp.proto.http import metric_exporter
 
-    return metric_exporter.OTLPMetricExporter()
+    return metric_exporter.OTLPMetricExporter(session=session)
 
 
 class _Encoded(Sequence[Any]):

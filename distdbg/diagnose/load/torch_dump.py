@@ -25,6 +25,8 @@ from distdbg.record.regular_file import open_regular
 #: Of one rank; torch keeps 2,000 unless told otherwise. The newest are taken.
 MOST_ENTRIES: Final = 1 << 18
 MOST_RANK: Final = 1 << 24
+#: In the year 2116.
+MOST_WALL_NS: Final = 1 << 62
 _KEYS: Final = frozenset(("entries", "pg_config", "pg_status", "nccl_comm_state"))
 _RANK_KEY: Final = re.compile(r"\D{0,32}(\d{1,7})")
 
@@ -189,5 +191,10 @@ def text(value: object) -> str:
 
 def created_ns(entry: Entry) -> int:
     """When the op was called, in wall time; 0 when nobody wrote it down."""
-    created = integer(entry.get("time_created_ns"), 0)
-    return created or integer(entry.get("time_created_us"), 0) * 1000
+    return wall_ns(entry.get("time_created_ns")) or wall_ns(entry.get("time_created_us"), 1000)
+
+
+def wall_ns(value: object, unit_ns: int = 1) -> int:
+    """A wall time; 0 for what is none, and where nobody wrote it down."""
+    found = integer(value, 0) * unit_ns
+    return found if 0 < found < MOST_WALL_NS else 0

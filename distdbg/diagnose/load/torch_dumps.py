@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.diagnose.load.torch_batches import Call, calls
-from distdbg.diagnose.load.torch_dump import Dump, Entry, created_ns, integer, read_dumps, text
+from distdbg.diagnose.load.torch_dump import (
+    Dump,
+    Entry,
+    created_ns,
+    integer,
+    read_dumps,
+    text,
+    wall_ns,
+)
 from distdbg.diagnose.load.torch_forms import EXTRA_KEYS, Forms
 from distdbg.diagnose.load.torch_groups import OF_GROUP, Groups
 from distdbg.diagnose.load.torch_messages import number_messages
@@ -174,8 +182,9 @@ class _Builder:
                 ops.ended_ns[at] = NEVER
                 ops.errors[at] = f"it failed: {say_ranks(absent)} never called it"
         log = self.session.ranks[rank]
-        far = log.progress[group]
-        log.progress[group] = replace(far, ended_seq=min(far.ended_seq, all_came))
+        far = log.progress.get(group)
+        if far is not None:
+            log.progress[group] = replace(far, ended_seq=min(far.ended_seq, all_came))
 
     def close_what_must_have_ended(self) -> None:
         """gloo's recorder lets go of an op a moment after its caller has gone on, and perhaps dumped."""
@@ -199,8 +208,10 @@ class _Builder:
                 is_young = self._seen[rank] - ops.issued_ns[at] < _YOUNG_NS
                 if have_all_come and (has_any_ended or is_young):
                     ops.status[at] = Status.OK
-                    own = ranks[rank].progress[group]
-                    ranks[rank].progress[group] = replace(own, ended_seq=max(own.ended_seq, seq))
+                    own = ranks[rank].progress.get(group)
+                    if own is not None:
+                        reached = max(own.ended_seq, seq)
+                        ranks[rank].progress[group] = replace(own, ended_seq=reached)
 
     def lacks(self) -> list[str]:
         found = []
@@ -245,7 +256,7 @@ class _Builder:
             flags |= Flag.MESSAGE
         self._has_extras |= not EXTRA_KEYS.isdisjoint(entry)
         form, fingerprint = self._forms.of(name, call.parts)
-        ended = integer(state.get("time_discovered_completed_ns"), 0) if is_over else 0
+        ended = wall_ns(state.get("time_discovered_completed_ns")) if is_over else 0
         index = ops.append(
             number=integer(entry.get("record_id"), len(ops)),
             issued_ns=created_ns(entry),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -29,10 +29,19 @@ _log = logging.getLogger("distdbg.export")
 class Connection:
     """One connection; its thread works on it, that of the server looks whether it takes too long."""
 
-    def __init__(self, sock: socket.socket, peer: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: tuple[Any, ...],
+        let_in: Callable[[Connection], bool] = lambda _: True,
+    ) -> None:
+        """`let_in`: whether there is a place for one that may read."""
         self.socket = sock
         self.peer = peer
-        self.since = time.monotonic()
+        self.let_in = let_in
+        self.is_let_in = False
+        """Whether it may read, and has a place."""
+        self.came = self.since = time.monotonic()
         """Of the last that has happened: it came, a request was read, an answer written."""
         self.is_idle = False
         """Whether it has had an answer and asked nothing more."""
@@ -115,6 +124,9 @@ class _Requests(BaseHTTPRequestHandler):
         why_not = self._why_not()
         if why_not:
             return say(401, why_not)
+        if not self._connection.let_in(self._connection):
+            self.close_connection = True
+            return say(503, "busy")
         page = self._pages.get(path)
         if page is None:
             return say(404, f"there is only {', '.join(sorted([*self._pages, HEALTH]))}")

@@ -1,8 +1,9 @@
 """The server: one thread that accepts, and one for each connection, of which there are few.
 
-Nobody can make it wait or grow: who takes too long is ended, and of too many connections the one that has
-been idle the longest, or has asked nothing for a second, or else the new one. It ends with `close`, and then
-its ports are free at once.
+Nobody can make it wait or grow: who takes too long is ended. Connections of who may read have places of
+their own, and so have those of which that is not known yet; of too many of these the oldest is ended, of too
+many of those the one that has been idle the longest, or else the new one is told that all are busy. It ends
+with `close`, and then its ports are free at once.
 """
 
 from __future__ import annotations
@@ -21,19 +22,16 @@ from distdbg.export.http.gate import Gate
 from distdbg.export.http.pages import Page
 from distdbg.export.http.request import PATIENCE_S, Connection
 
+#: Of who may read.
 MOST_CONNECTIONS: Final = 8
+#: Of whom that is not known, or who may not. A scraper asks at once.
+MOST_UNKNOWN: Final = 16
 _LOOK_S: Final = 1.0
-#: For how long who has asked nothing is left alone when others want the place; a scraper asks at once.
-_DUMB_S: Final = 1.0
 #: How long threads may take to end.
 _END_S: Final = 1.0
 #: How long answers that are on their way may take then.
 _LAST_S: Final = 0.3
 _BACKLOG: Final = 16
-_BUSY: Final = (
-    b"HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"
-    b"Connection: close\r\n\r\nbusy\n"
-)
 
 _log = logging.getLogger("distdbg.export")
 
@@ -129,13 +127,8 @@ class Server:
             if not self._is_closed:
                 time.sleep(0.01)  # no descriptors: not again and again at once
             return
-        if not self._make_room():
-            with suppress(OSError):
-                sock.setblocking(False)
-                sock.send(_BUSY)
-            sock.close()
-            return
-        connection = Connection(sock, peer)
+        self._make_room()
+        connection = Connection(sock, peer, self._let_in)
         thread = threading.Thread(
             target=self._serve, args=(connection,), name="distdbg-http-serve", daemon=True
         )
@@ -157,23 +150,31 @@ class Server:
             with self._lock:
                 self._connections.pop(connection, None)
 
-    def _make_room(self) -> bool:
-        """Whether there is any for one more."""
+    def _make_room(self) -> None:
+        """For one more of which nothing is known: the oldest of those goes."""
         with self._lock:
-            if len(self._connections) < MOST_CONNECTIONS:
-                return True
-            late = time.monotonic() - _DUMB_S
-            idle = [
-                one
-                for one in self._connections
-                if one.is_idle or (not one.has_asked and one.since < late)
-            ]
-            if not idle:
-                return False
-            oldest = min(idle, key=lambda one: one.since)
+            unknown = [one for one in self._connections if not one.is_let_in]
+            if len(unknown) < MOST_UNKNOWN:
+                return
+            oldest = min(unknown, key=lambda one: one.came)
             self._connections.pop(oldest)
         oldest.end()
-        return True
+
+    def _let_in(self, connection: Connection) -> bool:
+        """Give a place to one that may read; False: all others are busy."""
+        with self._lock:
+            if connection.is_let_in:
+                return True
+            inside = [one for one in self._connections if one.is_let_in]
+            if len(inside) >= MOST_CONNECTIONS:
+                idle = [one for one in inside if one.is_idle]
+                if not idle:
+                    return False
+                longest = min(idle, key=lambda one: one.since)
+                self._connections.pop(longest)
+                longest.end()
+            connection.is_let_in = True
+            return True
 
     def _end_slow(self) -> None:
         late = time.monotonic() - self._patience_s

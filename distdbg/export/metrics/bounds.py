@@ -32,6 +32,7 @@ from distdbg.export.metrics.families import (
 )
 from distdbg.record.entries import KIND_LABELS
 from distdbg.record.format import Aside
+from distdbg.record.printable import printable
 from distdbg.record.rank_state import RankState
 
 #: Kinds of ops that a record can name.
@@ -110,9 +111,11 @@ def known_kind(kind: str) -> str:
 
 
 def clean(words: str) -> str:
-    """As a label may have it: UTF-8 and not too long. Two long names stay two."""
-    if not words.isascii():
-        words = words.encode("utf-8", "replace").decode("utf-8")
+    """As a label may have it: nothing that a terminal or a browser obeys, UTF-8, and not too long.
+
+    Two long names stay two.
+    """
+    words = printable(words)
     if len(words) <= MOST_LABEL_CHARACTERS:
         return words
     digest = hashlib.blake2b(words.encode(), digest_size=4).hexdigest()

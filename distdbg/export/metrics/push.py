@@ -16,15 +16,12 @@ but the look-up of the host's name.
 from __future__ import annotations
 
 import base64
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPException
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from distdbg.errors import ConfigError, DistNetworkError
+from distdbg.export.http.in_time import Watch, WatchedConnection, WatchedSecureConnection
 from distdbg.export.metrics.bounds import clean
 from distdbg.export.metrics.model import Metrics
 from distdbg.export.metrics.text import TEXT_TYPE, to_text
@@ -61,13 +58,17 @@ class Gateway:
         """Replace what this host of the run has pushed; blocks. DistNetworkError when it did not arrive."""
         path = self._path + group_path(metrics.run, metrics.host)
         connection = self._connection(timeout_s)
+        watch = connection.watch = Watch()
         try:
-            with _ended_after(connection, timeout_s):
+            with watch.ended_after(timeout_s):
                 connection.request("PUT", path, to_text(metrics), self._headers)
                 answer = connection.getresponse()
                 words = answer.read(_MOST_NBYTES)
+            if watch.is_over:
+                raise TimeoutError
         except (OSError, HTTPException, UnicodeError) as error:
-            why = "no answer in time" if isinstance(error, TimeoutError) else _why(error)
+            is_late = watch.is_over or isinstance(error, TimeoutError)
+            why = "no answer in time" if is_late else _why(error)
             raise DistNetworkError(
                 f"the Pushgateway {self.name} did not take the metrics within {timeout_s:.2g} s: {why}"
             ) from error
@@ -80,8 +81,8 @@ class Gateway:
                 details=[line[:200] for line in first[:1]],
             )
 
-    def _connection(self, timeout_s: float) -> HTTPConnection:
-        made = HTTPSConnection if self._is_secure else HTTPConnection
+    def _connection(self, timeout_s: float) -> WatchedConnection | WatchedSecureConnection:
+        made = WatchedSecureConnection if self._is_secure else WatchedConnection
         return made(self._host, self._port, timeout=timeout_s)
 
 
@@ -102,31 +103,6 @@ def _part(name: str, value: str) -> str:
     # What a path cannot say: a slash, or nothing, or what it would leave out.
     words = base64.urlsafe_b64encode(value.encode()).decode() or "="
     return f"/{name}@base64/{words}"
-
-
-@contextmanager
-def _ended_after(connection: HTTPConnection, timeout_s: float) -> Iterator[None]:
-    """Break it off when the time is over, also where each byte comes in time."""
-    is_over = threading.Event()
-
-    def end() -> None:
-        is_over.set()
-        if connection.sock is not None:
-            with suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(timeout_s, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except (OSError, HTTPException) as error:
-        if is_over.is_set():
-            raise TimeoutError from error
-        raise
-    finally:
-        timer.cancel()
-        timer.join(timeout_s)
 
 
 def _why(error: Exception) -> str:

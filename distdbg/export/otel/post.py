@@ -18,11 +18,17 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from http.client import HTTPException
-from typing import Final
+from http.client import HTTPException, HTTPResponse
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from distdbg.errors import DistNetworkError, UsageError
+from distdbg.export.http.in_time import (
+    MOST_ANSWER_NBYTES,
+    Watch,
+    WatchedConnection,
+    WatchedSecureConnection,
+)
 
 _PATH: Final = "/v1/traces"
 _TIMEOUT_S: Final = 10.0
@@ -30,14 +36,53 @@ _TIMEOUT_S: Final = 10.0
 _PATIENCE_S: Final = 30.0
 _PAUSE_S: Final = 0.5
 _PASSING: Final = frozenset((429, 502, 503, 504))
-_MOST_ANSWER: Final = 1 << 16
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
     """Spans go where they were meant to, and headers with a secret too."""
 
-    def redirect_request(self, *_: object) -> None:
-        return None
+    def http_error_302(
+        self, req: urllib.request.Request, fp: object, code: int, msg: str, headers: object
+    ) -> None:
+        """Nor is it looked at where to: that may be no address."""
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+class _Http(urllib.request.HTTPHandler):
+    """Opens connections that a watch can end."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def http_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(_Made(WatchedConnection, self._watch), request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    """The same over TLS."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def https_open(self, request: urllib.request.Request) -> HTTPResponse:
+        return self.do_open(_Made(WatchedSecureConnection, self._watch), request)
+
+
+class _Made:
+    """Makes connections of one watch."""
+
+    def __init__(
+        self, kind: type[WatchedConnection | WatchedSecureConnection], watch: Watch
+    ) -> None:
+        self._kind, self._watch = kind, watch
+
+    def __call__(self, host: str, /, **how: Any) -> WatchedConnection | WatchedSecureConnection:
+        connection = self._kind(host, **how)
+        connection.watch = self._watch
+        return connection
 
 
 class Collector:
@@ -65,7 +110,9 @@ class Collector:
             **(headers or {}),
         }
         self._patience_s, self._clock, self._sleep = patience_s, clock, sleep
-        self._opener = urllib.request.build_opener(_Stay)
+        self._timeout_s = min(_TIMEOUT_S, patience_s)
+        self._watch = Watch()
+        self._opener = urllib.request.build_opener(_Stay, _Http(self._watch), _Https(self._watch))
 
     def write(self, line: bytes, /) -> int:
         """Send one request; DistNetworkError when it is not taken."""
@@ -90,15 +137,22 @@ class Collector:
         """Why it was not taken, and whether that may pass; '' when it was."""
         request = urllib.request.Request(self.url, body, self._headers, method="POST")
         try:
-            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
-                self._read(answer.read(_MOST_ANSWER))
+            with (
+                self._watch.ended_after(self._timeout_s),
+                self._opener.open(request, timeout=self._timeout_s) as answer,
+            ):
+                self._read(answer.read(MOST_ANSWER_NBYTES))
+                if self._watch.is_over:
+                    return "no answer in time", True
         except urllib.error.HTTPError as error:
             with error:
                 return f"HTTP {error.code} {error.reason}", error.code in _PASSING
-        except urllib.error.URLError as error:
-            return str(getattr(error.reason, "strerror", None) or error.reason), True
         except (OSError, HTTPException) as error:
-            return getattr(error, "strerror", None) or str(error) or type(error).__name__, True
+            if self._watch.is_over:
+                return "no answer in time", True
+            if not isinstance(error, urllib.error.URLError):
+                return getattr(error, "strerror", None) or str(error) or type(error).__name__, True
+            return str(getattr(error.reason, "strerror", None) or error.reason), True
         return "", False
 
     def _read(self, answer: bytes) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from distdbg.errors import ConfigError
 from distdbg.launch.std import Std
-from distdbg.record.folders import LOGS, attempt_folder, attempts
+from distdbg.record.folders import LOGS, attempt_folder, attempts, make_inner
 
 LOG_NAMES: Final[Mapping[Std, str]] = {Std.OUT: "stdout.log", Std.ERR: "stderr.log"}
 FILTERED_NAMES: Final[Mapping[Std, str]] = {
@@ -46,8 +46,11 @@ def make_logs_folder(
             note_logs(run_folder, host, made)
             return made
         note_logs(run_folder, host, None)
-        folder = run_folder / LOGS / host if host else run_folder / LOGS
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = run_folder / LOGS
+        make_inner(folder)
+        if host:
+            folder /= host
+            make_inner(folder)
         for old in attempts(folder):  # of a former run in the same folder
             if old != folder:
                 shutil.rmtree(old, ignore_errors=True)
@@ -73,7 +76,9 @@ def note_logs(run_folder: Path, host: str, logs: Path | None) -> None:
 def make_rank_folder(logs: Path, attempt: int, local_rank: int) -> Path:
     """Make the folder of one rank in one attempt; OSError when it cannot be."""
     folder = rank_folder(logs, attempt, local_rank)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # somebody may have removed them
+    make_inner(folder.parent)
+    make_inner(folder)
     return folder
 
 

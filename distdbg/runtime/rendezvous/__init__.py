@@ -6,6 +6,7 @@ process                      which process an announcement came from, and whethe
 spot, reach, assemble        I/O: publish a port, open the store, announce and wait
 join                         all of it; `init_process_group` uses `join`
 token                        the secret that all ranks of a run share
+served                       the address that proofs of a connection are about
 """
 
 from __future__ import annotations

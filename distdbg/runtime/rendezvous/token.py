@@ -1,5 +1,8 @@
 """The run's token: the secret that every peer of a run knows and nobody else.
 
+What is kept is a key. Each kind of connection, and each run's agents, have a token of their own,
+derived from it: a proof for one is worth nothing for another.
+
 Looked for in DISTDBG_TOKEN (text), then in the file named by DISTDBG_TOKEN_FILE, then in the
 user's own file, which is made when it is not there: $XDG_STATE_HOME/distdbg/token or
 ~/.local/state/distdbg/token, or where home cannot be written, distdbg-<uid>/token in the temporary
@@ -9,6 +12,8 @@ elsewhere need one of the variables.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import secrets
 import stat
@@ -41,6 +46,12 @@ def run_token(environ: Mapping[str, str] = os.environ) -> bytes:
         details=[f"tried {folder}" for folder in _folders(environ)],
         hint="set DISTDBG_TOKEN to the same secret text on all ranks",
     )
+
+
+def derive_token(key: bytes, purpose: str, run: str = "") -> bytes:
+    """The token of one purpose, and of one run, from what `run_token` has found."""
+    words = f"distdbg token\0{purpose}\0{run}".encode("utf-8", "surrogateescape")
+    return hmac.digest(key, words, hashlib.sha256)
 
 
 def read_token(path: Path, *, variable: str = "DISTDBG_TOKEN_FILE") -> bytes:

@@ -9,6 +9,8 @@ import weakref
 
 from distdbg.errors import DistNetworkError
 from distdbg.native import NativeError, StoreServer
+from distdbg.runtime.rendezvous.served import read_served_as
+from distdbg.runtime.rendezvous.token import derive_token
 from distdbg.runtime.store.listen import adopt_listener, listen_on
 from distdbg.runtime.store.timeouts import to_ns
 
@@ -23,16 +25,18 @@ class SharedServer:
     def __init__(
         self, listener: socket.socket, token: bytes, value_nbytes: int, *, shares_port: bool
     ) -> None:
+        served_as = read_served_as()
         self.port = int(listener.getsockname()[1])
         self._lock = threading.Lock()
         self._owners = 1
         self.native = StoreServer(
             listener.detach(),
-            token,
+            derive_token(token, "store"),
             key_nbytes=KEY_NBYTES,
             value_nbytes=value_nbytes,
             shares_port=shares_port,
             proof_timeout_ns=to_ns(_PROOF_TIMEOUT_S),
+            served_as=served_as,
         )
 
     def acquire(self) -> bool:

@@ -22,7 +22,7 @@ from distdbg.errors import (
     UsageError,
 )
 from distdbg.native import Control, NativeError, StoreClient
-from distdbg.runtime.rendezvous.token import run_token
+from distdbg.runtime.rendezvous.token import derive_token, run_token
 from distdbg.runtime.store.base import (
     Store,
     Value,
@@ -155,7 +155,7 @@ class TCPStore(Store):
 
     def _connect(self) -> None:
         begin = time.monotonic()
-        client: _Client = StoreClient(self._host, self._port, self._token)
+        client: _Client = StoreClient(self._host, self._port, derive_token(self._token, "store"))
         try:
             client.connect(deadline_after(self._timeout_s, FREE_CLOCK))
         except NativeError as error:

@@ -7,12 +7,21 @@ from distdbg.errors import DistError, DistNetworkError, DistStoreError, UsageErr
 from distdbg.runtime.store.holder import find_sockets, holder_of, is_of_this_host
 
 _ERRNO_NOT_AUTHENTICATED = 13  # EACCES
+#: The native client's words for a server that is not where it was dialled.
+_ELSEWHERE = "is not at the address that was dialled"
 
 
 def connect_error(
     label: str, error: Exception, waited_s: float, *, host: str, port: int
 ) -> DistError:
     """Why there is no connection: `error` is the native one, with its fault and errno."""
+    if _ELSEWHERE in str(error):
+        return DistNetworkError(
+            f"{label}: not authenticated: {error}: something between hands connections on",
+            details=_who_listens(host, port),
+            hint="where that is a tunnel or NAT of yours, set DISTDBG_SERVED_AS to the IP:PORT that is "
+            "dialled, in the process that serves the store",
+        )
     if getattr(error, "error_number", 0) == _ERRNO_NOT_AUTHENTICATED:
         return DistNetworkError(
             f"{label}: not authenticated: {error}",

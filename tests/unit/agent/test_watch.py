@@ -40,6 +40,7 @@ class Stage:
             has_tree=False,
             is_aborted=False,
             is_held=False,
+            is_debugged=False,
             accounts=list,
             rows_of_others=tuple,
             abort=lambda words: self.aborted.append(words.what),
@@ -104,15 +105,46 @@ def test_nothing_ends_a_job_whose_clock_somebody_holds_until_it_runs_on(stage: S
     assert stage.aborted == ["it is so"]
 
 
-def test_a_rank_that_is_gone_ends_the_job_whoever_holds_its_clock(stage: Stage) -> None:
+def dead() -> Judged:
+    finding = Finding(kind=Kind.DEAD_RANK, severity=Severity.ERROR, what="rank 0 died", ranks=(0,))
+    verdict = Verdict(what=finding.what, root=finding, findings=(finding,), roles={})
+    return replace(proven(), verdict=verdict, case=Case(finding, "dead"))
+
+
+def test_a_death_does_not_end_a_job_with_a_rank_at_a_prompt_until_that_goes_on(
+    stage: Stage,
+) -> None:
+    stage.steering.is_held = stage.steering.is_debugged = True
+    stage.watch._abort_on = frozenset(("dead",))
+    stage.watch.tick(time.monotonic_ns())
+    stage.thoughts[0][1](outcome((dead(), 0)))
+    stage.watch.tick(time.monotonic_ns() + GRACE_NS + 10**9)
+    assert (stage.said, stage.aborted) == (["it is so"], [])
+    stage.steering.is_debugged = False  # a person has paused the job as well: that saves nobody
+    stage.watch.tick(time.monotonic_ns() + 2 * GRACE_NS + 2 * 10**9)
+    stage.thoughts[1][1](outcome((dead(), 0)))
+    stage.watch.tick(time.monotonic_ns() + 3 * GRACE_NS + 3 * 10**9)
+    assert stage.aborted == ["it is so"]
+
+
+def test_a_prompt_that_opens_while_stacks_are_taken_stays(stage: Stage) -> None:
+    stage.watch._abort_on = frozenset(("dead",))
+    stage.roster.seats[0].life = SimpleNamespace(started=1)
+    stage.watch.tick(time.monotonic_ns())
+    stage.thoughts[0][1](outcome((dead(), 0)))
+    stage.watch.tick(time.monotonic_ns() + GRACE_NS + 10**9)
+    [(_, then)] = stage.stacks
+    stage.steering.is_held = stage.steering.is_debugged = True
+    then(outcome([]))
+    assert stage.aborted == []
+
+
+def test_a_rank_that_is_gone_ends_the_job_whoever_has_paused_it(stage: Stage) -> None:
     stage.steering.is_held = True
     stage.watch._abort_on = frozenset(("dead",))
     stage.watch.tick(time.monotonic_ns())
     [(_, then)] = stage.thoughts
-    finding = Finding(kind=Kind.DEAD_RANK, severity=Severity.ERROR, what="rank 0 died", ranks=(0,))
-    verdict = Verdict(what=finding.what, root=finding, findings=(finding,), roles={})
-    judged = replace(proven(), verdict=verdict, case=Case(finding, "dead"))
-    then(outcome((judged, 0)))
+    then(outcome((dead(), 0)))
     stage.watch.tick(time.monotonic_ns() + GRACE_NS + 10**9)
     assert stage.aborted == ["it is so"]
 

@@ -84,3 +84,18 @@ def test_a_client_from_another_thread_is_waited_for() -> None:
     thread.start()
     assert desk.await_client(time.monotonic() + 5, lambda: True)
     thread.join()
+
+
+def test_news_come_while_a_line_is_awaited() -> None:
+    desk, said = Desk(3, "run"), list[dict[str, Any]]()
+    desk.attach("eva", said.append)
+
+    def check() -> bool:
+        if not any("notice" in words for words in said):
+            desk.notify("*** rank 2 was killed by SIGKILL 0.8 s ago\n")
+            desk.put(Line("n"))
+        return True
+
+    deadline = time.monotonic() + 5
+    assert desk.ask("", deadline, complete=lambda *_: [], greet=lambda: None, check=check) == "n"
+    assert {"notice": "*** rank 2 was killed by SIGKILL 0.8 s ago\n"} in said

@@ -3,6 +3,7 @@
 import builtins
 import queue
 import sys
+import threading
 import time
 from contextlib import suppress
 from typing import Any
@@ -55,3 +56,32 @@ def test_a_line_ends_with_the_rank_also_where_the_first_signal_comes_too_early(
     with pytest.raises(DistNetworkError, match="rank 3 is gone"):
         interact(rank)  # type: ignore[arg-type]
     assert time.monotonic() - began < 30
+
+
+def test_a_notice_is_shown_above_the_line_that_is_being_typed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rank, shown = Rank(), threading.Event()
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("distdbg.debugger.interaction.typed", lambda: "p x")
+    write = sys.stdout.write
+
+    def watch(text: str) -> int:
+        if "rank 2 was killed" in text:
+            shown.set()
+        return write(text)
+
+    monkeypatch.setattr(sys.stdout, "write", watch)
+
+    def type_slowly(prompt: str) -> str:
+        rank.says.put({"notice": "*** rank 2 was killed by SIGKILL 0.8 s ago\n"})
+        assert shown.wait(10)  # while nothing was typed
+        rank.says.put(DistNetworkError("rank 3 is gone"))
+        time.sleep(30)
+        return ""
+
+    monkeypatch.setattr(builtins, "input", type_slowly)
+    rank.says.put({"prompt": "(Pdb) "})
+    with pytest.raises(DistNetworkError, match="rank 3 is gone"):
+        interact(rank)  # type: ignore[arg-type]
+    assert "*** rank 2 was killed by SIGKILL 0.8 s ago\n(Pdb) p x" in capsys.readouterr().out

@@ -11,6 +11,7 @@ import pytest
 from distdbg.errors import ConfigError, DistNetworkError
 from distdbg.export.metrics.push import Gateway, group_path, push
 from distdbg.export.metrics.text import to_text
+from tests.endless import HEAD, endless
 from tests.unit.export.test_text import whole
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -118,3 +119,11 @@ def test_what_is_no_url_is_said_before_anything_is_sent(url: str) -> None:
 )
 def test_a_name_of_any_kind_is_part_of_the_path(run: str, path: str) -> None:
     assert group_path(run, "n01") == f"/metrics/job/distdbg{path}/host/n01"
+
+
+def test_a_slow_answer_after_which_the_gateway_closes_ends_in_time_too() -> None:
+    began = time.monotonic()
+    with endless(HEAD, b"x", pause_s=0.02) as (url, _):
+        with pytest.raises(DistNetworkError, match="no answer in time"):
+            push(url, whole(), 0.2)
+        assert time.monotonic() - began < 15  # of the 20 s that the answer takes

@@ -26,6 +26,7 @@ from distdbg.export.metrics.families import FAMILIES, MetricType, Scope
 from distdbg.export.metrics.model import Exemplar, Histogram, Metrics
 from distdbg.export.metrics.text import newest_by_le, to_openmetrics, to_text
 from distdbg.export.metrics.totals import Accumulator
+from distdbg.record.printable import printable
 from distdbg.record.rank_state import RankState
 from tests.unit.export.made_up import buckets, count, host, job_of, large_host, rank
 
@@ -197,14 +198,17 @@ _TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
 
 
 @given(_TEXT, _TEXT, _TEXT, _TEXT)
-def test_any_name_is_read_back_as_it_was(run: str, name: str, group: str, dtype: str) -> None:
+def test_any_name_is_read_back_as_a_terminal_may_show_it(
+    run: str, name: str, group: str, dtype: str
+) -> None:
     facts = host(rank(0, [count(group=group, dtype=dtype)]), run=run, name=name)
     metrics = collect(facts, Accumulator())
     for is_open in (False, True):
         found = families(metrics, is_open=is_open)["distdbg_ops"].samples[0].labels
         for label, value in (("run", run), ("host", name), ("group", group), ("dtype", dtype)):
             expected = "none" if (label, value) == ("dtype", "") else value
-            assert found[label] == expected.encode("utf-8", "replace").decode()
+            assert found[label] == printable(expected)
+            assert found[label].isprintable()
 
 
 def test_a_percent_sign_is_no_place_for_a_label() -> None:

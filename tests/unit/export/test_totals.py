@@ -371,5 +371,18 @@ def test_a_cleaned_label_is_short_utf8_and_stays_as_it_is(words: str) -> None:
     assert clean(found) == found
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("a\x1b[31m\x07", r"a\x1b[31m\x07"),
+        ("\x9b2J\r\n", r"\x9b2J\r\n"),
+        ("\u202egnp\u2066", r"\u202egnp\u2066"),
+        ("dp größe 日本", "dp größe 日本"),
+    ],
+)
+def test_what_a_terminal_obeys_is_escaped(words: str, shown: str) -> None:
+    assert clean(words) == shown
+
+
 def test_two_long_names_stay_two() -> None:
     assert clean("a" * 10_000) != clean("a" * 9_999)

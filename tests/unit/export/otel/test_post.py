@@ -18,6 +18,7 @@ from distdbg.errors import DistNetworkError, UsageError
 from distdbg.export.otel.file import write
 from distdbg.export.otel.post import Collector, read_headers, to_endpoint
 from distdbg.testing.ports import free_port
+from tests.endless import HEAD, endless
 from tests.unit.export.made_run import MadeRun, every_kind
 
 
@@ -163,3 +164,26 @@ def test_a_url_without_a_host_is_refused() -> None:
 def test_headers_are_read_as_opentelemetry_does() -> None:
     assert read_headers("a=1, b=x%3Dy,,broken") == {"a": "1", "b": "x=y"}
     assert read_headers("") == {}
+
+
+@pytest.mark.parametrize("head", [HEAD, b"HTTP/1.1 200 OK\r\nA: "])
+def test_an_answer_that_comes_byte_by_byte_is_broken_off(head: bytes) -> None:
+    with endless(head, b"x", pause_s=0.02) as (url, _):
+        collector = Collector(url, patience_s=0.2)
+        with pytest.raises(DistNetworkError, match="no answer in time"):
+            collector.write(b"{}")
+
+
+def test_an_answer_without_end_is_read_as_far_as_it_makes_sense() -> None:
+    with endless(HEAD, b"x" * 65536) as (url, sent):
+        assert Collector(url).write(b"{}") == 2
+    assert sent[0] < 32 << 20
+
+
+def test_a_redirect_to_what_is_no_address_is_an_error_as_any_other() -> None:
+    head = b"HTTP/1.1 302 Found\r\nLocation: http://[/\r\nContent-Length: 0\r\n\r\n"
+    with (
+        endless(head, b"", pause_s=0.02) as (url, _),
+        pytest.raises(DistNetworkError, match="HTTP 302 Found"),
+    ):
+        Collector(url).write(b"{}")

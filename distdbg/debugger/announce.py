@@ -1,0 +1,22 @@
+"""What a rank prints of its debugger, where its own output goes."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from distdbg.debugger.desk import Desk
+
+
+def announce(desk: Desk, why: str, site: str) -> None:
+    """How to come to a rank that has stopped; nothing where somebody is there."""
+    if not desk.has_own_terminal and not desk.client:
+        how = f"distdbg attach --rank {desk.rank} {desk.run}"
+        say(desk.rank, f"stopped at {site}, {why}; attach: {how}")
+
+
+def say(rank: int, text: str) -> None:
+    """One line."""
+    # Not through sys.stderr: the rank may have been interrupted in the middle of a print.
+    with suppress(OSError):
+        os.write(2, f"distdbg: rank {rank}: {text}\n".encode(errors="backslashreplace"))
