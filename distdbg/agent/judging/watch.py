@@ -381,7 +381,7 @@ class Watch:
         self._news.said(case)
         judged = self._judged
         will_abort = case.proof in self._abort_on
-        if will_abort and (case.proof == DEAD or not self._steering.is_held):
+        if will_abort and not is_held_back(case, self._steering):
             self._say([self._news.abort_line(case.finding)])  # the launcher's report has the rest
         else:
             self._say(judged.lines)
