@@ -13,6 +13,10 @@ first failure, on the session's clock, is taken for all ranks, and each is shown
 
 An error after which its rank's ops went well again does not count: the job had got over it.
 
+Where somebody left, who is told of it is a matter of microseconds: a rank may call the op after the first
+one has been told. Such a rank is shown as it was when it was told itself; and whoever left well without
+another op has gone before, by whatever time. So the verdict is the same each time.
+
 Is what follows from it a proof? For a thread in a blocking op, yes: it was in that op from its issue to
 its failure, and cannot have moved in between, whatever its clock is worth; a rank is only shown as having
 not yet issued an op if its own clock, corrected, says so, and an op that ended well within the error of
@@ -61,8 +65,9 @@ def last_moment(session: Session) -> Session:
     if first is None:
         return session
     at_ns, status = first
+    alike = _told_of_one_leaver(session, failures, at_ns)
     ranks = {
-        rank: _as_of(session, log, at_ns, status, endings.get(rank))
+        rank: _as_of(session, log, alike.get(rank, at_ns), status, endings.get(rank), bool(alike))
         for rank, log in session.ranks.items()
     }
     return replace(session, ranks=ranks, is_live=True, now_ns=at_ns, cut=Status(status))
@@ -106,6 +111,29 @@ def _cuts(
                 yield error.at_ns, status
 
 
+def _told_of_one_leaver(
+    session: Session, failures: Mapping[int, tuple[Failure, ...]], at_ns: int
+) -> dict[int, int]:
+    """By rank, when it was told that somebody had left the op of which the first was told at `at_ns`."""
+    told = [
+        error
+        for errors in failures.values()
+        for error in errors
+        if error.type == "RankLeft" and error.op is not None and not error.went_on
+    ]
+    first = next((error for error in told if error.at_ns == at_ns), None)
+    if first is None:
+        return {}
+    if not first.seq:  # a message has one other side
+        return {first.rank: at_ns}
+    place = (first.group, first.seq, first.kind)
+    return {
+        error.rank: max(error.at_ns, at_ns)
+        for error in reversed(told)
+        if (error.group, error.seq, error.kind) == place
+    }
+
+
 def _asked(endings: dict[int, Ending]) -> Iterable[tuple[int, int]]:
     for ending in endings.values():
         if ending.part in (Part.ENDED, Part.INTERRUPTED) and ending.at_ns != NEVER:
@@ -113,7 +141,12 @@ def _asked(endings: dict[int, Ending]) -> Iterable[tuple[int, int]]:
 
 
 def _as_of(
-    session: Session, log: RankLog, at_ns: int, status: int, ending: Ending | None
+    session: Session,
+    log: RankLog,
+    at_ns: int,
+    status: int,
+    ending: Ending | None,
+    has_left: bool,
 ) -> RankLog:
     own_ns = at_ns - log.offset_ns
     slack_ns = log.clock_error_ns or 0
@@ -127,7 +160,8 @@ def _as_of(
     }
     if not session.is_live and not log.lost.get("ops"):
         facts["last_asides"] = {}  # there are no others than in `ops`
-    if ending is not None and not _had_gone(ending, at_ns, was_there):
+    has_left = has_left and ending is not None and ending.part is Part.FINE and not was_there
+    if ending is not None and not (has_left or _had_gone(ending, at_ns, was_there)):
         facts |= {"exit": None, "exit_ns": NEVER, "exit_what": "", "exit_where": "", "end": None}
     seen = log.activity
     if seen is not None and (seen.since_ns > own_ns or (seen.state.is_over and was_there)):

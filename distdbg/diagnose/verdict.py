@@ -149,6 +149,8 @@ def _with_said(found: Sequence[Finding], said: Sequence[Finding]) -> list[Findin
     """What logs state of something that was found as well is more evidence of it."""
     whole = list(found)
     for one in said:
+        if one.kind is Kind.DEADLOCK and _is_found(one, found):
+            continue
         same = (one.kind, set(one.ranks))
         at = next((i for i, f in enumerate(found) if (f.kind, set(f.ranks)) == same), None)
         if at is None or not one.ranks:
@@ -156,6 +158,14 @@ def _with_said(found: Sequence[Finding], said: Sequence[Finding]) -> list[Findin
         else:
             whole[at] = replace(whole[at], evidence=(*whole[at].evidence, *one.evidence))
     return whole
+
+
+def _is_found(proof: Finding, found: Sequence[Finding]) -> bool:
+    """Whether a deadlock that was proven before is one of these: the records show it as well."""
+    return any(
+        one.kind is Kind.DEADLOCK and not set(proof.ranks).isdisjoint((*one.ranks, *one.victims))
+        for one in found
+    )
 
 
 # ------------------------------------------------------------------------- cause and consequence

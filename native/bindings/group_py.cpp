@@ -259,6 +259,11 @@ class GroupHandle {
     const ReleaseGil release;
     return p->messages.count(is_send, peer);
   }
+  bool meets_itself(bool is_send, std::int64_t tag) const {
+    const std::shared_ptr<Parts> p = parts();
+    const ReleaseGil release;
+    return p->messages.meets_itself(is_send, tag);
+  }
 
   std::optional<std::tuple<int, int, int, std::uint64_t, std::string>> cause() const {
     const Cause& c = parts()->group.segment().header().cause;
@@ -459,6 +464,7 @@ void bind_group(nb::module_& module) {
       .def("set_control", &GroupHandle::set_control)
       .def("notice_breakpoints", &GroupHandle::notice_breakpoints)
       .def("count_messages", &GroupHandle::count_messages, nb::arg("is_send"), nb::arg("peer"))
+      .def("meets_itself", &GroupHandle::meets_itself, nb::arg("is_send"), nb::arg("tag"))
       .def_prop_ro("issued", &GroupHandle::count_issued)
       .def("transfer", &GroupHandle::transfer)
       .def_prop_ro("last_message", &GroupHandle::last_message)

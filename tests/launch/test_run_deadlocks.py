@@ -97,11 +97,11 @@ def test_a_hang_ends_with_its_verdict_and_long_before_its_timeout(
     done, session, verdict = ended[hang].done, ended[hang].session, ended[hang].verdict
     root = verdict["findings"][verdict["verdict"]["root"]]
     assert (root["kind"], tuple(root["ranks"])) == ("deadlock", hang.ranks), done
-    assert root["what"].startswith(f"ranks {format_ranks(hang.ranks)} wait for each other"), done
+    assert root["what"].startswith(f"ranks {format_ranks(hang.ranks)} are deadlocked"), done
     assert hang.says in root["what"]
     assert done.code == 1
     [line] = re.findall(r"^distdbg: (.*)", done.err, re.MULTILINE)  # said once
-    assert line.startswith(f"ranks {format_ranks(hang.ranks)} wait for each other"), done
+    assert line.startswith(f"ranks {format_ranks(hang.ranks)} are deadlocked"), done
     assert done.report[0] == f"distdbg run: {line}", done
     assert ended[hang].seen == set(hang.ranks)
     blocked_ns, raised_ns = [], []
