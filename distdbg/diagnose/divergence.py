@@ -16,7 +16,7 @@ longer records their last part. All of it is linear in that.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -264,7 +264,7 @@ def _last_marks(calls: _Calls, name: str) -> list[Value]:
     issued = calls.log.ops.issued_ns
 
     def read(at: int) -> Value:
-        before = bisect_left(times, issued[at])
+        before = bisect_right(times, issued[at])
         return marks[before - 1].value if before else None
 
     return calls.each(read)
@@ -307,7 +307,7 @@ def _counts(calls: _Calls, times: Sequence[int]) -> list[int | None]:
     found: list[int | None] = []
     before: int | None = None
     for at in calls.ats:
-        now = None if at < 0 else bisect_left(times, issued[at])
+        now = None if at < 0 else bisect_right(times, issued[at])
         found.append(None if now is None or before is None else now - before)
         before = now
     return found

@@ -11,7 +11,7 @@ from distdbg.diagnose.finding import Evidence
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
-from distdbg.diagnose.wording import say_op, say_ranks, site_of
+from distdbg.diagnose.wording import say_op, say_ranks, site_of, verb
 
 _NAME_STEPS: Final = (
     "name the steps with dist.mark('step', i): then the record shows where they part"
@@ -58,7 +58,7 @@ def tell_parting(
     probably = "" if parting.is_sure else "probably "
     if parting.skipped:
         count = "one" if parting.skipped == 1 else f"{parting.skipped}"
-        tail = f": {probably}skipped {count} {after}"
+        tail = f": {verb(fewer, 'it', 'they')} {probably}skipped {count} {after}"
     else:
         tail = f": other calls since #{parting.seq}"
     return Parted(
@@ -116,12 +116,17 @@ def _alike(
         f"calls {which} of rank {parting.rank} and rank {parting.other} cannot be told apart (lines,"
         f" arrays, marks, spans, times): which one was skipped is not known{lost}"
     )
+    evidence = (
+        _counted(session, matched, group, fewer, more),
+        Evidence(text=text, rank=parting.rank),
+    )
+    if len(more) >= len(fewer):
+        return Parted(evidence=evidence, advice=_NAME_STEPS)
+    count = _made(session, more[0], group) - _made(session, fewer[0], group)
     return Parted(
-        evidence=(
-            _counted(session, matched, group, fewer, more),
-            Evidence(text=text, rank=parting.rank),
-        ),
-        advice=_NAME_STEPS,
+        tail=f"; {say_ranks(more, 3)} made {'one' if count == 1 else count} more",
+        evidence=evidence,
+        advice=f"look at how often {say_ranks(more, 3)} calls it: {say_ranks(fewer, 3)} agree on less",
     )
 
 
