@@ -207,7 +207,9 @@ def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -
     error_ns = _clock_error_ns(session, cause, other)
     if other.kind in _HANGS:  # a wait begins before what makes it last
         return until_ns == NEVER or cause.at_ns <= until_ns + DEATH_NS + error_ns
-    if cause.kind is Kind.DEAD_RANK and set(cause.ranks) & set(other.ranks):
+    # Others feel a death before it is written down, and are told of a leaver before it writes it down.
+    is_end = cause.kind in (Kind.DEAD_RANK, Kind.MISSING_RANK)
+    if is_end and set(cause.ranks) & set(other.ranks):
         error_ns += DEATH_NS
     return other.at_ns is None or cause.at_ns <= other.at_ns + error_ns
 
