@@ -65,9 +65,9 @@ def last_moment(session: Session) -> Session:
     if first is None:
         return session
     at_ns, status = first
-    alike = _told_of_one_leaver(session, failures, at_ns)
+    alike = _told_of_one_leaver(session, failures, endings, at_ns)
     ranks = {
-        rank: _as_of(session, log, alike.get(rank, at_ns), status, endings.get(rank), bool(alike))
+        rank: _as_of(session, log, alike.get(rank, at_ns), status, endings.get(rank))
         for rank, log in session.ranks.items()
     }
     return replace(session, ranks=ranks, is_live=True, now_ns=at_ns, cut=Status(status))
@@ -112,9 +112,15 @@ def _cuts(
 
 
 def _told_of_one_leaver(
-    session: Session, failures: Mapping[int, tuple[Failure, ...]], at_ns: int
+    session: Session,
+    failures: Mapping[int, tuple[Failure, ...]],
+    endings: Mapping[int, Ending],
+    at_ns: int,
 ) -> dict[int, int]:
-    """By rank, when it was told that somebody had left the op of which the first was told at `at_ns`."""
+    """The moments of ranks that have others than `at_ns`, when the first was told that somebody had left.
+
+    Of those that were told of that op later; of those that called nothing more and left well.
+    """
     told = [
         error
         for errors in failures.values()
@@ -124,14 +130,24 @@ def _told_of_one_leaver(
     first = next((error for error in told if error.at_ns == at_ns), None)
     if first is None:
         return {}
-    if not first.seq:  # a message has one other side
-        return {first.rank: at_ns}
-    place = (first.group, first.seq, first.kind)
-    return {
-        error.rank: max(error.at_ns, at_ns)
-        for error in reversed(told)
-        if (error.group, error.seq, error.kind) == place
+    moments = {
+        rank: max(ending.at_ns + 1, at_ns)
+        for rank, ending in endings.items()
+        if ending.part is Part.FINE
+        and ending.at_ns != NEVER
+        and not _has_op_since(session, rank, at_ns)
     }
+    if first.seq:  # a message has one other side only
+        place = (first.group, first.seq, first.kind)
+        for error in reversed(told):
+            if (error.group, error.seq, error.kind) == place:
+                moments[error.rank] = max(error.at_ns, at_ns)
+    return moments
+
+
+def _has_op_since(session: Session, rank: int, at_ns: int) -> bool:
+    issued_ns = session.ranks[rank].ops.issued_ns
+    return bool(issued_ns) and session.time_ns(rank, issued_ns[-1]) > at_ns
 
 
 def _asked(endings: dict[int, Ending]) -> Iterable[tuple[int, int]]:
@@ -146,7 +162,6 @@ def _as_of(
     at_ns: int,
     status: int,
     ending: Ending | None,
-    has_left: bool,
 ) -> RankLog:
     own_ns = at_ns - log.offset_ns
     slack_ns = log.clock_error_ns or 0
@@ -160,8 +175,7 @@ def _as_of(
     }
     if not session.is_live and not log.lost.get("ops"):
         facts["last_asides"] = {}  # there are no others than in `ops`
-    has_left = has_left and ending is not None and ending.part is Part.FINE and not was_there
-    if ending is not None and not (has_left or _had_gone(ending, at_ns, was_there)):
+    if ending is not None and not _had_gone(ending, at_ns, was_there):
         facts |= {"exit": None, "exit_ns": NEVER, "exit_what": "", "exit_where": "", "end": None}
     seen = log.activity
     if seen is not None and (seen.since_ns > own_ns or (seen.state.is_over and was_there)):

@@ -30,7 +30,7 @@ _ANY: Final = (
 )
 _GROUPS: Final = "use the groups in the same order on all ranks"
 _MIXED: Final = "on all ranks, let the messages come before the collective, or all after it"
-_ASIDE: Final = "let all ranks of the group come to {} at the same place of the program"
+_ASIDE: Final = "let all ranks of the group reach {} at the same place of the program"
 
 
 def find(

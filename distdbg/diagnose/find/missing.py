@@ -212,8 +212,10 @@ def _what(
             f"{say_ranks(ranks, 3)} {how} while {waiting} for {verb(ranks, 'it', 'them')} in {place}"
         )
     if is_message(session, end):
+        is_recv = end.op is not None and session.kind_of(end.op) == "recv"
+        never = "never sent to" if is_recv else "never received from"
         return fit(
-            f"{say_ranks(ranks, 3)} never came to meet {say_ranks(direct, 3)}, waiting in {place}",
+            f"{say_ranks(ranks, 3)} {never} {say_ranks(direct, 3)}, waiting in {place}",
             _since(session, end),
         )
     return fit(
@@ -274,7 +276,7 @@ def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
         return Evidence(text=f"rank {rank} has not reached it", rank=rank)
     label = session.groups[group].label
     seq = _seq_of(session, end) - behind
-    calls = f"its last op there is #{seq}" if seq else "it has called nothing there"
+    calls = f"its last op there is #{seq}" if seq else "it has called no collective there"
     count = f"{behind} op" if behind == 1 else f"{behind} ops"
     return Evidence(text=f"rank {rank} is {count} behind on group '{label}': {calls}", rank=rank)
 

@@ -68,12 +68,22 @@ def test_ranks_that_leave_one_after_the_other_are_one_finding(
     assert finding.what.startswith("ranks 0,2-3 left while rank 1 waited for them in all_reduce #2")
 
 
+def test_a_leaver_may_see_the_end_of_its_last_op_after_others_were_told() -> None:
+    build = trained(3)
+    leave(build, 0, 1.15)
+    left_alone(build, 1, 0, at_s=1.16, told_s=1.17)
+    build.session.ranks[2].ops.ended_ns[-1] = 1_200_000_000
+    leave(build, 2, 1.25)
+    (finding,) = diagnose(build.session).findings
+    assert (finding.kind, finding.ranks, finding.victims) == (Kind.MISSING_RANK, (0, 2), (1,))
+
+
 def test_who_goes_on_with_other_ops_has_not_left_yet() -> None:
     build = trained(3)
     build.group("rest", [0, 2])
     leave(build, 1, 1.2)
     left_alone(build, 2, 1, at_s=1.5, told_s=1.6)
-    build.op(0, "barrier", group="rest", at_s=1.4, ended_s=3)
+    build.op(0, "barrier", group="rest", at_s=2, ended_s=3)
     leave(build, 0, 4)
     assert diagnose(build.session).findings[0].ranks == (1,)
 
