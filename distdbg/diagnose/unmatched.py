@@ -111,7 +111,8 @@ def say_taken(
 
 def _unmatched(session: Session) -> tuple[list[OpRef], list[OpRef]]:
     messages = Messages(session)
-    sends, recvs = [], []
+    sends: list[OpRef] = []
+    recvs: list[OpRef] = []
     for rank, log in session.ranks.items():
         if is_halted(log):
             continue
