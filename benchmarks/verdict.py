@@ -100,7 +100,7 @@ def measure(case: str, ranks: int) -> float:
         return min(run.times("raised", "MismatchError")) - max(run.times("blocked"))
     if case == "dead rank":
         return max(run.times("raised", "PeerLost")) - max(run.times("dies"))
-    if not re.search("^distdbg: .*wait for each other", text, re.MULTILINE):
+    if not re.search("^distdbg: .*are deadlocked", text, re.MULTILINE):
         raise SystemExit(f"no verdict was printed\n{text}")
     return max(run.times("raised", "JobAborted")) - max(run.times("blocked"))
 

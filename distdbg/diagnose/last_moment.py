@@ -13,6 +13,10 @@ first failure, on the session's clock, is taken for all ranks, and each is shown
 
 An error after which its rank's ops went well again does not count: the job had got over it.
 
+Where somebody left, who is told of it is a matter of microseconds: a rank may call the op after the first
+one has been told. Such a rank is shown as it was when it was told itself; and whoever left well without
+another op has gone before, by whatever time. So the verdict is the same each time.
+
 Is what follows from it a proof? For a thread in a blocking op, yes: it was in that op from its issue to
 its failure, and cannot have moved in between, whatever its clock is worth; a rank is only shown as having
 not yet issued an op if its own clock, corrected, says so, and an op that ended well within the error of
@@ -74,8 +78,9 @@ def last_moment(session: Session) -> Session:
         words = stop.words
     elif status == Status.TIMEOUT:
         words = "the op timed out"
+    alike = _told_of_one_leaver(session, failures, endings, at_ns)
     ranks = {
-        rank: _as_of(session, log, at_ns, status, endings.get(rank))
+        rank: _as_of(session, log, alike.get(rank, at_ns), status, endings.get(rank))
         for rank, log in session.ranks.items()
     }
     return replace(
@@ -121,6 +126,45 @@ def _cuts(
                 yield error.at_ns, status
 
 
+def _told_of_one_leaver(
+    session: Session,
+    failures: Mapping[int, tuple[Failure, ...]],
+    endings: Mapping[int, Ending],
+    at_ns: int,
+) -> dict[int, int]:
+    """The moments of ranks that have others than `at_ns`, when the first was told that somebody had left.
+
+    Of those that were told of that op later; of those that called nothing more and left well.
+    """
+    told = [
+        error
+        for errors in failures.values()
+        for error in errors
+        if error.type == "RankLeft" and error.op is not None and not error.went_on
+    ]
+    first = next((error for error in told if error.at_ns == at_ns), None)
+    if first is None:
+        return {}
+    moments = {
+        rank: max(ending.at_ns + 1, at_ns)
+        for rank, ending in endings.items()
+        if ending.part is Part.FINE
+        and ending.at_ns != NEVER
+        and not _has_op_since(session, rank, at_ns)
+    }
+    if first.seq:  # a message has one other side only
+        place = (first.group, first.seq, first.kind)
+        for error in reversed(told):
+            if (error.group, error.seq, error.kind) == place:
+                moments[error.rank] = max(error.at_ns, at_ns)
+    return moments
+
+
+def _has_op_since(session: Session, rank: int, at_ns: int) -> bool:
+    issued_ns = session.ranks[rank].ops.issued_ns
+    return bool(issued_ns) and session.time_ns(rank, issued_ns[-1]) > at_ns
+
+
 def _asked(endings: dict[int, Ending]) -> Iterable[tuple[int, int]]:
     for ending in endings.values():
         if ending.part in (Part.ENDED, Part.INTERRUPTED) and ending.at_ns != NEVER:
@@ -128,7 +172,11 @@ def _asked(endings: dict[int, Ending]) -> Iterable[tuple[int, int]]:
 
 
 def _as_of(
-    session: Session, log: RankLog, at_ns: int, status: int, ending: Ending | None
+    session: Session,
+    log: RankLog,
+    at_ns: int,
+    status: int,
+    ending: Ending | None,
 ) -> RankLog:
     own_ns = at_ns - log.offset_ns
     slack_ns = log.clock_error_ns or 0

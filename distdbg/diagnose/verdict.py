@@ -157,6 +157,8 @@ def _with_said(found: Sequence[Finding], said: Sequence[Finding]) -> list[Findin
     """What logs state of something that was found as well is more evidence of it."""
     whole = list(found)
     for one in said:
+        if one.kind is Kind.DEADLOCK and _is_found(one, found):
+            continue
         same = (one.kind, set(one.ranks))
         at = next((i for i, f in enumerate(found) if (f.kind, set(f.ranks)) == same), None)
         if at is None or not one.ranks:
@@ -164,6 +166,14 @@ def _with_said(found: Sequence[Finding], said: Sequence[Finding]) -> list[Findin
         else:
             whole[at] = replace(whole[at], evidence=(*whole[at].evidence, *one.evidence))
     return whole
+
+
+def _is_found(proof: Finding, found: Sequence[Finding]) -> bool:
+    """Whether a deadlock that was proven before is one of these: the records show it as well."""
+    return any(
+        one.kind is Kind.DEADLOCK and not set(proof.ranks).isdisjoint((*one.ranks, *one.victims))
+        for one in found
+    )
 
 
 # ------------------------------------------------------------------------- cause and consequence
@@ -233,7 +243,9 @@ def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -
     error_ns = _clock_error_ns(session, cause, other)
     if other.kind in _HANGS:  # a wait begins before what makes it last
         return until_ns == NEVER or cause.at_ns <= until_ns + DEATH_NS + error_ns
-    if cause.kind is Kind.DEAD_RANK and set(cause.ranks) & set(other.ranks):
+    # Others feel a death before it is written down, and are told of a leaver before it writes it down.
+    is_end = cause.kind in (Kind.DEAD_RANK, Kind.MISSING_RANK)
+    if is_end and set(cause.ranks) & set(other.ranks):
         error_ns += DEATH_NS
     return other.at_ns is None or cause.at_ns <= other.at_ns + error_ns
 

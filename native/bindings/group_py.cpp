@@ -252,12 +252,12 @@ class GroupHandle {
   // and does nothing.
   void notice_breakpoints() { break_generation_ = &parts()->group.control().break_generation(); }
 
-  // How many collectives were issued, or sends to, or recvs from this peer (-1: any).
   std::uint64_t count_issued() const { return parts()->group.issued(); }
   std::uint64_t count_messages(bool is_send, int peer) const {
-    const std::shared_ptr<Parts> p = parts();
-    const ReleaseGil release;
-    return p->messages.count(is_send, peer);
+    return parts()->messages.count(is_send, peer);
+  }
+  bool meets_itself(bool is_send, std::int64_t tag) const {
+    return parts()->messages.meets_itself(is_send, tag);
   }
 
   std::optional<std::tuple<int, int, int, std::uint64_t, std::string>> cause() const {
@@ -266,8 +266,7 @@ class GroupHandle {
     return std::tuple(c.fault, c.rank, c.noticed_by, c.seq, std::string(c.text));
   }
 
-  static constexpr int finish_stand_ins = 1;
-  static constexpr int tell_suspicions = 2;
+  static constexpr int finish_stand_ins = 1, tell_suspicions = 2;
 
  private:
   // Of an op, before anything of it has begun: what may throw does it here.
@@ -458,7 +457,8 @@ void bind_group(nb::module_& module) {
       .def("set_recorder", &GroupHandle::set_recorder)
       .def("set_control", &GroupHandle::set_control)
       .def("notice_breakpoints", &GroupHandle::notice_breakpoints)
-      .def("count_messages", &GroupHandle::count_messages, nb::arg("is_send"), nb::arg("peer"))
+      .def("count_messages", &GroupHandle::count_messages, nb::call_guard<ReleaseGil>())
+      .def("meets_itself", &GroupHandle::meets_itself, nb::call_guard<ReleaseGil>())
       .def_prop_ro("issued", &GroupHandle::count_issued)
       .def("transfer", &GroupHandle::transfer)
       .def_prop_ro("last_message", &GroupHandle::last_message)

@@ -1,7 +1,7 @@
 // Point to point ops of one group: matching by (source, tag) in order, and the transfer.
 //
 // A send is complete when its receiver has taken the data (as in gloo), so a pair of ranks that both
-// send first is a deadlock that can be seen, whatever the size. Only a send to oneself is buffered.
+// send first is a deadlock that can be seen, whatever the size. Only an isend to oneself is buffered.
 //
 // Frames, each way through the channel of the pair (all integers little endian, 64 bytes):
 //
@@ -80,6 +80,8 @@ class PointToPoint {
                       std::int64_t deadline_ns, bool is_async, const MessageCall& call = {});
   // How many messages there were to this peer, or from it; `any_source`: that any rank might send.
   std::uint64_t count(bool is_send, int peer);
+  // Whether a send to this rank itself would find its recv posted, or a recv its send.
+  bool meets_itself(bool is_send, std::int64_t tag);
   // Blocks until done and throws its error. A timeout of the op itself breaks the group; one of
   // `wait` alone (Work.wait(timeout)) leaves the op going, and so does Ctrl-C there.
   void wait(const MessagePointer& message, const Wait& wait, bool breaks);

@@ -162,4 +162,16 @@ void PointToPoint::work() {
   }
 }
 
+bool PointToPoint::meets_itself(bool is_send, std::int64_t tag) {
+  const std::lock_guard lock(mutex_);
+  const int self = static_cast<int>(group_.rank());
+  if (is_send)
+    return std::any_of(posted_.begin(), posted_.end(), [&](const auto& recv) {
+      return (recv->peer == self || recv->peer == any_source) && recv->tag == tag;
+    });
+  const auto& offers = peers_[group_.rank()].unexpected;
+  return std::any_of(offers.begin(), offers.end(),
+                     [&](const Offer& offer) { return offer.frame.tag == tag; });
+}
+
 }  // namespace distdbg

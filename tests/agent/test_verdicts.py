@@ -21,7 +21,7 @@ while rank == 1 and not os.path.exists(os.environ["TMPDIR"] + "/go"):
     time.sleep(0.01)
 dist.all_reduce(x)
 """
-WHAT = "ranks 0-1 wait for each other"
+WHAT = "ranks 0-1 are deadlocked"
 
 
 def test_ranks_that_wait_for_each_other_raise_why(start_job: Callable[..., Any]) -> None:

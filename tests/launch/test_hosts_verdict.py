@@ -56,9 +56,9 @@ def test_a_deadlock_of_ranks_on_two_hosts_is_proven_and_ended(tmp_path: Path) ->
             for line in launcher.lines("raised"):
                 at, kind, words = line.split(" ", 2)
                 assert kind == "JobAborted", line
-                assert "the job was aborted by the agent: ranks 1-2 wait for each other" in words
+                assert "the job was aborted by the agent: ranks 1-2 are deadlocked" in words
                 raised.append(float(at))
-            assert launcher.err.count("DEADLOCK: ranks 1-2 wait for each other") == 1
+            assert launcher.err.count("DEADLOCK: ranks 1-2 are deadlocked") == 1
         assert len(raised) == 2 * number
         assert max(raised) - max(blocked) < 30  # and not after the timeout of the op
         said = [

@@ -73,7 +73,7 @@ def test_a_deadlock_is_said_once_and_ends_the_job(
     assert max(times(done, "raised")) - max(times(done, "blocked")) < 30, done
     assert said(done) == [f"DEADLOCK on ranks 0-{ranks[-1]}: the job is aborted"], done
     line = done.report[0].removeprefix("DEADLOCK: ")
-    assert line.startswith(f"ranks 0-{ranks[-1]} wait for each other"), done
+    assert line.startswith(f"ranks 0-{ranks[-1]} are deadlocked"), done
     assert done.err.count(line) == 1  # the report alone has it
     words = [text for text in done.out.splitlines() if text.startswith("raised ")]
     assert len(words) == size
@@ -121,7 +121,7 @@ def test_a_deadlock_that_is_only_to_be_reported_leaves_the_job_running(start_job
         found = client.ask("verdict")
         waits = client.ask("waits")["waits"]
         assert client.ask("about")["control"]["abort"] is None
-    assert found["lines"][0].startswith("ranks 0-1 wait for each other")
+    assert found["lines"][0].startswith("ranks 0-1 are deadlocked")
     assert {wait["rank"]: wait["on"] for wait in waits if wait["rank"] < 2} == {0: [1], 1: [0]}
     assert not any(wait["can_go_on"] for wait in waits)
     time.sleep(0.5)  # in which an abort would have come

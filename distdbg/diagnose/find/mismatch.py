@@ -2,8 +2,8 @@
 
 Whoever ran with the check has errors that say all of it; they are one finding for all ranks. Where there
 was no check (level OFF, dumps of other tools) the calls are compared here. Only the first mismatch of a
-group is told: what follows from it differs as well. Blamed are the ranks outside the largest side; with
-no largest side nobody is.
+group is reported: later calls differ as a consequence. The cause are the ranks outside the largest side; with
+no largest side it cannot be told.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_SITES: Final = 3
 _MOST_PAIRS: Final = 8
 #: Pairs of ranks of one all_to_all are compared up to this size of its group.
 _MOST_MEMBERS: Final = 512
-_NO_MAJORITY: Final = "no side has a majority: which one is wrong cannot be told from the calls"
+_NO_MAJORITY: Final = "no side has a majority: the calls do not show which one is wrong"
 _WHERE: Final = "compare what {} called with what the others called at the same number, and why"
 
 

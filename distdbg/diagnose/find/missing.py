@@ -14,6 +14,8 @@ from typing import Final
 
 from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
 from distdbg.diagnose.debugged import is_debugged
+from distdbg.diagnose.find.astray import Miss, taken_messages, unmatched_messages
+from distdbg.diagnose.find.parted import Parted, tell_parting
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
@@ -31,7 +33,7 @@ def find(
     findings = []
     for end in chain_ends(session, waits):
         for how, ranks in _divide(session, end).items():
-            findings.append(_finding(session, end, how, ranks))
+            findings.append(_finding(session, matched, waits, end, how, ranks))
     return findings
 
 
@@ -80,7 +82,7 @@ _LATE: Final = "late"
 
 
 def missing_how(session: Session, end: ChainEnd, rank: int) -> str:
-    """'returned', 'destroyed the group' ..., or _LATE, _UNKNOWN; '' for a rank of another finder."""
+    """'returned', 'left', 'destroyed the group' ..., or _LATE, _UNKNOWN; '' for a rank of another finder."""
     log = session.ranks.get(rank)
     if log is None:
         return _UNKNOWN
@@ -88,10 +90,10 @@ def missing_how(session: Session, end: ChainEnd, rank: int) -> str:
         return ""  # dead
     if log.exit is Exit.RETURNED:
         return "returned"
+    if log.exit is Exit.LEFT:
+        return "left"
     if log.end is not None or (log.activity is not None and log.activity.state.is_over):
         return "exited"
-    if log.exit is Exit.LEFT:
-        return "destroyed its groups"
     if _has_closed(session, end, log):
         return "destroyed the group"
     if log.activity is not None and log.activity.state.is_stuck:
@@ -120,28 +122,74 @@ def _group_of(session: Session, end: ChainEnd) -> int | None:
     return index if index >= 0 else None
 
 
-def _finding(session: Session, end: ChainEnd, how: str, ranks: tuple[int, ...]) -> Finding:
+def _finding(
+    session: Session,
+    matched: Matched,
+    waits: Mapping[int, tuple[Edge, ...]],
+    end: ChainEnd,
+    how: str,
+    ranks: tuple[int, ...],
+) -> Finding:
+    parted = _parted(session, matched, end, how, ranks)
+    astray = _astray(session, waits, end, how)
+    cause = next((miss for miss in astray if miss.cause), None)
     direct = tuple(sorted({edge.rank for edge in end.direct}))
     place = session.name_of(end.op) if end.op else end.edge.text
     group = _group_of(session, end)
     return Finding(
         kind=Kind.MISSING_RANK,
         severity=Severity.NOTE if how is _UNKNOWN and session.is_live else Severity.ERROR,
-        what=_what(session, end, how, ranks, direct, place),
-        ranks=() if how is _UNKNOWN else ranks,
-        victims=end.waiters,
+        what=(
+            _what_astray(cause, how, ranks)
+            if cause
+            else fit(_what(session, end, how, ranks, direct, place), parted.tail)
+        ),
+        ranks=cause.ranks if cause else () if how is _UNKNOWN else ranks,
+        victims=tuple(rank for rank in end.waiters if not cause or rank not in cause.ranks),
         group=session.groups[group].label if group is not None else "",
         seq=_seq_of(session, end),
         at_ns=_at_ns(session, end, how, ranks),
         evidence=(
             *(_evidence_of(session, end, rank) for rank in ranks[:_MOST_TOLD]),
+            *parted.evidence,
+            *(miss.evidence for miss in astray),
             *_doings(session, ranks),
             *last_ops(session, ranks),
             *wait_evidence(session, end),
         ),
-        advice=_advice(how, ranks),
-        numbers=_numbers(session, end, ranks),
+        advice=next((miss.advice for miss in astray if miss.advice), "")
+        or parted.advice
+        or _advice(how, ranks),
+        numbers=_numbers(session, end, ranks) | ({"parted": parted.seq} if parted.seq else {}),
     )
+
+
+def _astray(
+    session: Session, waits: Mapping[int, tuple[Edge, ...]], end: ChainEnd, how: str
+) -> list[Miss]:
+    """Messages that went elsewhere, or were taken by another recv, of those that wait."""
+    if how is _UNKNOWN or not is_message(session, end):
+        return []
+    behind = [edge for rank in end.waiters for edge in waits.get(rank, ())]
+    return [*taken_messages(session, end.direct), *unmatched_messages(session, end.direct, behind)]
+
+
+def _what_astray(cause: Miss, how: str, ranks: tuple[int, ...]) -> str:
+    """The cause, and how those that are waited for are gone, who did nothing wrong."""
+    gone = f"; {say_ranks(ranks, 3)} {how}" if how is not _LATE else ""
+    return fit(cause.cause[0], *cause.cause[1:], gone)
+
+
+def _parted(
+    session: Session, matched: Matched, end: ChainEnd, how: str, ranks: tuple[int, ...]
+) -> Parted:
+    """Where those that made fewer calls than the waiting ranks part from them."""
+    group, seq = _group_of(session, end), _seq_of(session, end)
+    behind = [rank for rank in ranks if behind_by(session, end, rank)]
+    if how is _UNKNOWN or group is None or not seq or not behind:
+        return Parted()
+    direct = sorted({edge.rank for edge in end.direct})
+    return tell_parting(session, matched, group, behind, direct, is_over=how is not _LATE)
 
 
 def _what(
@@ -164,8 +212,10 @@ def _what(
             f"{say_ranks(ranks, 3)} {how} while {waiting} for {verb(ranks, 'it', 'them')} in {place}"
         )
     if is_message(session, end):
+        is_recv = end.op is not None and session.kind_of(end.op) == "recv"
+        never = "never sent to" if is_recv else "never received from"
         return fit(
-            f"{say_ranks(ranks, 3)} never came to meet {say_ranks(direct, 3)}, waiting in {place}",
+            f"{say_ranks(ranks, 3)} {never} {say_ranks(direct, 3)}, waiting in {place}",
             _since(session, end),
         )
     return fit(
@@ -208,7 +258,10 @@ def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
     if log is None:
         return Evidence(text=f"nothing is known of rank {rank}: its record is missing", rank=rank)
     if log.exit is not None and log.exit_ns != NEVER:
-        text = {Exit.LEFT: "destroyed its groups", Exit.RETURNED: "returned from its program"}
+        text = {
+            Exit.LEFT: "left: it destroyed its groups",
+            Exit.RETURNED: "returned from its program",
+        }
         return Evidence(
             text=f"rank {rank} {text.get(log.exit, 'raised')}",
             rank=rank,
@@ -220,10 +273,10 @@ def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
     behind = behind_by(session, end, rank)
     group = _group_of(session, end)
     if not behind or group is None:  # an aside is not counted among the ops of its group
-        return Evidence(text=f"rank {rank} has not come", rank=rank)
+        return Evidence(text=f"rank {rank} has not reached it", rank=rank)
     label = session.groups[group].label
     seq = _seq_of(session, end) - behind
-    calls = f"its last op there is #{seq}" if seq else "it has called nothing there"
+    calls = f"its last op there is #{seq}" if seq else "it has called no collective there"
     count = f"{behind} op" if behind == 1 else f"{behind} ops"
     return Evidence(text=f"rank {rank} is {count} behind on group '{label}': {calls}", rank=rank)
 

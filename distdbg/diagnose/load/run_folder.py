@@ -21,6 +21,7 @@ from pathlib import Path
 
 from distdbg.diagnose.load.clocks import find_offsets
 from distdbg.diagnose.load.kept_output import add_kept_output
+from distdbg.diagnose.load.proof import read_proofs
 from distdbg.diagnose.load.rank_file import RankFile, read_rank
 from distdbg.diagnose.load.tables import Tables
 from distdbg.diagnose.load.witnesses import (
@@ -96,6 +97,8 @@ def load_runs(paths: Sequence[AnyPath], *, attempt: int | None = None) -> Sessio
     _add_witnesses(session, files, live, ends, folders)
     _say_what_is_missing(session, files)
     add_kept_output(session, folders)
+    if not session.is_live:  # else what was proven may be over by now
+        session.said += read_proofs(folders)
     return session
 
 

@@ -34,6 +34,7 @@ from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.problem import SLOTS_NBYTES
+from distdbg.runtime.self_messages import is_alone, refuse
 
 if TYPE_CHECKING:
     from distdbg.runtime.stops import Through
@@ -303,6 +304,12 @@ class CpuEngine:
         is_send = call.kind is _SEND
         view = as_input(call.inputs[0]) if is_send else as_output(call.outputs[0])
         limit_ns = self._timeout_ns if call.timeout_s is None else _to_ns(call.timeout_s)
+        if (
+            call.peer == self._rank
+            and not self.group.meets_itself(is_send, call.tag)
+            and is_alone()
+        ):
+            raise refuse(is_send, self._names[self._rank], call.tag, self._name)
         try:
             source = self._native_transfer(is_send, view, call.peer, call.tag, limit_ns)
         except NativeError as error:

@@ -144,7 +144,7 @@ def _rank_left(
             (
                 f"rank {peer} last called op #{last} on this group{tail}"
                 if last
-                else f"rank {peer} has called nothing on this group{tail}"
+                else f"rank {peer} has called no collective on this group{tail}"
             ),
             _BROKEN,
         ],
@@ -177,7 +177,7 @@ def _timeout(
         if has_left:
             done = "has left the group"
         elif seq == 0:
-            done = "has called nothing on this group"
+            done = "has called no collective on this group"
         else:
             done = f"last called op #{seq} on this group"
         place = where(index)

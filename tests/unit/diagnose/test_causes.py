@@ -264,7 +264,7 @@ def test_a_rank_that_returned_while_others_wait_is_missing() -> None:
 
 @pytest.mark.parametrize(
     ("how", "told"),
-    [(Exit.LEFT, "destroyed its groups"), (None, "exited"), ("closed", "destroyed")],
+    [(Exit.LEFT, "left"), (None, "exited"), ("closed", "destroyed")],
 )
 def test_a_rank_that_left_or_exited_with_code_0_is_missing(how: Any, told: str) -> None:
     build = waiting_for_0()
@@ -410,9 +410,9 @@ def test_a_message_that_nobody_came_for_is_told_as_such() -> None:
     build.op(0, "recv", peer=1, at_s=90)
     finding = find_one(missing, build)
     assert finding.what.startswith(
-        "rank 1 never came to meet rank 0, waiting in recv from rank 1 on group 'world' for 10.0 s"
+        "rank 1 never sent to rank 0, waiting in recv from rank 1 on group 'world' for 10.0 s"
     )
-    assert "rank 1 has not come" in texts(finding)
+    assert "rank 1 has not reached it" in texts(finding)
     assert finding.seq == 0
 
 

@@ -45,11 +45,11 @@ def texts(finding: Finding) -> Sequence[str]:
 # ------------------------------------------------------------------------------------ messages
 
 
-def test_two_ranks_that_both_receive_first_are_a_circle() -> None:
+def test_two_ranks_that_both_receive_first_are_a_cycle() -> None:
     found = only(ring_of_recvs(2).session)
     assert found.ranks == (0, 1)
     assert found.what == (
-        "ranks 0-1 wait for each other in a circle of 2: recv from rank 1, recv from rank 0"
+        "ranks 0-1 are deadlocked (cycle of 2 ranks): recv from rank 1, recv from rank 0"
     )
     assert found.at_ns == 2 * 10**9
     assert found.group == "world"
@@ -64,20 +64,20 @@ def test_two_ranks_that_both_receive_first_are_a_circle() -> None:
     ]
 
 
-def test_two_ranks_that_both_send_first_are_a_circle() -> None:
+def test_two_ranks_that_both_send_first_are_a_cycle() -> None:
     build = SessionBuilder(2)
     build.op(0, "send", peer=1)
     build.op(1, "send", peer=0)
     assert only(build.session).what == (
-        "ranks 0-1 wait for each other in a circle of 2: send to rank 1, send to rank 0"
+        "ranks 0-1 are deadlocked (cycle of 2 ranks): send to rank 1, send to rank 0"
     )
 
 
 @pytest.mark.parametrize("size", [3, 4, 50])
-def test_circles_of_messages_may_be_longer(size: int) -> None:
+def test_cycles_of_messages_may_be_longer(size: int) -> None:
     found = only(ring_of_recvs(size).session)
     assert found.ranks == tuple(range(size))
-    assert f"in a circle of {size}: recv from rank 1" in found.what
+    assert f"(cycle of {size} ranks): recv from rank 1" in found.what
 
 
 def test_a_long_chain_onto_a_core_are_victims() -> None:
@@ -115,13 +115,12 @@ def test_the_message_that_has_another_tag_is_shown() -> None:
     build.op(1, "recv", peer=0, tag=6, at_s=1.0)
     found = only(build.session)
     assert found.what == (
-        "ranks 0-1 wait for each other in a circle of 2: "
+        "ranks 0-1 are deadlocked (cycle of 2 ranks): "
         "send to rank 1 (tag 5), recv from rank 0 (tag 6)"
     )
     assert "same tags" in found.advice
     assert texts(found)[2:] == [
-        "rank 1 has begun recv from rank 0 (tag 6) on group 'world', "
-        "rank 0 send to rank 1 (tag 5) on group 'world'"
+        "rank 0 sent to rank 1 (tag 5); rank 1 waits for a message from rank 0 (tag 6)"
     ]
 
 
@@ -132,7 +131,7 @@ def test_the_message_on_another_group_is_shown() -> None:
     build.op(1, "recv", peer=0)
     found = only(build.session)
     assert found.what == (
-        "ranks 0-1 wait for each other in a circle of 2: "
+        "ranks 0-1 are deadlocked (cycle of 2 ranks): "
         "send to rank 1 on group 'pipe', recv from rank 0 on group 'world'"
     )
     assert found.group == ""
@@ -151,7 +150,7 @@ def test_the_second_message_of_a_pair_is_not_taken_for_the_first() -> None:
 # --------------------------------------------------------------------------------- collectives
 
 
-def test_two_groups_in_another_order_are_a_circle() -> None:
+def test_two_groups_in_another_order_are_a_cycle() -> None:
     build = SessionBuilder(2)
     build.group("a", [0, 1])
     build.group("b", [0, 1])
@@ -159,16 +158,17 @@ def test_two_groups_in_another_order_are_a_circle() -> None:
     build.op(1, "all_gather", group="b", at_s=1.0)
     found = only(build.session)
     assert found.what == (
-        "ranks 0-1 wait for each other in a circle of 2: "
+        "ranks 0-1 are deadlocked (cycle of 2 ranks): "
         "all_reduce #1 on group 'a', all_gather #1 on group 'b'"
     )
-    assert found.advice == "use the groups in the same order on all ranks"
+    assert found.advice.startswith("use the same groups in the same order on all ranks")
     assert texts(found)[2:] == [
-        "rank 0 came to group 'a' before group 'b', rank 1 the other way round"
+        "rank 0 called all_reduce #1 on group 'a', rank 1 all_gather #1 on group 'b'; "
+        "both are in both groups"
     ]
 
 
-def test_three_groups_in_a_circle() -> None:
+def test_three_groups_in_a_cycle() -> None:
     build = SessionBuilder(3)
     for rank in range(3):
         build.group(f"pair{rank}", sorted([rank, (rank + 1) % 3]))
@@ -238,7 +238,7 @@ def test_asides_are_waited_for_like_collectives() -> None:
     found = only(build.session)
     assert found.ranks == (0, 1)
     assert found.advice == (
-        "let all ranks of the group come to monitored_barrier at the same place of the program"
+        "let all ranks of the group reach monitored_barrier at the same place of the program"
     )
 
 
@@ -301,7 +301,7 @@ def test_all_that_receive_from_any_are_a_knot() -> None:
         build.op(rank, "recv")
     found = only(build.session)
     assert found.ranks == (0, 1, 2)
-    assert found.what.startswith("ranks 0-2 wait for each other: recv from any rank")
+    assert found.what.startswith("ranks 0-2 are deadlocked: recv from any rank")
     assert "any rank" in found.advice
     assert texts(found)[0] == (
         "rank 0 waits in recv from any rank on group 'world' for any of ranks 1-2"

@@ -51,7 +51,7 @@ def judge(seed: int) -> str:
     assert told == union
     if len(found) > 1:
         return "deadlocks"
-    return "circle" if "circle" in found[0].what else "knot"
+    return "cycle" if "cycle" in found[0].what else "knot"
 
 
 def assert_true_before_the_end(seed: int) -> bool:
@@ -100,7 +100,7 @@ def assert_true_in_a_blurred_picture(seed: int) -> bool:
 def test_engine_and_oracle_agree_on_random_programs(part: int) -> None:
     count = QUICK // 3
     became = Counter(judge(seed) for seed in range(part * count, (part + 1) * count))
-    for what in ("done", "computes", "waits for who is gone", "waits for who computes", "circle"):
+    for what in ("done", "computes", "waits for who is gone", "waits for who computes", "cycle"):
         assert became[what] > count / 50, became
 
 

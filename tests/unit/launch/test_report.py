@@ -452,7 +452,7 @@ def test_hosts_whose_clocks_differ_are_not_compared_to_the_millisecond() -> None
 
 
 def test_a_verdict_that_aborts_the_job_is_told_by_all_who_were_waiting() -> None:
-    text = "JobAborted: ranks 0-1 wait for each other: a deadlock"
+    text = "JobAborted: ranks 0-1 are deadlocked: a deadlock"
     aborted = [
         Evidence(end=ended(r, exit_code=1), error=error(text, because_of=(0, 1))) for r in range(3)
     ]
@@ -467,7 +467,7 @@ def test_a_hint_is_given_once() -> None:
 
 
 KNOT = AbortWords(
-    what="ranks 0-1 wait for each other in a circle of 2: recv from rank 1, recv from rank 0",
+    what="ranks 0-1 are deadlocked (cycle of 2 ranks): recv from rank 1, recv from rank 0",
     type="deadlock",
     ranks=(0, 1),
     details=["rank 0 waits in recv from rank 1 on group 'world' at train.py:8 (step)"],

@@ -1,0 +1,182 @@
+"""Calls that were meant for each other and never met, as evidence of the findings about waits.
+
+A message with another tag, on another group or to another rank; a recv from any rank that took what a later
+recv waits for; an op on one group by ranks that are waited for on another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from distdbg.diagnose.finding import Edge, Evidence
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session, Stack
+from distdbg.diagnose.unmatched import Differ, Pair, find_pairs, say_taken, taken_by_any
+from distdbg.diagnose.wording import known_ns, say_op, site_of
+from distdbg.record.format import Flag
+
+_MOST: Final = 16
+_ADVICE: Final = {
+    Differ.TAG: "send and receive in the same order with the same tags, or use isend or irecv",
+    Differ.GROUP: "send and receive the message on the same group",
+    Differ.DST: "compare dst of the send with src of the recv: they name other pairs of ranks",
+    Differ.SOURCE: "compare dst of the send with src of the recv: they name other pairs of ranks",
+}
+_ANY: Final = "receive from the rank that is meant, or give its messages a tag of their own"
+_ONE_GROUP: Final = (
+    "look at what chooses the group there: all ranks of a group must call the same ops on it"
+)
+_GROUPS: Final = "use the same groups in the same order on all ranks: compare the two lines"
+
+
+class Miss(NamedTuple):
+    """One fact about two calls."""
+
+    evidence: Evidence
+    advice: str
+    cause: tuple[str, ...] = ()
+    """What explains the wait, for the first line, in pieces; () where it may not be the cause."""
+    ranks: tuple[int, ...] = ()
+    """Those whose call is likely wrong."""
+
+
+def unmatched_messages(
+    session: Session, edges: Iterable[Edge], behind: Iterable[Edge] = ()
+) -> list[Miss]:
+    """Sends and recvs of which one is what a rank of these waits in; `behind` waits for these."""
+    edges, behind = list(edges), list(behind)
+    if not _has_message(session, edges):
+        return []
+    mine = {edge.rank for edge in edges}
+    near = mine | {edge.rank for edge in behind}
+    found = [
+        pair
+        for pair in find_pairs(session)
+        if {pair.send.rank, pair.recv.rank} <= near and mine & {pair.send.rank, pair.recv.rank}
+    ]
+    return [_miss(session, pair) for pair in found[:_MOST]]
+
+
+def _miss(session: Session, pair: Pair) -> Miss:
+    is_cause = pair.is_likely and pair.differ is Differ.DST
+    log = session.ranks[pair.send.rank]
+    target = log.ops.peer[pair.send.at]
+    # With no tag that is the recv's alone, the target may as well be gone too early.
+    wrong = (pair.send.rank,) if log.ops.tag[pair.send.at] else (pair.send.rank, target)
+    return Miss(
+        Evidence(
+            text=pair.text,
+            rank=pair.send.rank,
+            ranks=(pair.send.rank, pair.recv.rank),
+            op=pair.send,
+            site=site_of(session, pair.send),
+            at_ns=known_ns(session.time_ns(pair.send.rank, log.ops.issued_ns[pair.send.at])),
+        ),
+        _ADVICE[pair.differ] if pair.is_likely else "",
+        pair.cause if is_cause else (),
+        wrong if is_cause else (),
+    )
+
+
+def taken_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
+    """Of ranks that wait for a message which their own recv from any rank took before."""
+    found = []
+    for edge in edges:
+        if not _has_message(session, (edge,)) or edge.op is None:
+            continue
+        if session.kind_of(edge.op) != "recv":
+            continue
+        taker = taken_by_any(session, edge.op)
+        if taker is None:
+            continue
+        is_cause = _somebody_is_left(session, edge.op)
+        text = "".join(say_taken(session, edge.op, taker))
+        cause = say_taken(session, edge.op, taker, short=True) if is_cause else ()
+        evidence = Evidence(text=text, rank=edge.rank, op=taker, site=site_of(session, taker))
+        found.append(Miss(evidence, _ANY, cause, (edge.rank,) if is_cause else ()))
+    return found
+
+
+def _somebody_is_left(session: Session, recv: OpRef) -> bool:
+    """Whether another rank, not gone, is there whose message the recv from any rank could have been for."""
+    ops = session.ranks[recv.rank].ops
+    group, tag, peer = ops.group[recv.at], ops.tag[recv.at], ops.peer[recv.at]
+    heard = {
+        ops.source[at]
+        for at, flags in enumerate(ops.flags)
+        if flags & Flag.MESSAGE and (ops.group[at], ops.tag[at]) == (group, tag)
+    }
+    return any(
+        rank not in (recv.rank, peer)
+        and rank not in heard
+        and (log := session.ranks.get(rank)) is not None
+        and not log.is_gone
+        for rank in session.members(group)
+    )
+
+
+def mixed_groups(
+    session: Session, edges: Sequence[Edge], behind: Sequence[Edge] = ()
+) -> list[Miss]:
+    """Ranks in one op on two groups, where one of them is waited for on the group of the other."""
+    found: dict[frozenset[int], Miss] = {}
+    everybody = [edge for edge in (*edges, *behind) if _is_collective(session, edge)]
+    for edge in edges:
+        for other in everybody if _is_collective(session, edge) else ():
+            pair = frozenset((edge.rank, other.rank))
+            if len(pair) < 2 or pair in found or len(found) == _MOST:
+                continue
+            miss = _mixed(session, other, edge)
+            if miss is not None:
+                found[pair] = miss
+    causes = [miss for miss in found.values() if miss.cause]
+    return causes or list(found.values())
+
+
+def _mixed(session: Session, waiter: Edge, other: Edge) -> Miss | None:
+    """`waiter` waits on its group for the rank of `other`, which is in an op on another one."""
+    if waiter.op is None or other.op is None or other.rank not in waiter.on:
+        return None
+    groups = [session.group_of(waiter.op), session.group_of(other.op)]
+    if groups[0] is None or groups[1] is None or groups[0] == groups[1]:
+        return None
+    kinds = {session.kind_of(waiter.op), session.kind_of(other.op)}
+    ranks, site = (waiter.rank, other.rank), site_of(session, other.op)
+    # The whole stack: a line of a function that takes the group as an argument says nothing.
+    if len(kinds) == 1 and site and _stack(session, waiter.op) == _stack(session, other.op):
+        calls = (
+            f"rank {waiter.rank} called {kinds.pop()} on group '{groups[0].label}', "
+            f"rank {other.rank} on group '{groups[1].label}'"
+        )
+        text = f"at {site} {calls}"
+        evidence = Evidence(text=text, rank=other.rank, ranks=ranks, op=other.op, site=other.site)
+        return Miss(evidence, _ONE_GROUP, (f"at {site.partition(' (')[0]} {calls}",))
+    if waiter.rank not in groups[1].ranks:
+        return None
+    first, second = sorted((waiter.op, other.op))
+    text = (
+        f"rank {first.rank} called {say_op(session, first)}, rank {second.rank} "
+        f"{say_op(session, second)}; both are in both groups"
+    )
+    evidence = Evidence(
+        text=text, rank=first.rank, ranks=ranks, op=first, site=site_of(session, first)
+    )
+    return Miss(evidence, _GROUPS)
+
+
+def _stack(session: Session, op: OpRef) -> Stack:
+    return session.stacks[session.ranks[op.rank].ops.stack[op.at]]
+
+
+def _is_collective(session: Session, edge: Edge) -> bool:
+    if edge.op is None:
+        return False
+    return not session.ranks[edge.rank].ops.flags[edge.op.at] & (Flag.MESSAGE | Flag.ASIDE)
+
+
+def _has_message(session: Session, edges: Iterable[Edge]) -> bool:
+    return any(
+        edge.op is not None and session.ranks[edge.rank].ops.flags[edge.op.at] & Flag.MESSAGE
+        for edge in edges
+    )

@@ -1,0 +1,179 @@
+"""In words, where the calls of a rank that made fewer ops than the others part from theirs (`divergence`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from distdbg.diagnose.divergence import Parting, Sign, find_parting
+from distdbg.diagnose.finding import Evidence
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import say_op, say_ranks, site_of, verb
+
+_NAME_STEPS: Final = (
+    "name the steps with dist.mark('step', i): then the record shows where they part"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parted:
+    """What a finding says of it."""
+
+    tail: str = ""
+    """Of its first line: ': it skipped one after #3'."""
+    evidence: tuple[Evidence, ...] = ()
+    advice: str = ""
+    seq: int = 0
+    """The first call that can be told apart; 0: none."""
+
+
+def tell_parting(
+    session: Session,
+    matched: Matched,
+    group: int,
+    fewer: Sequence[int],
+    more: Sequence[int],
+    *,
+    is_over: bool,
+) -> Parted:
+    """Of `fewer` the first is compared with the first of `more`.
+
+    `is_over`: they call nothing more, so that it is worth saying that nothing tells them apart.
+    """
+    rank, other = fewer[0], more[0]
+    made, others = _made(session, rank, group), _made(session, other, group)
+    parting = find_parting(
+        session, matched.of(group), group, rank, other, skipped=max(others - made, 0)
+    )
+    if parting is None:
+        return Parted()
+    if not parting.seq:
+        if not is_over or not parting.is_open:
+            return Parted()
+        return _alike(session, matched, group, fewer, more, parting)
+    after = f"after #{parting.seq - 1}" if parting.seq > 1 else "before its first"
+    probably = "" if parting.is_sure else "probably "
+    if parting.skipped:
+        count = "one" if parting.skipped == 1 else f"{parting.skipped}"
+        tail = f": {verb(fewer, 'it', 'they')} {probably}skipped {count} {after}"
+    else:
+        tail = f": other calls since #{parting.seq}"
+    return Parted(
+        tail=tail,
+        evidence=(
+            _counted(session, matched, group, fewer, more),
+            _sign(session, parting),
+        ),
+        advice=f"look at what {say_ranks(fewer, 3)} did differently {after}",
+        seq=parting.seq,
+    )
+
+
+def _made(session: Session, rank: int, group: int) -> int:
+    far = session.ranks[rank].progress.get(group)
+    return 0 if far is None else far.issued_seq
+
+
+def _counted(
+    session: Session, matched: Matched, group: int, fewer: Sequence[int], more: Sequence[int]
+) -> Evidence:
+    """'rank 1 made 19 all_reduces on group 'world' where ranks 0,2 made 20'."""
+    ops = matched.of(group)
+    kinds = {
+        session.kind_of(OpRef(rank, at))
+        for rank in (fewer[0], more[0])
+        if (mine := ops.by_rank.get(rank)) is not None
+        for at in mine.indexes
+        if at >= 0
+    }
+    made, others = _made(session, fewer[0], group), _made(session, more[0], group)
+    name = kinds.pop() if len(kinds) == 1 else "op"
+    label = session.groups[group].label
+    plural = "" if made == 1 else "s"
+    text = (
+        f"{say_ranks(fewer)} made {made} {name}{plural} on group '{label}'"
+        f" where {say_ranks(more)} made {others}"
+    )
+    return Evidence(text=text, rank=fewer[0], ranks=tuple(fewer))
+
+
+def _alike(
+    session: Session,
+    matched: Matched,
+    group: int,
+    fewer: Sequence[int],
+    more: Sequence[int],
+    parting: Parting,
+) -> Parted:
+    which = (
+        f"#{parting.first}" if parting.first == parting.last else f"#{parting.first}-{parting.last}"
+    )
+    lost = "" if parting.first == 1 else "; earlier calls are no longer in the record"
+    text = (
+        f"calls {which} of rank {parting.rank} and rank {parting.other} cannot be told apart (lines,"
+        f" arrays, marks, spans, times): which one was skipped is not known{lost}"
+    )
+    evidence = (
+        _counted(session, matched, group, fewer, more),
+        Evidence(text=text, rank=parting.rank),
+    )
+    if len(more) >= len(fewer):
+        return Parted(evidence=evidence, advice=_NAME_STEPS)
+    count = _made(session, more[0], group) - _made(session, fewer[0], group)
+    return Parted(
+        tail=f"; {say_ranks(more, 3)} made {'one' if count == 1 else count} more",
+        evidence=evidence,
+        advice=f"look at how often {say_ranks(more, 3)} calls it: {say_ranks(fewer, 3)} agree on less",
+    )
+
+
+def _sign(session: Session, parting: Parting) -> Evidence:
+    rank, other, seq = parting.rank, parting.other, parting.seq
+    start = "" if seq > parting.first or seq == 1 else " or before the record begins"
+    missed = ""
+    if parting.skipped and parting.other_op is not None:
+        more = "" if parting.skipped == 1 else f" and {parting.skipped - 1} more"
+        missed = f": rank {rank} did not make {say_op(session, parting.other_op)}{more}"
+    before = f"between #{seq - 1} and #{seq}"
+    match parting.sign:
+        case Sign.MARK | Sign.GROUPS if isinstance(parting.mine, tuple):
+            name, mine = parting.mine
+            theirs = parting.theirs[1] if isinstance(parting.theirs, tuple) else None
+            is_mark = parting.sign is Sign.MARK
+            what = f"mark '{name}' was " if is_mark else f"group '{name}' was at #"
+            text = (
+                f"they part at #{seq}{start}: {what}{_number(mine)} there on rank {rank}, "
+                f"{'' if is_mark else '#'}{_number(theirs)} on rank {other}"
+            )
+        case Sign.SPANS | Sign.MESSAGES:
+            name = "marks and spans" if parting.sign is Sign.SPANS else "messages"
+            text = (
+                f"they part {before}: rank {rank} has {_number(parting.mine)} {name} there, "
+                f"rank {other} {_number(parting.theirs)}"
+            )
+        case Sign.TIME:
+            times = f"{parting.skipped + 1} times"
+            text = (
+                f"probably they part {before}: rank {rank} took about {times} as long there as "
+                f"between its other calls, rank {other} did not"
+            )
+        case Sign.CALL:
+            text = f"their arrays part at #{seq}{start}{missed}"
+        case _:
+            mine = f" ({_place(session, parting.op)} on rank {rank}, "
+            theirs = f"{_place(session, parting.other_op)} on rank {other})"
+            where = mine + theirs if parting.sign is Sign.LINE else ""
+            text = f"their lines part at #{seq}{start}{where}{missed}"
+    site = site_of(session, parting.op) if parting.op is not None else ""
+    return Evidence(text=text, rank=rank, op=parting.op, site=site)
+
+
+def _number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else "not set"
+
+
+def _place(session: Session, op: OpRef | None) -> str:
+    return (site_of(session, op) if op is not None else "") or "an unknown line"

@@ -1,0 +1,221 @@
+"""Sends and receives that never met, and which of them were meant for each other. Pure.
+
+    for pair in find_pairs(session):
+        pair.text        'rank 0 sent to rank 2 (tag 5) at x.py:8 (main); rank 1 waits for a message from
+                         rank 0 (tag 5) at x.py:12 (main)'
+
+A send that nobody takes and a recv that gets nothing are a pair when they differ in one thing:
+
+    TAG      the same two ranks and the same group
+    GROUP    the same two ranks and the same tag
+    DST      the send went to a rank that does not ask for it, and its receiver is still waiting
+    SOURCE   the recv asks one rank, and the message of another one is there
+
+Of DST and SOURCE the peer may as well only be late for its own half: such a pair is a fact, and a cause
+only when that peer can no longer come (`is_likely`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from distdbg.diagnose.messages import Messages, is_halted
+from distdbg.diagnose.ops import IN_FLIGHT, NONE, OpRef
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.wording import site_of
+from distdbg.record.format import Flag
+
+_MOST_PAIRS: Final = 64
+#: Messages in flight to or from one rank that are compared with each other.
+_MOST_EACH: Final = 32
+
+
+class Differ(StrEnum):
+    """In what the two halves of a pair differ."""
+
+    TAG = "tag"
+    GROUP = "group"
+    DST = "dst"
+    SOURCE = "src"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A send that nobody takes, and a recv that waits."""
+
+    send: OpRef
+    recv: OpRef
+    differ: Differ
+    is_likely: bool
+    """Whether it is the cause: who would have to come for the send or the recv as it is does not."""
+    text: str
+    cause: tuple[str, ...]
+    """The same for a first line: what has to be there, and what follows if there is room."""
+
+
+def find_pairs(session: Session) -> list[Pair]:
+    """All pairs, the surest kind of each recv only, by receiver."""
+    sends, recvs = _unmatched(session)
+    if not sends or not recvs:
+        return []
+    by_sender, by_target = defaultdict(list), defaultdict(list)
+    for send in sends:
+        by_sender[send.rank].append(send)
+        by_target[_peer(session, send)].append(send)
+    found: list[Pair] = []
+    for recv in recvs:
+        near = [*by_sender[_peer(session, recv)][:_MOST_EACH], *by_target[recv.rank][:_MOST_EACH]]
+        kinds: dict[Differ, list[OpRef]] = defaultdict(list)
+        for send in dict.fromkeys(near):
+            differ = _differ(session, send, recv)
+            if differ is not None:
+                kinds[differ].append(send)
+        best = next((kind for kind in Differ if kinds.get(kind)), None)
+        if best is not None:
+            found += [_pair(session, send, recv, best) for send in kinds[best]]
+        if len(found) >= _MOST_PAIRS:
+            break
+    return found[:_MOST_PAIRS]
+
+
+def taken_by_any(session: Session, recv: OpRef) -> OpRef | None:
+    """The recv from any rank that took a message of the one that this recv waits for; None."""
+    ops, peer = session.ranks[recv.rank].ops, _peer(session, recv)
+    if peer == NONE:
+        return None
+    key = ops.group[recv.at], ops.tag[recv.at]
+    for at in range(recv.at - 1, -1, -1):
+        if (
+            ops.source[at] == peer
+            and ops.peer[at] == NONE
+            and ops.flags[at] & Flag.MESSAGE
+            and (ops.group[at], ops.tag[at]) == key
+        ):
+            return OpRef(recv.rank, at)
+    return None
+
+
+def say_taken(
+    session: Session, recv: OpRef, taker: OpRef, *, short: bool = False
+) -> tuple[str, ...]:
+    """'rank 0's recv from any rank at x.py:8 (main) took a message of rank 1', '; its recv ...'."""
+    return (
+        f"rank {recv.rank}'s recv from any rank{_at(session, taker, short=short)} took rank "
+        f"{_peer(session, recv)}'s message",
+        f"; its recv{_at(session, recv, short=short)} waits for it",
+    )
+
+
+def _unmatched(session: Session) -> tuple[list[OpRef], list[OpRef]]:
+    messages = Messages(session)
+    sends: list[OpRef] = []
+    recvs: list[OpRef] = []
+    for rank, log in session.ranks.items():
+        if is_halted(log):
+            continue
+        for at in log.ops.in_flight():
+            op = OpRef(rank, at)
+            kind = session.kind_of(op)
+            if not log.ops.flags[at] & Flag.MESSAGE or kind not in ("send", "recv"):
+                continue
+            if not messages.is_met(op, kind):
+                (sends if kind == "send" else recvs).append(op)
+    return sends, recvs
+
+
+def _differ(session: Session, send: OpRef, recv: OpRef) -> Differ | None:
+    mine, theirs = session.ranks[send.rank].ops, session.ranks[recv.rank].ops
+    same_tag = mine.tag[send.at] == theirs.tag[recv.at]
+    same_group = mine.group[send.at] == theirs.group[recv.at]
+    target, source = _peer(session, send), _peer(session, recv)
+    if target == recv.rank and source in (send.rank, NONE):
+        if same_group:
+            return None if same_tag else Differ.TAG
+        return Differ.GROUP if same_tag else None
+    if not (same_tag and same_group):
+        return None
+    if source == send.rank:
+        return Differ.DST
+    return Differ.SOURCE if target == recv.rank and source != NONE else None
+
+
+def _pair(session: Session, send: OpRef, recv: OpRef, differ: Differ) -> Pair:
+    is_likely = differ in (Differ.TAG, Differ.GROUP)
+    if differ is Differ.DST:
+        target = _peer(session, send)
+        is_likely = _is_past_messages(session, target) and not _has_taken(session, target, send)
+    return Pair(
+        send=send,
+        recv=recv,
+        differ=differ,
+        is_likely=is_likely,
+        text=_text(session, send, recv, differ),
+        cause=_cause(session, send, recv),
+    )
+
+
+def _cause(session: Session, send: OpRef, recv: OpRef) -> tuple[str, ...]:
+    tag = session.ranks[send.rank].ops.tag[send.at]
+    shown = f" (tag {tag})" if tag else ""
+    return (
+        f"rank {send.rank} sent to rank {_peer(session, send)}{shown}{_at(session, send, short=True)}",
+        f"; rank {recv.rank} waits for its message",
+        _at(session, recv, short=True),
+    )
+
+
+def _is_past_messages(session: Session, rank: int) -> bool:
+    """Whether it is gone, or in an op of all: it waits for no message."""
+    log = session.ranks.get(rank)
+    if log is None:
+        return False
+    if log.is_gone or any(far.closed_ns is not None for far in log.progress.values()):
+        return True
+    flags = [log.ops.flags[at] for at in log.ops.in_flight()]
+    return bool(flags) and not any(each & Flag.MESSAGE for each in flags)
+
+
+def _has_taken(session: Session, rank: int, send: OpRef) -> bool:
+    """Whether a rank has taken such a message before, or may have: then it was to take this one as well."""
+    log = session.ranks.get(rank)
+    if log is None or log.lost.get("ops"):
+        return True
+    ops, theirs = log.ops, session.ranks[send.rank].ops
+    return any(
+        flags & Flag.MESSAGE
+        and ops.source[at] == send.rank
+        and ops.tag[at] == theirs.tag[send.at]
+        and ops.status[at] != IN_FLIGHT
+        for at, flags in enumerate(ops.flags)
+    )
+
+
+def _text(session: Session, send: OpRef, recv: OpRef, differ: Differ) -> str:
+    mine, theirs = session.ranks[send.rank].ops, session.ranks[recv.rank].ops
+    tags = mine.tag[send.at], theirs.tag[recv.at]
+    shown = [f" (tag {tag})" if any(tags) else "" for tag in tags]
+    groups = ["", ""]
+    if differ is Differ.GROUP:
+        names = [session.group_of(op) for op in (send, recv)]
+        groups = [f" on group '{group.label}'" if group else "" for group in names]
+    source = _peer(session, recv)
+    whom = "any rank" if source == NONE else f"rank {source}"
+    return (
+        f"rank {send.rank} sent to rank {_peer(session, send)}{shown[0]}{groups[0]}"
+        f"{_at(session, send)}; rank {recv.rank} waits for a message from {whom}{shown[1]}"
+        f"{groups[1]}{_at(session, recv)}"
+    )
+
+
+def _at(session: Session, op: OpRef, *, short: bool = False) -> str:
+    site = site_of(session, op)
+    if short:
+        site = site.partition(" (")[0]
+    return f" at {site}" if site else ""
+
+
+def _peer(session: Session, op: OpRef) -> int:
+    return session.ranks[op.rank].ops.peer[op.at]

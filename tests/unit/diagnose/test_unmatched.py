@@ -1,0 +1,209 @@
+"""Messages that never met, and ops on mixed-up groups: what is shown of them, and who is the cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from distdbg.diagnose.finding import Finding, Kind
+from distdbg.diagnose.unmatched import Differ, find_pairs
+from distdbg.diagnose.verdict import diagnose
+from distdbg.record.format import Exit
+from distdbg.testing.session_builder import SessionBuilder
+
+
+def root_of(build: SessionBuilder) -> Finding:
+    root = diagnose(build.session).root
+    assert root is not None
+    return root
+
+
+def texts(finding: Finding) -> list[str]:
+    return [line.text for line in finding.evidence]
+
+
+def sent_elsewhere(tag: int = 5) -> SessionBuilder:
+    """Rank 0 sends to rank 2, rank 1 waits for it."""
+    build = SessionBuilder(3)
+    build.op(0, "send", peer=2, tag=tag, at_s=1, site="/job/x.py:8 (main)")
+    build.op(1, "recv", peer=0, tag=tag, at_s=1, site="/job/x.py:12 (main)")
+    return build
+
+
+SENT = (
+    "rank 0 sent to rank 2 (tag 5) at x.py:8 (main); "
+    "rank 1 waits for a message from rank 0 (tag 5) at x.py:12 (main)"
+)
+
+
+def test_a_send_to_the_wrong_rank_is_the_cause_of_a_deadlock_with_a_collective() -> None:
+    build = sent_elsewhere()
+    build.op(2, "barrier", at_s=1, site="/job/x.py:14 (main)")
+    root = root_of(build)
+    assert (root.kind, root.ranks, root.victims) == (Kind.DEADLOCK, (0, 2), (1,))
+    assert root.what == (
+        "ranks 0,2 are deadlocked: rank 0 sent to rank 2 (tag 5) at x.py:8; "
+        "rank 1 waits for its message at x.py:12"
+    )
+    assert SENT in texts(root)
+    assert "dst" in root.advice
+
+
+def test_a_send_to_the_wrong_rank_that_left_is_not_the_fault_of_that_rank() -> None:
+    build = sent_elsewhere()
+    build.exit(2, Exit.LEFT, at_s=2)
+    root = root_of(build)
+    assert (root.kind, root.ranks, root.victims) == (Kind.MISSING_RANK, (0,), (1,))
+    assert root.what.startswith("rank 0 sent to rank 2 (tag 5) at x.py:8; rank 1 waits for its")
+    assert SENT in texts(root)
+
+
+def test_without_a_tag_the_rank_that_left_may_be_the_cause_as_well() -> None:
+    build = sent_elsewhere(tag=0)
+    build.exit(2, Exit.LEFT, at_s=2)
+    assert root_of(build).ranks == (0, 2)
+
+
+def test_a_rank_that_took_such_messages_before_has_left_too_early() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "send", peer=2, tag=5, at_s=0.1, ended_s=0.2)
+    build.op(2, "recv", peer=0, source=0, tag=5, at_s=0.1, ended_s=0.2)
+    build.op(0, "send", peer=2, tag=5, at_s=1, site="/job/x.py:8 (main)")
+    build.op(1, "recv", peer=0, tag=5, at_s=1, site="/job/x.py:12 (main)")
+    build.exit(2, Exit.LEFT, at_s=2)
+    root = root_of(build)
+    assert root.ranks == (2,)
+    assert root.what.startswith("rank 2 left while rank 0")
+    assert SENT in texts(root)  # a fact all the same
+
+
+def test_a_rank_that_is_only_late_for_a_message_is_no_proof_of_a_wrong_send() -> None:
+    build = sent_elsewhere()
+    assert [pair.is_likely for pair in find_pairs(build.session)] == [False]
+
+
+def test_a_recv_of_the_wrong_rank_shows_the_message_that_is_there() -> None:
+    build = SessionBuilder(3)
+    build.op(2, "send", peer=0, at_s=1, site="/job/x.py:8 (main)")
+    build.op(0, "recv", peer=1, at_s=1, site="/job/x.py:12 (main)")
+    build.op(1, "barrier", at_s=1)
+    (pair,) = find_pairs(build.session)
+    assert pair.differ is Differ.SOURCE
+    assert pair.text in texts(root_of(build))
+
+
+@pytest.mark.parametrize(("tag", "group"), [(7, "world"), (0, "pipe")])
+def test_only_the_nearest_pair_of_a_recv_is_shown(tag: int, group: str) -> None:
+    build = SessionBuilder(3)
+    build.group("pipe", [0, 1, 2])
+    build.op(0, "send", peer=1, tag=tag, group=group)
+    build.op(0, "send", peer=2, is_async=True)
+    build.op(1, "recv", peer=0)
+    (pair,) = find_pairs(build.session)
+    assert pair.differ is (Differ.TAG if tag else Differ.GROUP)
+
+
+def test_messages_that_meet_are_no_pairs() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "send", peer=1)
+    build.op(1, "recv", peer=0)
+    build.op(2, "recv", peer=0)
+    assert find_pairs(build.session) == []
+
+
+# ------------------------------------------------------------------------------- from any rank
+
+
+def took_the_wrong_one(*, rank_2_was_heard: bool = False) -> SessionBuilder:
+    build = SessionBuilder(3)
+    if rank_2_was_heard:
+        build.op(2, "send", peer=0, at_s=0.1, ended_s=0.2)
+        build.op(0, "recv", source=2, at_s=0.1, ended_s=0.2)
+    build.op(1, "send", peer=0, at_s=0.3, ended_s=0.4)
+    build.op(0, "recv", source=1, at_s=0.3, ended_s=0.4, site="/job/x.py:9 (main)")
+    build.op(0, "recv", peer=1, at_s=1, site="/job/x.py:11 (main)")
+    build.exit(1, Exit.LEFT, at_s=2)
+    return build
+
+
+TOOK = (
+    "rank 0's recv from any rank at x.py:9 (main) took rank 1's message; "
+    "its recv at x.py:11 (main) waits for it"
+)
+
+
+def test_a_recv_from_any_rank_that_took_the_wrong_message_is_the_cause() -> None:
+    root = root_of(took_the_wrong_one())
+    assert (root.ranks, root.victims) == ((0,), ())
+    assert root.what.startswith("rank 0's recv from any rank at x.py:9 took rank 1's message")
+    assert TOOK in texts(root)
+    assert "tag" in root.advice
+
+
+def test_where_all_others_were_heard_the_rank_that_left_stays_the_cause() -> None:
+    root = root_of(took_the_wrong_one(rank_2_was_heard=True))
+    assert root.ranks == (1,)
+    assert TOOK in texts(root)
+
+
+# ----------------------------------------------------------------------------------- groups
+
+
+def test_one_op_on_two_groups_at_one_line_is_the_cause() -> None:
+    build = SessionBuilder(3)
+    build.group("a", [0, 1])
+    build.group("b", [1, 2])
+    build.op(0, "all_reduce", group="a", at_s=1, site="/job/x.py:10 (main)")
+    build.op(1, "all_reduce", group="b", at_s=1, site="/job/x.py:10 (main)")
+    build.op(2, "barrier", at_s=1, site="/job/x.py:11 (main)")
+    root = root_of(build)
+    assert root.what == (
+        "ranks 1-2 are deadlocked: at x.py:10 rank 0 called all_reduce on group 'a', "
+        "rank 1 on group 'b'"
+    )
+    assert "what chooses the group" in root.advice
+
+
+def test_a_line_that_takes_the_group_as_an_argument_says_nothing() -> None:
+    build = SessionBuilder(2)
+    for rank, group in enumerate("ab"):
+        build.group(group, [0, 1])
+        site = f"/job/x.py:3 (reduce) < /job/x.py:{rank + 20} (main)"
+        build.op(rank, "all_reduce", group=group, at_s=1, site=site)
+    root = root_of(build)
+    assert root.what.startswith("ranks 0-1 are deadlocked (cycle of 2 ranks): ")
+    assert any("both are in both groups" in text for text in texts(root))
+
+
+def test_nobody_is_said_to_have_called_what_it_has_not() -> None:
+    """Rank 1 is on the wrong group: it has not called the op on the other one, before or after."""
+    build = SessionBuilder(3)
+    build.group("g", [0, 1])
+    for rank in (0, 2):
+        build.op(rank, "all_reduce", at_s=1, site=f"/job/x.py:{rank + 10} (main)")
+    build.op(1, "all_reduce", group="g", at_s=1, site="/job/x.py:20 (main)")
+    root = root_of(build)
+    assert not any("before group" in text or "other way" in text for text in texts(root))
+    assert any(
+        text.startswith("rank 0 called all_reduce #1 on group 'world' at x.py:10 (main), rank 1 ")
+        for text in texts(root)
+    )
+
+
+# ------------------------------------------------------------------------------ begun elsewhere
+
+
+def test_an_isend_with_a_wrong_tag_is_shown_with_its_own_line_and_that_of_the_wait() -> None:
+    build = SessionBuilder(2)
+    send = build.op(0, "send", peer=1, tag=7, at_s=1, is_async=True, site="/job/x.py:7 (main)")
+    recv = build.op(1, "recv", peer=0, at_s=1, is_async=True, site="/job/x.py:8 (main)")
+    build.wait(send, since_s=2, site="/job/x.py:10 (main)")
+    build.wait(recv, since_s=2, site="/job/x.py:9 (main)")
+    root = root_of(build)
+    assert texts(root) == [
+        "rank 0 waits in send to rank 1 (tag 7) on group 'world', begun at x.py:7 (main), "
+        "at x.py:10 (main)",
+        "rank 1 waits in recv from rank 0 on group 'world', begun at x.py:8 (main), "
+        "at x.py:9 (main)",
+        "rank 0 sent to rank 1 (tag 7) at x.py:7 (main); "
+        "rank 1 waits for a message from rank 0 (tag 0) at x.py:8 (main)",
+    ]
