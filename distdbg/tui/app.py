@@ -41,9 +41,10 @@ from distdbg.tui.keys import Key, keys_of
 from distdbg.tui.leaving import leave_on_signals
 from distdbg.tui.line import Line
 from distdbg.tui.pace import PacedPalette
+from distdbg.tui.parts import NOBODY, Parts, parts_of
 from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
 from distdbg.tui.sheet import Sheet
-from distdbg.tui.snapshot import Snapshot
+from distdbg.tui.snapshot import Snapshot, until_joined
 from distdbg.tui.table import RowTable
 from distdbg.tui.terminal import theme_of
 from distdbg.tui.view import Page
@@ -72,6 +73,7 @@ class TopApp(FrameApp):
             "filter",
             tooltip="show only what fits a regular expression; !x: what does not",
         ),
+        Binding("S", "sort", "sort", tooltip="sort the table by the next column"),
         Binding("F", "faults", "faults", tooltip="only faults, or all"),
         Binding("enter", "open", "open", tooltip="open what is under the cursor"),
         Binding(
@@ -111,7 +113,7 @@ class TopApp(FrameApp):
     ) -> None:
         super().__init__(now)
         self.feed = feed
-        self.snapshot: Snapshot = feed.latest()
+        self.snapshot: Snapshot = until_joined(feed.latest())
         self.is_readonly = readonly or not feed.can_change
         self.only_faults = False
         self.commands = Commands(self)
@@ -119,6 +121,7 @@ class TopApp(FrameApp):
         self._usual = {key.action: key for key in keys_of(self.BINDINGS)}
         self._drawn: Snapshot | None = None
         self._drawn_at = 0.0
+        self._parts: tuple[object, bool, Parts] = (None, False, NOBODY)
         theme = theme or theme_of(os.environ if environ is None else environ)
         if theme is not None:
             self.theme = theme
@@ -149,6 +152,22 @@ class TopApp(FrameApp):
             return self.snapshot.at
         return self.clock()
 
+    @property
+    def parts(self) -> Parts:
+        """Which ranks are the cause, and which its victims."""
+        snapshot = self.snapshot
+        key = (snapshot.verdict, bool(snapshot.lines))
+        if self._parts[0] is not key[0] or self._parts[1] != key[1]:
+            self._parts = *key, parts_of(snapshot)
+        return self._parts[2]
+
+    async def on_event(self, event: events.Event) -> None:
+        """A message in the last line goes away at the next key."""
+        if isinstance(event, events.Key) and self.is_saying:
+            self.say_no_more()
+            self.put("foot", self._foot(self.size.width - 2))
+        await super().on_event(event)
+
     def tick(self) -> None:
         """Look at the feed; draw what is new."""
         if self.is_running:  # who leaves may take the lines away before the clock
@@ -159,7 +178,8 @@ class TopApp(FrameApp):
         moment = self.clock()
         if found is self._drawn and 0 <= moment - self._drawn_at < _AGES_S:
             return
-        self.snapshot = self._drawn = found
+        self._drawn = found
+        self.snapshot = until_joined(found)
         self._drawn_at = moment
         self.draw()
 
@@ -167,7 +187,7 @@ class TopApp(FrameApp):
         """Draw all of it."""
         snapshot, now = self.snapshot, self.now()
         self.put("head", head.head_text(snapshot, now, self.feed.title))
-        self.put("state", head.state_text(snapshot))
+        self.put("state", head.state_text(snapshot, now, self.parts))
         width = self.size.width - 2
         if not self.is_saying:
             self.put("foot", self._foot(width))
@@ -211,6 +231,8 @@ class TopApp(FrameApp):
         keys.append(usual["command"])
         if page.takes_filter:
             keys.append(usual["faults"])
+        if self.sorted_table() is not None:
+            keys.append(usual["sort"])
         if can_change:
             word = "resume" if self.snapshot.is_paused else "pause"
             keys.append(replace(usual["pause"], word=word))
@@ -403,6 +425,32 @@ class TopApp(FrameApp):
             self.commands.do(text)
         except CommandError as error:
             self.say(str(error), "error")
+
+    def sorted_table(self) -> RowTable | None:
+        """The table of the page, where it is one."""
+        found = self.trail[-1].first_focus() if self.trail else None
+        return found if isinstance(found, RowTable) else None
+
+    def sort(self, title: str, *, is_inverted: bool = False) -> None:
+        """Sort the table that is looked at; by no title as usual."""
+        table = self.sorted_table()
+        if table is None:
+            raise CommandError("there is no table here to sort")
+        names = [name for name in table.sortable if name.startswith(title)]
+        if title and title not in names and len(names) != 1:
+            raise CommandError(f"no column {title!r}: {', '.join(table.sortable)}")
+        name = title if not title or title in names else names[0]
+        table.sort_by(name, is_inverted=is_inverted)
+        self.say(f"sorted by {name}" if name else "in the usual order")
+
+    def action_sort(self) -> None:
+        table = self.sorted_table()
+        if table is None:
+            self.say("there is no table here to sort", "warning")
+            return
+        table.action_sort(1)
+        at = table.sorted_by
+        self.say("in the usual order" if at is None else f"sorted by {table.columns[at].title}")
 
     def action_faults(self) -> None:
         self.only_faults = not self.only_faults

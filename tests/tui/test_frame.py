@@ -45,7 +45,7 @@ BECOMES = [
         ({"is_paused": True, "held_by": ("the user", "rank 3")},
          "live  the clock stands (the user, rank 3)"),
         ({"hosts": (HostRow(host="n14"), HostRow(host="n15", is_lost=True))},
-         "nothing is heard of n15"),
+         "host n15 does not answer"),
         ({"lines": ("rank 3 never called all_reduce #42",)}, "rank 3 never called all_reduce #42"),
         ({"abort": "rank 1 is dead\nmore"}, "aborted: rank 1 is dead"),
         ({"run": "evil\x1b[2J\nname"}, "evil"),
