@@ -40,8 +40,7 @@ def attach(app: TopApp, rank: int) -> None:
     is_at_prompt = row is not None and row.state is RankState.DEBUGGED
     if app.snapshot.is_debuggable is False and not is_at_prompt:
         app.say(
-            "not started with --debuggable: `distdbg run --debuggable ...` allows attaching; "
-            f"now only at a breakpoint: `:break rank={rank}`",
+            f"attach: start the job with `distdbg run --debuggable`; now: `:break rank={rank}`",
             "error",
         )
         return

@@ -53,11 +53,11 @@ def test_the_keys_of_a_table_move_and_sort() -> None:
         await press(pilot, "pagedown", "pageup")
         assert table.cursor == page
         await press(pilot, "home", "greater_than_sign")
-        assert table.sorted_by == 0
-        await press(pilot, "greater_than_sign", "greater_than_sign", "less_than_sign")
         assert table.sorted_by == 1
+        await press(pilot, "greater_than_sign", "greater_than_sign", "less_than_sign")
+        assert table.sorted_by == 2
         await press(pilot, "less_than_sign", "i")
-        assert (table.sorted_by, table.keys[0]) == (0, RANKS - 1)
+        assert (table.sorted_by, table.keys[0]) == (1, RANKS - 1)
         await press(pilot, "i")
         assert table.keys[0] == 0
 

@@ -18,7 +18,7 @@ from distdbg.tui.table import Column
 HOST_COLUMNS: Final = (
     Column(title="host", width=12),
     Column(title="ranks", width=11),
-    Column(title="state", width=14, grows=True),
+    Column(title="state", width=22),
     Column(title="for", width=10, is_right=True),
     Column(title="most are in", width=20, grows=True),
     Column(title="behind", width=9, is_right=True, from_width=90),
