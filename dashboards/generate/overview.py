@@ -146,7 +146,8 @@ def _suspects() -> Panel:
     blamed = of("distdbg_rank_blamed")
     hosts = f"5 + 0 * max by (rank, host) ({up})"
     verdict = f"{blamed} * on (rank) group_left (host) ({hosts})"
-    verdict = f'max by (rank, host, why, site, waiting) (label_replace({verdict}, "why", "$1", "kind", "(.+)"))'
+    verdict = f'label_replace({verdict}, "why", "$1", "kind", "(.+)")'
+    verdict = f"max by (rank, host, why, site, waiting) ({verdict})"
     said = f"{verdict}\nor\n((\n{guesses}\n) unless on () {blamed})"
     return rows(
         "Cause",

@@ -39,7 +39,9 @@ class Parts:
         if row.rank in self.victims:
             return Tone.VICTIM
         own = tone_of(row.state)
-        return Tone.WARN if self.causes and own is Tone.FAULT else own
+        if not self.causes:
+            return own
+        return {Tone.FAULT: Tone.WARN, Tone.ACCENT: Tone.PLAIN}.get(own, own)
 
     def is_fault(self, row: RankRow) -> bool:
         """Whether faults-only leaves it: all whom the headline names, and who is in no good state."""

@@ -77,7 +77,10 @@ def _share(
     columns: Sequence[Column], shown: Sequence[int], width: int, needs: Mapping[int, int]
 ) -> list[tuple[int, int]]:
     """How wide these are."""
-    wide = {at: columns[at].width for at in shown}
+    wide = {
+        at: columns[at].width if columns[at].grows else max(columns[at].width, needs.get(at, 0))
+        for at in shown
+    }
     growing = [at for at in shown if columns[at].grows]
     left = width - sum(wide.values()) - max(len(shown) - 1, 0)
     if left >= 0 and growing:
@@ -248,7 +251,7 @@ class RowTable(ScrollView, can_focus=True):
 
     def fit_columns(self, hidden: Collection[int], needs: Mapping[int, int]) -> None:
         """Leave columns out, and give others what they need; see `widths`."""
-        if self._hidden != hidden or self._needs != needs:
+        if self._hidden != frozenset(hidden) or self._needs != needs:
             self._hidden, self._needs = frozenset(hidden), dict(needs)
             self._layout = (0, [])
             self.refresh()

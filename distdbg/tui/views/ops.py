@@ -53,6 +53,8 @@ class OpsView(TablePage, View):
             self._labels = {row.name: row.label for row in snapshot.groups if row.label}
         if snapshot.ranks is not self.snapshot.ranks or snapshot.groups is not self.snapshot.groups:
             self._missing = not_called(snapshot)
+        said = [len(_not_called_by(found)) for found in self._missing.values()]
+        self.table.fit_columns((), {len(self.columns) - 1: max(said)} if said else {})
         super().draw(snapshot, now)
 
     def keys(self) -> Sequence[Hashable]:
@@ -77,7 +79,7 @@ class OpsView(TablePage, View):
             Tone.WARN if is_often else Tone.MUTED,
         )
         if missing:  # what was late before is of no interest while others wait
-            late = Cell(f"not called by {ranks_text(missing)}", self._tone(missing))
+            late = Cell(_not_called_by(missing), self._tone(missing))
         return (
             Cell(one_line(row.kind), late.tone if missing else Tone.PLAIN),
             Cell(one_line(self._labels.get(row.group, row.group)), Tone.MUTED),
@@ -128,3 +130,7 @@ class OpsView(TablePage, View):
             case "late ranks":
                 return -(2.0 if self._not_called(row) else row.late[0][1] if row.late else 0.0)
         return self.cells(key)[at].text
+
+
+def _not_called_by(ranks: Sequence[int]) -> str:
+    return f"not called by {ranks_text(ranks)}"

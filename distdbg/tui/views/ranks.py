@@ -24,6 +24,8 @@ from distdbg.tui.views.host_rows import (
 
 #: With more ranks on several hosts there is a row per host, until `h` is pressed.
 _MANY: Final = 256
+_TWO_UNITS_S: Final = 59.5
+_LONG_AGE: Final = len("59 min 59 s")
 
 
 class RanksView(TablePage, View):
@@ -36,12 +38,12 @@ class RanksView(TablePage, View):
         Column(title="", width=1),
         Column(title="rank", width=4, is_right=True),
         Column(title="state", width=15),
-        Column(title="for", width=10, is_right=True),
+        Column(title="for", width=6, is_right=True),
         Column(title="in", width=22, grows=True),
         Column(title="at", width=14, grows=True),
         Column(title="behind", width=9, is_right=True, from_width=90),
-        Column(title="progress", width=10, is_right=True, from_width=100),
-        Column(title="cpu", width=5, is_right=True),
+        Column(title="progress", width=8, is_right=True, from_width=100),
+        Column(title="cpu", width=5, is_right=True, from_width=60),
         Column(title="memory", width=9, is_right=True, from_width=76),
         Column(title="gpu", width=5, is_right=True, from_width=140),
         Column(title="gpu mem", width=9, is_right=True, from_width=140),
@@ -67,6 +69,7 @@ class RanksView(TablePage, View):
         if snapshot.ranks is not self.snapshot.ranks:
             self._medians = medians(snapshot)
             self._fold(snapshot)
+        self.now = now
         if not self._is_folded:
             self.table.fit_columns(*self._columns(snapshot))
         super().draw(snapshot, now)
@@ -89,7 +92,13 @@ class RanksView(TablePage, View):
         hidden = frozenset(at for at, title in enumerate(titles) if empty.get(title, False))
         sites = [snapshot.ranks[r].site for r in self.parts.causes if r in snapshot.ranks]
         need = max((cell_len(one_line(site)) for site in sites), default=0)
-        return hidden, {titles.index("at"): need} if need else {}
+        needs = {titles.index("at"): need} if need else {}
+        # An age that is written with two units is longer.
+        if any(self.now - row.state_at >= _TWO_UNITS_S for row in rows):
+            needs[titles.index("for")] = _LONG_AGE
+        if any(row.moved_at and self.now - row.moved_at >= _TWO_UNITS_S for row in rows):
+            needs[titles.index("progress")] = _LONG_AGE
+        return hidden, needs
 
     def _fold(self, snapshot: Snapshot) -> None:
         """Have rows of hosts where they are wanted."""
