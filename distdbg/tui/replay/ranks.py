@@ -42,7 +42,7 @@ def rank_row(moments: Moments, rank: int, at_ns: int) -> RankRow:
         state_at=seconds(state_ns),
         moved_at=seconds(moved_ns),
         op=session.name_of(OpRef(rank, at)) if at is not None else "",
-        site=seen
+        site=short_site(seen)
         or _seen_last(log, opened, own_ns, moved_ns)
         or say_site(frames[0] if frames else None),
         why=why,
