@@ -51,7 +51,9 @@ class OpsView(TablePage, View):
             self._rows = {(row.group, row.kind): row for row in snapshot.ops}
         if snapshot.groups is not self.snapshot.groups:
             self._labels = {row.name: row.label for row in snapshot.groups if row.label}
-        if snapshot.ranks is not self.snapshot.ranks or snapshot.groups is not self.snapshot.groups:
+        old = self.snapshot
+        new = (snapshot.ranks, snapshot.groups, snapshot.verdict)
+        if any(a is not b for a, b in zip(new, (old.ranks, old.groups, old.verdict), strict=True)):
             self._missing = not_called(snapshot)
         said = [len(_not_called_by(found)) for found in self._missing.values()]
         self.table.fit_columns((), {len(self.columns) - 1: max(said)} if said else {})
