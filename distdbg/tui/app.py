@@ -41,10 +41,12 @@ from distdbg.tui.keys import Key, keys_of
 from distdbg.tui.leaving import leave_on_signals
 from distdbg.tui.line import Line
 from distdbg.tui.pace import PacedPalette
+from distdbg.tui.page_keys import page_keys
 from distdbg.tui.parts import NOBODY, Parts, parts_of
 from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
 from distdbg.tui.sheet import Sheet
 from distdbg.tui.snapshot import Snapshot, until_joined
+from distdbg.tui.sorting import sort_next, table_of
 from distdbg.tui.table import RowTable
 from distdbg.tui.terminal import theme_of
 from distdbg.tui.view import Page
@@ -231,7 +233,7 @@ class TopApp(FrameApp):
         keys.append(usual["command"])
         if page.takes_filter:
             keys.append(usual["faults"])
-        if self.sorted_table() is not None:
+        if table_of(self) is not None:
             keys.append(usual["sort"])
         if can_change:
             word = "resume" if self.snapshot.is_paused else "pause"
@@ -426,31 +428,8 @@ class TopApp(FrameApp):
         except CommandError as error:
             self.say(str(error), "error")
 
-    def sorted_table(self) -> RowTable | None:
-        """The table of the page, where it is one."""
-        found = self.trail[-1].first_focus() if self.trail else None
-        return found if isinstance(found, RowTable) else None
-
-    def sort(self, title: str, *, is_inverted: bool = False) -> None:
-        """Sort the table that is looked at; by no title as usual."""
-        table = self.sorted_table()
-        if table is None:
-            raise CommandError("there is no table here to sort")
-        names = [name for name in table.sortable if name.startswith(title)]
-        if title and title not in names and len(names) != 1:
-            raise CommandError(f"no column {title!r}: {', '.join(table.sortable)}")
-        name = title if not title or title in names else names[0]
-        table.sort_by(name, is_inverted=is_inverted)
-        self.say(f"sorted by {name}" if name else "in the usual order")
-
     def action_sort(self) -> None:
-        table = self.sorted_table()
-        if table is None:
-            self.say("there is no table here to sort", "warning")
-            return
-        table.action_sort(1)
-        at = table.sorted_by
-        self.say("in the usual order" if at is None else f"sorted by {table.columns[at].title}")
+        sort_next(self)
 
     def action_faults(self) -> None:
         self.only_faults = not self.only_faults
@@ -503,27 +482,3 @@ class TopApp(FrameApp):
 
     def action_pause(self) -> None:
         self.change(Action.RESUME if self.snapshot.is_paused else Action.PAUSE)
-
-
-#: Actions of the app that change the job.
-_CHANGES: Final = frozenset(("pause", "attach"))
-
-
-def is_there(app: TopApp, key: Key) -> bool:
-    """Whether the help has this key of the app: what changes the job is not for who only reads."""
-    name = key.action.partition("(")[0]
-    return bool(app.check_action(name, ())) and not (app.is_readonly and name in _CHANGES)
-
-
-def page_keys(page: Page) -> list[Key]:
-    """The keys of a page and of what is alone of its kind in it, but for those it may not use now."""
-    keys = []
-    widget = page.first_focus()
-    bindings = [*page.BINDINGS]
-    if not isinstance(widget, Page | RowTable | Sheet):
-        bindings += widget.BINDINGS
-    for key in keys_of(bindings):
-        name = key.action.partition("(")[0]
-        if page.check_action(name, ()) and not (page.top.is_readonly and name in page.changes):
-            keys.append(replace(key, action=f"press({key.key!r})"))
-    return keys

@@ -14,6 +14,7 @@ from distdbg.tui.cells import one_line
 from distdbg.tui.feed import Action
 from distdbg.tui.replayed import Replayed
 from distdbg.tui.scrubber import Scrubber
+from distdbg.tui.sorting import sort_by, table_of
 from distdbg.tui.views import VIEWS
 
 if TYPE_CHECKING:
@@ -104,12 +105,13 @@ def _filter(app: TopApp, text: str) -> None:
 
 
 def _sort(app: TopApp, text: str) -> None:
-    title = text.removeprefix("-").strip()
-    app.sort(title, is_inverted=text.startswith("-"))
+    why = sort_by(app, text.removeprefix("-").strip(), is_inverted=text.startswith("-"))
+    if why:
+        raise CommandError(why)
 
 
 def _sortable(app: TopApp) -> Sequence[str]:
-    table = app.sorted_table()
+    table = table_of(app)
     return table.sortable if table is not None else []
 
 
