@@ -99,6 +99,8 @@ def test_a_graph_that_is_too_wide_is_moved_sideways() -> None:
     app = TopApp(feed, now=lambda: NOW, view="waits")
 
     async def script(pilot: Pilot[None]) -> None:
+        await see(pilot, "rank 8")
+        await press(pilot, "home")  # what the last line says of the size goes away
         before = await see(pilot, "rank 8")
         await press(pilot, "right")
         assert text_of(app) != before
