@@ -7,6 +7,7 @@ Without RUN a small job is started that hangs and is ended; its records are what
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -56,18 +57,30 @@ def distdbg(*words: str) -> list[str]:
     return [sys.executable, "-m", "distdbg", *words]
 
 
+def until_it_hangs() -> None:
+    """Wait until a rank waits for others, and a moment more: a verdict is there then."""
+    for _ in range(100):
+        shown = subprocess.run(distdbg("ps", "--json"), capture_output=True, text=True, check=False)
+        runs = json.loads(shown.stdout or '{"runs": []}')["runs"]
+        if any(row["state"] == "waiting" for run in runs for row in run["ranks"]):
+            time.sleep(3.0)
+            return
+        time.sleep(0.2)
+    sys.exit("the job does not hang")
+
+
 def record(folder: Path, pictures: Path) -> Path:
     """The folder of a run with a rank that does not come; what only a living job shows is drawn meanwhile."""
     program = folder / "train.py"
     program.write_text(PROGRAM)
     run = folder / "20261122-101500-5e1f0a"
-    environ = {**os.environ, "DISTDBG_TIMEOUT_S": "9", "DISTDBG_RUN_DIR": str(run)}
+    environ = {**os.environ, "DISTDBG_TIMEOUT_S": "40", "DISTDBG_RUN_DIR": str(run)}
     command = distdbg("run", "--nproc-per-node=4", "--tee=3", "--debuggable", str(program))
     job = subprocess.Popen(
         command, env=environ, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        time.sleep(4.0)  # until it hangs
+        until_it_hangs()
         subprocess.run(distdbg("break", "rank=3,kind=broadcast"), check=True)
         subprocess.run(distdbg("break", "on=nan"), check=True)
         for title in LIVE_ONLY:

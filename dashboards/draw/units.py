@@ -40,6 +40,8 @@ def say(value: float, unit: str, decimals: int | None = None) -> str:
         return f"{_scaled(value, 1000, _DECIMAL, decimals)} ops/s"
     if unit == "short":
         return _scaled(value, 1000, _DECIMAL, decimals)
+    if unit.startswith("suffix:"):
+        return _digits(value, decimals) + unit.removeprefix("suffix:")
     if unit in ("none", ""):
         return _digits(value, decimals)
     return f"{_digits(value, decimals)} {unit}"

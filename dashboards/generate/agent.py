@@ -139,7 +139,7 @@ def _queue() -> Panel:
     return lines(
         "Queue",
         "What waits to be exported, by signal and host.",
-        "none",
+        "suffix: items",
         range_query(
             f"max by (signal, host) ({of('distdbg_agent_queue_length', HOST)})",
             "{{signal}} on {{host}}",
@@ -152,7 +152,7 @@ def _series() -> Panel:
     return lines(
         "Series",
         "Series that the agent of each host serves.",
-        "none",
+        "suffix: series",
         range_query(f"max by (host) ({of('distdbg_agent_series', HOST)})", "{{host}}"),
         decimals=0,
     )
@@ -162,7 +162,7 @@ def _lost() -> Panel:
     return lines(
         "Recording lost, by what",
         "What the records had no room for since the agents began, by what it was.",
-        "none",
+        "suffix: lost",
         range_query(f"sum by (what) ({of('distdbg_recording_lost_total', HOST)})", "{{what}}"),
         is_stacked=True,
         decimals=0,

@@ -141,7 +141,7 @@ def _failures() -> Panel:
     return lines(
         "Ops that failed",
         "Ops that ended with an error, since the agents began.",
-        "none",
+        "suffix: ops",
         range_query(f"sum by (kind, group) ({failed}) > 0", LEGEND),
         thresholds=steps((1, RED)),
         decimals=0,

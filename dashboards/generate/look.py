@@ -1,8 +1,8 @@
 """Colours, thresholds and the words for numbers that stand for something.
 
 Colours are names of Grafana's palette, which has a shade of each for the dark and the light theme.
-Red is what ended or stands still, orange what is slow or waits too long, blue what waits as usual,
-green what moves. A word or a number says the same beside each.
+Red is the cause and what ended, light yellow who waits for it, orange what is slow, blue what waits as usual,
+green what makes progress. A word or a number says the same beside each.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ BLUE: Final = "blue"
 ORANGE: Final = "orange"
 RED: Final = "red"
 GREY: Final = "text"
+#: A rank that waits for the cause: it has done nothing wrong.
+VICTIM: Final = "super-light-yellow"
 PURPLE: Final = "purple"
 
 #: Of `distdbg.record.rank_state`.

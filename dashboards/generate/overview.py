@@ -1,4 +1,4 @@
-"""Is the job well? The first row answers: does it move, who is gone, and who is to blame."""
+"""Is the job well? The first row answers: does it make progress, who is gone, and which rank is the cause."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ANALYZE: Final = """\
 distdbg analyze $run
 ```
 
-says from the records what went wrong, which rank is to blame and at which line of the program, also
+says from the records what went wrong, which rank is the cause and at which line of the program, also
 when the job is over; `--html report.html` writes it down. While the job lives, `distdbg ps $run` says
 what each rank does, `distdbg stacks $run` where it does it, and `distdbg top $run` shows it live. Run
 them on a host that sees the folder of the run. More is on the page *Find out why it hung* of the
@@ -61,7 +61,7 @@ def overview() -> Dashboard:
     return board(
         OVERVIEW_UID,
         "distdbg / Job overview",
-        "Whether a job moves, who is to blame if it does not, and how much it does.",
+        "Whether a job makes progress, which rank is the cause if it does not, and how much it does.",
         [
             Row(5, [*_numbers(), (10, _suspects())]),
             Row(7, [(12, _ranks_by_state()), (12, _since_progress())]),
@@ -77,7 +77,7 @@ def _numbers() -> list[tuple[int, Panel]]:
     over = f"{OVER} + 0 * max({of('distdbg_rank_up')})"
     moves = number(
         "Last progress",
-        "How long ago any living rank began or ended an op: in a job that moves this is near zero.",
+        "How long ago any running rank began or ended an op: near zero in a job that makes progress.",
         "s",
         range_query(f"min({lives(since)}) or {over}", "ago"),
         thresholds=steps((0, GREEN), (STILL_S, ORANGE), (STUCK_S, RED), base=GREY),
@@ -85,10 +85,10 @@ def _numbers() -> list[tuple[int, Panel]]:
         decimals=1,
     )
     alive = number(
-        "Ranks that live",
-        "Ranks whose process lives, and all ranks of the job.",
+        "Running ranks",
+        "Ranks whose process is running, and all ranks of the job.",
         "none",
-        range_query(f"sum({of('distdbg_rank_up')})", "live"),
+        range_query(f"sum({of('distdbg_rank_up')})", "running"),
         range_query(f"max({of('distdbg_world_size')})", "of"),
         thresholds=steps(base=BLUE),
         is_background=False,
@@ -146,15 +146,19 @@ def _suspects() -> Panel:
     blamed = of("distdbg_rank_blamed")
     hosts = f"5 + 0 * max by (rank, host) ({up})"
     verdict = f"{blamed} * on (rank) group_left (host) ({hosts})"
-    verdict = f'max by (rank, host, why) (label_replace({verdict}, "why", "$1", "kind", "(.+)"))'
+    verdict = f'label_replace({verdict}, "why", "$1", "kind", "(.+)")'
+    verdict = f"max by (rank, host, why, site, waiting) ({verdict})"
     said = f"{verdict}\nor\n((\n{guesses}\n) unless on () {blamed})"
     return rows(
-        "Who is to blame",
-        "Ranks that are gone, that others wait for in vain, and that come late, the worst first.",
+        "Cause",
+        "The rank that causes what is wrong, its function and line, and the ranks that wait for it; "
+        "without a verdict, ranks that are gone, that others wait for, and that come late, the worst first.",
         [column(f"sort_desc(\n{said}\n)")],
         {
             "rank": Column(name="Rank", width=60, link=TO_RANK),
-            "host": Column(name="Host", width=100),
+            "host": Column(name="Host", width=60),
+            "site": Column(name="At", width=160),
+            "waiting": Column(name="Waiting for it", width=100),
             "why": Column(name="Why", words=words(WHY)),
             "A": Column(name="How bad", is_shown=False),
         },
@@ -166,7 +170,7 @@ def _ranks_by_state() -> Panel:
     return lines(
         "Ranks by what they do",
         "How many ranks run, wait for others, are stuck or are over, as it is seen from outside.",
-        "none",
+        "suffix: ranks",
         range_query(f"sum by (state) ({of('distdbg_ranks')}) > 0", "{{state}}"),
         colors=STATES,
         is_stacked=True,
@@ -178,12 +182,12 @@ def _since_progress() -> Panel:
     since = of("distdbg_rank_since_progress_seconds")
     return lines(
         "Time since progress",
-        "How long the living rank that stands longest, and the one that moved last, have stood.",
+        "How long ago the rank that has waited longest and the last one made progress.",
         "s",
-        range_query(f"max({lives(since)})", "stands longest"),
-        range_query(f"min({lives(since)})", "moved last"),
+        range_query(f"max({lives(since)})", "waiting longest"),
+        range_query(f"min({lives(since)})", "last progress"),
         thresholds=steps((STILL_S, ORANGE), (STUCK_S, RED)),
-        colors={"stands longest": ORANGE, "moved last": BLUE},
+        colors={"waiting longest": ORANGE, "last progress": BLUE},
     )
 
 
@@ -246,10 +250,9 @@ def _slowest() -> Panel:
                 unit="s",
                 decimals=1,
                 width=130,
-                thresholds=steps((STILL_S, ORANGE), (STUCK_S, RED)),
             ),
             "D": Column(name="Ops behind", unit="none", width=100, thresholds=steps((1, ORANGE))),
-            "E": Column(name="Lives", width=70, words=words({0: ("no", RED), 1: ("yes", GREEN)})),
+            "E": Column(name="Running", width=80, words=words({0: ("no", RED), 1: ("yes", GREEN)})),
         },
         sort_by="Late",
     )
@@ -259,7 +262,7 @@ def _findings() -> Panel:
     return lines(
         "Findings that hold",
         "Findings of the diagnosis by kind, for as long as they hold.",
-        "none",
+        "suffix: findings",
         range_query(f"max by (kind) ({of('distdbg_findings')}) > 0", "{{kind}}"),
         is_stacked=True,
         decimals=0,
@@ -272,7 +275,7 @@ def _check_failures() -> Panel:
     return lines(
         "Check failures",
         "Errors that the check raised, and what it suspected, since the agents began.",
-        "none",
+        "suffix: failures",
         range_query(f"sum by (check) ({of('distdbg_check_failures_total')}) > 0", "{{check}}"),
         is_stacked=True,
         decimals=0,

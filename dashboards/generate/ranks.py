@@ -6,7 +6,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
 
 from dashboards.generate.board import Row, board, choice
 from dashboards.generate.links import RANKS_UID, TO_RANK
-from dashboards.generate.look import BLUE, GREEN, GREY, ORANGE, RED, steps, words
+from dashboards.generate.look import BLUE, GREEN, GREY, ORANGE, RED, VICTIM, steps, words
 from dashboards.generate.panels import Column, lines, rows, states
 from dashboards.generate.queries import (
     GROUP,
@@ -29,7 +29,7 @@ PROGRESS = words(
         1: ("own code", GREEN),
         2: ("in an op", BLUE),
         3: (f"own code for {STILL_S} s", RED),
-        4: (f"in an op for {STILL_S} s", ORANGE),
+        4: (f"in an op for {STILL_S} s", VICTIM),
     }
 )
 
@@ -70,12 +70,11 @@ def _now() -> Panel:
         {
             "rank": Column(name="Rank", width=80, link=TO_RANK),
             "host": Column(name="Host"),
-            "A": Column(name="Lives", width=90, words=words({0: ("no", RED), 1: ("yes", GREEN)})),
+            "A": Column(name="Running", width=90, words=words({0: ("no", RED), 1: ("yes", GREEN)})),
             "B": Column(
                 name="Since progress",
                 unit="s",
                 decimals=1,
-                thresholds=steps((STILL_S, ORANGE), (STUCK_S, RED)),
             ),
             "C": Column(name="Ops in flight", unit="none"),
             "D": Column(name="Ops behind", unit="none", thresholds=steps((1, ORANGE))),
@@ -118,7 +117,7 @@ def _behind() -> Panel:
     return lines(
         "Ops behind",
         "How many collectives fewer than the first a rank has called, on the group where it lags most.",
-        "none",
+        "suffix: ops",
         range_query(f"max by (rank) ({behind(RANK, GROUP)})", "rank {{rank}}"),
         decimals=0,
     )
@@ -157,7 +156,7 @@ def _cpu() -> Panel:
     return lines(
         "CPU",
         "CPUs that the process of a rank keeps busy.",
-        "none",
+        "suffix: CPUs",
         range_query(
             f"max by (rank) ({rate('distdbg_rank_cpu_seconds_total', RANK)})", "rank {{rank}}"
         ),
@@ -180,7 +179,7 @@ def _in_flight() -> Panel:
     return lines(
         "Ops in flight",
         "Ops that a rank has begun and not ended.",
-        "none",
+        "suffix: ops",
         range_query(f"max by (rank) ({of('distdbg_rank_ops_in_flight', RANK)})", "rank {{rank}}"),
         decimals=0,
     )

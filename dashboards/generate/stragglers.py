@@ -132,7 +132,7 @@ def _cpu() -> Panel:
     return lines(
         "CPU by host",
         "CPUs that a rank of a host keeps busy, in the mean: a host that computes slower shows here.",
-        "none",
+        "suffix: CPUs",
         range_query(f"avg by (host) ({rate('distdbg_rank_cpu_seconds_total')})", "{{host}}"),
         decimals=2,
     )

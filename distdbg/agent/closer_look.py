@@ -51,6 +51,8 @@ class _Case:
     unsure: int = 0
     first: Look | None = None
     is_busy: bool = False
+    doubted: RankState | None = None
+    """Another state than the one it is in, which it was found in once."""
 
 
 class CloserLook:
@@ -106,6 +108,10 @@ class CloserLook:
             case.next_ns = now_ns + _BETWEEN_NS
         else:
             found = judge(case.first, look, _OWN_PACKAGE)
+            if is_doubtful(seat.state, found.state, case.doubted):
+                case.doubted, case.first, case.next_ns = found.state, None, now_ns + _AGAIN_NS
+                return
+            case.doubted = None
             is_new = seat.change(found.state, now_ns, found.why, found.site)
             if is_new and seat.since_ns == now_ns:
                 seat.cpu_since_s = look.cpu_s
@@ -115,6 +121,14 @@ class CloserLook:
             case.unsure += found.is_unsure
             if not found.is_unsure or case.unsure > _MOST_UNSURE:
                 case.pause_ns = min(2 * case.pause_ns, _MOST_AGAIN_NS)
+
+
+def is_doubtful(state: RankState, found: RankState, before: RankState | None) -> bool:
+    """Whether to look once more before it is another state: a rank that has not moved seldom changes.
+
+    What it is in is shown to people; it must not flip with each look at a loop that sleeps now and then.
+    """
+    return state.is_stuck and found is not state and found is not before
 
 
 def find_suspects(roster: Roster, now_ns: int) -> list[Seat]:

@@ -26,6 +26,7 @@ from distdbg.agent.feed.asking import Asking
 from distdbg.agent.feed.details import op_detail, rank_detail, stacks_of
 from distdbg.agent.feed.doors import Door
 from distdbg.agent.feed.final import final_rows, final_verdict
+from distdbg.agent.feed.first_frame import FirstFrame
 from distdbg.agent.feed.links import Links, opened
 from distdbg.errors import DistError, DistNetworkError, UsageError
 from distdbg.record.folders import user_folder
@@ -76,6 +77,7 @@ class LiveFeed:
         self._snapshot = Snapshot(at=clock(), run=door.title)
         self._topics: frozenset[Topic] = frozenset()
         self._pause_s = _FIRST_PAUSE_S
+        self._first = FirstFrame()
         self._run = ""
         self._root_host = ""
         self._back_s = 0.0
@@ -259,7 +261,13 @@ class LiveFeed:
             _log.debug("an answer that is none", exc_info=error)
             return self._lose(f"{type(error).__name__}: {error}", is_garbage=True)
         self._pause_s = _FIRST_PAUSE_S
-        self._change({"link": Link.LIVE, "link_why": self._asking.why, **changes})
+        rows = changes.get("ranks", self._snapshot.ranks)
+        world = self._asking.world
+        if self._first.may_show(rows.values(), world, now_s):
+            self._change({"link": Link.LIVE, "link_why": self._asking.why, **changes})
+        else:
+            why = f"{len(rows)} of {world} ranks were read" if world else "no rank was read yet"
+            self._change({"link_why": why, **changes})
         return self._asking.next_s(self._topics, time.monotonic())
 
     def _begin(self) -> None:

@@ -172,6 +172,8 @@ class Methods:
             "launcher_pid": self._launcher_pid(),
             "control": agent.steering.plain_state(),
             "tree": agent.steering.plain_tree(),
+            "world": agent.roster.world_size,
+            "is_debuggable": agent.roster.is_debuggable,
             "up_s": round((time.monotonic_ns() - agent.began_ns) / 1e9, 3),
             "cpu_s": round(time.process_time(), 3),
             "metrics": agent.exporting.plain() if agent.exporting is not None else None,

@@ -131,6 +131,25 @@ class Roster:
         """Whether there were ranks and none of them is left."""
         return bool(self.seats) and all(seat.is_gone for seat in self.seats.values())
 
+    @property
+    def world_size(self) -> int:
+        """How many ranks the job has, by the records; 0: there are none yet."""
+        records = self._tail.records.values()
+        return max((record.header.world_size for record in records), default=0)
+
+    @property
+    def is_debuggable(self) -> bool | None:
+        """Whether debuggers may come to ranks that run; None: no rank of this host runs."""
+        running = [
+            seat for seat in self.seats.values()
+            if seat.record is not None
+            and not seat.is_gone
+            and seat.state not in (RankState.DEBUGGED, RankState.STARTING)
+        ]  # fmt: skip
+        if not running:
+            return None
+        return any((self.folder / f"debug-rank{seat.rank}.sock").exists() for seat in running)
+
     def rows(self, now_ns: int) -> list[RankStatus]:
         """One row per rank, by rank."""
         for seat in self.seats.values():
@@ -298,12 +317,14 @@ class Roster:
             self._read_stat(seat, now_ns)
         letter = seat.stat.state if seat.stat else "R"
         if letter == "T":
-            return seat.change(RankState.STOPPED, now_ns, "by SIGSTOP or a like signal")
+            site = seat.site if seat.state is RankState.STOPPED else ""
+            return seat.change(RankState.STOPPED, now_ns, "by SIGSTOP or a like signal", site)
         if letter == "t":
             tracer, name = find_tracer(seat.pid)
             if name in ("py-spy", ""):  # which lets it go at once, or has done so
                 return False
-            return seat.change(RankState.TRACED, now_ns, f"by process {tracer} ({name})")
+            site = seat.site if seat.state is RankState.TRACED else ""
+            return seat.change(RankState.TRACED, now_ns, f"by process {tracer} ({name})", site)
         if letter == "D":
             seat.blocked_ns = seat.blocked_ns or now_ns
             if now_ns - seat.blocked_ns >= _BLOCKED_NS:

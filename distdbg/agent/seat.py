@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from distdbg.agent.lives import Life
 from distdbg.agent.processes import ProcessStat
+from distdbg.agent.stacks import RankStacks, find_site
 from distdbg.agent.status import RankStatus
 from distdbg.agent.tail import Standing, TailedRecord
 from distdbg.record.ends import RankEnd
@@ -16,6 +17,7 @@ from distdbg.record.rank_state import RankState
 
 #: After which a process without a record is asked about.
 _STARTS_NS = 10 * 10**9
+_OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Was(NamedTuple):
@@ -95,6 +97,14 @@ class Seat:
             self.since_ns = now_ns
         return True
 
+    def place(self, stacks: RankStacks) -> None:
+        """Its stacks were taken: where it is in its own code, if that was not known."""
+        main = stacks.main
+        frame = find_site(main.frames, _OWN_PACKAGE) if main is not None else None
+        is_halted = self.state in (RankState.STOPPED, RankState.TRACED)
+        if frame is not None and is_halted and not self.site:
+            self.site = str(frame)
+
     @property
     def is_gone(self) -> bool:
         """Whether nothing more is to be expected of it."""
@@ -108,7 +118,9 @@ class Seat:
             op = next((one for one in self.standing.in_flight if not one.is_prompt), None)
         site = self.site
         where = self.standing.site if self.standing else None
-        if not site and where is not None:
+        # A process that is stopped outside any op is not at the line of the op that it called before.
+        is_elsewhere = self.state in (RankState.STOPPED, RankState.TRACED) and not is_in
+        if not site and where is not None and not is_elsewhere:
             site = show_site(where)
         return RankStatus(
             rank=self.rank,

@@ -41,9 +41,12 @@ from distdbg.tui.keys import Key, keys_of
 from distdbg.tui.leaving import leave_on_signals
 from distdbg.tui.line import Line
 from distdbg.tui.pace import PacedPalette
+from distdbg.tui.page_keys import page_keys
+from distdbg.tui.parts import NOBODY, Parts, parts_of
 from distdbg.tui.scrubber import SCRUB_KEYS, Scrubber
 from distdbg.tui.sheet import Sheet
-from distdbg.tui.snapshot import Snapshot
+from distdbg.tui.snapshot import Snapshot, until_joined
+from distdbg.tui.sorting import sort_next, table_of
 from distdbg.tui.table import RowTable
 from distdbg.tui.terminal import theme_of
 from distdbg.tui.view import Page
@@ -72,6 +75,7 @@ class TopApp(FrameApp):
             "filter",
             tooltip="show only what fits a regular expression; !x: what does not",
         ),
+        Binding("S", "sort", "sort", tooltip="sort the table by the next column"),
         Binding("F", "faults", "faults", tooltip="only faults, or all"),
         Binding("enter", "open", "open", tooltip="open what is under the cursor"),
         Binding(
@@ -111,7 +115,7 @@ class TopApp(FrameApp):
     ) -> None:
         super().__init__(now)
         self.feed = feed
-        self.snapshot: Snapshot = feed.latest()
+        self.snapshot: Snapshot = until_joined(feed.latest())
         self.is_readonly = readonly or not feed.can_change
         self.only_faults = False
         self.commands = Commands(self)
@@ -119,6 +123,7 @@ class TopApp(FrameApp):
         self._usual = {key.action: key for key in keys_of(self.BINDINGS)}
         self._drawn: Snapshot | None = None
         self._drawn_at = 0.0
+        self._parts: tuple[object, bool, Parts] = (None, False, NOBODY)
         theme = theme or theme_of(os.environ if environ is None else environ)
         if theme is not None:
             self.theme = theme
@@ -149,6 +154,22 @@ class TopApp(FrameApp):
             return self.snapshot.at
         return self.clock()
 
+    @property
+    def parts(self) -> Parts:
+        """Which ranks are the cause, and which its victims."""
+        snapshot = self.snapshot
+        key = (snapshot.verdict, bool(snapshot.lines))
+        if self._parts[0] is not key[0] or self._parts[1] != key[1]:
+            self._parts = *key, parts_of(snapshot)
+        return self._parts[2]
+
+    async def on_event(self, event: events.Event) -> None:
+        """A message in the last line goes away at the next key."""
+        if isinstance(event, events.Key) and self.is_saying:
+            self.say_no_more()
+            self.put("foot", self._foot(self.size.width - 2))
+        await super().on_event(event)
+
     def tick(self) -> None:
         """Look at the feed; draw what is new."""
         if self.is_running:  # who leaves may take the lines away before the clock
@@ -159,7 +180,8 @@ class TopApp(FrameApp):
         moment = self.clock()
         if found is self._drawn and 0 <= moment - self._drawn_at < _AGES_S:
             return
-        self.snapshot = self._drawn = found
+        self._drawn = found
+        self.snapshot = until_joined(found)
         self._drawn_at = moment
         self.draw()
 
@@ -167,7 +189,7 @@ class TopApp(FrameApp):
         """Draw all of it."""
         snapshot, now = self.snapshot, self.now()
         self.put("head", head.head_text(snapshot, now, self.feed.title))
-        self.put("state", head.state_text(snapshot))
+        self.put("state", head.state_text(snapshot, now, self.parts))
         width = self.size.width - 2
         if not self.is_saying:
             self.put("foot", self._foot(width))
@@ -211,6 +233,8 @@ class TopApp(FrameApp):
         keys.append(usual["command"])
         if page.takes_filter:
             keys.append(usual["faults"])
+        if table_of(self) is not None:
+            keys.append(usual["sort"])
         if can_change:
             word = "resume" if self.snapshot.is_paused else "pause"
             keys.append(replace(usual["pause"], word=word))
@@ -404,6 +428,9 @@ class TopApp(FrameApp):
         except CommandError as error:
             self.say(str(error), "error")
 
+    def action_sort(self) -> None:
+        sort_next(self)
+
     def action_faults(self) -> None:
         self.only_faults = not self.only_faults
         self._narrow()
@@ -455,27 +482,3 @@ class TopApp(FrameApp):
 
     def action_pause(self) -> None:
         self.change(Action.RESUME if self.snapshot.is_paused else Action.PAUSE)
-
-
-#: Actions of the app that change the job.
-_CHANGES: Final = frozenset(("pause", "attach"))
-
-
-def is_there(app: TopApp, key: Key) -> bool:
-    """Whether the help has this key of the app: what changes the job is not for who only reads."""
-    name = key.action.partition("(")[0]
-    return bool(app.check_action(name, ())) and not (app.is_readonly and name in _CHANGES)
-
-
-def page_keys(page: Page) -> list[Key]:
-    """The keys of a page and of what is alone of its kind in it, but for those it may not use now."""
-    keys = []
-    widget = page.first_focus()
-    bindings = [*page.BINDINGS]
-    if not isinstance(widget, Page | RowTable | Sheet):
-        bindings += widget.BINDINGS
-    for key in keys_of(bindings):
-        name = key.action.partition("(")[0]
-        if page.check_action(name, ()) and not (page.top.is_readonly and name in page.changes):
-            keys.append(replace(key, action=f"press({key.key!r})"))
-    return keys

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from textual.app import SuspendNotSupported
 
+from distdbg.record.rank_state import RankState
+
 if TYPE_CHECKING:
     from distdbg.tui.app import TopApp
 
@@ -29,10 +31,18 @@ def attach(app: TopApp, rank: int) -> None:
     """Do it here, or say which command does it elsewhere."""
     address = app.feed.address
     if not app.feed.can_change or not address or app.snapshot.is_over:
-        app.say("there is no living process to attach to", "error")
+        app.say("there is no running process to attach to", "error")
         return
     if app.is_readonly:
         app.say("attach: not with --readonly", "error")
+        return
+    row = app.snapshot.ranks.get(rank)
+    is_at_prompt = row is not None and row.state is RankState.DEBUGGED
+    if app.snapshot.is_debuggable is False and not is_at_prompt:
+        app.say(
+            f"attach: start the job with `distdbg run --debuggable`; now: `:break rank={rank}`",
+            "error",
+        )
         return
     command = attach_command(rank, address)
     try:

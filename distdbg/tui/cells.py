@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from distdbg.record.durations import duration_text, nbytes_text
 from distdbg.record.printable import printable
 from distdbg.record.rank_state import RankState
 
@@ -19,6 +20,7 @@ class Tone(StrEnum):
     MUTED = "muted"
     GOOD = "good"
     WARN = "warn"
+    VICTIM = "victim"
     FAULT = "fault"
     ACCENT = "accent"
     TITLE = "title"
@@ -34,61 +36,41 @@ class Cell:
 
 _TONES: Final = {
     RankState.STARTING: Tone.MUTED,
-    RankState.RUNNING: Tone.GOOD,
-    RankState.WAITING: Tone.WARN,
+    RankState.STOPPED: Tone.FAULT,
+    RankState.TRACED: Tone.FAULT,
     RankState.DEBUGGED: Tone.ACCENT,
+    RankState.HOLDS_GIL: Tone.WARN,
+    RankState.BLOCKED_IO: Tone.WARN,
     RankState.LEFT: Tone.MUTED,
     RankState.ENDED: Tone.MUTED,
+    RankState.FAILED: Tone.FAULT,
+    RankState.DEAD: Tone.FAULT,
 }
 
 
 def tone_of(state: RankState) -> Tone:
-    """Waiting is no fault by itself; what is stuck, failed or dead is one."""
-    return _TONES.get(state, Tone.FAULT)
+    """Of a rank of which no verdict speaks: who runs, waits, is busy or asleep is nothing to look at."""
+    return _TONES.get(state, Tone.PLAIN)
 
 
 def is_fault(state: RankState) -> bool:
     """Whether a rank in this state belongs into a list of faults."""
-    return tone_of(state) is Tone.FAULT
+    return tone_of(state) in (Tone.FAULT, Tone.WARN)
 
 
 def age(seconds: float | None) -> str:
-    """'0.3 s', '12 s', '4 min', '3.2 h', '5 d': always short, for a column."""
-    if seconds is None:
-        return ""
-    seconds = max(seconds, 0.0)
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"
+    """'0.35 s', '12 s', '3 min 20 s'; '' for what is not known."""
+    return "" if seconds is None else duration_text(seconds)
 
 
 def span(seconds: float | None) -> str:
     """'850 ns', '33.6 us', '1.2 ms', '3.0 s': how long something takes."""
-    if seconds is None:
-        return ""
-    for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
-        if seconds < limit * 0.9995:
-            value = seconds * factor
-            return (
-                f"{value:.0f} {unit}" if value >= 99.95 or unit == "ns" else f"{value:.1f} {unit}"
-            )
     return age(seconds)
 
 
 def nbytes(count: float | None) -> str:
     """'512 B', '4.0 KiB', '1.5 GiB'."""
-    if count is None:
-        return ""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1023.95:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
+    return "" if count is None else nbytes_text(count)
 
 
 def rate(nbytes_per_s: float | None) -> str:

@@ -14,6 +14,7 @@ from distdbg.tui.cells import one_line
 from distdbg.tui.feed import Action
 from distdbg.tui.replayed import Replayed
 from distdbg.tui.scrubber import Scrubber
+from distdbg.tui.sorting import sort_by, table_of
 from distdbg.tui.views import VIEWS
 
 if TYPE_CHECKING:
@@ -103,6 +104,17 @@ def _filter(app: TopApp, text: str) -> None:
     app.narrow_to(text)
 
 
+def _sort(app: TopApp, text: str) -> None:
+    why = sort_by(app, text.removeprefix("-").strip(), is_inverted=text.startswith("-"))
+    if why:
+        raise CommandError(why)
+
+
+def _sortable(app: TopApp) -> Sequence[str]:
+    table = table_of(app)
+    return table.sortable if table is not None else []
+
+
 def _scrubber(app: TopApp) -> Scrubber:
     if app.feed.span() is None:
         raise CommandError("this is no replay: time goes by itself")
@@ -150,6 +162,10 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         name="filter", argument="[REGEX]", run=_filter,
         about="show only what fits; !REGEX: what does not; nothing: all",
+    ),
+    Command(
+        name="sort", argument="[COLUMN]", run=_sort, fitting=_sortable,
+        about="sort the table by a column; -COLUMN: the other way round; nothing: as usual",
     ),
     Command(name="faults", about="only faults, or all", run=lambda app, _: app.action_faults()),
     Command(
@@ -236,7 +252,9 @@ class Commands:
         if command is None:
             if fitting:
                 raise CommandError(f"{name}: {', '.join(c.name for c in fitting)}?")
-            near = difflib.get_close_matches(name, [command.name for command in self.all()], 1)
+            # What changes the job is never proposed for a word that is merely like it.
+            harmless = [command.name for command in self.all() if not command.changes]
+            near = difflib.get_close_matches(name, harmless, 1)
             raise CommandError(
                 f"no command {name!r}" + (f"; did you mean {near[0]}?" if near else "")
             )

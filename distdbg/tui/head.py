@@ -14,8 +14,10 @@ from textual.content import Content
 from textual.style import Style
 
 from distdbg.errors import format_ranks
-from distdbg.tui.cells import Tone, age, is_fault, one_line, tone_of
+from distdbg.tui.cells import Tone, age, one_line
+from distdbg.tui.headline import headline
 from distdbg.tui.keys import Key, fit
+from distdbg.tui.parts import NOBODY, Parts
 from distdbg.tui.snapshot import Link, Snapshot
 
 #: What the theme calls the colour of a tone.
@@ -24,6 +26,7 @@ STYLES: Final = {
     Tone.MUTED: "$text-muted",
     Tone.GOOD: "$text-success",
     Tone.WARN: "$text-warning",
+    Tone.VICTIM: "dim $text-warning",
     Tone.FAULT: "bold $text-error",
     Tone.ACCENT: "bold $text-accent",
     Tone.TITLE: "bold",
@@ -35,6 +38,10 @@ _LINKS: Final = {
     Link.OVER: Tone.TITLE,
     Link.REPLAY: Tone.ACCENT,
 }
+#: The worst first.
+_ORDER: Final = (
+    Tone.FAULT, Tone.WARN, Tone.VICTIM, Tone.ACCENT, Tone.TITLE, Tone.GOOD, Tone.PLAIN, Tone.MUTED,
+)  # fmt: skip
 #: Below this nothing is promised, but all is tried.
 LEAST_WIDTH: Final = 80
 LEAST_HEIGHT: Final = 24
@@ -46,8 +53,10 @@ def head_text(snapshot: Snapshot, now: float, title: str) -> Content:
     if snapshot.ranks or snapshot.world_size:
         count = max(len(snapshot.ranks), snapshot.world_size)
         hosts = len(snapshot.hosts) or len({row.host for row in snapshot.ranks.values()})
+        seen = len(snapshot.ranks)
+        few = f"{seen} of " if 0 < seen < count else ""
         parts.append(
-            f"{count} rank{'s' * (count != 1)}" + (f" on {hosts} hosts" if hosts > 1 else "")
+            f"{few}{count} rank{'s' * (count != 1)}" + (f" on {hosts} hosts" if hosts > 1 else "")
         )
     if snapshot.attempt:
         parts.append(f"restart {snapshot.attempt}")
@@ -69,23 +78,26 @@ def link_text(snapshot: Snapshot, now: float) -> str:
     return text + (f": {snapshot.link_why}" if snapshot.link_why else "")
 
 
-def state_text(snapshot: Snapshot) -> Content:
-    """How many ranks are in which state, and what is wrong."""
-    counts = Counter(row.state for row in snapshot.ranks.values())
+def state_text(snapshot: Snapshot, now: float, parts: Parts = NOBODY) -> Content:
+    """How many ranks are in which state, the worst first, and what is wrong."""
+    counts = Counter((row.state, parts.tone(row)) for row in snapshot.ranks.values())
     text = Content("")
-    for state in sorted(counts, key=lambda state: (not is_fault(state), state)):
-        style = STYLES[tone_of(state)].removeprefix("bold ")
-        text += Content.styled(f"{counts[state]} {state}  ", style)
+    order = sorted(counts, key=lambda one: (_ORDER.index(one[1]), one[0]))
+    for state in dict.fromkeys(state for state, _ in order):
+        count = sum(number for (other, _), number in counts.items() if other is state)
+        tone = next(tone for other, tone in order if other is state)
+        text += Content.styled(f"{count} {state}  ", STYLES[tone].removeprefix("bold "))
     lost = [host.host for host in snapshot.hosts if host.is_lost]
     if snapshot.lines:
-        text += Content.styled(one_line(snapshot.lines[0]), "bold $text-error")
+        said, tone = headline(snapshot, parts, now)
+        text += Content.styled(said, "bold $text-error" if tone is Tone.FAULT else STYLES[tone])
     elif snapshot.abort:
         text += Content.styled(one_line(f"aborted: {snapshot.abort}"), "bold $text-error")
     elif lost:
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-        text += Content.styled(one_line(f"nothing is heard of {lost[0]}{more}"), "$text-warning")
+        text += Content.styled(one_line(f"host {lost[0]}{more} does not answer"), "$text-warning")
     elif not snapshot.ranks and snapshot.link is Link.JOINING:
-        text += Content.styled("no rank has been heard yet", "$text-muted")
+        text += Content.styled("waiting for the first answer", "$text-muted")
     return text
 
 

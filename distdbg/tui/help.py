@@ -27,7 +27,7 @@ class HelpPage(TablePage):
         return "help"
 
     def keys(self) -> Sequence[Hashable]:
-        from distdbg.tui.app import is_there, page_keys
+        from distdbg.tui.page_keys import is_there, page_keys
 
         top = self.top
         rows: list[tuple[str, str, Tone]] = []

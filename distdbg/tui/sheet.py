@@ -231,9 +231,7 @@ class Sheet(ScrollView, can_focus=True):
             if is_cursor:
                 style += part_style(self, "table--cursor")
             if tone is not Tone.PLAIN:
-                own = part_style(self, f"tone--{tone}")
-                # In the bar of the cursor the theme's colours could not be read.
-                style += Style(bold=own.bold) if is_cursor and self.has_focus else own
+                style += part_style(self, f"tone--{tone}")
             self._styles[is_cursor, tone] = style
         return style
 

@@ -198,12 +198,21 @@ class Snapshot:
     """All pauses so far."""
     held_by: tuple[str, ...] = ()
     """Who holds the clock: 'the user', 'rank 3'."""
+    is_debuggable: bool | None = None
+    """Whether debuggers may be attached to ranks that run; None: not known."""
     abort: str = ""
     """Why the job was ended, where somebody has; the first line."""
 
     @property
     def is_over(self) -> bool:
         return self.link is Link.OVER
+
+
+def until_joined(found: Snapshot) -> Snapshot:
+    """What is shown of it: of a job whose ranks were not all read yet, only that they are being read."""
+    if found.link is not Link.JOINING:
+        return found
+    return Snapshot(at=found.at, run=found.run, link=found.link, link_why=found.link_why)
 
 
 #: An op of some rank: its group's name and number there, or the rank and the number of the event.

@@ -8,7 +8,7 @@ when that row is drawn, filtered or sorted by.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -48,14 +48,39 @@ class Column:
     """Left out on a narrower screen."""
 
 
-def widths(columns: Sequence[Column], width: int) -> list[tuple[int, int]]:
+def widths(
+    columns: Sequence[Column],
+    width: int,
+    hidden: Collection[int] = (),
+    needs: Mapping[int, int] | None = None,
+) -> list[tuple[int, int]]:
     """Which columns a line of this width has, and how wide they are, one letter between two of them.
 
-    Those that grow also give way: down to what a word needs, from the widest on.
+    Those that grow also give way: down to what a word needs, from the widest on. `hidden` are left out; a
+    column that `needs` so much gets it, from those that grow and then from those that are left out first.
     """
     screen = width + PAD + 1  # with the scrollbar
-    shown = [at for at, column in enumerate(columns) if column.from_width <= screen]
-    wide = {at: columns[at].width for at in shown}
+    shown = [
+        at for at, column in enumerate(columns) if column.from_width <= screen and at not in hidden
+    ]
+    found = _share(columns, shown, width, needs or {})
+    while needs and any(wide < needs.get(at, 0) for at, wide in found):
+        optional = [at for at in shown if columns[at].from_width and at not in needs]
+        if not optional:
+            break
+        shown.remove(max(optional, key=lambda at: (columns[at].from_width, at)))
+        found = _share(columns, shown, width, needs)
+    return found
+
+
+def _share(
+    columns: Sequence[Column], shown: Sequence[int], width: int, needs: Mapping[int, int]
+) -> list[tuple[int, int]]:
+    """How wide these are."""
+    wide = {
+        at: columns[at].width if columns[at].grows else max(columns[at].width, needs.get(at, 0))
+        for at in shown
+    }
     growing = [at for at in shown if columns[at].grows]
     left = width - sum(wide.values()) - max(len(shown) - 1, 0)
     if left >= 0 and growing:
@@ -68,6 +93,12 @@ def widths(columns: Sequence[Column], width: int) -> list[tuple[int, int]]:
             break
         wide[widest] -= 1
         left += 1
+    for needy in (at for at in growing if needs.get(at, 0) > wide[at]):
+        for other in (at for at in growing if at != needy):
+            least = max(_LEAST_WIDTH, min(needs.get(other, 0), wide[other]))
+            given = max(min(needs[needy] - wide[needy], wide[other] - least), 0)
+            wide[needy] += given
+            wide[other] -= given
     return list(wide.items())
 
 
@@ -106,13 +137,12 @@ class RowTable(ScrollView, can_focus=True):
     RowTable { scrollbar-size-horizontal: 0; scrollbar-size-vertical: 1; }
     RowTable > .table--head { text-style: bold; color: $foreground-muted; }
     RowTable > .table--cursor { background: $block-cursor-blurred-background; }
-    RowTable:focus > .table--cursor {
-        background: $block-cursor-background; color: $block-cursor-foreground; text-style: bold;
-    }
+    RowTable:focus > .table--cursor { background: $primary-muted; }
     RowTable > .tone--plain { color: $foreground; }
     RowTable > .tone--muted { color: $foreground-muted; }
     RowTable > .tone--good { color: $text-success; }
     RowTable > .tone--warn { color: $text-warning; }
+    RowTable > .tone--victim { color: $text-warning; text-style: dim; }
     RowTable > .tone--fault { color: $text-error; text-style: bold; }
     RowTable > .tone--accent { color: $text-accent; text-style: bold; }
     RowTable > .tone--title { text-style: bold; }
@@ -160,6 +190,9 @@ class RowTable(ScrollView, can_focus=True):
         self._styles: dict[tuple[str, Tone], Style] = {}
         self._choose_at = 0.0
         self._layout: tuple[int, list[tuple[int, int]]] = (0, [])
+        self._hidden: frozenset[int] = frozenset()
+        self._needs: Mapping[int, int] = {}
+        self._has_been_moved = False
 
     # ------------------------------------------------------------------------------- what is shown
 
@@ -216,10 +249,18 @@ class RowTable(ScrollView, can_focus=True):
         self._choose_at = end + (end - begin) * _CHOOSING_SHARE
         return shown
 
+    def fit_columns(self, hidden: Collection[int], needs: Mapping[int, int]) -> None:
+        """Leave columns out, and give others what they need; see `widths`."""
+        if self._hidden != frozenset(hidden) or self._needs != needs:
+            self._hidden, self._needs = frozenset(hidden), dict(needs)
+            self._layout = (0, [])
+            self.refresh()
+
     def set_columns(self, columns: Sequence[Column]) -> None:
         """Have other columns from now on; whoever calls it shows other rows then."""
         self.columns = list(columns)
         self._layout = (0, [])
+        self._hidden, self._needs = frozenset(), {}
         self.keys = []
         self._drawn.clear()
         self.refresh()
@@ -247,9 +288,9 @@ class RowTable(ScrollView, can_focus=True):
             self._go(self.keys.index(key))
 
     def _keep_cursor(self) -> None:
-        if self._cursor in self.keys:
+        if self._cursor in self.keys and self._has_been_moved:
             self._at = self.keys.index(self._cursor)
-        else:
+        else:  # nobody has chosen a row: it stays on the first, whichever that is now
             self._at = max(min(self._at, len(self.keys) - 1), 0)
             self._cursor = self.cursor
 
@@ -314,10 +355,7 @@ class RowTable(ScrollView, can_focus=True):
             if part:
                 style += part_style(self, f"table--{part}")
             if part != "head" and tone is not Tone.PLAIN:
-                own = part_style(self, f"tone--{tone}")
-                is_bar = part == "cursor" and self.has_focus
-                # In the bar of the cursor the theme's colours could not be read.
-                style += Style(bold=own.bold) if is_bar else own
+                style += part_style(self, f"tone--{tone}")
             self._styles[part, tone] = style
         return style
 
@@ -328,7 +366,7 @@ class RowTable(ScrollView, can_focus=True):
     def _widths(self, width: int) -> list[tuple[int, int]]:
         """Which columns are drawn, and how wide."""
         if self._layout[0] != width:
-            self._layout = (width, widths(self.columns, width))
+            self._layout = (width, widths(self.columns, width, self._hidden, self._needs))
         return self._layout[1]
 
     def on_resize(self, event: events.Resize) -> None:
@@ -347,7 +385,7 @@ class RowTable(ScrollView, can_focus=True):
         at = max(min(at, len(self.keys) - 1), 0)
         if at == self._at and self._cursor is not None:
             return
-        self._at = at
+        self._at, self._has_been_moved = at, True
         self._cursor = self.cursor
         top, height = round(self.scroll_y), self.size.height - 1
         if at < top:
@@ -374,8 +412,23 @@ class RowTable(ScrollView, can_focus=True):
         if key is not None:
             self.post_message(self.Chosen(self, key))
 
+    def sort_by(self, title: str, *, is_inverted: bool = False) -> bool:
+        """Sort by the column with this title, or with none as usual; False: there is none."""
+        at = next((at for at, one in enumerate(self.columns) if one.title == title), None)
+        if title and at is None:
+            return False
+        self.sorted_by, self.is_inverted = at if title else None, is_inverted
+        self.again()
+        return True
+
+    @property
+    def sortable(self) -> list[str]:
+        """The titles of the columns that are shown."""
+        shown = self._widths(self.line_width)
+        return [self.columns[at].title for at, _ in shown if self.columns[at].title.strip()]
+
     def action_sort(self, by: int) -> None:
-        shown = [at for at, _ in self._widths(self.line_width)]
+        shown = [at for at, _ in self._widths(self.line_width) if self.columns[at].title.strip()]
         places: list[int | None] = [None, *shown]
         here = places.index(self.sorted_by) if self.sorted_by in places else 0
         self.sorted_by = places[(here + by) % len(places)]

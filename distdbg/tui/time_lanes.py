@@ -17,8 +17,9 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from distdbg.tui.cells import Tone, tone_of
+from distdbg.tui.cells import Tone
 from distdbg.tui.lanes import Family, Run, Window, bar_at, paint
+from distdbg.tui.parts import NOBODY, Parts
 from distdbg.tui.snapshot import Bar, RankRow
 from distdbg.tui.time_axis import axis
 
@@ -125,13 +126,14 @@ class TimeLanes(Widget, can_focus=True):
         *,
         is_replay: bool,
         first_s: float,
+        parts: Parts = NOBODY,
     ) -> None:
         """Show these ranks at this moment. The first time it follows, `first_s` long."""
         rank = self.rank
         if is_replay and now != self.now:  # whoever moves the time of all looks there
             self.at, self._number = now, 0
         self.ranks, self._rows, self.now, self.whole = ranks, rows, now, whole
-        self.is_replay = is_replay
+        self.is_replay, self._parts = is_replay, parts
         if not self._was_set:
             self._was_set = True
             if is_replay:
@@ -264,10 +266,10 @@ class TimeLanes(Widget, can_focus=True):
 
     def _label(self, rank: int, is_cursor: bool, base: Style) -> Segment:
         row = self._rows.get(rank)
-        text = f"{rank:>5} "
+        text = f"{self._parts.mark(rank).text:1}{rank:>4} "
         if self._label_width > 7 and row is not None:
             text += row.state
-        tone = tone_of(row.state) if row is not None else Tone.MUTED
+        tone = self._parts.tone(row) if row is not None else Tone.MUTED
         style = base + self._style(f"tone--{tone}")
         if is_cursor:
             style = base + self._style("lane--cursor")

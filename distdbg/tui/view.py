@@ -26,6 +26,7 @@ from distdbg.errors import DistError
 from distdbg.tui.asking import Answered, Result, ask
 from distdbg.tui.cells import Cell, Filter
 from distdbg.tui.feed import Feed, Topic
+from distdbg.tui.parts import Parts
 from distdbg.tui.sheet import Line, Sheet
 from distdbg.tui.snapshot import Snapshot
 from distdbg.tui.table import Column, RowTable
@@ -62,6 +63,11 @@ class Page(Vertical):
     @property
     def top(self) -> TopApp:
         return cast("TopApp", self.app)
+
+    @property
+    def parts(self) -> Parts:
+        """Who is the cause of what is wrong, and who its victim."""
+        return self.top.parts
 
     @property
     def feed(self) -> Feed:

@@ -23,6 +23,7 @@ from typing import Final
 
 from distdbg.render.words import ranks_text
 from distdbg.tui.cells import Cell, Tone, age, one_line, shorten, tone_of
+from distdbg.tui.parts import NOBODY, Parts
 from distdbg.tui.sheet import Line
 from distdbg.tui.snapshot import RankRow, WaitRow
 from distdbg.tui.targets import of_ranks
@@ -60,6 +61,7 @@ class Node:
     site: str = ""
     tone: Tone = Tone.PLAIN
     is_core: bool = False
+    is_cause: bool = False
     since: float | None = None
     to: tuple[int, ...] = ()
     """Indexes of the nodes that it waits for."""
@@ -76,7 +78,10 @@ class WaitGraph:
 
 
 def fold_waits(
-    waits: Iterable[WaitRow], rows: Mapping[int, RankRow], most: int = MOST_NODES
+    waits: Iterable[WaitRow],
+    rows: Mapping[int, RankRow],
+    parts: Parts = NOBODY,
+    most: int = MOST_NODES,
 ) -> WaitGraph:
     """As few nodes as there are different waits; of too many those nearest to what is waited for."""
     first: dict[int, WaitRow] = {}
@@ -111,6 +116,10 @@ def fold_waits(
             node = _waiting([first[rank] for rank in ranks], ranks)
         else:
             node = _waited_for(ranks, rows)
+        if not parts.causes.isdisjoint(ranks):
+            node = replace(node, tone=Tone.FAULT, is_cause=True)
+        elif not parts.victims.isdisjoint(ranks):
+            node = replace(node, tone=Tone.VICTIM)
         to = tuple(sorted({place[rank] for rank in node.on if rank in place}))
         nodes.append(replace(node, layer=layer, to=to))
     return WaitGraph(
@@ -256,7 +265,7 @@ def draw_waits(graph: WaitGraph, width: int, now: float) -> list[Line]:
         for i, row in enumerate(_box(node, right, now)):
             rows.append((*row, *_strung(wires.get(4 * at + i, {}), right)))
         key = of_ranks(node.ranks, node.text)
-        lines.append(Line(rows[0], key, tuple(rows[1:]), is_fault=node.is_core))
+        lines.append(Line(rows[0], key, tuple(rows[1:]), is_fault=node.is_core or node.is_cause))
     if graph.left_out:
         text = (
             f"... {graph.left_out} more kinds of waiting, of {graph.left_out_ranks} ranks; v lists"
@@ -276,6 +285,8 @@ def _tag(node: Node, now: float) -> str:
     since = age(now - node.since) if node.since is not None else ""
     if node.is_core:
         return f"deadlock, {since}" if since else "deadlock"
+    if node.is_cause:
+        return f"cause, {since}" if since else "cause"
     return since if node.on else "waits for nobody"
 
 
@@ -294,7 +305,8 @@ def _box(node: Node, right: int, now: float) -> list[Row]:
     inner = right - indent - 1  # between the sides
     is_heavy = node.is_core or not node.on
     h, v, tl, tr, bl, br = "═║╔╗╚╝" if is_heavy else "─│┌┐└┘"
-    tone = Tone.FAULT if node.is_core else Tone.MUTED if node.on else node.tone
+    tone = Tone.FAULT if node.is_core else node.tone
+    tone = Tone.MUTED if tone is Tone.PLAIN and node.on else tone
     tag = _tag(node, now)
     name = shorten(ranks_text(node.ranks), inner - len(tag) - 8)
     pad = Cell(" " * indent)

@@ -1,4 +1,4 @@
-"""The table "Who is to blame" names the rank that is, the worst first."""
+"""The table "Cause" names the rank that is the cause, the worst first."""
 
 from __future__ import annotations
 
@@ -51,8 +51,11 @@ def check(query: str, inputs: list[dict[str, str]], wanted: list[Any], folder: P
                 "expr": query,
                 "eval_time": "2m",
                 "exp_samples": [
-                    {"labels": f'{{rank="{rank}",host="{host}",why="{why}"}}', "value": value}
-                    for rank, host, why, value in wanted
+                    {
+                        "labels": f'{{rank="{rank}",host="{host}",why="{why}"{"".join(more)}}}',
+                        "value": value,
+                    }
+                    for rank, host, why, value, *more in wanted
                 ],
             }
         ],
@@ -71,7 +74,7 @@ def check(query: str, inputs: list[dict[str, str]], wanted: list[Any], folder: P
 
 @pytest.fixture
 def blame(queries: list[Any]) -> str:
-    [found] = [query.expression for query in queries if query.place == "Who is to blame"]
+    [found] = [query.expression for query in queries if query.place == "Cause"]
     return str(found)
 
 
@@ -135,11 +138,17 @@ def test_what_the_diagnosis_says_takes_the_place_of_guesses(blame: str, tmp_path
     check(blame, [*inputs, *dead, said], [(0, "a", "stuck rank", 5)], tmp_path)
 
 
+def test_the_cause_has_its_line_and_the_ranks_that_wait_for_it(blame: str, tmp_path: Path) -> None:
+    inputs = [*rank(0, "a", since=30, in_flight=0, seq=9), *rank(1, "b", since=30)]
+    where = {"site": "slp.py:6 (load)", "waiting": "1"}
+    said = series("distdbg_rank_blamed", 1, rank=0, kind="stuck rank", host="a", **where)
+    more = ',site="slp.py:6 (load)",waiting="1"'
+    check(blame, [*inputs, said], [(0, "a", "stuck rank", 5, more)], tmp_path)
+
+
 def test_each_kind_of_finding_is_said_in_a_sentence(boards: dict[str, Any]) -> None:
     [panel] = [
-        panel
-        for panel in boards["distdbg-overview.json"]["panels"]
-        if panel["title"] == "Who is to blame"
+        panel for panel in boards["distdbg-overview.json"]["panels"] if panel["title"] == "Cause"
     ]
     [words] = [
         one["value"][0]["options"]

@@ -146,4 +146,4 @@ def test_the_first_row_of_the_overview_says_whether_it_moves_and_who_is_to_blame
     panels = boards["distdbg-overview.json"]["panels"]
     first = [panel["title"] for panel in panels if panel["gridPos"]["y"] == 0]
     assert first[0] == "Last progress"
-    assert first[-1] == "Who is to blame"
+    assert first[-1] == "Cause"

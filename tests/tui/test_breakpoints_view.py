@@ -86,7 +86,7 @@ def test_a_attaches_in_this_terminal_to_the_rank_under_the_cursor(
 
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "waiting")
-        await press(pilot, "down", "a")
+        await press(pilot, "down", "down", "a")
         await press(pilot, "enter", "a")
         await press(pilot, "b")
         await see(pilot, "on=nan")
@@ -107,7 +107,7 @@ def test_where_the_terminal_cannot_be_given_away_it_says_what_to_type() -> None:
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "waiting")
         await press(pilot, "a")
-        await see(pilot, f"type in a terminal: distdbg attach --rank 0 {feed.address}")
+        await see(pilot, f"type in a terminal: distdbg attach --rank 3 {feed.address}")
         app_of(pilot).is_readonly = True
         await press(pilot, "a")
         await see(pilot, "attach: not with --readonly")
@@ -115,6 +115,6 @@ def test_where_the_terminal_cannot_be_given_away_it_says_what_to_type() -> None:
         feed.change(link=Link.OVER)
         await draw(pilot)
         await press(pilot, "a")
-        await see(pilot, "there is no living process to attach to")
+        await see(pilot, "there is no running process to attach to")
 
     drive(TopApp(feed, now=lambda: NOW), script)

@@ -43,7 +43,7 @@ def test_a_rank_shows_facts_groups_ops_and_stack_and_its_ops_can_be_opened() -> 
 
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "waiting")
-        await press(pilot, "enter")
+        await press(pilot, "down", "enter")  # under the row of the cause
         screen = await see(
             pilot, "argv           train.py --lr 3e-4", "stack of the op", "last ops"
         )
@@ -86,7 +86,7 @@ def test_details_of_what_is_gone_or_cannot_be_had_are_sentences() -> None:
         await see(pilot, "the agent of n15 does not answer")
         await press(pilot, "escape", "escape", "down", "enter", "e")
         await see(pilot, "this op is not known any more")
-        await press(pilot, "r", "enter")
+        await press(pilot, "r", "down", "enter")
         await see(pilot, "ranks > rank 0", "waiting for 31 s")
         feed.snapshot = job(row(5))
         await draw(pilot)

@@ -25,7 +25,7 @@ def test_the_head_says_which_job_and_the_foot_how_to_go_on() -> None:
     async def script(pilot: Pilot[None]) -> None:
         await settle(pilot)
         head, state, place, *_, foot = lines(app)
-        assert head.split("  ") == [" 20261122-071611-63d104", "3 ranks", "3 min", "live"]
+        assert head.split("  ") == [" 20261122-071611-63d104", "3 ranks", "3 min 5 s", "live"]
         assert state.strip() == "1 dead  1 running  1 waiting"
         assert place.split()[:3] == ["ranks", "enter", "open"]
         assert "/ filter  : command" in place
@@ -45,7 +45,7 @@ BECOMES = [
         ({"is_paused": True, "held_by": ("the user", "rank 3")},
          "live  the clock stands (the user, rank 3)"),
         ({"hosts": (HostRow(host="n14"), HostRow(host="n15", is_lost=True))},
-         "nothing is heard of n15"),
+         "host n15 does not answer"),
         ({"lines": ("rank 3 never called all_reduce #42",)}, "rank 3 never called all_reduce #42"),
         ({"abort": "rank 1 is dead\nmore"}, "aborted: rank 1 is dead"),
         ({"run": "evil\x1b[2J\nname"}, "evil"),
@@ -74,7 +74,7 @@ def test_a_job_of_which_nothing_was_heard_is_no_error() -> None:
     async def script(pilot: Pilot[None]) -> None:
         await settle(pilot)
         assert "made up  joining" in lines(app)[0]
-        assert "no rank has been heard yet" in lines(app)[1]
+        assert "waiting for the first answer" in lines(app)[1]
 
     drive(app, script)
 
@@ -184,7 +184,7 @@ def test_a_view_is_found_as_it_was_left() -> None:
         await pilot.press("r")
         await settle(pilot)
         table = app.trail[-1].query_one("RowTable")
-        assert (table.sorted_by, table.cursor) == (0, 1)  # type: ignore[attr-defined]  # a RowTable
+        assert (table.sorted_by, table.cursor) == (1, 1)  # type: ignore[attr-defined]  # a RowTable
         assert app.focused is table
 
     drive(app, script)

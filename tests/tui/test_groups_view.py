@@ -26,7 +26,7 @@ def test_it_shows_members_spread_and_who_is_behind_and_enter_opens_one() -> None
         screen = await see(pilot, "groups > group world", "8 ranks: 0-7", "#40 to #42, median #42")
         assert "has destroyed it" not in screen
         dead = next(line for line in screen.splitlines() if line.strip().startswith("7 "))
-        assert "#40      -2" in dead
+        assert "#40       2" in dead
         assert "broken: rank 7 died" in dead
         await press(pilot, "e")
         await see(pilot, "all_reduce #42 on group 'world'", "5 of 8 came")

@@ -31,7 +31,7 @@ def test_many_ranks_on_many_hosts_are_a_row_per_host_until_h_is_pressed() -> Non
         assert "1 dead  7 waiting" in line_of(app, "n002")
         assert "16-23" in line_of(app, "n002")
         assert "400 %" in line_of(app, "n000")
-        assert "-2 world" in line_of(app, "n003")
+        assert "  2 world" in line_of(app, "n003")
         assert "(1 not)" in line_of(app, "n002")
         await pilot.press("h")
         await pilot.pause()

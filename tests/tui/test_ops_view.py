@@ -16,7 +16,7 @@ def test_it_shows_counts_times_and_who_is_late_and_enter_opens_a_kind() -> None:
     feed = example_job.feed()
 
     async def script(pilot: Pilot[None]) -> None:
-        screen = await see(pilot, "all_gather", "5 (61 %)  3 (12 %)")
+        screen = await see(pilot, "all_gather", "not called by rank 3")
         assert Topic.OPS in feed.wanted
         line = next(line for line in screen.splitlines() if line.strip().startswith("all_reduce"))
         for text in ("332", "332.0 MiB", "810 us", "12.3 ms", "200 us", "3.1 GB/s"):
@@ -24,7 +24,7 @@ def test_it_shows_counts_times_and_who_is_late_and_enter_opens_a_kind() -> None:
         await press(pilot, "F")
         await see(pilot, no=("all_gather",))
         await press(pilot, "F", "enter")
-        await see(pilot, "ops > all_reduce on world", "each", "1.0 MiB", "p99 11.0 ms", "rank 5")
+        await see(pilot, "ops > all_reduce on world", "each", "1.0 MiB", "p99 11 ms", "rank 5")
         await press(pilot, "end", "enter")
         await see(pilot, "all_reduce on world > rank 0")
 

@@ -23,9 +23,9 @@ def test_it_shows_each_rank_with_its_op_and_for_how_long() -> None:
     async def script(pilot: Pilot[None]) -> None:
         await pilot.pause()
         screen = text_of(app)
-        assert "20261122-071611-63d104  2 ranks  3 min  live" in screen
+        assert "20261122-071611-63d104  2 ranks  3 min 5 s  live" in screen
         assert "1 dead  1 waiting" in screen
         assert "3.1 s all_reduce #42" in line_of(screen, "0 waiting")
-        assert "90 s was killed by SIGKILL" in line_of(screen, "1 dead")
+        assert "1 min 30 s was killed by SIGKILL" in line_of(screen, "1 dead")
 
     drive(app, script)

@@ -104,8 +104,8 @@ def test_s_on_a_rank_takes_only_its_stacks() -> None:
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "waiting")
         await press(pilot, "enter", "s")
-        await see(pilot, "ranks > rank 0 > stacks of rank 0", "py-spy")
-        assert feed.asked == [((0,), False)]
+        await see(pilot, "ranks > rank 3 > stacks of rank 3", "py-spy")
+        assert feed.asked == [((3,), False)]
 
     drive(TopApp(feed, now=lambda: NOW), script)
 

@@ -23,7 +23,7 @@ def test_the_graph_folds_equal_waits_and_enter_opens_their_ranks() -> None:
     feed = example_job.feed()
 
     async def script(pilot: Pilot[None]) -> None:
-        screen = await see(pilot, "═ rank 3 ═", "waits for nobody", "─ ranks 0-2,4-5 ─", "31 s")
+        screen = await see(pilot, "═ rank 3 ═", "═ cause ═", "─ ranks 0-2,4-5 ─", "31 s")
         assert Topic.WAITS in feed.wanted
         assert screen.index("rank 3 ═") < screen.index("─ ranks 0-2,4-5")
         assert screen.count("◀") == 1

@@ -76,6 +76,8 @@ class Asking:
         self._clock = clock
         self.why = ""
         """What is not as usual, though somebody answers."""
+        self.world = 0
+        """How many ranks the job has; 0: not known."""
         self._due: dict[str, float] = {}
         self._slower = 1.0
         self._unknown: set[str] = set()
@@ -214,6 +216,8 @@ class Asking:
             self._counts.clear()
         changes["run"] = str(about["run"])
         changes["attempt"] = int(about["attempt"])
+        self.world = int(about.get("world", 0))
+        changes["is_debuggable"] = about.get("is_debuggable")
         changes["hosts"] = host_rows(tree, str(about["host"]))
         changes["is_paused"] = bool(control and control.get("is_paused"))
         changes["paused_s"] = float((control or {}).get("paused_s", 0.0))
@@ -241,7 +245,8 @@ class Asking:
                 self._keep(self._groups, host, "groups", "groups")
             changes["groups"] = self._same(group_rows(self._groups.values()), snapshot.groups)
             largest = max((len(group.ranks) for group in changes["groups"]), default=0)
-            changes["world_size"] = max(largest, len(changes.get("ranks", snapshot.ranks)))
+            ranks = changes.get("ranks", snapshot.ranks)
+            changes["world_size"] = max(largest, self.world, len(ranks))
         groups = changes.get("groups", snapshot.groups)
         if Topic.OPS in topics and self._is_due(Topic.OPS, now_s):
             for host in few:
@@ -259,8 +264,9 @@ class Asking:
             self._ask_log(few)
         if self._is_due("gpus", now_s):
             changes["ranks"] = self._ask_gpus(few, changes.get("ranks", snapshot.ranks))
-        if "ranks" in changes and len(changes["ranks"]) > snapshot.world_size:
-            changes.setdefault("world_size", len(changes["ranks"]))
+        size = max(self.world, len(changes.get("ranks", snapshot.ranks)))
+        if size > snapshot.world_size:
+            changes.setdefault("world_size", size)
 
     @staticmethod
     def _same(new: Any, old: Any) -> Any:

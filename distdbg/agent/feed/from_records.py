@@ -87,6 +87,8 @@ class RecordsClient:
             "run_folder": str(self.folder),
             "control": control,
             "tree": None,
+            "world": self.roster.world_size,
+            "is_debuggable": None,
         }
 
     def _ranks(self, _: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,8 @@ class Sightings:
             pid=seat.pid,
             host=seat.host,
             state=seat.state,
-            since_ns=seat.since_ns,
+            # Who runs is at another place after each op.
+            since_ns=max(seat.since_ns, seat.moved_ns if is_busy(seat) else 0),
             why=seat.why,
             site=seat.site,
             stack=tuple((frame.file, frame.line, frame.function) for frame in frames),

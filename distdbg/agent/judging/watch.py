@@ -427,6 +427,7 @@ class Watch:
                 for one in done.result():
                     seat = self._roster.seats.get(one.rank)
                     if seat is not None and seat.pid == one.pid:
+                        seat.place(one)
                         self._sightings.write(self._roster.folder, seat, one)
             then()
 

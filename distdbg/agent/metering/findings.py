@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from distdbg.errors import format_ranks
+from distdbg.export.metrics.facts import Blamed
+
 _NOTE: Final = "note"
 #: Notes of these kinds are of what ranks wait in now.
 _WAITS: Final = ("stall", "missing rank")
@@ -22,8 +25,8 @@ class FindingCounts:
     def __init__(self) -> None:
         self.now: Counter[str] = Counter()
         self.total: Counter[str] = Counter()
-        self.blamed: tuple[tuple[int, str], ...] = ()
-        """By the verdict that holds now: the ranks, and the kind of what they are blamed for."""
+        self.blamed: tuple[Blamed, ...] = ()
+        """By the verdict that holds now: who causes what is wrong."""
         self._known: dict[tuple[object, ...], None] = {}
 
     def take(self, attempt: int, verdict: Mapping[str, Any] | None) -> None:
@@ -51,9 +54,23 @@ class FindingCounts:
         self.blamed = _blamed(verdict)
 
 
-def _blamed(verdict: Mapping[str, Any] | None) -> tuple[tuple[int, str], ...]:
+def _blamed(verdict: Mapping[str, Any] | None) -> tuple[Blamed, ...]:
     try:
         root = verdict["findings"][verdict["verdict"]["root"]] if verdict else None
-        return tuple((int(rank), str(root["kind"])) for rank in root["ranks"]) if root else ()
-    except (KeyError, TypeError, IndexError, ValueError):
-        return ()  # there is none, or nobody is to blame
+        if not root:
+            return ()
+        waiting = format_ranks(sorted({int(rank) for rank in root.get("victims", ())}))
+        return tuple(
+            Blamed(int(rank), str(root["kind"]), _site_of(root, rank), waiting)
+            for rank in root["ranks"]
+        )
+    except (AttributeError, KeyError, TypeError, IndexError, ValueError):
+        return ()  # there is none, or no rank is the cause
+
+
+def _site_of(root: Mapping[str, Any], rank: object) -> str:
+    """Where that rank is by the evidence: 'train.py:88 (step)'; '' where it is not known."""
+    for fact in root.get("evidence", ()):
+        if fact.get("site") and (fact.get("rank") == rank or rank in fact.get("ranks", ())):
+            return str(fact["site"])
+    return ""

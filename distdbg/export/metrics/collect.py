@@ -159,8 +159,9 @@ def _of_job(job: JobFacts, exemplars: Exemplars) -> Iterator[_One]:
         yield "distdbg_findings", Sample((kind,), count)
     for kind, count in _few(FindingKind, job.findings_total):
         yield "distdbg_findings_made_total", Sample((kind,), count)
-    for rank, kind in job.blamed[:MOST_BLAMED]:
-        yield "distdbg_rank_blamed", Sample((str(rank), clean(kind)), 1)
+    for one in job.blamed[:MOST_BLAMED]:
+        words = (str(one.rank), clean(one.kind), clean(one.site), clean(one.waiting))
+        yield "distdbg_rank_blamed", Sample(words, 1)
     yield "distdbg_restarts_total", Sample((), job.restarts)
     yield "distdbg_world_size", Sample((), job.world_size)
     yield "distdbg_clock_held", Sample((), int(job.is_clock_held))

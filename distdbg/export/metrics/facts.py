@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from distdbg.record.rank_state import RankState
 
@@ -111,6 +112,18 @@ class HistogramFacts:
     count: int
 
 
+class Blamed(NamedTuple):
+    """A rank that is the cause of what is wrong."""
+
+    rank: int
+    kind: str
+    """Of the finding that is the root of the verdict."""
+    site: str = ""
+    """'train.py:88 (step)'."""
+    waiting: str = ""
+    """The ranks that wait for it: '0-2,4'."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
     """What the agent of the first host alone knows."""
@@ -120,8 +133,8 @@ class JobFacts:
     findings_now: Mapping[str, int] = field(default_factory=dict)
     """By kind."""
     findings_total: Mapping[str, int] = field(default_factory=dict)
-    blamed: Sequence[tuple[int, str]] = ()
-    """Ranks with the kind of the finding that is the root of the verdict that holds now."""
+    blamed: Sequence[Blamed] = ()
+    """The ranks that are the cause by the verdict that holds now."""
     is_clock_held: bool = False
     histograms: Mapping[tuple[str, str], HistogramFacts] = field(default_factory=dict)
     """By kind and label of the group: `JobHistograms.sum()`."""

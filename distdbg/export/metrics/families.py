@@ -102,7 +102,7 @@ FAMILIES: Final = (
     _host("distdbg_recording_lost_total", _C, "What the records had no room for, by what it was.", "what"),
     _job("distdbg_findings", _G, "Findings of the diagnosis that hold now.", "kind"),
     _job("distdbg_findings_made_total", _C, "Findings that the diagnosis has made; one that lasts counts once.", "kind"),
-    _job("distdbg_rank_blamed", _G, "1 for each rank that causes what the current verdict reports; no sample for the others.", "rank", "kind"),
+    _job("distdbg_rank_blamed", _G, "1 for each rank that is the cause by the verdict that holds now; no sample for the others.", "rank", "kind", "site", "waiting"),
     _job("distdbg_restarts_total", _C, "How often the launcher has started the ranks again."),
     _job("distdbg_world_size", _G, "Ranks of the job."),
     _job("distdbg_clock_held", _G, "1 while the deadlines of the job stand, by a debugger or a pause."),

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from distdbg.errors import format_ranks
-from distdbg.tui.cells import Cell, Tone, is_fault, one_line, tone_of
+from distdbg.tui.cells import Cell, Tone, one_line
 from distdbg.tui.feed import Topic
 from distdbg.tui.snapshot import GroupRow, OpKey, Snapshot
 from distdbg.tui.table import Column
@@ -94,9 +94,9 @@ class GroupPage(TablePage):
         return (
             Cell(str(key)),
             Cell(f"#{seq}" if seq is not None else ""),
-            Cell(f"{off:+d}" if off else "", Tone.WARN if off < 0 else Tone.MUTED),
+            Cell(str(-off) if off < 0 else "", Tone.WARN),
             Cell(f"#{ended}" if ended is not None else "", Tone.MUTED),
-            Cell(row.state if row else "", tone_of(row.state) if row else Tone.PLAIN),
+            Cell(row.state if row else "", self.parts.tone(row) if row else Tone.PLAIN),
             what,
             Cell(one_line(row.site) if row else "", Tone.MUTED),
             Cell(one_line(row.host) if row else "", Tone.MUTED),
@@ -107,7 +107,7 @@ class GroupPage(TablePage):
         if group is None:
             return False
         is_behind = group.issued.get(key, self._median) < self._median
-        return is_behind or key in group.broken or (row is not None and is_fault(row.state))
+        return is_behind or key in group.broken or (row is not None and self.parts.is_fault(row))
 
     def sort_key(self, key: Any, at: int) -> Any:
         group = self._group

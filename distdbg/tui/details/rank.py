@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from distdbg.errors import DistError
-from distdbg.tui.cells import Cell, Tone, age, nbytes, one_line, share, span, tone_of
+from distdbg.tui.cells import Cell, Tone, age, nbytes, one_line, share, span
 from distdbg.tui.feed import Topic
 from distdbg.tui.sheet import Line, line, title
 from distdbg.tui.snapshot import Bar, OpKey, RankDetail, RankRow, Snapshot
@@ -74,7 +74,7 @@ class RankPage(SheetPage):
 
     def _lines(self, row: RankRow) -> Iterator[Line]:
         yield _fact(
-            "state", Cell(row.state, tone_of(row.state)), f" for {age(self.now - row.state_at)}"
+            "state", Cell(row.state, self.parts.tone(row)), f" for {age(self.now - row.state_at)}"
         )
         if row.why:
             yield _fact("why", one_line(row.why))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.diagnose.wording import say_site
+from distdbg.diagnose.wording import say_site, short_site
 from distdbg.record.format import Aside, Exit, Flag
 from distdbg.record.rank_state import RankState
 from distdbg.record.text import error_words
@@ -25,8 +25,9 @@ def rank_row(moments: Moments, rank: int, at_ns: int) -> RankRow:
     log, mine = session.ranks[rank], moments.of(rank)
     opened = mine.open(at_ns)
     moved_ns = mine.moved_ns(at_ns)
-    at, since_ns, stack, is_held = _place(log, opened, at_ns - log.offset_ns)
-    state, state_ns, why, seen = _state(log, opened, at, is_held, at_ns - log.offset_ns, moved_ns)
+    own_ns = at_ns - log.offset_ns
+    at, since_ns, stack, is_held = _place(log, opened, own_ns)
+    state, state_ns, why, seen = _state(log, opened, at, is_held, own_ns, moved_ns)
     if state_ns == NEVER:
         state_ns = since_ns + log.offset_ns if since_ns != NEVER else moved_ns
     if state_ns == NEVER:
@@ -41,7 +42,9 @@ def rank_row(moments: Moments, rank: int, at_ns: int) -> RankRow:
         state_at=seconds(state_ns),
         moved_at=seconds(moved_ns),
         op=session.name_of(OpRef(rank, at)) if at is not None else "",
-        site=seen or say_site(frames[0] if frames else None),
+        site=short_site(seen)
+        or _seen_last(log, opened, own_ns, moved_ns)
+        or say_site(frames[0] if frames else None),
         why=why,
         seqs=tuple(
             (session.groups[group].label, moments.issued_seq(group, rank, count))
@@ -49,6 +52,14 @@ def rank_row(moments: Moments, rank: int, at_ns: int) -> RankRow:
         ),
         attempt=session.attempt,
     )
+
+
+def _seen_last(log: RankLog, opened: Sequence[int], own_ns: int, moved_ns: int) -> str:
+    """Where it was seen from outside before it went, if it had called nothing since; '' else."""
+    seen = log.activity
+    if seen is None or opened or seen.since_ns > own_ns or moved_ns > seen.since_ns + log.offset_ns:
+        return ""
+    return short_site(seen.site or (str(seen.stack[0]) if seen.stack else ""))
 
 
 def in_op(log: RankLog, opened: Sequence[int], own_ns: int) -> int | None:

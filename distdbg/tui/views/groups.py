@@ -69,8 +69,8 @@ class GroupsView(TablePage, View):
             Cell(str(len(row.ranks)) if row.ranks else "", Tone.MUTED),
             Cell(format_ranks(row.ranks), Tone.MUTED),
             Cell(f"#{median}" if median is not None else ""),
-            Cell(str(row.spread) if row.spread else "", Tone.WARN),
-            Cell(format_ranks(behind), Tone.WARN),
+            Cell(str(row.spread) if row.spread else ""),
+            Cell(format_ranks(behind), self._tone(behind)),
             Cell(str(row.in_flight) if row.in_flight else ""),
             self._state(row),
             Cell(one_line(row.backend), Tone.MUTED),
@@ -79,7 +79,7 @@ class GroupsView(TablePage, View):
 
     def is_fault(self, key: Any) -> bool:
         row = self._rows[key]
-        return bool(row.broken or row.spread > 1)
+        return bool(row.broken or row.spread > 1) or not self._causes(row).isdisjoint(row.ranks)
 
     def sort_key(self, key: Any, at: int) -> Any:
         row = self._rows[key]
@@ -99,6 +99,13 @@ class GroupsView(TablePage, View):
             case "timeout":
                 return row.timeout_s or 0.0
         return self.cells(key)[at].text
+
+    def _causes(self, row: GroupRow) -> frozenset[int]:
+        """The causes of what is wrong that are in this group and behind, or in an op that hangs."""
+        return self.parts.causes if row.spread or row.in_flight else frozenset()
+
+    def _tone(self, behind: Sequence[int]) -> Tone:
+        return Tone.MUTED if self.parts.causes.isdisjoint(behind) else Tone.FAULT
 
     def _behind(self, row: GroupRow) -> list[int]:
         median = self._medians.get(row.name, 0)

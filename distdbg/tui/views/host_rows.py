@@ -10,6 +10,7 @@ from typing import Final
 from distdbg.errors import format_ranks
 from distdbg.record.rank_state import RankState
 from distdbg.tui.cells import Cell, Tone, age, is_fault, nbytes, one_line, share, tone_of
+from distdbg.tui.parts import MARK, NOBODY, Parts
 from distdbg.tui.snapshot import RankRow
 from distdbg.tui.table import Column
 
@@ -17,11 +18,11 @@ from distdbg.tui.table import Column
 HOST_COLUMNS: Final = (
     Column(title="host", width=12),
     Column(title="ranks", width=11),
-    Column(title="state", width=14, grows=True),
-    Column(title="for", width=6, is_right=True),
+    Column(title="state", width=22),
+    Column(title="for", width=10, is_right=True),
     Column(title="most are in", width=20, grows=True),
     Column(title="behind", width=9, is_right=True, from_width=90),
-    Column(title="moved", width=6, is_right=True, from_width=100),
+    Column(title="progress", width=10, is_right=True, from_width=100),
     Column(title="cpu", width=6, is_right=True),
     Column(title="memory", width=9, is_right=True, from_width=96),
     Column(title="gpu", width=5, is_right=True, from_width=140),
@@ -39,7 +40,7 @@ class HostSum:
     since: dict[RankState, float] = field(default_factory=dict)
     """By state, since when the first of its ranks is in it."""
     moved_at: float = 0.0
-    """When the rank that has stood longest moved last."""
+    """The last progress of the rank that has waited longest for it."""
     behind: int = 0
     behind_on: str = ""
     cpu: float | None = None
@@ -86,20 +87,26 @@ def sum_up(rows: Iterable[RankRow], medians: Mapping[str, int]) -> dict[str, Hos
     return found
 
 
-def host_cells(one: HostSum, now: float) -> Sequence[Cell]:
+def host_cells(one: HostSum, now: float, parts: Parts = NOBODY) -> Sequence[Cell]:
     """In the order of `HOST_COLUMNS`."""
     worst = one.worst
+    tone = tone_of(worst)
+    if not parts.causes.isdisjoint(one.ranks):
+        tone = Tone.FAULT
+    elif not parts.victims.isdisjoint(one.ranks):
+        tone = Tone.VICTIM
+    mark = f"{MARK} " if tone is Tone.FAULT and parts.causes else ""
     order = sorted(one.states, key=lambda state: (not is_fault(state), -one.states[state], state))
     states = "  ".join(f"{one.states[state]} {state}" for state in order)
     [(op, count)] = one.ops.most_common(1) or [("", 0)]
     more = len(one.ranks) - count
     return (
-        Cell(one_line(one.host) or "?"),
+        Cell(mark + (one_line(one.host) or "?"), tone if mark else Tone.PLAIN),
         Cell(format_ranks(one.ranks, 3), Tone.MUTED),
-        Cell(states, tone_of(worst)),
+        Cell(states, tone),
         Cell(age(now - one.since[worst])),
         Cell(one_line(op) + (f" ({more} not)" if op and more else "")),
-        Cell(f"{one.behind:+d} {one.behind_on}" if one.behind else "", Tone.WARN),
+        Cell(f"{-one.behind} {one_line(one.behind_on)}" if one.behind else "", Tone.MUTED),
         Cell(age(now - one.moved_at) if one.moved_at else ""),
         Cell(share(one.cpu)),
         Cell(nbytes(one.rss_nbytes)),
@@ -114,7 +121,7 @@ def host_sort_key(one: HostSum, title: str) -> tuple[float, str]:
         "state": -one.faults,
         "for": one.since[one.worst],
         "behind": one.behind,
-        "moved": one.moved_at,
+        "progress": one.moved_at,
         "cpu": -(one.cpu or 0.0),
         "memory": -(one.rss_nbytes or 0),
         "gpu": -(one.gpu or 0.0),

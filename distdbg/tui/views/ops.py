@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from distdbg.render.words import ranks_text
+from distdbg.tui.awaited import not_called
 from distdbg.tui.cells import Cell, Tone, nbytes, one_line, rate, share, span
 from distdbg.tui.feed import Topic
 from distdbg.tui.snapshot import OpRow, Snapshot
@@ -22,7 +24,7 @@ class OpsView(TablePage, View):
 
     key: ClassVar[str] = "o"
     title: ClassVar[str] = "ops"
-    about: ClassVar[str] = "ops by kind and group: count, bytes, times, bandwidth, who comes late"
+    about: ClassVar[str] = "ops by kind and group: count, bytes, times, bandwidth, late ranks"
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.OPS, Topic.GROUPS})
     columns: ClassVar[Sequence[Column]] = (
         Column(title="op", width=14),
@@ -42,12 +44,19 @@ class OpsView(TablePage, View):
         super().__init__()
         self._rows: Mapping[tuple[str, str], OpRow] = {}
         self._labels: Mapping[str, str] = {}
+        self._missing: Mapping[tuple[str, str], tuple[int, ...]] = {}
 
     def draw(self, snapshot: Snapshot, now: float) -> None:
         if snapshot.ops is not self.snapshot.ops:
             self._rows = {(row.group, row.kind): row for row in snapshot.ops}
         if snapshot.groups is not self.snapshot.groups:
             self._labels = {row.name: row.label for row in snapshot.groups if row.label}
+        old = self.snapshot
+        new = (snapshot.ranks, snapshot.groups, snapshot.verdict)
+        if any(a is not b for a, b in zip(new, (old.ranks, old.groups, old.verdict), strict=True)):
+            self._missing = not_called(snapshot)
+        said = [len(_not_called_by(found)) for found in self._missing.values()]
+        self.table.fit_columns((), {len(self.columns) - 1: max(said)} if said else {})
         super().draw(snapshot, now)
 
     def keys(self) -> Sequence[Hashable]:
@@ -65,10 +74,16 @@ class OpsView(TablePage, View):
 
     def cells(self, key: Any) -> Sequence[Cell]:
         row = self._rows[key]
-        late = "  ".join(f"{rank} ({share(part)})" for rank, part in row.late[:_MOST_LATE])
+        missing = self._not_called(row)
         is_often = bool(row.late) and row.late[0][1] >= _OFTEN
+        late = Cell(
+            "  ".join(f"{rank} ({share(part)})" for rank, part in row.late[:_MOST_LATE]),
+            Tone.WARN if is_often else Tone.MUTED,
+        )
+        if missing:  # what was late before is of no interest while others wait
+            late = Cell(_not_called_by(missing), self._tone(missing))
         return (
-            Cell(one_line(row.kind)),
+            Cell(one_line(row.kind), late.tone if missing else Tone.PLAIN),
             Cell(one_line(self._labels.get(row.group, row.group)), Tone.MUTED),
             Cell(str(row.count)),
             Cell(str(row.failed) if row.failed else "", Tone.FAULT),
@@ -78,11 +93,22 @@ class OpsView(TablePage, View):
             Cell(span(row.wait_p50_s), Tone.MUTED),
             Cell(span(row.wait_p99_s), Tone.MUTED),
             Cell(rate(row.bus_nbytes_per_s)),
-            Cell(late, Tone.WARN if is_often else Tone.MUTED),
+            late,
         )
 
     def is_fault(self, key: Any) -> bool:
-        return bool(self._rows[key].failed)
+        row = self._rows[key]
+        return bool(row.failed) or bool(self._not_called(row))
+
+    def _not_called(self, row: OpRow) -> tuple[int, ...]:
+        """The ranks that others wait for in such an op now."""
+        names = {row.group, *(name for name, label in self._labels.items() if label == row.group)}
+        return tuple(
+            sorted({rank for name in names for rank in self._missing.get((name, row.kind), ())})
+        )
+
+    def _tone(self, ranks: Sequence[int]) -> Tone:
+        return Tone.WARN if self.parts.causes.isdisjoint(ranks) else Tone.FAULT
 
     def sort_key(self, key: Any, at: int) -> Any:
         row = self._rows[key]
@@ -104,5 +130,9 @@ class OpsView(TablePage, View):
             case "bus bw":
                 return row.bus_nbytes_per_s or 0.0
             case "late ranks":
-                return -(row.late[0][1] if row.late else 0.0)
+                return -(2.0 if self._not_called(row) else row.late[0][1] if row.late else 0.0)
         return self.cells(key)[at].text
+
+
+def _not_called_by(ranks: Sequence[int]) -> str:
+    return f"not called by {ranks_text(ranks)}"

@@ -6,9 +6,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from statistics import median_low
 from typing import Any, ClassVar, Final
 
+from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 
-from distdbg.tui.cells import Cell, Tone, age, is_fault, nbytes, one_line, share, tone_of
+from distdbg.tui.cells import Cell, Tone, age, nbytes, one_line, share
 from distdbg.tui.snapshot import RankRow, Snapshot
 from distdbg.tui.table import Column
 from distdbg.tui.targets import HostTarget, RankTarget
@@ -23,6 +24,8 @@ from distdbg.tui.views.host_rows import (
 
 #: With more ranks on several hosts there is a row per host, until `h` is pressed.
 _MANY: Final = 256
+_TWO_UNITS_S: Final = 59.5
+_LONG_AGE: Final = len("59 min 59 s")
 
 
 class RanksView(TablePage, View):
@@ -32,14 +35,15 @@ class RanksView(TablePage, View):
     title: ClassVar[str] = "ranks"
     about: ClassVar[str] = "what each rank does, and for how long"
     columns: ClassVar[Sequence[Column]] = (
+        Column(title="", width=1),
         Column(title="rank", width=4, is_right=True),
         Column(title="state", width=15),
         Column(title="for", width=6, is_right=True),
         Column(title="in", width=22, grows=True),
         Column(title="at", width=14, grows=True),
         Column(title="behind", width=9, is_right=True, from_width=90),
-        Column(title="moved", width=6, is_right=True, from_width=100),
-        Column(title="cpu", width=5, is_right=True),
+        Column(title="progress", width=8, is_right=True, from_width=100),
+        Column(title="cpu", width=5, is_right=True, from_width=60),
         Column(title="memory", width=9, is_right=True, from_width=76),
         Column(title="gpu", width=5, is_right=True, from_width=140),
         Column(title="gpu mem", width=9, is_right=True, from_width=140),
@@ -65,7 +69,36 @@ class RanksView(TablePage, View):
         if snapshot.ranks is not self.snapshot.ranks:
             self._medians = medians(snapshot)
             self._fold(snapshot)
+        self.now = now
+        if not self._is_folded:
+            self.table.fit_columns(*self._columns(snapshot))
         super().draw(snapshot, now)
+
+    def _columns(self, snapshot: Snapshot) -> tuple[frozenset[int], dict[int, int]]:
+        """Which columns no rank has anything in, and how wide the place of the cause is."""
+        rows = snapshot.ranks.values()
+        titles = [column.title for column in self.columns]
+        hosts = {row.host for row in rows}
+        empty = {
+            "": not self.parts.causes,
+            "cpu": all(row.cpu is None for row in rows),
+            "memory": all(row.rss_nbytes is None for row in rows),
+            "gpu": all(row.gpu is None for row in rows),
+            "gpu mem": all(row.gpu_nbytes is None for row in rows),
+            "behind": not any(map(self._behind, rows)),
+            "host": hosts <= {""},
+            "pid": not any(row.pid for row in rows),
+        }
+        hidden = frozenset(at for at, title in enumerate(titles) if empty.get(title, False))
+        sites = [snapshot.ranks[r].site for r in self.parts.causes if r in snapshot.ranks]
+        need = max((cell_len(one_line(site)) for site in sites), default=0)
+        needs = {titles.index("at"): need} if need else {}
+        # An age that is written with two units is longer.
+        if any(self.now - row.state_at >= _TWO_UNITS_S for row in rows):
+            needs[titles.index("for")] = _LONG_AGE
+        if any(row.moved_at and self.now - row.moved_at >= _TWO_UNITS_S for row in rows):
+            needs[titles.index("progress")] = _LONG_AGE
+        return hidden, needs
 
     def _fold(self, snapshot: Snapshot) -> None:
         """Have rows of hosts where they are wanted."""
@@ -88,7 +121,13 @@ class RanksView(TablePage, View):
         return action != "hosts" or self.folds
 
     def keys(self) -> Sequence[Hashable]:
-        return list(self._hosts) if self._is_folded else list(self.snapshot.ranks)
+        return self._host_order() if self._is_folded else self.parts.first(self.snapshot.ranks)
+
+    def _host_order(self) -> Sequence[Hashable]:
+        """Hosts with a cause before the others."""
+        causes = self.parts.causes
+        first = [host for host, one in self._hosts.items() if not causes.isdisjoint(one.ranks)]
+        return [*first, *(host for host in self._hosts if host not in first)]
 
     def target(self) -> object:
         cursor = self.table.cursor
@@ -98,18 +137,20 @@ class RanksView(TablePage, View):
 
     def cells(self, key: Any) -> Sequence[Cell]:
         if isinstance(key, str):
-            return host_cells(self._hosts[key], self.now)
+            return host_cells(self._hosts[key], self.now, self.parts)
         row = self.snapshot.ranks[key]
-        tone = tone_of(row.state)
-        where = row.op or row.why
-        behind = self._behind(row)
+        parts = self.parts
+        tone = parts.tone(row)
+        is_cause = row.rank in parts.causes
+        own = tone if parts.has(row.rank) else Tone.PLAIN
         return (
-            Cell(str(row.rank)),
+            parts.mark(row.rank),
+            Cell(str(row.rank), own),
             Cell(row.state, tone),
-            Cell(age(self.now - row.state_at)),
-            Cell(one_line(where), Tone.PLAIN if row.op else tone),
-            Cell(one_line(row.site), Tone.MUTED),
-            Cell(behind, Tone.WARN if behind.startswith("-") else Tone.MUTED),
+            Cell(age(self.now - row.state_at), own),
+            Cell(one_line(row.op or row.why), own if row.op else tone),
+            Cell(one_line(row.site), Tone.FAULT if is_cause else Tone.MUTED),
+            Cell(self._behind(row), Tone.FAULT if is_cause else Tone.MUTED),
             Cell(age(self.now - row.moved_at) if row.moved_at else ""),
             Cell(share(row.cpu)),
             Cell(nbytes(row.rss_nbytes)),
@@ -121,8 +162,9 @@ class RanksView(TablePage, View):
 
     def is_fault(self, key: Any) -> bool:
         if isinstance(key, str):
-            return self._hosts[key].faults > 0
-        return is_fault(self.snapshot.ranks[key].state)
+            one = self._hosts[key]
+            return one.faults > 0 or any(map(self.parts.has, one.ranks))
+        return self.parts.is_fault(self.snapshot.ranks[key])
 
     def sort_key(self, key: Any, at: int) -> Any:
         if isinstance(key, str):
@@ -134,7 +176,7 @@ class RanksView(TablePage, View):
                 return row.rank
             case "for":
                 return row.state_at
-            case "moved":
+            case "progress":
                 return row.moved_at
             case "cpu":
                 return -(row.cpu or 0.0)
@@ -151,12 +193,10 @@ class RanksView(TablePage, View):
         return self.cells(key)[at].text
 
     def _behind(self, row: RankRow) -> str:
-        """By how many ops, on the group where that is most: 'dp -3'; '' with the median of its groups."""
-        off = [(seq - self._medians.get(name, seq), name) for name, seq in row.seqs]
-        by, name = min(off, default=(0, ""))
-        if by >= 0:
-            by, name = max(off, default=(0, ""))
-        return "" if by == 0 else f"{by:+d} {name}"
+        """By how many ops, on the group where that is most: '3 dp'; '' where it is not behind."""
+        off = [(self._medians.get(name, seq) - seq, name) for name, seq in row.seqs]
+        by, name = max(off, default=(0, ""))
+        return f"{by} {one_line(name)}" if by > 0 else ""
 
 
 def _has_hosts(ranks: Mapping[int, RankRow]) -> bool:

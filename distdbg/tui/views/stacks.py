@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from distdbg.errors import DistError
 from distdbg.render.words import ranks_text
-from distdbg.tui.cells import Cell, Tone, age, is_fault, one_line
+from distdbg.tui.cells import Cell, Tone, age, one_line
 from distdbg.tui.sheet import Line, line, title
 from distdbg.tui.snapshot import Snapshot, StackGroup, Stacks
 from distdbg.tui.targets import of_ranks
@@ -177,7 +177,7 @@ class StacksView(SheetPage, View):
             words = f"{one_line(found.how) or 'taken'}{ago}{native}"
             yield replace(line(Cell(words, Tone.MUTED)), is_title=True)
         rows = self.snapshot.ranks
-        faulty = frozenset(rank for rank, row in rows.items() if is_fault(row.state))
+        faulty = frozenset(rank for rank, row in rows.items() if self.parts.is_fault(row))
         made = (found, dict(self._folds), faulty)
         if made != self._made:
             self._made = made

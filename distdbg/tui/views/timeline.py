@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from distdbg.tui.cells import Cell, Filter, is_fault, one_line, span
+from distdbg.tui.cells import Cell, Filter, one_line, span
 from distdbg.tui.feed import Topic
 from distdbg.tui.lanes import KINDS, Family, parts_of
 from distdbg.tui.snapshot import Bar, OpKey, RankRow, Snapshot
@@ -111,16 +111,21 @@ class TimelineView(View):
         times = self.feed.span()
         began = snapshot.began if snapshot.began is not None else now - _FIRST_S
         self.lanes.show(
-            [rank for rank, row in snapshot.ranks.items() if self._is_shown(row)],
+            [
+                rank
+                for rank in self.parts.first(snapshot.ranks)
+                if self._is_shown(snapshot.ranks[rank])
+            ],
             snapshot.ranks,
             now,
             times or (began, max(now, began + 1e-3)),
             is_replay=times is not None,
             first_s=min(_FIRST_S, max(now - began, 1.0)),
+            parts=self.parts,
         )
 
     def _is_shown(self, row: RankRow) -> bool:
-        if self._only_faults and not is_fault(row.state):
+        if self._only_faults and not self.parts.is_fault(row):
             return False
         return self._only is None or self._only.fits(
             [Cell(text) for text in (str(row.rank), row.state, row.op, row.site, row.host)]

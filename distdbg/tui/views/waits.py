@@ -34,7 +34,7 @@ class WaitsView(TablePage, View):
     columns: ClassVar[Sequence[Column]] = (
         Column(title="rank", width=4, is_right=True),
         Column(title="waits for", width=14, grows=True),
-        Column(title="since", width=6, is_right=True),
+        Column(title="since", width=10, is_right=True),
         Column(title="in", width=20, grows=True),
         Column(title="at", width=14, grows=True),
         Column(title="", width=8),
@@ -87,11 +87,11 @@ class WaitsView(TablePage, View):
                 if (not table.only_faults or self.is_fault(key))
                 and (table.filter is None or table.filter.fits(self.cells(key)))
             ]
-            self._graph = fold_waits(shown, self.snapshot.ranks)
+            self._graph = fold_waits(shown, self.snapshot.ranks, self.parts)
         why = self.nothing()
         if self._rows and not self._graph.nodes:
             only = self.table.filter
-            why = f"nothing fits /{only.text}" if only else "no deadlock among those that wait"
+            why = f"nothing fits /{only.text}" if only else "no fault among the ranks that wait"
         self.sheet.show(draw_waits(self._graph, self.sheet.size.width, self.now), why)
 
     def narrow(self, only: Filter | None, only_faults: bool) -> None:
@@ -118,7 +118,7 @@ class WaitsView(TablePage, View):
         row = self._rows[key]
         on = ranks_text(row.on)
         return (
-            Cell(str(row.rank)),
+            Cell(str(row.rank), self._tone(row.rank)),
             Cell(f"any of {on}" if row.is_any and len(row.on) > 1 else on),
             Cell(age(self.now - row.since) if row.since is not None else ""),
             Cell(one_line(row.op)),
@@ -126,8 +126,13 @@ class WaitsView(TablePage, View):
             Cell("" if row.can_go_on else "deadlock", Tone.FAULT),
         )
 
+    def _tone(self, rank: int) -> Tone:
+        known = self.snapshot.ranks.get(rank)
+        return self.parts.tone(known) if known is not None and self.parts.has(rank) else Tone.PLAIN
+
     def is_fault(self, key: Any) -> bool:
-        return not self._rows[key].can_go_on
+        row = self._rows[key]
+        return not row.can_go_on or self.parts.has(row.rank)
 
     def sort_key(self, key: Any, at: int) -> Any:
         row = self._rows[key]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from distdbg.agent.judging.blamed import Sightings
@@ -36,3 +37,11 @@ def test_a_job_that_is_slow_at_every_step_does_not_fill_the_disk(tmp_path: Path)
         seat.change(RankState.RUNNING, step, site=SAVE if step % 2 else "")
         sightings.look(tmp_path, [seat])
     assert len(list(read_sightings(tmp_path))) == 2000
+
+
+def test_a_rank_that_runs_is_seen_there_since_its_last_op(tmp_path: Path) -> None:
+    seat = Seat(rank=0, host="n01", pid=7, state=RankState.RUNNING, since_ns=100, moved_ns=900)
+    seat.site = "slp.py:6 (load)"
+    Sightings().write(tmp_path, seat)
+    [line] = (tmp_path / "seen-n01.jsonl").read_text().splitlines()
+    assert json.loads(line)["since_ns"] == 900

@@ -71,7 +71,7 @@ def test_a_note_of_what_is_over_does_not_hold() -> None:
 def test_those_whom_the_verdict_blames_are_told_as_long_as_it_holds() -> None:
     counts = FindingCounts()
     counts.take(0, verdict(DEADLOCK, STALL))
-    assert counts.blamed == ((0, "deadlock"), (1, "deadlock"))
+    assert counts.blamed == ((0, "deadlock", "", ""), (1, "deadlock", "", ""))
     counts.take(0, {"findings": [STALL], "verdict": {"root": None}})
     assert counts.blamed == ()
     counts.take(0, verdict(DEADLOCK))

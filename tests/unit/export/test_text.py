@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from distdbg.export.metrics.bounds import KINDS, most_series
 from distdbg.export.metrics.client import describe, to_client
 from distdbg.export.metrics.collect import collect
-from distdbg.export.metrics.facts import Exemplars, HostFacts
+from distdbg.export.metrics.facts import Blamed, Exemplars, HostFacts
 from distdbg.export.metrics.families import FAMILIES, MetricType, Scope
 from distdbg.export.metrics.model import Exemplar, Histogram, Metrics
 from distdbg.export.metrics.text import newest_by_le, to_openmetrics, to_text
@@ -56,7 +56,7 @@ def whole(run: str = "0412", name: str = "n01", exemplars: Exemplars | None = No
         [totals],
         findings_now={"straggler": 1},
         findings_total={"straggler": 2},
-        blamed=((3, "straggler"),),
+        blamed=(Blamed(3, "straggler", "a.py:8 (step)", "0-2"),),
     )
     return collect(facts, totals, job, exemplars or {})
 
@@ -352,7 +352,7 @@ def test_whatever_ranks_do_an_agent_serves_no_more_than_it_says() -> None:
     totals = Accumulator()
     facts = replace(facts, agent=agent)
     totals.take(facts)
-    blamed = [(rank, "deadlock") for rank in range(100)]
+    blamed = [Blamed(rank, "deadlock", f"a.py:{rank} (step)") for rank in range(100)]
     job = job_of([totals], findings_now=many, findings_total=many, blamed=blamed)
     found = collect(facts, totals, job).value("distdbg_agent_series") or 0
     most = most_series(len(ranks), is_first=True)

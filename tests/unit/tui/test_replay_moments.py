@@ -9,6 +9,7 @@ from distdbg.diagnose.as_of import session_at
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.record.format import Status
+from distdbg.record.rank_state import RankState
 from distdbg.testing.planted import FAULTS, plant
 from distdbg.testing.session_builder import SessionBuilder
 from distdbg.tui.replay.bars import MOST_BARS, Bars
@@ -113,3 +114,16 @@ def test_the_table_of_ops_counts_a_collective_once_and_finds_who_comes_late() ->
     assert row.late == ((2, 1.0),)
     assert row.p50_s == pytest.approx(0.385, abs=0.02)
     assert row.bus_nbytes_per_s == pytest.approx(1.5 * 10**9 / 0.1, rel=0.01)
+
+
+def test_a_rank_that_was_ended_keeps_the_place_in_which_it_was_seen() -> None:
+    build = SessionBuilder(2, now_s=40.0)
+    for rank in range(2):
+        build.op(rank, "all_reduce", seq=1, at_s=1.0, ended_s=1.5, site="slp.py:12 (<module>)")
+    build.seen(1, RankState.STOPPED, since_s=3.0, site="/home/me/slp.py:6 (load)")
+    build.end(1, at_s=30.0, cause="signal", signal=15)
+    moments = Moments(build.session)
+    for at_s in (10, 35):
+        assert rank_row(moments, 1, at_s * 10**9).site == "slp.py:6 (load)"
+    assert rank_row(moments, 1, 2 * 10**9).site == ""
+    assert rank_row(moments, 1, 35 * 10**9).state is RankState.DEAD

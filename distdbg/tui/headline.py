@@ -1,0 +1,58 @@
+"""The line over every view: what is wrong, of the same moment as the rows under it. Pure.
+
+A verdict is made now and then, and its words say how long things had lasted then. Where ranks wait for one
+that may still come, the line is therefore made here, from the rows: the state is the one that its row shows,
+and the time is the one that the rows of those that wait show. All other verdicts have no age in their words.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from distdbg.record.rank_state import RankState
+from distdbg.render.words import ranks_text
+from distdbg.tui.cells import Tone, age, one_line
+from distdbg.tui.parts import Parts
+from distdbg.tui.snapshot import RankRow, Snapshot
+from distdbg.tui.verdict import Document, finding_at, root_path, words
+
+#: What is found of ranks that others wait for and that are alive.
+_WAITED_FOR: Final = ("stall", "stuck rank")
+_TONES: Final = {"error": Tone.FAULT, "warning": Tone.WARN, "note": Tone.VICTIM}
+
+
+def headline(snapshot: Snapshot, parts: Parts, now: float) -> tuple[str, Tone]:
+    """The words, and how bad it is; '' while nothing is wrong."""
+    if not snapshot.lines:
+        return "", Tone.PLAIN
+    path = root_path(snapshot.verdict)
+    root = finding_at(snapshot.verdict, path) if path is not None else None
+    tone = _TONES.get(words(root, "severity"), Tone.FAULT)
+    text = _waiting(snapshot, parts, root, now) if root is not None else ""
+    return text or one_line(snapshot.lines[0]), tone
+
+
+def _waiting(snapshot: Snapshot, parts: Parts, root: Document, now: float) -> str:
+    """'ranks 0-1,3 have waited 12 s for rank 2, asleep at slp.py:6 (load)'; '' where rows do not say it."""
+    causes = [row for rank in sorted(parts.causes) if (row := snapshot.ranks.get(rank)) is not None]
+    waiting = [
+        row for rank in sorted(parts.victims) if (row := snapshot.ranks.get(rank)) is not None
+    ]
+    if words(root, "kind") not in _WAITED_FOR or len(causes) != 1 or not waiting:
+        return ""
+    cause = causes[0]
+    if cause.state.is_over or any(row.state is not RankState.WAITING for row in waiting):
+        return ""
+    since = age(now - min(row.state_at for row in waiting))
+    verb = "has" if len(waiting) == 1 else "have"
+    text = (
+        f"{ranks_text([row.rank for row in waiting])} {verb} waited {since} for rank {cause.rank}, "
+        f"{_doing(cause)}"
+    )
+    return text + (f"; in {one_line(waiting[0].op)}" if waiting[0].op else "")
+
+
+def _doing(row: RankRow) -> str:
+    """'asleep at slp.py:6 (load)'."""
+    where = f" at {one_line(row.site)}" if row.site else ""
+    return f"{row.state}{where}"

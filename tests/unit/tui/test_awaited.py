@@ -1,0 +1,39 @@
+"""Who has not called what others wait in: by the rows, and by the verdict when all is over."""
+
+from dataclasses import replace
+
+from distdbg.record.rank_state import RankState
+from distdbg.tui.awaited import not_called
+from distdbg.tui.snapshot import GroupRow, RankRow, Snapshot
+
+OP = "all_reduce #5 on group 'dp'"
+
+
+def job(*seqs: int, waits: tuple[int, ...] = ()) -> Snapshot:
+    rows = {
+        rank: RankRow(
+            rank=rank,
+            state=RankState.WAITING if rank in waits else RankState.RUNNING,
+            op=OP if rank in waits else "",
+            seqs=(("dp", seq),),
+        )
+        for rank, seq in enumerate(seqs)
+    }
+    group = GroupRow(name="3", label="dp", ranks=tuple(rows), issued=dict(enumerate(seqs)))
+    return Snapshot(ranks=rows, groups=(group,))
+
+
+def test_who_has_not_called_is_named_and_not_those_who_have() -> None:
+    assert not_called(job(5, 5, 4, waits=(0, 1))) == {("3", "all_reduce"): (2,)}
+
+
+def test_while_nobody_waits_nobody_is_named() -> None:
+    assert not_called(job(5, 5, 4)) == {}
+    assert not_called(job(5, 5, 5, waits=(0,))) == {}
+
+
+def test_when_the_job_is_over_the_verdict_says_who_never_called() -> None:
+    root = {"kind": "missing rank", "ranks": [2], "edges": [{"rank": 0, "text": OP}]}
+    verdict = {"verdict": {"root": 0}, "findings": [root]}
+    over = replace(job(5, 5, 4), verdict=verdict, lines=("rank 2 never called it",))
+    assert not_called(over) == {("3", "all_reduce"): (2,)}
