@@ -140,18 +140,6 @@ VARIABLES: tuple[Variable, ...] = (
         "Where each host's agent serves metrics: a port of 127.0.0.1, or HOST:PORT; as `--metrics-port`.",
     ),
     Variable(
-        "DISTDBG_STRICT_MODES",
-        "bool",
-        True,
-        "Refuse a DISTDBG_RUN_DIR where other users could put files or links, as sshd does.",
-    ),
-    Variable(
-        "DISTDBG_SERVED_AS",
-        "str",
-        None,
-        "IP:PORT,...: where clients dial the store or agent of this process, behind a tunnel or NAT.",
-    ),
-    Variable(
         "DISTDBG_METRICS_FILE",
         "str",
         None,
@@ -218,6 +206,12 @@ VARIABLES: tuple[Variable, ...] = (
         "The folder for the records of this run; without it, one below a private folder of the user.",
     ),
     Variable(
+        "DISTDBG_SERVED_AS",
+        "str",
+        None,
+        "IP:PORT,...: where clients dial the store or agent of this process, behind a tunnel or NAT.",
+    ),
+    Variable(
         "DISTDBG_SINGLE_COPY",
         "bool",
         True,
@@ -247,6 +241,12 @@ VARIABLES: tuple[Variable, ...] = (
         "str",
         None,
         "The URL where the ranks meet when init_process_group is given neither URL nor store.",
+    ),
+    Variable(
+        "DISTDBG_STRICT_MODES",
+        "bool",
+        True,
+        "Refuse a DISTDBG_RUN_DIR where other users could put files or links, as sshd does.",
     ),
     Variable(
         "DISTDBG_TIMEOUT_S",

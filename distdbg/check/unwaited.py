@@ -14,6 +14,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from distdbg.check.latent import Fact, Latent, Place, Spot, place_above, spot_above
 from distdbg.check.sample import sample
 from distdbg.native import View
@@ -59,7 +61,7 @@ class Started:
         #: Native views of inputs, then outputs; () where the backend is not ours.
         self.views: Sequence[View] = getattr(pending, "views", ())
         inputs = call.inputs
-        if len(inputs) == 1 and inputs is not call.outputs:
+        if len(inputs) == 1 and inputs is not call.outputs and is_only_read(call):
             self.sampled = sample(inputs[0])
             if call.kind < Kind.SEND:
                 self.seq = _next_seq(group, call)
@@ -289,6 +291,16 @@ class Unwaited:
                 record_group=_number(new),
             )
         )
+
+
+def is_only_read(call: Call) -> bool:
+    """Whether the op writes nothing to its only input: not in place, nor into a part of it."""
+    source = call.inputs[0]
+    return not any(
+        each is source
+        or (type(each) is type(source) is np.ndarray and np.may_share_memory(each, source))
+        for each in call.outputs
+    )
 
 
 def _next_seq(group: ProcessGroup, call: Call) -> int:

@@ -28,7 +28,13 @@ from distdbg.agent.judging.blamed import (
 from distdbg.agent.judging.dates import Dates, last_good
 from distdbg.agent.judging.doubt import Doubt
 from distdbg.agent.judging.looks import fresh_ns, is_held_back, pause_ns
-from distdbg.agent.judging.patience import patient_state
+from distdbg.agent.judging.signature import (
+    Signature,
+    find_prompts,
+    find_signature,
+    has_ended_well,
+    is_of_interest,
+)
 from distdbg.agent.seat import Seat
 from distdbg.errors import RecordError
 from distdbg.record.rank_state import RankState
@@ -46,7 +52,6 @@ _STALE_NS: Final = _S
 _VOUCH_NS: Final = 2 * _S
 
 Work = Callable[[Callable[[], Any], Callable[[Future[Any]], None]], None]
-_Signature = tuple[object, ...]
 
 _log = logging.getLogger("distdbg.agent")
 
@@ -77,8 +82,8 @@ class Watch:
         self._maker = AccountMaker(host)
         self._sightings = Sightings()
         self._dates = Dates()
-        self._seen: _Signature = ()
-        self._told: _Signature = ()
+        self._seen: Signature = ()
+        self._told: Signature = ()
         self._vouched = 0
         self._is_busy = False
         self._is_over = False
@@ -168,7 +173,7 @@ class Watch:
             self._signature_of_others(),
         )
         is_judged = signature == self._seen and not self._is_busy
-        if self._steering.is_root and all(map(_has_ended_well, self._states().values())):
+        if self._steering.is_root and all(map(has_ended_well, self._states().values())):
             self._withdraw()
             return
         if is_judged or not self._steering.is_root or not any(signature):
@@ -206,12 +211,12 @@ class Watch:
         """Look no more."""
         self._is_over = self._is_finished = True
 
-    def _signature_of_others(self) -> _Signature:
+    def _signature_of_others(self) -> Signature:
         return tuple((one.node, one.made_ns) for one in self._steering.accounts())
 
     # ------------------------------------------------------------------------------- this host tells
 
-    def _tell(self, signature: _Signature, now_ns: int) -> None:
+    def _tell(self, signature: Signature, now_ns: int) -> None:
         """Tell the root where the ranks of this host stand, if that is news or it asks."""
         vouch = self._steering.vouch()
         if vouch.number == self._vouched and signature == self._told:
@@ -442,42 +447,6 @@ class Watch:
 def _load() -> None:
     """Import what judging takes, before there is any hurry."""
     from distdbg.agent.judging import judge, news  # noqa: F401
-
-
-def find_signature(seats: Iterable[Seat], now_ns: int) -> _Signature:
-    """The ranks that wait unmoved, are stuck or have failed, and since when; () if there are none."""
-    found: list[tuple[int, int, RankState, int | str]] = []
-    for seat in seats:
-        state: RankState = patient_state(seat, now_ns)
-        if state is RankState.WAITING:
-            if seat.is_exact:
-                found.append((seat.rank, seat.pid, state, seat.moved_ns))
-        elif state.is_stuck or state.is_over or state is RankState.LEFT:
-            # Of a short life the end may be known before the record is found, which says how it ended.
-            found.append((seat.rank, seat.pid, state, int(seat.pulse is not None)))
-        elif state is RankState.DEBUGGED:
-            found.append((seat.rank, seat.pid, state, seat.since_ns))
-        elif seat.site:  # looked at closely, while others wait
-            found.append((seat.rank, seat.pid, state, seat.site))
-    return tuple(found) if any(is_of_interest(one[2]) for one in found) else ()
-
-
-def find_prompts(seats: Iterable[Seat]) -> _Signature:
-    """The ranks in debuggers and since when: no reason to look, but others may wait for them elsewhere."""
-    found = (seat for seat in seats if seat.state is RankState.DEBUGGED)
-    return tuple((seat.rank, seat.pid, seat.state, seat.since_ns) for seat in found)
-
-
-def _has_ended_well(state: RankState) -> bool:
-    return state in (RankState.ENDED, RankState.LEFT)
-
-
-def is_of_interest(state: RankState) -> bool:
-    """Whether a rank in this state is a reason to look."""
-    return state in _INTERESTING or state.is_stuck
-
-
-_INTERESTING: Final = (RankState.WAITING, RankState.FAILED, RankState.DEAD)
 
 
 def _has_reason(account: Account) -> bool:

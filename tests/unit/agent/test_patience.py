@@ -4,7 +4,7 @@ import os
 
 from distdbg.agent.judging.account import AccountMaker
 from distdbg.agent.judging.patience import patient_state
-from distdbg.agent.judging.watch import find_signature
+from distdbg.agent.judging.signature import find_signature
 from distdbg.agent.processes import ProcessStat
 from distdbg.agent.seat import Seat
 from distdbg.record.entries import Pulse

@@ -12,6 +12,8 @@ import pytest
 import distdbg as dist
 from distdbg.check.latent import Place, is_result_dropped, place_above
 from distdbg.check.sample import sample
+from distdbg.check.unwaited import is_only_read
+from distdbg.runtime.call import Call, Kind
 
 WORLD = 2
 
@@ -219,6 +221,13 @@ def test_a_line_is_told_whether_it_drops_what_it_calls() -> None:
 
     assert kept == 1
     assert [is_result_dropped(place) for place in places] == [True, False]
+
+
+def test_an_op_in_place_or_into_a_part_of_its_input_does_not_only_read_it() -> None:
+    x = np.zeros(8)
+    for out, is_read in ((x, False), (x[:4], False), (x[4:].reshape(2, 2), False), (x + 1, True)):
+        assert is_only_read(Call(Kind.REDUCE_SCATTER, (x,), (out,))) == is_read
+    assert is_only_read(Call(Kind.SEND, (x,), ()))
 
 
 def test_a_sample_sees_a_change_at_both_ends() -> None:

@@ -1,0 +1,47 @@
+"""Which ranks are a reason to judge the job, and since when; when that changes it is judged again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from distdbg.agent.judging.patience import patient_state
+from distdbg.agent.seat import Seat
+from distdbg.record.rank_state import RankState
+
+Signature = tuple[object, ...]
+_INTERESTING: Final = (RankState.WAITING, RankState.FAILED, RankState.DEAD)
+
+
+def find_signature(seats: Iterable[Seat], now_ns: int) -> Signature:
+    """The ranks that wait unmoved, are stuck or have failed, and since when; () if there are none."""
+    found: list[tuple[int, int, RankState, int | str]] = []
+    for seat in seats:
+        state: RankState = patient_state(seat, now_ns)
+        if state is RankState.WAITING:
+            if seat.is_exact:
+                found.append((seat.rank, seat.pid, state, seat.moved_ns))
+        elif state.is_stuck or state.is_over or state is RankState.LEFT:
+            # Of a short life the end may be known before the record is found, which says how it ended.
+            found.append((seat.rank, seat.pid, state, int(seat.pulse is not None)))
+        elif state is RankState.DEBUGGED:
+            found.append((seat.rank, seat.pid, state, seat.since_ns))
+        elif seat.site:  # looked at closely, while others wait
+            found.append((seat.rank, seat.pid, state, seat.site))
+    return tuple(found) if any(is_of_interest(one[2]) for one in found) else ()
+
+
+def find_prompts(seats: Iterable[Seat]) -> Signature:
+    """The ranks in debuggers and since when: no reason to look, but others may wait for them elsewhere."""
+    found = (seat for seat in seats if seat.state is RankState.DEBUGGED)
+    return tuple((seat.rank, seat.pid, seat.state, seat.since_ns) for seat in found)
+
+
+def has_ended_well(state: RankState) -> bool:
+    """Whether a rank in this state is over and nothing is wrong with it."""
+    return state in (RankState.ENDED, RankState.LEFT)
+
+
+def is_of_interest(state: RankState) -> bool:
+    """Whether a rank in this state is a reason to look."""
+    return state in _INTERESTING or state.is_stuck
