@@ -205,6 +205,8 @@ class Session:
     """Of a session as it was when its ops began to fail (`last_moment`): how the first one did."""
     cut_words: str = ""
     """The same for people: 'the job was stopped by SIGTERM'; '' where a rank failed by itself."""
+    stopped_by: str = ""
+    """The user who ended it by `distdbg stop`; '' for nobody."""
     ranks: dict[int, RankLog] = field(default_factory=dict)
     groups: list[GroupInfo] = field(default_factory=list)
     forms: list[Form] = field(default_factory=lambda: [Form()])

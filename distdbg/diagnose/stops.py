@@ -56,7 +56,7 @@ def stop_of(
     times = [e.at_ns for e in ends if e.at_ns != NEVER]
     times += _interrupted_ops(session) if times else []
     return Stop(
-        words=f"the job was stopped by {_by(ends)}",
+        words=f"the job was stopped by {_by(session.stopped_by, ends)}",
         at_ns=min(times, default=NEVER),
         ranks=tuple(sorted(e.rank for e in ends)),
     )
@@ -116,7 +116,9 @@ def _interrupted_ops(session: Session) -> list[int]:
     return found
 
 
-def _by(ends: list[Ending]) -> str:
+def _by(user: str, ends: list[Ending]) -> str:
+    if user:
+        return f"{user} (distdbg stop)"
     if any("KeyboardInterrupt" in one.reason for one in ends):
         return "Ctrl-C (SIGINT)"
     numbers = [one.end.signal for one in ends if one.end is not None]

@@ -37,6 +37,7 @@ from distdbg.record.ends import RankEnd
 from distdbg.record.folders import SUFFIX, attempt_number, attempts, is_live
 from distdbg.record.format import MAGIC
 from distdbg.record.reader import RecordFile
+from distdbg.record.stop_order import read_stop_order
 from distdbg.record.whereabouts import read_boot_id
 
 AnyPath = str | os.PathLike[str]
@@ -95,11 +96,19 @@ def load_runs(paths: Sequence[AnyPath], *, attempt: int | None = None) -> Sessio
         raise RecordError(what, path=session.source, details=session.lacks)
     _fill(session, files, live)
     _add_witnesses(session, files, live, ends, folders)
+    if session.attempt == session.attempts - 1:  # the order stops the whole run
+        session.stopped_by = _stop_order(folders)
     _say_what_is_missing(session, files)
     add_kept_output(session, folders)
     if not session.is_live:  # else what was proven may be over by now
         session.said += read_proofs(folders)
     return session
+
+
+def _stop_order(folders: Iterable[Path]) -> str:
+    """Who asked for the end of the run; the order is in the run's folder, not in that of a start."""
+    names = (read_stop_order(each) for folder in folders for each in (folder, folder.parent))
+    return next(filter(None, names), "")
 
 
 def group_runs(paths: Sequence[AnyPath]) -> list[list[Path]]:

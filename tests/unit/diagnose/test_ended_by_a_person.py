@@ -156,6 +156,9 @@ def test_a_job_that_was_ended_while_nothing_was_wrong_says_just_that() -> None:
     killed(build, 15, 49.5, was_asked=True)
     verdict = diagnose(build.session)
     assert verdict.what == "the job was stopped by SIGTERM; no rank was hanging"
+    build.session.stopped_by = "anna"
+    what = "the job was stopped by anna (distdbg stop); no rank was hanging"
+    assert diagnose(build.session).what == what
     assert verdict.root is not None
     assert (verdict.root.kind, verdict.root.severity) == (Kind.STOPPED, Severity.NOTE)
     assert not verdict.has_faults

@@ -25,6 +25,7 @@ from distdbg.record.folders import record_name
 from distdbg.record.format import OP, Aside, EventType, Exit, Flag, Section, Status, pack
 from distdbg.record.rank_state import RankState
 from distdbg.record.sightings import Sighting, write_sighting
+from distdbg.record.stop_order import write_stop_order
 from distdbg.record.whereabouts import read_boot_id
 from distdbg.testing.record_builder import RecordBuilder
 from distdbg.testing.record_examples import STEP, build_short, build_wrapped
@@ -227,6 +228,14 @@ def test_how_ranks_ended_is_read_from_whoever_saw_it(tmp_path: Path) -> None:
     assert len(session.ranks[3].ops) == 0
     assert session.time_ns(3, 900) == 1_900
     assert session.lacks == ["rank 3 left no record; only the end is known"]
+
+
+def test_who_ordered_the_end_of_a_run_is_read_for_its_last_start(tmp_path: Path) -> None:
+    for attempt in range(2):
+        save_job(tmp_path / f"attempt_{attempt}", range(2))
+    write_stop_order(tmp_path, "anna")
+    assert load_run(tmp_path).stopped_by == "anna"
+    assert load_run(tmp_path, attempt=0).stopped_by == ""
 
 
 def test_the_last_that_an_agent_saw_counts(tmp_path: Path) -> None:
