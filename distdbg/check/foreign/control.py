@@ -332,6 +332,9 @@ class ControlGroup:
         what = self.op_text(call, seq)
         fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq or -1, "group": self._name}
         now = self.clock.now_ns()
+        cause, differs = self._group.cause(), self.told_mismatch()
+        if cause is not None and differs is None:
+            grace_ns = 0  # another rank has given up already: nothing better comes from the backend
         for rank, life in enumerate(self._members):
             if seq == 0 and call.peer >= 0 and rank != call.peer:
                 continue
@@ -347,15 +350,13 @@ class ControlGroup:
                 details=[_BROKEN],
                 **fields,
             )
-        told = self.told_mismatch()
-        if told is not None:
-            raise told
+        if differs is not None:
+            raise differs
         self.clock.check(**fields, op=what)
-        cause = self._group.cause()
         if cause is not None:
             by = f"rank {self._names[cause[1]]}" if cause[1] >= 0 else "a rank"
             raise CollectiveError(
-                f"{what} cannot end: {by} {cause[4]}",
+                f"{what} cannot end: {by} reports: {cause[4]}",
                 ranks=[self._names[cause[1]]] if cause[1] >= 0 else [],
                 details=[_BROKEN],
                 **fields,

@@ -8,15 +8,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import distdbg as dist
+from distdbg.check.foreign.control import DIFFERS, ControlGroup
 from distdbg.control.page import ControlPage
 from distdbg.control.words import AbortWords
-from distdbg.errors import CollectiveError, DistError, JobAborted, OpTimeout
+from distdbg.errors import (
+    CollectiveError,
+    DistError,
+    JobAborted,
+    MismatchError,
+    OpTimeout,
+    PeerLost,
+)
 from distdbg.record.host import host_name
+from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.world import current
 from distdbg.testing.store_ranks import run_store_ranks
 
@@ -112,3 +122,42 @@ def test_a_limit_outlives_a_pause(is_async: bool) -> None:
     # In the time of the job, which stands in the pause.
     for took_s in run_store_ranks(rank_main, 2, backend="together", timeout_s=0.4):
         assert 0.35 < took_s < 30
+
+
+class Dead:
+    """The process of a rank that was killed."""
+
+    def is_dead(self) -> bool:
+        return True
+
+    def how(self) -> str:
+        return "died (signal 9, SIGKILL)"
+
+
+class Broken:
+    """A native group that another rank has broken."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def cause(self) -> tuple[int, int, int, int, str]:
+        return (0, 2, 0, 0, self.why)
+
+
+@pytest.mark.parametrize(
+    ("why", "error"), [("rank 1 died", PeerLost), (f"a {DIFFERS} b", MismatchError)]
+)
+def test_a_rank_that_hears_of_a_death_from_another_names_the_dead_one(
+    why: str, error: type[DistError]
+) -> None:
+    control = object.__new__(ControlGroup)
+    alive = SimpleNamespace(watched=None)
+    control._members = [alive, SimpleNamespace(watched=Dead()), alive]  # type: ignore[list-item]
+    control._group = Broken(why)  # type: ignore[assignment]
+    control._names, control._name, control._died_ns = [0, 1, 2], "world", {}
+    control.clock = SimpleNamespace(now_ns=time.monotonic_ns)  # type: ignore[assignment]
+    call = Call(Kind.ALL_REDUCE, (), (), name="all_reduce")
+    with pytest.raises(error) as info:
+        control.look(call, 2, 0)
+    if isinstance(info.value, PeerLost):
+        assert info.value.peer == 1
