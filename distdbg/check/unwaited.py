@@ -195,10 +195,15 @@ class Unwaited:
             mine.pop()
         if not mine:
             return
+        before = [each for each in mine[-_MOST_BEFORE:] if not each.is_over]
+        if call.kind < Kind.SEND and all(
+            each.group is group and each.call.kind < Kind.SEND for each in before
+        ):
+            return  # they run in order, and addresses cost more than the op
         new = _Blocking(group, call)
         with self._lock:
-            for each in mine[-_MOST_BEFORE:]:
-                if not each.is_placed and not each.is_over:
+            for each in before:
+                if not each.is_placed:
                     self._place(each)
             other = None
             for begin, end, writes in new.ranges():
