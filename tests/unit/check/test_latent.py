@@ -308,3 +308,15 @@ def test_an_array_of_a_list_that_changes_in_flight_is_told() -> None:
     texts = told(lambda: program(True))
     assert len(texts) == WORLD
     assert "the input of all_to_all on group 'world' was changed" in texts[0]
+
+
+def test_a_warning_that_is_an_error_is_raised_and_holds_nobody() -> None:
+    kept = []
+
+    def program() -> None:
+        kept.append(dist.all_reduce(np.ones(1), async_op=True))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dist.LatentWarning)
+        with pytest.raises(dist.LatentWarning, match="nobody waited for all_reduce"):
+            dist.run_threads(program, WORLD, timeout_s=20)
