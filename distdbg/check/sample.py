@@ -6,6 +6,7 @@ above a size nothing: what is found there is not worth what it costs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 from zlib import crc32
 
@@ -35,3 +36,11 @@ def sample(array: Any) -> int | None:
         begin = (nbytes - _PIECE_NBYTES) * piece // (_PIECES - 1)
         value = crc32(memory[begin : begin + _PIECE_NBYTES], value)
     return value
+
+
+def sample_all(arrays: Sequence[Any]) -> int | None:
+    """One number for several; None where one of them cannot be sampled."""
+    if len(arrays) == 1:
+        return sample(arrays[0])
+    samples = [sample(array) for array in arrays if getattr(array, "size", 1)]
+    return None if None in samples else hash(tuple(samples))

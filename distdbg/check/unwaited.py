@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from distdbg.check.latent import Fact, Latent, Place, Spot, place_above, spot_above
-from distdbg.check.sample import sample
+from distdbg.check.sample import sample_all
 from distdbg.native import View
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.work import has_failed
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 #: Of ops in flight whose arrays are compared; with more, those begun first are left out.
 _MOST_PLACED: Final = 4096
+#: Of those that a blocking op is compared with.
+_MOST_BEFORE: Final = 64
+#: Inputs of one op: lists that are longer are left out.
+_MOST_SAMPLED: Final = 8
 _OVER: Final = Call(Kind.BARRIER, (), ())
 
 #: begin, a number that is used once, end, whether the op writes to it, the op.
@@ -43,7 +47,9 @@ class Started:
     is_placed = False
     #: Whether another op was given the same memory meanwhile.
     is_shared = False
-    #: Of an input that the op only reads; None: it has none, or it is not looked at.
+    #: Inputs that the op only reads.
+    read: tuple[Any, ...] = ()
+    #: Of them; None: there are none, or they are not looked at.
     sampled: int | None = None
     #: Of the next collective on the group, right after this one was started; 0: of a message.
     seq = 0
@@ -61,8 +67,10 @@ class Started:
         #: Native views of inputs, then outputs; () where the backend is not ours.
         self.views: Sequence[View] = getattr(pending, "views", ())
         inputs = call.inputs
-        if len(inputs) == 1 and inputs is not call.outputs and is_only_read(call):
-            self.sampled = sample(inputs[0])
+        if 0 < len(inputs) <= _MOST_SAMPLED and inputs is not call.outputs and is_only_read(call):
+            # Of its own: the program may put other arrays into its list meanwhile.
+            self.read = tuple(inputs)
+            self.sampled = sample_all(self.read)
             if call.kind < Kind.SEND:
                 self.seq = _next_seq(group, call)
                 if self.seq < 0:
@@ -89,7 +97,7 @@ class Started:
         if self.sampled is not None or self.parts:
             for started in (self, *self.parts):
                 before = started.sampled
-                if before is not None and before != sample(started.call.inputs[0]):
+                if before is not None and before != sample_all(started.read):
                     self.unwaited.tell_changed(started)
         self.end()
 
@@ -98,7 +106,7 @@ class Started:
         self.is_over = True
         for part in self.parts:
             part.end()
-        self.views = ()
+        self.views = self.read = ()
         self.group = self.pending = None
         self.call = _OVER
 
@@ -121,6 +129,37 @@ class Started:
         for at, view in enumerate(views):
             if view.nbytes and not view.is_stand_in:
                 yield view.address, view.address + view.nbytes, at >= input_count
+
+
+class _Blocking:
+    """An op that its caller waits for at once."""
+
+    __slots__ = ("call", "group", "is_shared")
+
+    def __init__(self, group: ProcessGroup, call: Call) -> None:
+        self.group = group
+        self.call = call
+        self.is_shared = False
+
+    def ranges(self) -> Iterator[tuple[int, int, bool]]:
+        """Of whole NumPy arrays: begin, end, whether it writes."""
+        call = self.call
+        is_one = call.inputs is call.outputs
+        # The root of a broadcast only reads.
+        writes = call.kind is not Kind.BROADCAST or self.group.rank() != call.root
+        for each in call.outputs:
+            if (span := _span(each)) is not None:
+                yield *span, writes
+        for each in call.inputs if not is_one else ():
+            if (span := _span(each)) is not None:
+                yield *span, False
+
+
+def _span(array: Any) -> tuple[int, int] | None:
+    if type(array) is not np.ndarray or not array.nbytes or not array.flags.c_contiguous:
+        return None
+    begin = array.__array_interface__["data"][0]
+    return begin, begin + array.nbytes
 
 
 class Unwaited:
@@ -148,6 +187,29 @@ class Unwaited:
         if started.views and len(mine) > 1:
             self._compare(started)
         return started
+
+    def block(self, group: ProcessGroup, call: Call) -> None:
+        """A blocking op begins: its arrays must not be those of an op in flight either."""
+        mine = self._started
+        while mine and mine[-1].is_over:  # most often all are, and the next op finds none
+            mine.pop()
+        if not mine:
+            return
+        before = [each for each in mine[-_MOST_BEFORE:] if not each.is_over]
+        if call.kind < Kind.SEND and all(
+            each.group is group and each.call.kind < Kind.SEND for each in before
+        ):
+            return  # they run in order, and addresses cost more than the op
+        new = _Blocking(group, call)
+        with self._lock:
+            for each in before:
+                if not each.is_placed:
+                    self._place(each)
+            other = None
+            for begin, end, writes in new.ranges():
+                other = other or self._find(begin, end, writes, new)
+        if other is not None:
+            self._tell_shared(other, Started(self, group, call, None, spot_above(3)))
 
     def bundle(
         self, group: ProcessGroup, call: Call, pending: Any, parts: Sequence[Started]
@@ -256,7 +318,7 @@ class Unwaited:
             self._count += 1
             insort(self._ranges, (begin, self._count, end, writes, started))
 
-    def _find(self, begin: int, end: int, writes: bool, new: Started) -> Started | None:
+    def _find(self, begin: int, end: int, writes: bool, new: Started | _Blocking) -> Started | None:
         """Looks at neighbours only: nested reads may hide one, and none is found that is not there."""
         ranges = self._ranges
         at = bisect_left(ranges, (begin,))
@@ -294,11 +356,11 @@ class Unwaited:
 
 
 def is_only_read(call: Call) -> bool:
-    """Whether the op writes nothing to its only input: not in place, nor into a part of it."""
-    source = call.inputs[0]
+    """Whether the op writes nothing to its inputs: not in place, nor into a part of one."""
     return not any(
         each is source
         or (type(each) is type(source) is np.ndarray and np.may_share_memory(each, source))
+        for source in call.inputs
         for each in call.outputs
     )
 
@@ -317,7 +379,7 @@ def _number(started: Started) -> int:
     return 0 if started.group is None else started.group.record_number
 
 
-def _is_race(there: Range, writes: bool, new: Started) -> bool:
+def _is_race(there: Range, writes: bool, new: Started | _Blocking) -> bool:
     old = there[4]
     if old is new or old.is_over or not (writes or there[3]):
         return False

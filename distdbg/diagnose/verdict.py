@@ -207,11 +207,16 @@ def _soften_stops(session: Session, tops: Sequence[Finding]) -> list[Finding]:
             stop,
             severity=Severity.NOTE,
             what=stop.what if has_errors else fit(stop.what, _how_it_was(stop)),
+            # What failed since is how it ended; what ranks waited for was before.
+            follows=tuple(
+                replace(f, severity=Severity.NOTE) for f in stop.follows if f.kind is not Kind.STALL
+            ),
         )
         for stop in stops
     ]
+    before = [f for stop in stops for f in stop.follows if f.kind is Kind.STALL]
     at = next((i for i, f in enumerate(rest) if f.severity is Severity.NOTE), len(rest))
-    return [*rest[:at], *softened, *rest[at:]]
+    return [*rest[:at], *softened, *before, *rest[at:]]
 
 
 def _how_it_was(stop: Finding) -> str:

@@ -23,6 +23,7 @@
     report, last_frames, doing   how it is said, and what ranks did when a job was stopped
 
     spawn           torch.multiprocessing's spawn and start_processes
+    spawn_stop      what it prints and ends when a signal ends the program
     child           what a spawned process executes; failures: how its end is reported
     parent_death    a child does not outlive its parent
     threads         ranks as threads of one process

@@ -15,9 +15,12 @@ from typing import Final
 from distdbg.errors import RecordError, format_ranks
 from distdbg.launch.last_seen import read_last_seen
 from distdbg.record import thresholds
+from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name
 
 _MOST_LINES: Final = 8
+#: Ops that failed this shortly before were ended by the signal: Ctrl-C reaches the ranks first.
+_ENDED_NS: Final = 2_000_000_000
 #: From this on a wait is reported as a hang, where a signal ends the job.
 HANG_S: Final = thresholds.limit_ns(None) / 1e9
 _AGE: Final = re.compile(r"\d+\.\d s\b")
@@ -46,7 +49,7 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...
             with RecordFile(paths[rank], salvage=True) as record:
                 if record.header.pid == pid:
                     words[rank] = describe(record, Clock(record.header, now_ns, boot_id)) or ""
-                    if (since_ns := waits_since(record)) is not None:
+                    if (since_ns := waits_since(record, now_ns - _ENDED_NS)) is not None:
                         waited_s[rank] = (now_ns - since_ns) / 1e9
         except RecordError:
             continue
@@ -56,7 +59,7 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...
 def name_hang(
     words: Mapping[int, str], waited_s: Mapping[int, float], seen: Mapping[int, str]
 ) -> str:
-    """'ranks 0-1,3 waited 99 s for rank 2, asleep in load() at slp.py:7'; '' for no hang. Pure.
+    """'ranks 0-1,3 waited 1 min 39 s for rank 2, asleep in load() at slp.py:7'; '' for no hang. Pure.
 
     `waited_s` holds the ranks that are in an op, and for how long. A job that is ended while all goes on
     has shorter waits than `HANG_S`: then nothing is named.
@@ -66,7 +69,7 @@ def name_hang(
     if not waiting or set(words) - set(waiting) - set(late):
         return ""  # some have reached an op just now: it goes on
     who = f"rank{'s' if len(waiting) > 1 else ''} {format_ranks(waiting)}"
-    line = f"{who} waited {min(waiting.values()):.0f} s"
+    line = f"{who} waited {duration_text(min(waiting.values()))}"
     if not late:
         return line
     line += f" for rank{'s' if len(late) > 1 else ''} {format_ranks(late)}"

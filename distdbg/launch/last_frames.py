@@ -14,10 +14,13 @@ def last_frames(traceback: str, ours: str = _OURS) -> list[str]:
     Frames of distdbg itself are left out, unless there are no others.
     """
     blocks: list[list[str]] = []
+    before: list[list[str]] = []
     is_inside = False
     for line in traceback.splitlines():
+        if line.startswith("  + Exception Group Traceback "):
+            return _frames_of_group(traceback, ours)
         if line.startswith("Traceback "):
-            blocks, is_inside = [], True  # forget what was raised before, and handled
+            before, blocks, is_inside = blocks or before, [], True  # raised before, and handled
         elif is_inside and line.startswith("  File "):
             blocks.append([line[2:]])
         elif is_inside and line.startswith("    "):
@@ -25,5 +28,16 @@ def last_frames(traceback: str, ours: str = _OURS) -> list[str]:
                 blocks[-1].append(line[2:])
         elif not line.startswith("  ["):  # '[Previous line repeated 990 more times]'
             is_inside = False  # the text of the exception
+    blocks = blocks or before  # a text of the exception may look like the head of a traceback
     theirs = [block for block in blocks if ours not in block[0]] or blocks
     return [line for block in theirs[-_MOST_FRAMES:] for line in block]
+
+
+def _frames_of_group(traceback: str, ours: str) -> list[str]:
+    """Of an exception group: where it was raised; its lines have a rail in front."""
+    lines = ["Traceback (most recent call last):"]
+    for line in traceback.partition("+ Exception Group Traceback ")[2].splitlines()[1:]:
+        if not line.startswith("  |   "):
+            break
+        lines.append(line[4:])
+    return last_frames("\n".join(lines), ours)

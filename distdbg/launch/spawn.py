@@ -29,6 +29,7 @@ from distdbg.launch.failures import (
     ProcessExitedException,
     ProcessRaisedException,
 )
+from distdbg.launch.spawn_stop import Stopped, ending_by_signals, print_stop
 from distdbg.runtime.rendezvous.process import read_start
 from distdbg.runtime.rendezvous.spot import spot_path
 from distdbg.runtime.uncaught import print_in_blocks
@@ -135,9 +136,15 @@ class ProcessContext:
     def _ending_on_error(self) -> Iterator[None]:
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, (KeyboardInterrupt, Stopped)):
+                self._print_stop(error)
             self._end(0.0)
             raise
+
+    def _print_stop(self, error: BaseException) -> None:
+        pids = {child.index: child.process.pid for child in self._running.values()}
+        print_stop(error, {index: pid for index, pid in pids.items() if pid is not None})
 
 
 #: torch's other name for it.
@@ -205,8 +212,9 @@ def start_processes(
         return started
     print_in_blocks()  # Ctrl-C and a failure show the caller's lines
     try:
-        while not started.join():
-            pass
+        with ending_by_signals():
+            while not started.join():
+                pass
     finally:
         # Nobody else has these objects: free their descriptors now, not with a traceback.
         for child in children:

@@ -113,6 +113,7 @@ class _Run:
             try:
                 init_process_group(store=self._store, rank=rank, world_size=self._world_size)
                 result = self._fn(*self._args)
+                leave(self._worlds[rank])  # raises where the program makes warnings errors
             except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
                 if not self._is_ending:
                     hold_on_error(error)
@@ -123,7 +124,6 @@ class _Run:
                 self._abort(f"rank {rank} raised {type(error).__name__}")
                 self._leave()
                 return
-            leave(self._worlds[rank])
             self._leave()
         with self._changed:
             self._results[rank] = result

@@ -121,12 +121,18 @@ def describe(record: RecordFile, clock: Clock) -> str | None:
     return words
 
 
-def waits_since(record: RecordFile) -> int | None:
-    """When the op began in which a thread of the rank waits now; None: it is in none."""
+def waits_since(record: RecordFile, failed_since_ns: int | None = None) -> int | None:
+    """When the op began in which a thread of the rank waits now; None: it is in none.
+
+    An op that has failed since then counts as well: Ctrl-C ends it before anybody can look.
+    """
+    waits = {wait.number for wait in record.state().work_waits}
+    last, unended = record.survey()
+    op = _find_last_op(record, last) if failed_since_ns is not None else None
+    if op is not None and op.status and op.ended_ns and op.ended_ns >= (failed_since_ns or 0):
+        return op.issued_ns
     if record.state().exit is not None:
         return None
-    waits = {wait.number for wait in record.state().work_waits}
-    _, unended = record.survey()
     ops = [op for op in (record.event(number) for number in unended) if isinstance(op, Op)]
     waiting = [op for op in ops if not op.is_async or op.number in waits]
     return waiting[-1].issued_ns if waiting else None

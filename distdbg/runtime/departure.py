@@ -80,7 +80,13 @@ def leave(world: World, error: BaseException | None = None, at_once: bool = Fals
 
     `at_once`: it leaves the groups now, so ops in flight on other ranks end.
     """
-    end_latent(world, "left", error=error)
+    try:
+        end_latent(world, "left", error=error)
+    finally:  # a warning may be an error, where the program wants it so
+        _leave(world, error, at_once)
+
+
+def _leave(world: World, error: BaseException | None, at_once: bool) -> None:
     end_recording(world, Exit.RETURNED if error is None else Exit.RAISED, error)
     why = RETURNED if error is None else raised(error)
     for group in list(world.groups.values()):

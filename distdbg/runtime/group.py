@@ -159,6 +159,9 @@ class ProcessGroup(GroupMethods):
                 if unwaited is not None and unwaited.latent.is_on:
                     work.started = unwaited.start(self, call, work.pending)
                 return work
+            unwaited = self.world.unwaited
+            if unwaited is not None and unwaited.latent.is_on:
+                unwaited.block(self, call)
             return engine.run(call)
         except UsageError as error:
             raise error.named(call.name or call.kind.label) from error.__cause__

@@ -186,7 +186,12 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     ("starter", "signum"),
-    [("main", signal.SIGKILL), ("main", signal.SIGINT), ("thread", signal.SIGKILL)],
+    [
+        ("main", signal.SIGKILL),
+        ("main", signal.SIGINT),
+        ("main", signal.SIGTERM),
+        ("thread", signal.SIGKILL),
+    ],
 )
 def test_no_process_outlives_its_parent(
     tmp_path: Path, starter: str, signum: signal.Signals
@@ -216,3 +221,49 @@ def test_no_process_outlives_its_parent(
         parent.wait()
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+HANGS = """
+import os, sys, threading
+import numpy as np
+import distdbg as dist
+
+def load(folder):
+    open(os.path.join(folder, str(os.getpid())), "w").close()
+    threading.Event().wait()
+
+def work(index, folder):
+    dist.init_process_group()
+    dist.all_reduce(np.ones(1))
+    load(folder)
+
+if __name__ == "__main__":
+    dist.spawn(work, (sys.argv[1],), nprocs=2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_program_is_reported_with_what_its_ranks_did(
+    tmp_path: Path, signum: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    script = tmp_path / "hangs.py"
+    script.write_text(HANGS)
+    environ = {**os.environ, "DISTDBG_RUN_DIR": str(tmp_path / "run"), "DISTDBG_AGENT": "0"}
+    parent = subprocess.Popen(
+        [sys.executable, script, out], stderr=subprocess.PIPE, text=True, env=environ
+    )
+    try:
+        wait_for_files(str(out), 2)
+        parent.send_signal(signum)
+        _, printed = parent.communicate(timeout=30)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert parent.returncode == -signum  # as without us
+    name = "SIGTERM" if signum == signal.SIGTERM else "Ctrl-C (SIGINT)"
+    assert f"STOPPED: interrupted by {name}\n  ranks 0-1: last op all_reduce #1" in printed
+    assert f"next: distdbg analyze {tmp_path / 'run'}\n" in printed
+    assert not any(Path(f"/proc/{pid}").exists() for pid in os.listdir(out))

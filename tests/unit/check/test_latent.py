@@ -248,3 +248,75 @@ def test_a_sample_sees_a_change_at_both_ends() -> None:
 )
 def test_no_sample_of_what_is_large_empty_or_in_pieces(array: Any) -> None:
     assert sample(array) is None
+
+
+def test_a_blocking_op_on_an_array_in_flight_is_told() -> None:
+    def program() -> None:
+        array, message = np.zeros(4), np.ones(4)
+        if dist.get_rank() == 0:
+            dist.send(message, 1)
+        pending = dist.irecv(array, 0) if dist.get_rank() == 1 else None
+        dist.all_reduce(array)
+        if pending is not None:
+            pending.wait()
+
+    texts = told(program)
+
+    assert len(texts) == 1
+    assert texts[0].startswith(
+        "rank 1: all_reduce on group 'world' shares memory with recv on group 'world'"
+    )
+    assert "rank 1 started all_reduce at test_latent.py:" in texts[0]
+
+
+def test_blocking_ops_beside_ops_in_flight_are_right() -> None:
+    def program() -> None:
+        rank, other = dist.get_rank(), 1 - dist.get_rank()
+        both, whole = np.ones(4), np.zeros(8)
+        # Two that only read, a chain of collectives on one group, the other half of an array.
+        sent = dist.isend(both, other)
+        dist.recv(whole[:4], other)
+        dist.all_gather_into_tensor(whole, both)
+        if rank == 0:
+            dist.broadcast(both, 0)
+        else:
+            dist.broadcast(np.zeros(4), 0)
+        sent.wait()
+        summed = dist.all_reduce(both, async_op=True)
+        dist.all_reduce(both)
+        dist.all_gather_into_tensor(whole, both)
+        summed.wait()
+        first = dist.all_reduce(whole[:4], async_op=True)
+        dist.all_reduce(whole[4:])
+        first.wait()
+        dist.all_reduce(whole)
+
+    assert told(program) == []
+
+
+def test_an_array_of_a_list_that_changes_in_flight_is_told() -> None:
+    def program(changes: bool) -> None:
+        out = [np.zeros(4) for _ in range(WORLD)]
+        given = [np.full(4, float(index)) for index in range(WORLD)]
+        work = dist.all_to_all(out, given, async_op=True)
+        if changes:
+            given[1][:] = 7
+        given[0] = np.full(4, 7.0)  # the list is the program's own
+        work.wait()
+
+    assert told(lambda: program(False)) == []
+    texts = told(lambda: program(True))
+    assert len(texts) == WORLD
+    assert "the input of all_to_all on group 'world' was changed" in texts[0]
+
+
+def test_a_warning_that_is_an_error_is_raised_and_holds_nobody() -> None:
+    kept = []
+
+    def program() -> None:
+        kept.append(dist.all_reduce(np.ones(1), async_op=True))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dist.LatentWarning)
+        with pytest.raises(dist.LatentWarning, match="nobody waited for all_reduce"):
+            dist.run_threads(program, WORLD, timeout_s=20)

@@ -174,9 +174,24 @@ def test_waits_shorter_than_the_table_asks_for_are_no_hang() -> None:
         "the job was stopped by SIGTERM; no rank was hanging (the longest wait was 10.0 s)"
     )
     assert not verdict.has_faults
-    assert verdict.root is not None
-    (stall,) = verdict.root.follows
+    # The wait was there before the stop: it is no consequence.
+    stop, stall = verdict.findings
+    assert (stop.kind, stop.severity, stop.follows) == (Kind.STOPPED, Severity.NOTE, ())
     assert (stall.kind, stall.severity, stall.ranks) == (Kind.STALL, Severity.NOTE, (2,))
+
+
+def test_ops_that_a_stop_broke_are_notes_as_the_stop_is() -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.op(rank, "all_reduce", at_s=1, ended_s=2)
+        broken = words("CollectiveError", "its group was broken on rank 1")
+        build.op(rank, "all_reduce", at_s=3, ended_s=4, status=Status.ABORTED, error=broken)
+        build.end(rank, at_s=3.9, cause="signal", signal=2, was_asked=True)
+    verdict = diagnose(build.session)
+    assert not verdict.has_faults
+    assert verdict.root is not None
+    assert verdict.root.kind is Kind.STOPPED
+    assert {f.severity for f in verdict.root.follows} == {Severity.NOTE}
 
 
 def test_a_stop_of_a_hang_is_told_where_the_rank_was_before_it_was_struck() -> None:

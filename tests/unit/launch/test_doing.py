@@ -29,9 +29,9 @@ WORDS = {0: "in all_reduce #4", 1: "in all_reduce #4", 2: "last op all_reduce #3
 def test_who_is_waited_for_for_long_is_named_with_its_place() -> None:
     waited = {0: 99.4, 1: 99.2}
     assert name_hang(WORDS, waited, {2: "asleep in load() at slp.py:7"}) == (
-        "ranks 0-1 waited 99 s for rank 2, asleep in load() at slp.py:7"
+        "ranks 0-1 waited 1 min 39 s for rank 2, asleep in load() at slp.py:7"
     )
-    assert name_hang(WORDS, waited, {}) == "ranks 0-1 waited 99 s for rank 2"
+    assert name_hang(WORDS, waited, {}) == "ranks 0-1 waited 1 min 39 s for rank 2"
 
 
 def test_a_short_wait_and_one_that_has_just_begun_are_no_hang() -> None:

@@ -1,0 +1,42 @@
+"""The frames that a report shows of a traceback."""
+
+from __future__ import annotations
+
+from distdbg.launch.last_frames import last_frames
+
+GROUP = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "/job/train.py", line 30, in <module>
+  |     run(tasks)
+  |     ^^^^^^^^^^
+  |   File "/job/train.py", line 12, in run
+  |     raise ExceptionGroup("many", errors)
+  | ExceptionGroup: many (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/job/other.py", line 3, in task
+    |     raise ValueError("a")
+    | ValueError: a
+    +------------------------------------
+"""
+
+
+def test_an_exception_group_is_shown_where_it_was_raised() -> None:
+    assert last_frames(GROUP) == [
+        'File "/job/train.py", line 30, in <module>',
+        "  run(tasks)",
+        'File "/job/train.py", line 12, in run',
+        '  raise ExceptionGroup("many", errors)',
+    ]
+
+
+def test_a_note_that_looks_like_a_traceback_hides_no_frames() -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/job/train.py", line 3, in step\n'
+        "    raise error\n"
+        "ValueError: no data\n"
+        "Traceback (most recent call last):\n"
+        "  of another process\n"
+    )
+    assert last_frames(text) == ['File "/job/train.py", line 3, in step', "  raise error"]
