@@ -77,9 +77,11 @@ def choose_run(runs: list[LiveRun], name: str | None) -> LiveRun:
             details=_summaries(runs, names),
             hint="give the run of one",
         )
-    fitting = [live for live in runs if live.run == name] or [
-        live for live in runs if live.run.startswith(name)
-    ]
+    fitting = (
+        [live for live in runs if live.run == name]
+        or [live for live in runs if live.run.startswith(name)]
+        or [live for live in runs if live.run == _run_of(name)]
+    )
     names = sorted({live.run for live in fitting})
     if len(names) == 1:
         return next((live for live in fitting if live.socket is not None), fitting[0])
@@ -94,6 +96,13 @@ def choose_run(runs: list[LiveRun], name: str | None) -> LiveRun:
         details=_summaries(fitting, names),
         hint="give more of the name",
     )
+
+
+def _run_of(path: str) -> str:
+    """The run whose folder this is; ''."""
+    from distdbg.diagnose.load.run_folder import run_name
+
+    return run_name(Path(path)) if Path(path).is_dir() else ""
 
 
 def _summaries(runs: list[LiveRun], names: list[str]) -> list[str]:

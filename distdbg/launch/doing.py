@@ -23,7 +23,7 @@ _MOST_LINES: Final = 8
 _ENDED_NS: Final = 2_000_000_000
 #: From this on a wait is reported as a hang, where a signal ends the job.
 HANG_S: Final = thresholds.limit_ns(None) / 1e9
-_AGE: Final = re.compile(r"\d+\.\d s\b")
+_AGE: Final = re.compile(r"\d[\d.]* (?:[num]?s|min|h|d)\b(?: \d+ (?:s|min|h)\b)?")
 
 
 def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...], str]:

@@ -333,7 +333,17 @@ def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
             )
         elif one.record is not None and one.record.doing:
             end = "terminated by the launcher" if one.end.was_asked else f"it {one.how}"
-            yield f"rank {rank}: {one.record.doing}; {end}"
+            if not _has_last_op(found, rank):
+                yield f"rank {rank}: {one.record.doing}; {end}"
+            elif not one.end.was_asked:
+                yield f"rank {rank}: {end}"
+
+
+def _has_last_op(found: RootCause, rank: int) -> bool:
+    """Whether the error itself has the last op of a rank that it names."""
+    error = found.first[0].error
+    details = () if error is None else error.details
+    return any(line.startswith(f"rank {rank} ") and "last op " in line for line in details)
 
 
 def _fold(title: str, evidence: Sequence[Evidence], *, is_brief: bool = False) -> Iterator[str]:

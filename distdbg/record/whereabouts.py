@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distdbg.errors import RecordError
+from distdbg.record.durations import duration_text
 from distdbg.record.entries import Frame, Header, Op, State, WorkWait
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
@@ -79,7 +80,7 @@ class Clock:
         # Without a boot id two hosts cannot be told apart.
         if not self.boot_id or self.boot_id != self.header.boot_id:
             return None
-        return f"{max(0, self.monotonic_ns - then_ns) / 1e9:.1f} s"
+        return duration_text((self.monotonic_ns - then_ns) / 1e9)
 
     def _at(self, then_ns: int) -> str:
         try:

@@ -29,6 +29,7 @@ from distdbg.errors import (
 from distdbg.native import Recorder
 from distdbg.record.format import EventType, Exit, Status
 from distdbg.record.host import host_name
+from distdbg.record.libraries import is_library
 
 #: How an op ended that raised; the first that fits.
 _STATUS: tuple[tuple[type[BaseException], Status], ...] = (
@@ -133,12 +134,17 @@ def write_exit(recorder: Recorder, how: Exit | None, error: BaseException | None
 
 
 def _raised_at(error: BaseException) -> str:
-    """The innermost line that is not ours: where the program called what failed."""
-    where = ""
+    """Where the program called what failed: its innermost line, or a library's if there is none."""
+    where, is_program = "", False
     for frame, line in walk_tb(error.__traceback__):
         code = frame.f_code
-        if not where or not code.co_filename.startswith(_OWN):
-            where = f"{code.co_filename}:{line} ({code.co_qualname})"
+        path = code.co_filename
+        if where and path.startswith(_OWN):
+            continue
+        is_of_library = is_library(path)
+        if not (is_of_library and is_program):
+            where = f"{path}:{line} ({code.co_qualname})"
+            is_program = is_program or not is_of_library
     return where
 
 

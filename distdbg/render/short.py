@@ -19,6 +19,7 @@ from distdbg.render.words import edge_text, evidence_text, fold_facts, ranks_tex
 
 MOST_LINES: Final = 12
 _MOST_BLAMED: Final = 5
+_MOST_UNMET: Final = 2
 _MOST_WAITING: Final = 2
 _MOST_FOLLOWING: Final = 2
 
@@ -45,6 +46,7 @@ def _blamed(session: Session, root: Finding) -> Iterator[str]:
     told: set[int] = set()
     facts: list[str] = []
     if root.kind is Kind.DEADLOCK and root.edges:
+        yield from _unmet(root)
         for edge in root.edges:
             yield edge_text(edge)
         return
@@ -57,6 +59,16 @@ def _blamed(session: Session, root: Finding) -> Iterator[str]:
     yield from (fact for fact in fold_facts(facts) if not said.startswith(fact))
     for where, ranks in fold(session, set(root.ranks) - told):
         yield f"{ranks_text(ranks)}: {where}"
+
+
+def _unmet(root: Finding) -> list[str]:
+    """Calls that were meant for each other and never met, unless the first line has them."""
+    facts = [fact for fact in root.evidence if len(fact.ranks) > 1]
+    return [
+        evidence_text(fact)
+        for fact in facts[:_MOST_UNMET]
+        if fact.text.partition(" at ")[0] not in root.what and not root.what.endswith(fact.text)
+    ]
 
 
 def _waiting(session: Session, verdict: Verdict, root: Finding) -> Iterator[str]:

@@ -115,7 +115,7 @@ def _outcome(session: Session, op: OpRef) -> str:
     if status == Status.OK:
         return "ended" + took
     if status == Status.ABORTED:
-        return f"was ended{took}: the job was aborted"
+        return f"was aborted with the job{took}"
     error = _error(ops.errors.get(op.at, ""))
     if error and error[:_ENOUGH] in session.ranks[op.rank].exit_what:
         return f"failed{took}"  # the rank ended by it, and the line of its end has the words

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from distdbg.diagnose.finding import Edge, Evidence, Finding
+from distdbg.diagnose.load.proof import VERDICT_NAME
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.record.entries import Frame
@@ -61,7 +62,7 @@ def evidence_text(evidence: Evidence) -> str:
     text = evidence.text
     if evidence.site and evidence.site not in text:
         text += f" at {evidence.site}"
-    if evidence.source and evidence.source not in text:
+    if evidence.source not in ("", VERDICT_NAME) and evidence.source not in text:
         text += f" [{evidence.source}]"
     return text
 

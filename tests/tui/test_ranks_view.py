@@ -29,3 +29,14 @@ def test_it_shows_each_rank_with_its_op_and_for_how_long() -> None:
         assert "1 min 30 s was killed by SIGKILL" in line_of(screen, "1 dead")
 
     drive(app, script)
+
+
+def test_the_time_since_ranks_ended_together_is_not_cut() -> None:
+    ended = [row(rank, RankState.ENDED, op="", state_at=NOW - 0.0409 * rank) for rank in range(2)]
+    app = TopApp(MadeUpFeed(job(*ended)), now=lambda: NOW)
+
+    async def script(pilot: Pilot[None]) -> None:
+        await pilot.pause()
+        assert "40.9 ms" in line_of(text_of(app), "1 ended")
+
+    drive(app, script)

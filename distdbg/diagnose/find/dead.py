@@ -211,8 +211,10 @@ def _advice(session: Session, one: Ending) -> str:
         return f"look at the stack on its stderr{core}: native code crashed"
     if number is not None:
         return "find out who sent the signal"
+    if one.reason.startswith("MemoryError"):
+        return "smaller batches, fewer ranks on this host, or more memory"
     if one.where:
-        return f"look at {one.where} on {say_ranks([one.rank])}: what failed there is its own"
+        return f"look at {one.where}: {say_ranks([one.rank])} failed there by itself"
     return f"look at the last lines of stderr of rank {one.rank}"
 
 

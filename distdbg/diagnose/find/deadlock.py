@@ -6,6 +6,7 @@ is stopped, or has lost a part of its record; so there is no deadlock by mistake
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -24,6 +25,9 @@ _MOST_SHOWN: Final = 16
 _MESSAGES: Final = (
     "let one side send while the other receives, by the parity of the rank, "
     "or use isend or batch_isend_irecv"
+)
+_UNMET: Final = (
+    "compare dst of the send with src of the recvs; if all three are meant, change their order"
 )
 _ANY: Final = (
     "let somebody send before all wait: a recv from any rank ends when one of the others sends"
@@ -127,6 +131,8 @@ class _Telling:
         advice = next((miss.advice for miss in self._misses if miss.advice), "")
         if advice:
             return advice
+        if _is_for_another(self._misses):
+            return _UNMET
         if asides and asides[0].op is not None:
             return _ASIDE.format(self._session.kind_of(asides[0].op))
         if any(edge.is_any for edge in messages):
@@ -134,6 +140,15 @@ class _Telling:
         if not messages:
             return _GROUPS
         return _MESSAGES if len(messages) == len(self._edges) else _MIXED
+
+
+def _is_for_another(misses: Iterable[Miss]) -> bool:
+    """Whether one send goes to a rank that asks for another one's message, while its own is waited for."""
+    receivers: dict[object, set[int]] = defaultdict(set)
+    for miss in misses:
+        if len(miss.evidence.ranks) == 2:
+            receivers[miss.evidence.op].add(miss.evidence.ranks[1])
+    return any(len(ranks) > 1 for ranks in receivers.values())
 
 
 def _evidence(session: Session, edge: Edge) -> Evidence:

@@ -26,13 +26,13 @@ _ELSEWHERE: Final = frozenset(
 _DID: Final = {
     "OpTimeout": "timed out",
     "PeerLost": "lost a peer",
-    "RankLeft": "was left alone",
+    "RankLeft": "could not complete",
     "DistNetworkError": "lost a connection",
     "DistStoreError": "failed in the store",
     "CollectiveError": "could not run: its group was broken",
     "BufferChangedError": "had its array changed",
     "UsageError": "was called wrongly",
-    "JobAborted": "was ended",
+    "JobAborted": "was aborted",
 }
 _ADVICE: Final = {
     "OpTimeout": "see what the ranks that did not reach it were doing; raise timeout= if they were only slow",

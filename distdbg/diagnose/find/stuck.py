@@ -125,8 +125,9 @@ def _finding(session: Session, rank: int, end: ChainEnd | None) -> Finding:
     evidence = [
         *doing_evidence(session, doing),
         *(
-            Evidence(text=f"rank {rank} is in {frame}", rank=rank, site=short_site(str(frame)))
-            for frame in seen.stack[:_MOST_FRAMES]
+            Evidence(text=f"rank {rank} is in {site}", rank=rank, site=site)
+            for site in (short_site(str(frame)) for frame in seen.stack[:_MOST_FRAMES])
+            if site != doing.site
         ),
         *last_ops(session, (rank,)),
     ]

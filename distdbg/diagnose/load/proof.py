@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 
-_VERDICT: Final = "verdict.json"
+VERDICT_NAME: Final = "verdict.json"
 _MOST_NBYTES: Final = 1 << 24
 _MOST_EACH: Final = 1 << 10
 
@@ -25,7 +25,7 @@ def read_proofs(folders: Iterable[Path]) -> list[Finding]:
     """The deadlocks of these folders; what cannot be read is left out."""
     found: dict[tuple[int, ...], Finding] = {}
     for folder in folders:
-        for finding in _deadlocks(_load(folder / _VERDICT)):
+        for finding in _deadlocks(_load(folder / VERDICT_NAME)):
             found.setdefault(finding.ranks, finding)
     return list(found.values())
 
@@ -59,7 +59,7 @@ def _deadlocks(document: object) -> Iterator[Finding]:
                     ranks=_ranks(fact, "ranks"),
                     site=_text(fact, "site"),
                     at_ns=_time_ns(fact.get("at")),
-                    source=_VERDICT,
+                    source=VERDICT_NAME,
                 )
                 for fact in _dicts(item, "evidence")
                 if _text(fact, "text")

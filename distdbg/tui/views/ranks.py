@@ -26,6 +26,8 @@ from distdbg.tui.views.host_rows import (
 _MANY: Final = 256
 _TWO_UNITS_S: Final = 59.5
 _LONG_AGE: Final = len("59 min 59 s")
+_SHORT_S: Final = 0.1
+_SHORT_AGE: Final = len("40.9 ms")
 
 
 class RanksView(TablePage, View):
@@ -93,8 +95,13 @@ class RanksView(TablePage, View):
         sites = [snapshot.ranks[r].site for r in self.parts.causes if r in snapshot.ranks]
         need = max((cell_len(one_line(site)) for site in sites), default=0)
         needs = {titles.index("at"): need} if need else {}
-        # An age that is written with two units is longer.
-        if any(self.now - row.state_at >= _TWO_UNITS_S for row in rows):
+        # An age that is written with two units is longer, and so is '40.9 ms' of ranks that ended together.
+        ages = [self.now - row.state_at for row in rows]
+        if any(
+            0 < each < _SHORT_S for each, row in zip(ages, rows, strict=True) if row.state.is_over
+        ):
+            needs[titles.index("for")] = _SHORT_AGE
+        if any(each >= _TWO_UNITS_S for each in ages):
             needs[titles.index("for")] = _LONG_AGE
         if any(row.moved_at and self.now - row.moved_at >= _TWO_UNITS_S for row in rows):
             needs[titles.index("progress")] = _LONG_AGE

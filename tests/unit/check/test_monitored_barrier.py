@@ -154,7 +154,7 @@ def test_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     first, place, *rest = run_store_ranks(run, 4)[0].splitlines()
     start = r"monitored_barrier #1 on group 'world' waited \d+\.\d s "
     assert re.fullmatch(start + "for rank 2 of 0-3; 3 of 4 ranks arrived", first)
-    assert re.match(r"  rank 2: last op barrier #1 .* ended \d+\.\d s ago", place)
+    assert re.match(r"  rank 2: last op barrier #1 .* ended [\d.]+ [mu]?s ago", place)
     assert rest == [
         "  the group is still usable",
         "  hint: raise the limit with timeout= if the rank is only slow",

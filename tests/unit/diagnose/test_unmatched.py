@@ -8,6 +8,7 @@ from distdbg.diagnose.finding import Finding, Kind
 from distdbg.diagnose.unmatched import Differ, find_pairs
 from distdbg.diagnose.verdict import diagnose
 from distdbg.record.format import Exit
+from distdbg.render.short import short_lines
 from distdbg.testing.session_builder import SessionBuilder
 
 
@@ -207,3 +208,38 @@ def test_an_isend_with_a_wrong_tag_is_shown_with_its_own_line_and_that_of_the_wa
         "rank 0 sent to rank 1 (tag 7) at x.py:7 (main); "
         "rank 1 waits for a message from rank 0 (tag 0) at x.py:8 (main)",
     ]
+
+
+def test_a_send_to_the_wrong_rank_of_a_cycle_is_shown_with_what_to_compare() -> None:
+    build = SessionBuilder(3)
+    build.op(0, "recv", peer=2, at_s=1, site="/job/x.py:11 (main)")
+    build.op(1, "send", peer=0, at_s=1, site="/job/x.py:14 (main)")
+    build.op(2, "recv", peer=1, at_s=1, site="/job/x.py:16 (main)")
+    root = root_of(build)
+    assert (root.kind, root.ranks) == (Kind.DEADLOCK, (0, 1, 2))
+    assert "compare dst of the send with src" in root.advice
+    assert short_lines(build.session, diagnose(build.session))[1:3] == [
+        "  rank 1 sent to rank 0 at x.py:14 (main); "
+        "rank 0 waits for a message from rank 2 at x.py:11 (main)",
+        "  rank 1 sent to rank 0 at x.py:14 (main); "
+        "rank 2 waits for a message from rank 1 at x.py:16 (main)",
+    ]
+
+
+def test_a_cycle_of_recvs_has_no_send_to_compare() -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        build.op(rank, "recv", peer=(rank - 1) % 3, at_s=1, site="/job/x.py:7 (shift)")
+    assert "dst" not in root_of(build).advice
+
+
+def test_another_tag_is_in_the_short_report_once() -> None:
+    build = SessionBuilder(2)
+    build.op(0, "send", peer=1, tag=1, at_s=1, site="/job/x.py:9 (ring)")
+    build.op(1, "recv", peer=0, tag=0, at_s=1, site="/job/x.py:10 (ring)")
+    lines = short_lines(build.session, diagnose(build.session))
+    fact = (
+        "  rank 0 sent to rank 1 (tag 1) at x.py:9 (ring); "
+        "rank 1 waits for a message from rank 0 (tag 0) at x.py:10 (ring)"
+    )
+    assert lines.count(fact) == 1

@@ -286,6 +286,20 @@ def test_a_rank_that_hung_is_told_with_where_it_was() -> None:
     ]
 
 
+def test_the_last_op_of_a_late_rank_is_told_once() -> None:
+    said = "rank 2 last called op #76 on this group; last op barrier #76 ended 30.0 s ago"
+    late = error("OpTimeout: all_gather #77 waited 30.0 s", waits_for=(2,), details=(said,))
+    gave_up = Evidence(end=ended(0, exit_code=1), error=late)
+    hung = replace(terminated(2), record=record("last op barrier #76 ended 31.0 s ago"))
+    text = told(gave_up, hung, terminated(1))
+    assert text.count("barrier #76") == 1
+    assert said in text
+    other = replace(terminated(1), record=record("last op barrier #76 ended 31.0 s ago"))
+    named = error("OpTimeout: all_gather #77", waits_for=(1, 2), details=(said,))
+    text = told(Evidence(end=ended(0, exit_code=1), error=named), hung, other)
+    assert "rank 1: last op barrier #76 ended 31.0 s ago; terminated by the launcher" in text
+
+
 def test_ctrl_c_is_no_failure_of_a_rank() -> None:
     evidence = [terminated(rank) for rank in range(4)]
     golden(

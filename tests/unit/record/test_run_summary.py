@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.agent.live_runs import LiveRun, choose_run
+from distdbg.diagnose.load.run_folder import run_name
 from distdbg.errors import UsageError
 from distdbg.record.folders import attempt_folder, record_name
 from distdbg.record.header import read_opening
@@ -58,3 +59,14 @@ def test_running_jobs_that_fit_are_listed_to_choose_by(tmp_path: Path) -> None:
         ]  # fmt: skip
     with pytest.raises(UsageError, match="no running job 'x' on this host"):
         choose_run(runs, "x")
+
+
+def test_a_running_job_is_chosen_by_its_folder_as_well(tmp_path: Path) -> None:
+    path = save(tmp_path / "run")
+    name = run_name(path)
+    runs = [LiveRun(run=each, host="here", socket=None) for each in (name, "other")]
+    assert name
+    assert choose_run(runs, str(path)).run == name
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="no running job"):
+        choose_run(runs, str(tmp_path / "empty"))

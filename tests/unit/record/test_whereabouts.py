@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def test_async_ops_in_flight_come_after_what_the_program_does() -> None:
     build.end(build.issue("barrier", at_ns=95 * SECOND), after_ns=SECOND)
     assert words(build) == (
         "last op barrier #2 on group 'dp' ended 4.0 s ago; "
-        "not over yet: all_reduce #1 on group 'dp' since 10.0 s, train.py:80 (step)"
+        "not over yet: all_reduce #1 on group 'dp' since 10 s, train.py:80 (step)"
     )
 
 
@@ -82,7 +83,7 @@ def test_a_parked_op_is_found() -> None:
     build.issue("barrier", at_ns=10 * SECOND)
     for _ in range(20):
         build.mark("step")
-    assert words(build) == "in barrier #1 on group 'dp' since 90.0 s"
+    assert words(build) == "in barrier #1 on group 'dp' since 1 min 30 s"
 
 
 def test_before_the_first_op_it_says_so() -> None:
@@ -128,7 +129,8 @@ def test_the_rank_of_a_run_is_found_by_its_file(tmp_path: Path) -> None:
     build.add_group("dp")
     number = build.issue("barrier", at_ns=time.monotonic_ns(), stack=STEP)
     (tmp_path / "rank00003.ddr").write_bytes(build.to_bytes())
-    assert where_is(tmp_path, 3) == "in barrier #1 on group 'dp' since 0.0 s, train.py:80 (step)"
+    found = re.sub(r"since [\d.]+ .?s,", "since ... s,", where_is(tmp_path, 3) or "")
+    assert found == "in barrier #1 on group 'dp' since ... s, train.py:80 (step)"
     assert call_site_of(tmp_path, 3, number) == "train.py:80 (step)"
     assert call_site_of(tmp_path, 3, 99) is None
 

@@ -1,0 +1,21 @@
+"""Which files are of Python and of installed packages, and not of the program that a rank runs. Pure."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from functools import cache
+
+_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+def is_library(path: str) -> bool:
+    """Whether this file is Python's own, an installed package's, or the script that starts one."""
+    return path.startswith(_own()) or any(folder in path for folder in _FOLDERS)
+
+
+@cache
+def _own() -> tuple[str, ...]:
+    """What files of Python itself begin with."""
+    found = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "scripts")]
+    return ("<frozen ", *(folder + os.sep for folder in found if folder))
