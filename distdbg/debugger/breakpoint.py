@@ -41,6 +41,7 @@ from distdbg.errors import (
     UsageError,
     format_ranks,
 )
+from distdbg.record.durations import duration_text
 from distdbg.record.format import Aside
 from distdbg.runtime.aside import aside
 from distdbg.runtime.group import ProcessGroup
@@ -119,7 +120,7 @@ def _checked(
                 f"breakpoint: there is no rank {each}; the job has {format_ranks(group.ranks)}"
             )
     if not ranks:
-        raise UsageError("breakpoint: no rank is to get a debugger")
+        raise UsageError("breakpoint: no rank was chosen for the debugger")
     if not isinstance(skip, int) or skip < 0:
         raise UsageError(f"breakpoint: skip is a count, not {skip!r}")
     if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
@@ -243,7 +244,7 @@ class _Meeting:
                 one, other = (f"rank={each}" for each in end["ranks"])
                 return MismatchError(
                     f"ranks called breakpoint #{self._seq} with different ranks: {one} and {other}",
-                    hint="all ranks name the same ranks",
+                    hint="all ranks must pass the same ranks",
                     **fields,
                 )
             case "gone":
@@ -253,7 +254,7 @@ class _Meeting:
         waited_s = time.monotonic() - self._started
         what = "stayed in the debugger" if end["how"] == "expired" else "did not continue"
         return OpTimeout(
-            f"{self._op}: {who} {what} for {self._limit_s:.1f} s",
+            f"{self._op}: {who} {what} for {duration_text(self._limit_s)}",
             missing=ranks,
             arrived=[rank for rank in self._group.ranks if rank not in set(ranks)],
             waited_s=waited_s,

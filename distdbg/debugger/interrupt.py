@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any, Final
 
 from distdbg.debugger.frames import site_of, user_frame
+from distdbg.record.durations import duration_text
 
 #: Next to the one for stacks; programs that have a handler of their own for it keep it.
 INTERRUPT_SIGNAL: Final = signal.SIGRTMIN + 8
@@ -146,7 +147,7 @@ class Chase:
             if waited_s >= _PATIENCE_S * (2**told) and not self._is_over.is_set():
                 told += 1
                 self._say(
-                    f"rank {self._rank} has not stopped for {waited_s:.0f} s: {self._where()}; "
+                    f"rank {self._rank} has not stopped for {duration_text(waited_s)}: {self._where()}; "
                     "still trying\n"
                 )
 
@@ -156,7 +157,7 @@ class Chase:
             return "its thread is gone"
         site = site_of(user_frame(frame))
         if self._by_signal:
-            return f"it is in code that looks at no signals, called at {site}"
+            return f"it is in code that handles no signals, called at {site}"
         return f"it stops at its next op, and is at {site}"
 
 

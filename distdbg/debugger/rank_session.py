@@ -124,14 +124,14 @@ class Session:
         if folder is None:
             say(
                 self.rank,
-                "no debugger can come: it has no run folder for a socket, and no terminal",
+                "no debugger can attach: it has no run folder for a socket, and no terminal",
             )
             return False
         self.desk.run = run_of(self._world)
         try:
             server().open(self.desk, folder, self.evaluate)
         except ConfigError as error:
-            say(self.rank, f"no debugger can come: {error.what}")
+            say(self.rank, f"no debugger can attach: {error.what}")
             return False
         return True
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distdbg.errors import RecordError
+from distdbg.record.durations import duration_text
 from distdbg.record.entries import Frame, Header, Op, State, WorkWait
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
@@ -25,8 +26,8 @@ _MOST_NOTES = 256
 def where_is(run_folder: Path | str, rank: int) -> str | None:
     """Return what the rank does now or did last; None when there is no record that says it.
 
-    "in all_reduce #12 on group 'dp' since 3.1 s, train.py:80 (step)"
-    "in all_reduce #12 on group 'dp' since 3.1 s, train.py:80 (step), waited for at train.py:84 (step)"
+    "in all_reduce #12 on group 'dp' for 3.1 s, train.py:80 (step)"
+    "in all_reduce #12 on group 'dp' for 3.1 s, train.py:80 (step), waited for at train.py:84 (step)"
     "last op barrier #3 on group 'dp' ended 4.0 s ago, called at train.py:91 (main)"
     """
     try:
@@ -72,14 +73,15 @@ class Clock:
         return self._at(then_ns) if age is None else f"{age} ago"
 
     def since(self, then_ns: int) -> str:
-        """'since 3.1 s', or 'since 12:01:05 UTC'."""
-        return f"since {self.age(then_ns) or self._at(then_ns).removeprefix('at ')}"
+        """'for 3.1 s', or 'since 12:01:05 UTC'."""
+        age = self.age(then_ns)
+        return f"since {self._at(then_ns).removeprefix('at ')}" if age is None else f"for {age}"
 
     def age(self, then_ns: int) -> str | None:
         # Without a boot id two hosts cannot be told apart.
         if not self.boot_id or self.boot_id != self.header.boot_id:
             return None
-        return f"{max(0, self.monotonic_ns - then_ns) / 1e9:.1f} s"
+        return duration_text((self.monotonic_ns - then_ns) / 1e9)
 
     def _at(self, then_ns: int) -> str:
         try:
@@ -111,13 +113,13 @@ def describe(record: RecordFile, clock: Clock) -> str | None:
         return _describe_in_flight(waiting[-1], clock, waits.get(waiting[-1].number))
     last_op = _find_last_op(record, last)
     if last_op is None or last_op.ended_ns is None:
-        return _describe_in_flight(in_flight[-1], clock) if in_flight else "has called nothing yet"
+        return _describe_in_flight(in_flight[-1], clock) if in_flight else "has called no op yet"
     how = "ended" if not last_op.status else f"failed ({last_op.status_label.replace('_', ' ')})"
     words = f"last op {_name(last_op)} {how} {clock.ago(last_op.ended_ns)}"
     if last_op.site:
         words += f", called at {_short(last_op.site)}"
     if in_flight:
-        words += f"; not over yet: {_describe_in_flight(in_flight[0], clock)[3:]}"
+        words += f"; still in flight: {_describe_in_flight(in_flight[0], clock)[3:]}"
     return words
 
 

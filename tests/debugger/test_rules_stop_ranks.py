@@ -162,7 +162,7 @@ def test_the_environments_rules_need_no_record_and_no_page(ranks: Ranks) -> None
 
 def test_a_wrong_rule_is_said_before_the_ranks_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTDBG_BREAK", "rank=1,sqe>4")
-    with pytest.raises(ConfigError, match="'sqe' is no field"):
+    with pytest.raises(ConfigError, match="'sqe' is not a field"):
         dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
     assert not dist.is_initialized()
 
