@@ -89,7 +89,7 @@ def create_group(
     if world.stops is not None:
         world.stops.on_group(group)
     _log.info(
-        "group '%s' made: ranks %s, this is number %d of %d, backend %s, timeout %g s",
+        "group '%s' created: ranks %s, group rank %d of %d, backend %s, timeout %g s",
         group.label,
         format_ranks(ranks),
         rank,

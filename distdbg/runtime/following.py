@@ -31,7 +31,7 @@ def follow_control(world: World, folder: Path, run: str, rank: int) -> None:
     try:
         _follow(world, folder, run, owns_folder=True)
     except (RecordError, NativeError) as error:
-        _log.warning("this rank cannot be paused or ended from outside: %s", error, rank=rank)
+        _log.warning("this rank cannot be paused or aborted from outside: %s", error, rank=rank)
 
 
 def follow_launcher(world: World) -> None:

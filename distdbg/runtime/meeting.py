@@ -26,6 +26,7 @@ from distdbg.errors import (
     UsageError,
     format_ranks,
 )
+from distdbg.record.durations import duration_text
 from distdbg.runtime.lives import Lives
 from distdbg.runtime.store import Store
 
@@ -66,7 +67,7 @@ def meet(
             raise  # all are here, so the store itself is the problem
         raise RendezvousError(
             f"{len(joined)} of {size} ranks reached group {group_name!r} within "
-            f"{timeout_s:.1f} s; missing ranks {format_ranks(missing)}",
+            f"{duration_text(timeout_s)}; missing ranks {format_ranks(missing)}",
             joined=joined,
             missing=missing,
             expected=size,
