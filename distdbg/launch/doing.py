@@ -15,12 +15,13 @@ from typing import Final
 from distdbg.errors import RecordError, format_ranks
 from distdbg.launch.last_seen import read_last_seen
 from distdbg.record import thresholds
+from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name
 
 _MOST_LINES: Final = 8
 #: From this on a wait is reported as a hang, where a signal ends the job.
 HANG_S: Final = thresholds.limit_ns(None) / 1e9
-_AGE: Final = re.compile(r"\d+\.\d s\b")
+_AGE: Final = re.compile(r"(?:\d+ (?:d|h|min) )?\d+(?:\.\d+)? (?:[num]?s|min|h)\b")
 
 
 def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...], str]:
@@ -66,7 +67,7 @@ def name_hang(
     if not waiting or set(words) - set(waiting) - set(late):
         return ""  # some have reached an op just now: it goes on
     who = f"rank{'s' if len(waiting) > 1 else ''} {format_ranks(waiting)}"
-    line = f"{who} waited {min(waiting.values()):.0f} s"
+    line = f"{who} waited {duration_text(min(waiting.values()))}"
     if not late:
         return line
     line += f" for rank{'s' if len(late) > 1 else ''} {format_ranks(late)}"

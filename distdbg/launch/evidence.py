@@ -29,7 +29,7 @@ class RecordFacts:
 
     path: str
     doing: str = ""
-    """'in all_reduce #12 on group 'dp' since 3.1 s, train.py:80 (step)'."""
+    """'in all_reduce #12 on group 'dp' for 3.1 s, train.py:80 (step)'."""
     how: Exit | None = None
     raised: str = ""
     """'ValueError: no data'."""

@@ -52,7 +52,7 @@ def run(options: RunOptions) -> int:
         if error.errno not in _SCARCE:
             raise
         raise ConfigError(
-            f"the launcher cannot go on: {error.strerror}", hint=_SCARCE[error.errno]
+            f"the launcher cannot continue: {error.strerror}", hint=_SCARCE[error.errno]
         ) from error
 
 

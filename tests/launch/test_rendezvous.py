@@ -175,7 +175,7 @@ def test_a_static_launcher_that_does_not_come_is_named_by_its_place(make_nodes: 
     for future in [nodes[0].start(), nodes[2].start()]:
         with pytest.raises(RendezvousError) as raised:
             future.result(PATIENCE_S)
-        assert "of 3 launchers came to 127.0.0.1:" in raised.value.what
+        assert "of 3 launchers joined 127.0.0.1:" in raised.value.what
         assert "--node-rank" in str(raised.value.details)
 
 
@@ -291,13 +291,13 @@ def test_a_spare_launcher_knows_why_the_store_goes_that_its_keeper_let_go(
     def read_or_fail(board: Board) -> State:
         # The store is gone between the keeper's look and this one.
         if board is rendezvous._board:
-            nodes[0].rendezvous.close("all ranks ended well", is_well=True)
+            nodes[0].rendezvous.close("all ranks succeeded", is_well=True)
             await_that(lambda: rendezvous._keeper.state.closing, "the keeper did not hear")
             raise RendezvousError("the store is gone")
         return read(board)
 
     monkeypatch.setattr(Board, "read", read_or_fail)
-    with pytest.raises(RendezvousClosedError, match="all ranks ended well"):
+    with pytest.raises(RendezvousClosedError, match="all ranks succeeded"):
         joining.result(PATIENCE_S)
 
 
@@ -382,7 +382,7 @@ def test_too_few_launchers_are_counted_and_named_at_the_deadline(make_nodes: Mak
     (node,) = make_nodes(1, min_nodes=2, max_nodes=2, rdzv_conf=conf)
     with pytest.raises(RendezvousError) as raised:
         node.start().result(PATIENCE_S)
-    assert raised.value.what.startswith("1 of 2 launchers came to 127.0.0.1:")
+    assert raised.value.what.startswith("1 of 2 launchers joined 127.0.0.1:")
     assert raised.value.details == ["came: n0 on n0"]
 
 

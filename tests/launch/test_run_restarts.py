@@ -55,7 +55,7 @@ def test_a_rank_that_fails_once_fails_nobody(
         assert records == ["rank00000.ddr", "rank00001.ddr"]
     assert done.report == []
     assert done.err.splitlines()[-1] == (
-        "distdbg run: rank 1 exited with code 4; the ranks start anew (1 of 3 restarts used)"
+        "distdbg run: rank 1 exited with code 4; restarting all ranks (1 of 3 restarts used)"
     )
 
 

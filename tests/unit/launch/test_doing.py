@@ -7,8 +7,8 @@ from distdbg.launch.doing import fold, name_hang, what_ranks_do
 
 def test_ranks_that_do_the_same_share_a_line_whatever_their_ages() -> None:
     words = {
-        0: "in all_reduce #3 on group 'world' since 25.3 s, train.py:9 (step)",
-        1: "in all_reduce #3 on group 'world' since 25.1 s, train.py:9 (step)",
+        0: "in all_reduce #3 on group 'world' for 25.3 s, train.py:9 (step)",
+        1: "in all_reduce #3 on group 'world' for 25.1 s, train.py:9 (step)",
         2: "last op all_reduce #2 on group 'world' ended 25.4 s ago, called at train.py:9 (step)",
     }
     assert fold(words) == (f"ranks 0-1: {words[0]}", f"rank 2: {words[2]}")
@@ -29,9 +29,9 @@ WORDS = {0: "in all_reduce #4", 1: "in all_reduce #4", 2: "last op all_reduce #3
 def test_who_is_waited_for_for_long_is_named_with_its_place() -> None:
     waited = {0: 99.4, 1: 99.2}
     assert name_hang(WORDS, waited, {2: "asleep in load() at slp.py:7"}) == (
-        "ranks 0-1 waited 99 s for rank 2, asleep in load() at slp.py:7"
+        "ranks 0-1 waited 1 min 39 s for rank 2, asleep in load() at slp.py:7"
     )
-    assert name_hang(WORDS, waited, {}) == "ranks 0-1 waited 99 s for rank 2"
+    assert name_hang(WORDS, waited, {}) == "ranks 0-1 waited 1 min 39 s for rank 2"
 
 
 def test_a_short_wait_and_one_that_has_just_begun_are_no_hang() -> None:
