@@ -66,7 +66,7 @@ def head_text(snapshot: Snapshot, now: float, title: str) -> Content:
     text += Content.styled(one_line(link_text(snapshot, now)), STYLES[_LINKS[snapshot.link]])
     if snapshot.is_paused:
         who = f" ({', '.join(map(one_line, snapshot.held_by))})" if snapshot.held_by else ""
-        text += Content.styled(f"  the clock stands{who}", "$text-warning")
+        text += Content.styled(f"  the clock is paused{who}", "$text-warning")
     return text
 
 

@@ -26,12 +26,12 @@ class Line(Input):
     """One line of text for a purpose."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "never mind", show=False),
-        Binding("ctrl+c", "leave", "never mind", show=False, priority=True),
+        Binding("escape", "leave", "cancel", show=False),
+        Binding("ctrl+c", "leave", "cancel", show=False, priority=True),
         Binding("tab", "complete(1)", "complete", show=False),
         Binding("shift+tab", "complete(-1)", "complete", show=False),
-        Binding("up", "recall(-1)", "typed before", show=False),
-        Binding("down", "recall(1)", "typed after", show=False),
+        Binding("up", "recall(-1)", "previous line", show=False),
+        Binding("down", "recall(1)", "next line", show=False),
     ]
 
     class Done(Message):

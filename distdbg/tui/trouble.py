@@ -69,8 +69,8 @@ class TroublePage(Page):
 
     def compose(self) -> ComposeResult:
         text = Content.styled(self._line, "bold $text-error")
-        text += Content("\n\nThis page is at fault, not the job; all else goes on.")
-        text += Content("\nesc, or the key of a view, leaves it; the view is made anew then.")
+        text += Content("\n\nThis page failed, not the job; everything else keeps working.")
+        text += Content("\nesc, or the key of a view, leaves it; the view is rebuilt then.")
         if self._log is not None:
             text += Content(f"\nMore is in {self._log}")
         yield Static(text, markup=False)
