@@ -1,4 +1,4 @@
-"""What the rules of breakpoints may say: at what a rank stops, and what a condition may ask for. Pure.
+"""The events and fields that rules of breakpoints can use. Pure.
 
 The rules themselves are in breakpoints.py; the reference page is made of the tables here.
 """

@@ -1,9 +1,9 @@
-"""The rules of breakpoints: at which ops, and at what, a rank stops. Pure.
+"""Rules of breakpoints, parsed and matched: at which ops, and on which events, a rank stops. Pure.
 
     rank=3,kind=all_reduce,group=dp,seq>=42;on=nan
 
-A rule is a list of conditions that all have to hold; `;` parts rules. The same text is in DISTDBG_BREAK,
-on the command line, in the dashboard and, as JSON, in the control page. What a condition may ask for is
+A rule is a list of conditions that all have to hold; `;` separates rules. The same text is in DISTDBG_BREAK,
+on the command line, in the dashboard and, as JSON, in the control page. The fields of conditions are
 in break_fields.py.
 """
 

@@ -1,4 +1,4 @@
-"""JobClock: what a wait in Python looks at while it waits: the time of the job, and whether it is over.
+"""JobClock: the time of the job, and whether the job was aborted, for waits in Python.
 
 All deadlines of such waits are points of `now()` or `now_ns()`. Native waits read the same page by
 themselves.

@@ -1,4 +1,4 @@
-"""The page as bytes: a fresh one, and what one says. Pure; layout.py draws it."""
+"""The control page as bytes: makes a fresh one, and reads one. Pure; layout.py has the layout."""
 
 from __future__ import annotations
 

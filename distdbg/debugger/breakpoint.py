@@ -1,15 +1,15 @@
-"""dist.breakpoint: all ranks come, some get a debugger, the others wait until those are done.
+"""dist.breakpoint: all ranks call it, some get a debugger, the others wait until those continue.
 
 It uses the store of the default group only, so it works with every backend. Keys of the n-th breakpoint,
 all below breakpoint/<n>/:
 
-    who     the ranks that get a debugger, as the first rank to come says; the others have to agree
-    done    a counter: of those whose user let them go on
+    who     the ranks that get a debugger, as the first rank passes them; the others must pass the same
+    done    a counter: of those whose user continued them
     end     how it ended, for all; whoever is first to write it decides
     left    a counter: of the ranks that have read the end; the last of them removes all keys
 
-The clock of the job stands meanwhile, so who waits looks at the wall's; and it looks again and again
-instead of waiting in the store, whose waits stand with the clock. A rank that dies or leaves ends it.
+The clock of the job is paused meanwhile, so waiting ranks use the wall clock; and they poll
+instead of waiting in the store, whose waits are paused with the clock. A rank that dies or leaves ends it.
 """
 
 from __future__ import annotations

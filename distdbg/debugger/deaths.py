@@ -1,4 +1,4 @@
-"""Who has died while a rank is at its prompt: read where launcher and agent write how ranks ended."""
+"""Deaths: tells the user at a prompt which other ranks have died meanwhile, from ends-<host>.jsonl."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A person or a script at the debugger of a rank: `interact`.
+"""`interact`: the client of a rank's debugger, for a person or a script.
 
-A thread reads what the rank says; the main thread types. The rank says when it wants a line, so what is
-printed and the prompt come in order. Where the rank goes on, or is lost, while a line is being typed, that
-line is given up.
+A thread reads what the rank sends; the main thread types. The rank requests each line, so what is
+printed and the prompt come in order. Where the rank continues, or is lost, while a line is being typed, that
+line is dropped.
 """
 
 from __future__ import annotations

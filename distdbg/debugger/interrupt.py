@@ -1,10 +1,10 @@
-"""Stops a rank that runs: by a signal in the main thread, elsewhere at its next line or op.
+"""Stops a running rank: by a signal in the main thread, in other threads at the next line or op.
 
 The signal's handler opens the prompt in the interrupted frame; that works in Python, in time.sleep and in
-waits of ours, which look at signals. It does not work while the process is in code of C that does not, so
-the signal is sent again until the rank has stopped, and whoever waits is told where it is.
+our own waits, which handle signals. It does not work while the process is in code of C that does not, so
+the signal is sent again until the rank has stopped, and the waiting client sees where it is.
 
-A handler may run between any two bytecodes. So it lets the rank go on for now where it is in this
+A handler may run between any two bytecodes. So it lets the rank continue for now where it is in this
 package's debugger or in the control page: both hold locks that a prompt needs.
 """
 

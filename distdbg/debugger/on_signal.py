@@ -1,4 +1,4 @@
-"""SIGUSR1 stops a rank wherever it is, while a rule says so and the program has no handler of its own."""
+"""Stops a rank at SIGUSR1, while a rule asks for it and the program has no handler of its own."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Session: the debugger of one rank, in the thread that the rank runs in.
 
     stopped --n, s, r, until, c with breakpoints--> traced --> stopped ...
-    stopped --c, q, nobody came--> over: no trace function, no socket, no hold on the clock
+    stopped --c, q, no client--> over: no trace function, no socket, no hold on the clock
 
 Each stop at a prompt is an op of its own in the record and holds the clock of the job; while the rank
 runs, be it to the next line, the clock runs.
 
 A client may leave at any time. At a prompt that the program has asked for, the rank then stays; one that
-the client has asked for by attaching is over. And a rank that runs is as if nobody had been there.
+the client has asked for by attaching is over. A running rank is as if no client had ever attached.
 """
 
 from __future__ import annotations

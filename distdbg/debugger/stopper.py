@@ -1,4 +1,4 @@
-"""Stopper: stops one rank that runs, when a client wants it to. The ways are in interrupt.py."""
+"""Stopper: stops one running rank when a client asks for it. The ways are in interrupt.py."""
 
 from __future__ import annotations
 
