@@ -1,10 +1,10 @@
 """The launcher's terminal, lent to the debugger of a rank that stops: as pdb in a plain script.
 
-    nobody stopped --a rank holds the clock--> lent --the client ends--> the next rank, or nobody
+    no rank stopped --a rank holds the clock--> lent --the client ends--> the next rank, or none
 
 Ranks have no terminal of their own. While the launcher is in the foreground of one, it runs
 `distdbg attach` there for one stopped rank after the other: a process group of its own in the
-foreground, so that Ctrl-C is the client's and the job goes on. However the client ends, the launcher
+foreground, so that Ctrl-C goes to the client and the job continues. However the client ends, the launcher
 takes the terminal back as it was. A stop that the client has left is not opened again; the next is.
 """
 

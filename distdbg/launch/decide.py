@@ -7,17 +7,17 @@ The first line that fits counts:
     the job was closed as failed                               failed
     the job was closed as well                                 well, once the ranks here are done
     the ranks of all launchers ended well                      well
-    the others took this launcher for dead                     restart; or failed
+    the others considered this launcher dead                     restart; or failed
     another launcher has begun the next round                  restart
     a launcher is gone, or going, before its ranks ended well  restart; or failed
-    launchers wait to join, and nobody's ranks are done        restart
+    launchers wait to join, and no launcher is done            restart
     the ranks here ended well, the others take too long        leave well
     anything else                                              go on
 
 A failure uses up a restart on all launchers, whoever's ranks failed, and is final without one left.
 Launchers that come and go use up none, and are final only where they cannot be replaced. Once the ranks
-of one launcher are done, newcomers have come too late: all would begin anew for them. A restart that
-meets a closed job is a failure, which the rendezvous says.
+of one launcher are done, newcomers are too late: all would restart for them. A restart that
+meets a closed job is a failure, which the rendezvous reports.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the ranks of this host do at this moment, by their records: for the report of a job that is stopped.
+"""What the ranks of this host are doing, by their records: for the report of a stopped job.
 
-Whoever ends a job by hand mostly does so because it hangs; afterwards the records tell of the end.
+A person mostly ends a job because it hangs; afterwards the records show only the end.
 """
 
 from __future__ import annotations

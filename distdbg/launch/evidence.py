@@ -1,4 +1,4 @@
-"""What is known of a rank that is gone: its end, its error file, its record, its last words on stderr.
+"""What is known of a rank that ended: how it ended, its error file, its record, the end of its stderr.
 
 `gather` reads files; the dataclasses are plain values.
 """

@@ -5,8 +5,8 @@
     DISTDBG_METRICS_PUSH     the URL of a Pushgateway;         --metrics-push
     DISTDBG_OTLP             what goes to a collector;         --otlp
 
-An agent reads the variables; the launcher puts what its flags say there. Whoever asks for nothing pays
-nothing: the agent loads none of it then.
+An agent reads the variables; the launcher sets them from its flags. Without
+exports the agent loads none of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What to do about a failure, in one line: of the root cause, at most one. Pure."""
+"""Hints: what to do about a root cause, in one line. Pure."""
 
 from __future__ import annotations
 

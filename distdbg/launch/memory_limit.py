@@ -1,4 +1,4 @@
-"""What the processes of this launcher may use of memory, where somebody has set a limit."""
+"""The memory limit of the ranks of this launcher: cgroup or ulimit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launcher keeps on its own host from one start of the ranks to the next.
+"""What a launcher keeps on its host across restarts of the ranks.
 
 The folder of the run, what ranks print, the CPUs they are bound to, and the agent.
 """

@@ -1,7 +1,7 @@
 """How ranks ended: `ends-<host>.jsonl` in the run folder, one line per rank that is gone.
 
-A record says how far its rank came; it cannot say that the kernel killed it. Whoever saw the end
-writes it here: the launcher, who is told by the kernel, or the agent, who looks.
+A record says how far its rank came; it cannot say that the kernel killed it. The process that saw the end
+writes it here: the launcher, from the wait status, or the agent, from /proc.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 
 Records lie in the run's folder; a launcher, which may start the ranks more than once, gives each start
 a folder of its own there: attempt_0, attempt_1. Each rank finds its place alone, so that it works on
-any number of hosts and in any order. A writer holds a lock on its record for as long as its process
-lives; nothing that is locked is removed or replaced. What cannot be done gives the words for one
+any number of hosts and in any order. A writer holds a lock on its record while its process
+runs; nothing that is locked is removed or replaced. What cannot be done gives the words for one
 warning: the job runs on, unrecorded.
 """
 

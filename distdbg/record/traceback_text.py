@@ -1,4 +1,4 @@
-"""How an exception that nobody catches is shown: without the frames of this package, in one block. Pure.
+"""How an uncaught exception is shown: without the frames of this package, in one block. Pure.
 
     [rank 2] Traceback (most recent call last):
     [rank 2]   File "train.py", line 80, in step

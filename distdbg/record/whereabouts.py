@@ -1,6 +1,6 @@
 """Where a rank is now, in words, from its record: for the messages of the ranks that wait for it.
 
-A few reads, a millisecond; the rank is not asked and need not live.
+A few reads, a millisecond; the rank is not asked and may be dead.
 """
 
 from __future__ import annotations

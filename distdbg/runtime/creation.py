@@ -1,4 +1,4 @@
-"""One new group of this World: its store, the meeting of its members, its engine.
+"""Creates one group of this World: its store, the meeting of its members, its engine.
 
 Used by init_process_group for the group of all ranks and by subgroups.py for the others; names
 and who calls it are decided there.

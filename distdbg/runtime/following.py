@@ -1,7 +1,7 @@
-"""How a rank comes to follow the control page of its host, and when it stops to.
+"""Opens and closes the control page of this host for a rank.
 
-A rank without a page, or with one that is damaged or somebody else's, goes on all the same: nobody can
-pause it or end it from outside then.
+A rank without a page, or with a damaged or foreign one, continues all the same: it cannot be
+paused or aborted from outside then.
 """
 
 from __future__ import annotations

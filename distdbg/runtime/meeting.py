@@ -1,6 +1,6 @@
-"""All members of a new group show up in its store, or everyone learns who did not.
+"""All members of a new group register in its store, or every member learns who is missing.
 
-    here/<group rank>   set by each member when it comes: who and where
+    here/<group rank>   set by each member when it joins: who and where
     here                a counter; who makes it reach the size sets `all_here`
     all_here            what everyone waits for; "differ" when ranks make different groups
 

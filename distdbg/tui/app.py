@@ -1,14 +1,14 @@
-"""TopApp: the frame around the views. What is looked at, the keys, the typed line, what goes wrong.
+"""TopApp: the app around the views: which page is shown, the keys, the command line, failures.
 
     20261122-071611-63d104  4 ranks  3 min  live                     header
-    3 waiting  1 in the debugger  ranks 1-3 wait for rank 0 ...       what is wrong, in one line
+    3 waiting  1 in the debugger  ranks 1-3 wait for rank 0 ...       the headline
     ranks > rank 3   /reduce           a attach  / filter  F faults   breadcrumbs, keys of the page
     ...                                                               the page
     ranks groups ops timeline waits ...           ? help  q quit      footer, or the line that is typed
 
 One clock asks the feed four times a second. A page is drawn when something has changed, and once a second
-because ages grow; `pace` sees that there are at most ten redraws a second, whoever types. Whatever fails in
-a page ends as a line on the screen and an entry of `troubles`.
+because ages grow; `pace` allows at most ten redraws a second, however fast keys come. A failure in a page
+ends as a line on the screen and an entry of `troubles`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the command bar (`:`) and the palette know. The help and the documentation are made from the table."""
+"""The commands of the command bar (`:`) and the palette. Help and documentation are made from the table."""
 
 from __future__ import annotations
 

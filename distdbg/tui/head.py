@@ -1,6 +1,6 @@
-"""What stands above and below a page: the job, what is wrong with it, where one is, the keys. Pure.
+"""The lines above and below a page: job, headline, breadcrumbs, keys. Pure.
 
-Every line is cut to the width that it is given; what matters most stands first, or stays when there is no
+Every line is cut to the width that it is given; what matters most comes first, or stays when there is no
 room for the rest. What can be clicked carries the action that a key would do.
 """
 

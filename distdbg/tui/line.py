@@ -1,10 +1,10 @@
 """Line: what is typed behind `:` and `/`, with completion and a history.
 
     tab, right      take the completion that is shown in grey;  tab again: the next one that fits
-    up, down        what was typed before
-    enter, esc      done, never mind
+    up, down        previous and next lines
+    enter, esc      run, cancel
 
-It knows neither commands nor filters: whoever opens it says what completes a text.
+It knows neither commands nor filters: its owner supplies the completions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scrubber: the line under the page of a replay. Where we are, where something went wrong, play and seek.
+"""Scrubber: the time line under the page of a replay: position, errors, play and seek.
 
 ▶ 1x  3:05 min ━━━━━━━━●────✗──────✗─  4:12 min   rank 2: OpTimeout
 """

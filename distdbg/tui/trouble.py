@@ -1,7 +1,7 @@
-"""What goes on when something of ours fails: one line on the screen, the rest in a private file.
+"""Failures of the dashboard itself: one line on the screen, the rest in a private log.
 
 TroubleLog      the file; there is none until something is written
-TroublePage     stands in the place of a page that has failed
+TroublePage     replaces a page that has failed
 """
 
 from __future__ import annotations

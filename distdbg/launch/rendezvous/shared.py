@@ -1,4 +1,4 @@
-"""Several launchers and one store: what the kinds with more than one node have in common.
+"""The rendezvous of several launchers through one store: what c10d and static have in common.
 
 They differ in how the store is found, which is the `Reach` they are given.
 """
@@ -208,7 +208,7 @@ class SharedRendezvous:
             for node in state.nodes[:8]
             if node.name in state.joined
         ]
-        details += [f"did not come back: {name}" for name in state.missing[:8]]
+        details += [f"did not rejoin: {name}" for name in state.missing[:8]]
         if state.is_complete:
             what = (
                 f"this launcher waited {duration_text(waited_ns / 1e9)} at {self._reach.where}, but the "

@@ -1,7 +1,7 @@
-"""The static kind: so many launchers, each told its place by --node-rank.
+"""The static kind: so many launchers, each with a fixed --node-rank.
 
 They meet at an address that all know, but the store of the job is elsewhere: the ranks of torch want
-that very port for themselves. So node 0 opens the store on any free port, tells where it is at the
+that very port for themselves. So node 0 opens the store on any free port, publishes its address at the
 meeting port, and closes that one before it declares the first round complete.
 """
 

@@ -1,4 +1,4 @@
-"""From a native fault to the public error: which op and rank, and what state is left."""
+"""Turns a native fault into the public error: which op and rank, and whether the group stays usable."""
 
 from __future__ import annotations
 

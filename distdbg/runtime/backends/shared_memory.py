@@ -1,8 +1,8 @@
-"""How the ranks of a group come to share memory: rank 0 makes the segment, the store says where.
+"""How the ranks of a group share memory: rank 0 makes the segment, the store says where.
 
 The segment is a memfd of rank 0, opened by the others through /proc/<pid>/fd/<fd>: it has no name
 that could be left behind. Works among ranks of one user in one pid namespace of one host; anything
-else is refused here, in words.
+else is refused here, with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Open the store at the place where the ranks meet, or say who should have been listening there."""
+"""Open the store at the place where the ranks meet, or report who should have been listening there."""
 
 from __future__ import annotations
 

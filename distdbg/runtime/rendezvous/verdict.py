@@ -1,6 +1,6 @@
-"""What a rendezvous came to, and how a rank says so. Pure.
+"""The result of a rendezvous, and its error messages. Pure.
 
-One rank decides, all read the same verdict, so that no rank goes on while another gives up.
+One rank decides, all read the same verdict, so that no rank continues while another gives up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What users are told when a TCPStore cannot be reached, or is gone."""
+"""Errors of a TCPStore that cannot be reached, or is gone."""
 
 from __future__ import annotations
 

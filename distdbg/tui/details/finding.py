@@ -1,4 +1,4 @@
-"""One finding: what it is concluded from, who waits for whom, who is to blame and who suffers."""
+"""One finding: its evidence, who waits for whom, the cause and its victims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One op on all ranks: who came when, with what, from where; what differs is marked."""
+"""One op on all ranks: when each called it, with which arguments, from which line; differences are marked."""
 
 from __future__ import annotations
 

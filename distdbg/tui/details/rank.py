@@ -1,4 +1,4 @@
-"""One rank: what is known of it, its groups, the ops that it is in, its last ones, and its recorded stack."""
+"""One rank: its facts, groups, ops in flight, last ops, and recorded stack."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""RecordingFeed: any feed, and a file in which what it shows is kept.
+"""RecordingFeed: wraps any feed, and writes what it shows to a file.
 
 It is written by a thread, once a second where something has changed, so a slow disk slows nothing that is
 seen. The file may be read by its owner alone: it has command lines, paths and what ranks printed. It ends
-where it is as large as it may be, or when nothing more can be written; the dashboard goes on and says so.
+where it is as large as it may be, or when nothing more can be written; the dashboard continues and
+shows that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Breakpoints: the rules that are armed, and the ranks that stand at a prompt."""
+"""Breakpoints: the rules that are armed, and the ranks at a prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings: the verdict, what it is concluded from and what to do; then the others by severity."""
+"""Findings: the verdict, its evidence and hints; then the others by severity."""
 
 from __future__ import annotations
 
