@@ -389,7 +389,7 @@ def quits() -> str:
 def test_quitting_before_an_op_raises_in_its_place(ranks: Ranks) -> None:
     text = ranks(quits, 1, env={"DISTDBG_BREAK": "on=op"})[0]
     first, second, _ = text.split("\n")
-    assert first.startswith("rank 0 goes no further: its debugger was quit at test_rules_stop_")
+    assert first.startswith("rank 0 does not continue: its debugger was quit at test_rules_stop_")
     assert second == "  it had stopped before barrier #1 on group 'world' (DISTDBG_BREAK 1)"
 
 

@@ -111,7 +111,7 @@ def test_a_program_that_is_not_there_is_a_usage_error_with_the_systems_words(
     with pytest.raises(UsageError, match=r"Exec format error(?s:.*)first line such as"):
         warden.spawn("rank 0", [str(script)], os.environ)
     script.write_text("#!/nowhere/python\n")
-    with pytest.raises(UsageError, match=r"No such file(?s:.*)interpreter that its first line"):
+    with pytest.raises(UsageError, match=r"No such file(?s:.*)interpreter in its first line"):
         warden.spawn("rank 0", [str(script)], os.environ)
     with pytest.raises(UsageError, match="cannot start rank 0 in /nowhere: No such file"):
         warden.spawn("rank 0", ["true"], os.environ, cwd="/nowhere")

@@ -72,7 +72,7 @@ class Search:
         match getattr(error.__cause__, "error_number", 0):
             case errno.EACCES:
                 raise RendezvousError(
-                    f"the launcher at {self._where} rejects this one: its token is another",
+                    f"the launcher at {self._where} rejects this one: its token is different",
                     details=self.details,
                     hint="give all launchers of the job the same DISTDBG_TOKEN (or "
                     "DISTDBG_TOKEN_FILE); without it they must be of one user with one home folder",

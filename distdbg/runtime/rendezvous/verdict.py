@@ -195,7 +195,7 @@ def _sizes(members: Sequence[Member]) -> str:
     for member in members:
         by_size.setdefault(member.world_size, []).append(member.rank)
     common = Counter(member.world_size for member in members).most_common()
-    return ", ".join(f"{_ranks(by_size[size])} have {size}" for size, _ in common[:4])
+    return ", ".join(f"{size} on {_ranks(by_size[size])}" for size, _ in common[:4])
 
 
 def _ranks(ranks: Iterable[int]) -> str:
