@@ -369,7 +369,7 @@ class RankPdb(pdb.Pdb):
         """run, restart
         Not here: the launcher starts ranks.
         """
-        self.error("a rank is started again by its launcher")
+        self.error("the launcher restarts ranks, not the debugger")
 
     do_restart = do_run
 
