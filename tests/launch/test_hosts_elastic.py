@@ -110,7 +110,7 @@ def test_without_the_launcher_that_serves_the_store_all_end_and_name_it(tmp_path
         launchers[0].send(signal.SIGKILL)
         for launcher in launchers[1:]:
             assert launcher.wait() == 1
-            [line] = [x for x in launcher.err.splitlines() if x.startswith("distdbg run:")]
+            [line] = [x for x in launcher.err.splitlines() if x.startswith("FAILED:")]
             assert f"the launchers' store at {hosts.address(0)}:{hosts.port} is gone" in line
             assert "served by launcher 127.0.0.2-" in line
 
@@ -137,7 +137,7 @@ def test_a_launcher_with_another_token_is_told_so(tmp_path: Path) -> None:
         launcher.wait_for("start")
         other = hosts.launch(1, *hosts.elastic("1:2", 1), script, "9", DISTDBG_TOKEN="another")
         assert other.wait() == 6
-        assert "rejects this one: its token is another" in other.err
+        assert "rejects this one: its token is different" in other.err
         assert launcher.process.poll() is None
         launcher.send(signal.SIGINT)
         assert launcher.wait() == 130
@@ -232,4 +232,4 @@ def test_a_host_whose_ranks_end_slowly_says_first_that_it_goes(tmp_path: Path) -
         launchers[1].send(signal.SIGTERM)
         assert [launcher.wait() for launcher in launchers] == [0, 143, 0]
         for launcher in (launchers[0], launchers[2]):
-            assert "anew (0 of 0 restarts used)" in launcher.err
+            assert "restarting all ranks (0 of 0 restarts used)" in launcher.err
