@@ -208,7 +208,7 @@ def test_the_exit_barrier_waits_for_the_ranks_of_other_hosts(tmp_path: Path) -> 
         script = hosts.script("import time; time.sleep(3 if os.environ['RANK'] == '1' else 0)")
         launchers = [hosts.launch(n, *hosts.elastic("2", n), script) for n in range(2)]
         assert [launcher.wait() for launcher in launchers] == [0, 0]
-        assert "anew" not in launchers[0].err + launchers[1].err
+        assert "restarting" not in launchers[0].err + launchers[1].err
 
 
 #: It is two minutes until anybody is taken for dead.
