@@ -168,7 +168,7 @@ def test_a_store_of_ranks_out_of_sight_is_refused_until_they_left() -> None:
     store = HashStore()
     meet(store, [make_member(rank, 2, ELSEWHERE) for rank in range(2)], is_exclusive=True)
     (error,) = only_errors(meet(store, [make_member(0, 1)], is_exclusive=True))
-    assert "may still be there" in error.what
+    assert "may still be running" in error.what
     assert error.hint
     assert "delete" in error.hint
     leave(store, 0, 0)
