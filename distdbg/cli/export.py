@@ -143,7 +143,7 @@ def _choose(chosen: argparse.Namespace) -> Chosen:
         except ValueError:
             ranks = None
         if not ranks:
-            raise UsageError(f"--ranks {chosen.ranks!r} are no ranks", hint="write 0-3,7")
+            raise UsageError(f"--ranks {chosen.ranks!r} are not ranks", hint="write 0-3,7")
     if chosen.attempt is not None and chosen.attempt < 0:
         raise UsageError("--attempt counts from 0")
     since_ns = last_ns = until_ns = None

@@ -252,7 +252,9 @@ def _choose(chosen: argparse.Namespace) -> _Choice:
         try:
             pattern = re.compile(chosen.grep)
         except re.error as error:
-            raise UsageError(f"--grep {chosen.grep!r} is no regular expression: {error}") from None
+            raise UsageError(
+                f"--grep {chosen.grep!r} is not a regular expression: {error}"
+            ) from None
     since_ns = None if chosen.since is None else read_since(chosen.since, time.time_ns())
     return _Choice(
         ranks=ranks,

@@ -122,7 +122,7 @@ def _title(run: dict[str, Any]) -> str:
     if is_paused(control):
         parts.append("paused")
     if holder := who_holds(control, run["ranks"]):
-        parts.append(f"the clock stands for {holder}")
+        parts.append(f"the clock is paused for {holder}")
     if control.get("abort"):
         parts.append(f"aborted: {control['abort'].get('what', '')}")
     return ", ".join(parts)

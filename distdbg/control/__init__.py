@@ -1,14 +1,14 @@
-"""What goes down: one small page per run and host that every wait of every rank looks at.
+"""The control page: one small file per run and host that every wait of every rank reads.
 
     layout      the bytes, as native/core/control.hpp has them
-    words       what an abort says
-    holds       who holds the clock
-    state       the page as bytes, and what it says
+    words       the texts of an abort
+    holds       who has paused the clock
+    state       the page as bytes, and its content
     page        making, reading and writing the page
-    clock       what a rank's waits look at
+    clock       the clock that a rank's waits read
     break_fields, breakpoints   the rules by which ranks stop: their words; as text and in the page
-    sockets     Unix sockets at paths of any length, for whoever steers
+    sockets     Unix sockets at paths of any length, for clients
 
 The page is written by observers (the agent, the commands) and read by ranks. A rank writes one thing: that
-it sits in a debugger, so the clock has to stand.
+it is in a debugger, so the clock is paused.
 """

@@ -1,4 +1,4 @@
-"""What the rules of breakpoints may say: at what a rank stops, and what a condition may ask for. Pure.
+"""The events and fields that rules of breakpoints can use. Pure.
 
 The rules themselves are in breakpoints.py; the reference page is made of the tables here.
 """
@@ -26,12 +26,12 @@ class On(StrEnum):
 
 #: What each of them means, for the reference page and for `--help`.
 ABOUT_ON: Final[Mapping[On, str]] = {
-    On.OP: "the op itself, before anything of it is sent; what a rule does that says nothing else",
+    On.OP: "the op itself, before anything of it is sent; the default of a rule",
     On.MISMATCH: "ranks called different things; before the error is raised to the program",
     On.NAN: "NaN or Inf in an input of the op, before it is sent",
     On.TIMEOUT: "the op ran into its deadline; before the error is raised",
     On.EXCEPTION: "the op failed, with whatever error; before it is raised",
-    On.SIGNAL: "SIGUSR1 came, wherever the rank is then; only `rank=` can be asked for",
+    On.SIGNAL: "SIGUSR1 arrived, wherever the rank is then; only `rank=` applies",
 }
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]

@@ -1,9 +1,9 @@
-"""The rules of breakpoints: at which ops, and at what, a rank stops. Pure.
+"""Rules of breakpoints, parsed and matched: at which ops, and on which events, a rank stops. Pure.
 
     rank=3,kind=all_reduce,group=dp,seq>=42;on=nan
 
-A rule is a list of conditions that all have to hold; `;` parts rules. The same text is in DISTDBG_BREAK,
-on the command line, in the dashboard and, as JSON, in the control page. What a condition may ask for is
+A rule is a list of conditions that all have to hold; `;` separates rules. The same text is in DISTDBG_BREAK,
+on the command line, in the dashboard and, as JSON, in the control page. The fields of conditions are
 in break_fields.py.
 """
 
@@ -101,7 +101,7 @@ class Rule:
         for part in filter(None, map(str.strip, text.split(","))):
             found = _CONDITION.fullmatch(part)
             if found is None:
-                raise _wrong(text, f"{part!r} is no condition", "such as rank=3 or seq>=42")
+                raise _wrong(text, f"{part!r} is not a condition", "such as rank=3 or seq>=42")
             name, operator, values = found.groups()
             if name in ("on", "skip", "hits"):
                 if operator != "=":
@@ -185,7 +185,9 @@ def _read_on(rule: str, text: str) -> frozenset[On]:
     words = [word.strip() for word in text.split("|")]
     for word in words:
         if word not in set(On):
-            raise _wrong(rule, f"on={word} is nothing to stop at", f"it is one of {', '.join(On)}")
+            raise _wrong(
+                rule, f"on={word} is not an event to stop at", f"it is one of {', '.join(On)}"
+            )
     return frozenset(map(On, words))
 
 
@@ -193,7 +195,7 @@ def _read_condition(rule: str, name: str, operator: str, text: str) -> Condition
     field = FIELDS.get(name)
     if field is None:
         names = ", ".join((*FIELDS, "on", "skip", "hits"))
-        raise _wrong(rule, f"{name!r} is no field", f"it is one of {names}")
+        raise _wrong(rule, f"{name!r} is not a field", f"it is one of {names}")
     fitting = [each for each in OPERATORS[field.kind] if each == operator]
     if not fitting:
         raise _wrong(rule, f"{name} takes = or !=, not {operator}", f"as in {field.example}")
@@ -211,7 +213,7 @@ def _read_condition(rule: str, name: str, operator: str, text: str) -> Condition
                 if field.choices and word not in field.choices:
                     raise _wrong(
                         rule,
-                        f"no op is a {name} {word!r}",
+                        f"there is no {name} {word!r}",
                         f"it is one of {', '.join(field.choices)}",
                     )
                 values.append(word.removeprefix("torch.") if name == "dtype" else word)
@@ -226,7 +228,7 @@ def _read_number(rule: str, name: str, text: str) -> int:
     found = _NUMBER.fullmatch(text)
     factor = (found[2] or "").lower() if found is not None else ""
     if found is None or (factor and name != "nbytes") or len(found[1]) > len(str(_MOST)):
-        raise _wrong(rule, f"{name}: {text[:40]!r} is no number")
+        raise _wrong(rule, f"{name}: {text[:40]!r} is not a number")
     number = int(found[1]) * _FACTORS[factor]
     if number > _MOST or (number == 0 and name == "hits"):
         raise _wrong(rule, f"{name} cannot be {text}")
@@ -238,7 +240,7 @@ def _read_ranks(rule: str, name: str, text: str) -> list[int]:
         return read_ranks(text)
     except ValueError:
         raise _wrong(
-            rule, f"{name}: {text[:40]!r} is no rank", f"as in {FIELDS[name].example}"
+            rule, f"{name}: {text[:40]!r} is not a rank", f"as in {FIELDS[name].example}"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""JobClock: what a wait in Python looks at while it waits: the time of the job, and whether it is over.
+"""JobClock: the time of the job, and whether the job was aborted, for waits in Python.
 
 All deadlines of such waits are points of `now()` or `now_ns()`. Native waits read the same page by
 themselves.
@@ -18,7 +18,7 @@ from distdbg.errors import RecordError
 
 #: How long a wait sleeps at most, so that within 50 ms it has seen what the page says.
 SLICE_S: Final = 0.04
-#: How often whoever waits while the clock stands looks whether those that hold it still live.
+#: How often whoever waits while the clock is paused looks whether those that hold it still live.
 _SWEEP_S: Final = 1.0
 
 
@@ -43,7 +43,7 @@ class JobClock:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the clock stands."""
+        """Whether the clock is paused."""
         page = self._page
         return page is not None and page.is_paused
 
@@ -75,7 +75,7 @@ class JobClock:
         """Let the clock of the job stand: this rank sits at a prompt. Each is given back once.
 
         Without a page nothing happens; nor where the page has no room, which takes so many others that
-        the clock stands anyway.
+        the clock is paused anyway.
         """
         with self._lock:
             self._holds[rank] = self._holds.get(rank, 0) + 1

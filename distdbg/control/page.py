@@ -324,7 +324,7 @@ def _hold(fd: int, path: Path, run: str) -> None:
     """Take the shared hold; a page that nobody held before is started afresh."""
     about = os.fstat(fd)
     if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
-        raise unusable(path, "is no file of this user")
+        raise unusable(path, "does not belong to this user")
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -339,7 +339,7 @@ def _hold(fd: int, path: Path, run: str) -> None:
             # Nobody has it mapped by our rules; a file that is no page at all is left as it is.
             is_page = PAGE_HEAD_NBYTES <= len(data) <= PAGE_NBYTES  # one of version 1 was shorter
             if data and not (is_page and get_field(data, "magic") == layout.MAGIC):
-                raise unusable(path, "is no control page, or a damaged one")
+                raise unusable(path, "is not a control page, or is damaged")
             os.pwrite(fd, fresh, 0)
     _flock(fd, path, fcntl.LOCK_SH)
     if run:

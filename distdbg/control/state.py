@@ -1,4 +1,4 @@
-"""The page as bytes: a fresh one, and what one says. Pure; layout.py draws it."""
+"""The control page as bytes: makes a fresh one, and reads one. Pure; layout.py has the layout."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def parse_page(data: bytes, now_ns: int) -> ControlState:
 
 def check_page(data: bytes, path: Path, run: str) -> None:
     if len(data) != PAGE_NBYTES or get_field(data, "magic") != layout.MAGIC:
-        raise unusable(path, "is no control page, or a damaged one")
+        raise unusable(path, "is not a control page, or is damaged")
     version = get_field(data, "version")
     if version != layout.VERSION:
         raise unusable(path, f"has version {version}; this distdbg knows version {layout.VERSION}")
     theirs = data[PAGE["run"].offset :][:_RUN_NBYTES].rstrip(b"\0")
     if run and theirs != fit_run(run):
-        raise unusable(path, f"belongs to the run '{run_of(data)}', which is not over")
+        raise unusable(path, f"belongs to the run '{run_of(data)}', which is still running")
 
 
 def unusable(path: Path, why: str) -> RecordError:

@@ -1,4 +1,4 @@
-"""The words of an abort: what a person or the agent says to the ranks whose job it ends."""
+"""The text of an abort: why a person or the agent ends the job, as all ranks raise it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank prints of its debugger, where its own output goes."""
+"""The lines that a rank prints about its debugger, into its own output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Breaker: the armed rules of one rank, and what they stop.
+"""Breaker: the armed breakpoint rules of one rank, and the ops that they stop.
 
-Rules come from DISTDBG_BREAK, for as long as the rank lives, and from the control page, which has others
-whenever its generation is another. Only rules that concern this rank count; while there is one, the
+Rules come from DISTDBG_BREAK, until the rank ends, and from the control page, which has new ones
+whenever its generation changes. Only rules that concern this rank count; while there is one, the
 engines of all groups of the rank are wrapped (breaking.py), and with the last of them they are unwrapped.
 
 A rule counts for itself (`skip`, `hits`), and keeps its counts when the page is written anew and still has

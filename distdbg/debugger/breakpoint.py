@@ -1,15 +1,15 @@
-"""dist.breakpoint: all ranks come, some get a debugger, the others wait until those are done.
+"""dist.breakpoint: all ranks call it, some get a debugger, the others wait until those continue.
 
 It uses the store of the default group only, so it works with every backend. Keys of the n-th breakpoint,
 all below breakpoint/<n>/:
 
-    who     the ranks that get a debugger, as the first rank to come says; the others have to agree
-    done    a counter: of those whose user let them go on
+    who     the ranks that get a debugger, as the first rank passes them; the others must pass the same
+    done    a counter: of those whose user continued them
     end     how it ended, for all; whoever is first to write it decides
     left    a counter: of the ranks that have read the end; the last of them removes all keys
 
-The clock of the job stands meanwhile, so who waits looks at the wall's; and it looks again and again
-instead of waiting in the store, whose waits stand with the clock. A rank that dies or leaves ends it.
+The clock of the job is paused meanwhile, so waiting ranks use the wall clock; and they poll
+instead of waiting in the store, whose waits are paused with the clock. A rank that dies or leaves ends it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from distdbg.errors import (
     UsageError,
     format_ranks,
 )
+from distdbg.record.durations import duration_text
 from distdbg.record.format import Aside
 from distdbg.runtime.aside import aside
 from distdbg.runtime.group import ProcessGroup
@@ -119,7 +120,7 @@ def _checked(
                 f"breakpoint: there is no rank {each}; the job has {format_ranks(group.ranks)}"
             )
     if not ranks:
-        raise UsageError("breakpoint: no rank is to get a debugger")
+        raise UsageError("breakpoint: no rank was chosen for the debugger")
     if not isinstance(skip, int) or skip < 0:
         raise UsageError(f"breakpoint: skip is a count, not {skip!r}")
     if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
@@ -243,7 +244,7 @@ class _Meeting:
                 one, other = (f"rank={each}" for each in end["ranks"])
                 return MismatchError(
                     f"ranks called breakpoint #{self._seq} with different ranks: {one} and {other}",
-                    hint="all ranks name the same ranks",
+                    hint="all ranks must pass the same ranks",
                     **fields,
                 )
             case "gone":
@@ -253,7 +254,7 @@ class _Meeting:
         waited_s = time.monotonic() - self._started
         what = "stayed in the debugger" if end["how"] == "expired" else "did not continue"
         return OpTimeout(
-            f"{self._op}: {who} {what} for {self._limit_s:.1f} s",
+            f"{self._op}: {who} {what} for {duration_text(self._limit_s)}",
             missing=ranks,
             arrived=[rank for rank in self._group.ranks if rank not in set(ranks)],
             waited_s=waited_s,

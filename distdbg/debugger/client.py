@@ -13,6 +13,7 @@ from typing import Final
 from distdbg.debugger import protocol
 from distdbg.debugger.protocol import BadLine, Words
 from distdbg.errors import ConfigError, DistNetworkError
+from distdbg.record.durations import duration_text
 
 #: How long a server may take to say the first line: a rank that holds the GIL takes longer.
 _HELLO_S: Final = 5.0
@@ -85,11 +86,11 @@ class DebugClient:
             try:
                 self._lines = protocol.cut_lines(self._inbox)
             except BadLine as error:
-                raise DistNetworkError(f"rank {self._name} says {error}") from None
+                raise DistNetworkError(f"rank {self._name} reports {error}") from None
         try:
             return protocol.decode(self._lines.pop(0))
         except BadLine as error:
-            raise DistNetworkError(f"rank {self._name} says {error}") from None
+            raise DistNetworkError(f"rank {self._name} reports {error}") from None
 
     def evaluate(self, expression: str, timeout_s: float) -> dict[str, str]:
         """{"value", "type"} or {"error"}; TimeoutError when it takes longer."""
@@ -137,7 +138,8 @@ class DebugClient:
                 break
             except TimeoutError:
                 waited_s = time.monotonic() - began
-                what = f"the rank has not answered for {waited_s:.0f} s: it holds the GIL, or is stopped"
+                what = f"the rank has not answered for {duration_text(waited_s)}: "
+                what += "it holds the GIL, or is stopped"
                 if waited_s >= hello_s:
                     hint = "distdbg stacks shows where it is"
                     raise DistNetworkError(what, hint=hint) from None

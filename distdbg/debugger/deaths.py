@@ -1,4 +1,4 @@
-"""Who has died while a rank is at its prompt: read where launcher and agent write how ranks ended."""
+"""Deaths: tells the user at a prompt which other ranks have died meanwhile, from ends-<host>.jsonl."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.debugger.desk import Desk
+from distdbg.record.durations import age_text
 from distdbg.record.ends import RankEnd, read_ends
 from distdbg.record.printable import printable
 
@@ -46,20 +47,9 @@ class Deaths:
                 continue
             if (end.rank, end.pid) not in self._told:
                 self._told.add((end.rank, end.pid))
-                age = say_age(max(0, wall_ns - end.wall_ns) / 1e9)
+                age = age_text((wall_ns - end.wall_ns) / 1e9)
                 lines.append(
-                    f"*** rank {end.rank} {printable(end.how)} {age} ago; no other rank is "
+                    f"*** rank {end.rank} {printable(end.how)} {age}; no other rank is "
                     "terminated while this one is at its prompt\n"
                 )
         return "".join(lines)
-
-
-def say_age(seconds: float) -> str:
-    """'0.8 s', '12 s', '3 min 20 s', '1 h 5 min'."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes == 0:
-        return f"{rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,7 +1,7 @@
-"""Desk: what the clients of one rank say and what the rank answers, between the server's thread and its own.
+"""Desk: passes requests and answers between the server's thread and the thread of one rank.
 
 The rank's thread asks for lines (`ask`) and writes; the server's thread puts in what has come. What the
-program prints while nobody is attached is not kept: who attaches is shown where the rank stands.
+program prints while no client is attached is not kept: a new client sees where the rank is.
 
 A signal handler may run in the middle of anything here, so a rank is not interrupted while it is in this
 package (`interrupt.py`), and the queue is one that takes that.

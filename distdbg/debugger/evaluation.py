@@ -1,7 +1,7 @@
 """Evaluation: one expression of a client, in a thread of its own.
 
-Not in the rank's thread, not even while that waits at its prompt: an expression that does not come to an
-end would take the prompt with it. Who has asked and leaves, or waits no longer, has it broken off.
+Not in the rank's thread, not even while that waits at its prompt: an expression that never
+ends would block the prompt. It is interrupted when its client leaves or stops waiting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""OpFacts: an op as the rules of breakpoints ask about it; what costs something is found when asked."""
+"""OpFacts: an op as breakpoint rules see it; expensive fields are computed on demand."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Debuggers that are not ours: which one, and how its prompt is opened at once at the user's frame.
+"""Third-party debuggers: which one is used, and how its prompt opens at the user's frame.
 
 A debugger is called as breakpoint() calls one: `module.set_trace()` or `module.function()`. Either it
 interacts there and then. Or it is of bdb's family and arms a trace function that would stop at the next
-line of its caller, which is ours; then its next line is told to be the user's, and from there on each of
+line of its caller, which is ours; then its next line is set to be the user's, and from there on each of
 its prompts is one of the rank's stops.
 """
 

@@ -1,4 +1,4 @@
-"""Which frames are the user's, and what they are called."""
+"""Finds the frames of the user's program, and names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rank of which run a World is, also before it has its groups and after."""
+"""The rank and run of a World, also before it has groups and after."""
 
 from __future__ import annotations
 

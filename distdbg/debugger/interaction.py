@@ -1,8 +1,8 @@
-"""A person or a script at the debugger of a rank: `interact`.
+"""`interact`: the client of a rank's debugger, for a person or a script.
 
-A thread reads what the rank says; the main thread types. The rank says when it wants a line, so what is
-printed and the prompt come in order. Where the rank goes on, or is lost, while a line is being typed, that
-line is given up.
+A thread reads what the rank sends; the main thread types. The rank requests each line, so what is
+printed and the prompt come in order. Where the rank continues, or is lost, while a line is being typed, that
+line is dropped.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from distdbg.debugger.client import DebugClient
 from distdbg.debugger.keyboard import editing, handling, raw_keys, typed, window_size
 from distdbg.debugger.protocol import Words
 from distdbg.errors import DistNetworkError, UsageError
+from distdbg.record.durations import duration_text
 
 _COMPLETION_S: Final = 2.0
 #: Ctrl-], as telnet has it.
@@ -172,11 +173,11 @@ class _Interaction:
         rank = self._client.rank
         if not self._is_wanted:
             self._is_stepping = False
-            _tell(f"rank {rank} runs on, to where it is to stop; Ctrl-C stops it")
+            _tell(f"rank {rank} runs to its next stop; Ctrl-C stops it")
             return
         # A rank that could, would say itself where it is.
         _tell(
-            f"rank {rank} has been silent for {_HELD_S * (1 << self._silences):.0f} s: "
+            f"rank {rank} has been silent for {duration_text(_HELD_S * (1 << self._silences))}: "
             "it holds the GIL, or is stopped; still trying"
         )
         self._silences += 1
@@ -263,7 +264,7 @@ class _Interaction:
                     self._client.send({"line": "EOF"})
                     self._is_at_end = prompt.startswith("(")
                     return
-                self._leave("detached: the end of the input")
+                self._leave("detached: end of input")
 
     def _line(self, prompt: str) -> str | None:
         """None: there is no more, or no line is wanted any more, or it was given up by Ctrl-C."""
@@ -325,7 +326,7 @@ class _Interaction:
                     if ready:
                         self._send_typed(os.read(sys.stdin.fileno(), 1 << 12))
                     elif self._is_at_end and time.monotonic() - heard_at > _QUIET_S:
-                        self._leave("detached: the end of the input")
+                        self._leave("detached: end of input")
                     while True:
                         words = self._said.get_nowait()
                         heard_at = time.monotonic()

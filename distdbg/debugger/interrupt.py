@@ -1,10 +1,10 @@
-"""Stops a rank that runs: by a signal in the main thread, elsewhere at its next line or op.
+"""Stops a running rank: by a signal in the main thread, in other threads at the next line or op.
 
 The signal's handler opens the prompt in the interrupted frame; that works in Python, in time.sleep and in
-waits of ours, which look at signals. It does not work while the process is in code of C that does not, so
-the signal is sent again until the rank has stopped, and whoever waits is told where it is.
+our own waits, which handle signals. It does not work while the process is in code of C that does not, so
+the signal is sent again until the rank has stopped, and the waiting client sees where it is.
 
-A handler may run between any two bytecodes. So it lets the rank go on for now where it is in this
+A handler may run between any two bytecodes. So it lets the rank continue for now where it is in this
 package's debugger or in the control page: both hold locks that a prompt needs.
 """
 
@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any, Final
 
 from distdbg.debugger.frames import site_of, user_frame
+from distdbg.record.durations import duration_text
 
 #: Next to the one for stacks; programs that have a handler of their own for it keep it.
 INTERRUPT_SIGNAL: Final = signal.SIGRTMIN + 8
@@ -146,7 +147,7 @@ class Chase:
             if waited_s >= _PATIENCE_S * (2**told) and not self._is_over.is_set():
                 told += 1
                 self._say(
-                    f"rank {self._rank} has not stopped for {waited_s:.0f} s: {self._where()}; "
+                    f"rank {self._rank} has not stopped for {duration_text(waited_s)}: {self._where()}; "
                     "still trying\n"
                 )
 
@@ -156,7 +157,7 @@ class Chase:
             return "its thread is gone"
         site = site_of(user_frame(frame))
         if self._by_signal:
-            return f"it is in code that looks at no signals, called at {site}"
+            return f"it is in code that handles no signals, called at {site}"
         return f"it stops at its next op, and is at {site}"
 
 

@@ -1,4 +1,4 @@
-"""The terminal of this process for whoever types there: editing, raw keys, signals, size of the window."""
+"""The terminal of this process as an input: line editing, raw keys, signals, window size."""
 
 from __future__ import annotations
 

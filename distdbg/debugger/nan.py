@@ -1,4 +1,4 @@
-"""NaN and Inf in what an op is about to send: looked for in native code, or by the array's library.
+"""Finds NaN and Inf in the inputs of an op: by native code, or by the array's library.
 
 Arrays on a device are asked by their own library, whose answer waits for the device; that is what a
 breakpoint costs that asks for it.

@@ -1,6 +1,6 @@
-"""A rank is held at an uncaught exception, before anybody learns that it leaves.
+"""Holds a rank at an uncaught exception, before the other ranks learn that it leaves.
 
-What the failure of another rank has caused is not held: that rank is the one to look at.
+A failure caused by another rank is not held: that other rank is the one to debug.
 """
 
 from __future__ import annotations

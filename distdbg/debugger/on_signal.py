@@ -1,4 +1,4 @@
-"""SIGUSR1 stops a rank wherever it is, while a rule says so and the program has no handler of its own."""
+"""Stops a rank at SIGUSR1, while a rule asks for it and the program has no handler of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SignalStop:
         if threading.current_thread() is not threading.main_thread():
             # The next op of the main thread tries again; a rank that is a thread never can.
             if wanted:
-                self._say("signals come to the main thread, which has called no op yet")
+                self._say("signals arrive in the main thread, which has called no op yet")
             return
         if not wanted:
             if signal.getsignal(_SIGNAL) == self._handle:

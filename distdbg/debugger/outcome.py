@@ -21,7 +21,7 @@ class Outcome(StrEnum):
 def quit_error(rank: int, site: str, why: str = "") -> DebuggerQuit:
     """What a rank raises that is to go no further. `why`: what it had stopped for."""
     return DebuggerQuit(
-        f"rank {rank} goes no further: its debugger was quit at {site}",
+        f"rank {rank} does not continue: its debugger was quit at {site}",
         ranks=[rank],
         site=site,
         details=[f"it had stopped {why}"] if why else [],

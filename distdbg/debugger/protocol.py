@@ -1,4 +1,4 @@
-"""What the debugger of a rank and its clients say, as lines of JSON. Pure; knows no socket.
+"""The protocol between the debugger of a rank and its clients: lines of JSON. Pure; knows no socket.
 
     server   {"distdbg": "debugger", "protocol": 1, "rank": 3, "pid": 4711, "run": "...",
               "state": "stopped" or "running", "why": "...", "site": "train.py:88 (step)",

@@ -2,9 +2,9 @@
 
 It differs from pdb in this: frames of this package are not shown and not stepped into, nor is what they
 call; a statement may go over several lines; what is assigned in a function's frame stays; `c` and the
-end of input let the rank go on; `detach` lets go of the client.
+end of input continue the rank; `detach` disconnects the client.
 
-A stop is noted by pdb's machinery and made afterwards, from `trace_dispatch`: so the nearest frame
+A stop is noted by pdb's machinery and carried out afterwards, from `trace_dispatch`: so the nearest frame
 outside this package is the user's, which the record takes for the call site.
 """
 
@@ -369,7 +369,7 @@ class RankPdb(pdb.Pdb):
         """run, restart
         Not here: the launcher starts ranks.
         """
-        self.error("a rank is started again by its launcher")
+        self.error("the launcher restarts ranks, not the debugger")
 
     do_restart = do_run
 

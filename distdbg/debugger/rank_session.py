@@ -1,13 +1,13 @@
 """Session: the debugger of one rank, in the thread that the rank runs in.
 
     stopped --n, s, r, until, c with breakpoints--> traced --> stopped ...
-    stopped --c, q, nobody came--> over: no trace function, no socket, no hold on the clock
+    stopped --c, q, no client--> over: no trace function, no socket, no hold on the clock
 
 Each stop at a prompt is an op of its own in the record and holds the clock of the job; while the rank
 runs, be it to the next line, the clock runs.
 
 A client may leave at any time. At a prompt that the program has asked for, the rank then stays; one that
-the client has asked for by attaching is over. And a rank that runs is as if nobody had been there.
+the client has asked for by attaching is over. A running rank is as if no client had ever attached.
 """
 
 from __future__ import annotations
@@ -124,14 +124,14 @@ class Session:
         if folder is None:
             say(
                 self.rank,
-                "no debugger can come: it has no run folder for a socket, and no terminal",
+                "no debugger can attach: it has no run folder for a socket, and no terminal",
             )
             return False
         self.desk.run = run_of(self._world)
         try:
             server().open(self.desk, folder, self.evaluate)
         except ConfigError as error:
-            say(self.rank, f"no debugger can come: {error.what}")
+            say(self.rank, f"no debugger can attach: {error.what}")
             return False
         return True
 

@@ -2,8 +2,8 @@
 
     <folder of the start>/debug-rank<N>.sock     one for each rank that can be reached
 
-Only this user is let in. Nobody can make it wait or grow: lines and what a client leaves unread are
-bounded, and who sends what is no line of the protocol is told so and dropped. The thread is there as long
+Only this user may connect. No client can block it or make it grow: lines and unread output are
+bounded, and a client that breaks the protocol gets an error and is disconnected. The thread runs as long
 as there is a socket or a client.
 """
 

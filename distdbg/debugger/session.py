@@ -1,4 +1,4 @@
-"""Where a rank is debugged: `stop_here`, and the sessions of this process's ranks (`rank_session.py`)."""
+"""`stop_here`: stops this rank in its debugger; and the sessions of this process (`rank_session.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopper: stops one rank that runs, when a client wants it to. The ways are in interrupt.py."""
+"""Stopper: stops one running rank when a client asks for it. The ways are in interrupt.py."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Stopper:
 
     @property
     def _why_no_signal(self) -> str:
-        return self._no_signal or "the program has put a handler of its own in the place of ours"
+        return self._no_signal or "the program replaced our signal handler by its own"
 
     def want(self) -> None:
         """Stop the rank, however long it takes; from any thread."""

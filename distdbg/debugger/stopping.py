@@ -1,4 +1,4 @@
-"""One stop, as all who stop a rank do it: the prompt, and what the answer of the user means."""
+"""Carries out one stop of a rank: opens the prompt, and acts on the user's answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one thread prints while it executes a statement of the prompt goes there; other threads' does not.
+"""Redirects the output of one thread to the prompt, while it executes a statement typed there.
 
 sys.stdout is the process's, and several ranks may be threads of it and all at their prompts.
 """

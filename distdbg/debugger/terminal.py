@@ -1,4 +1,4 @@
-"""A terminal for debuggers that need one: a pty over the process's own streams, seen by whoever is attached.
+"""A terminal for debuggers that need one: a pty over the process's own streams, shown to the attached client.
 
     client  <--bytes-->  desk  <-->  a thread here  <-->  pty  <-->  fds 0, 1, 2 and sys.stdin/out/err
 

@@ -1,4 +1,4 @@
-"""The launcher's hand on the agent of its host: starts it, tells it what the launcher knows.
+"""The launcher's link to the agent of its host: starts it, and sends it what the launcher knows.
 
 The job runs without the agent: one that cannot be started, or dies, costs one line.
 """

@@ -46,7 +46,7 @@ class Attempt:
         on_end: Callable[[RankEnd], None],
         on_other: Callable[[Ended], None],
     ) -> None:
-        """`on_other` is told of the warden's children that are no ranks."""
+        """`on_other` is told of the warden's children that are not ranks."""
         self.pids: dict[int, int] = {}
         self.running: set[int] = set()
         #: In the order in which they ended.

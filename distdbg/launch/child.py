@@ -1,4 +1,4 @@
-"""What a spawned process executes: its surroundings, the function, and a report if that fails.
+"""What a spawned process runs: set-up, the function, and an error report if it fails.
 
 The report goes through a pipe that nobody may be reading yet, so it is kept smaller than what a
 pipe holds: a failing process never waits for its parent.

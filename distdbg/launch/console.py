@@ -1,10 +1,10 @@
 """The launcher's terminal, lent to the debugger of a rank that stops: as pdb in a plain script.
 
-    nobody stopped --a rank holds the clock--> lent --the client ends--> the next rank, or nobody
+    no rank stopped --a rank holds the clock--> lent --the client ends--> the next rank, or none
 
 Ranks have no terminal of their own. While the launcher is in the foreground of one, it runs
 `distdbg attach` there for one stopped rank after the other: a process group of its own in the
-foreground, so that Ctrl-C is the client's and the job goes on. However the client ends, the launcher
+foreground, so that Ctrl-C goes to the client and the job continues. However the client ends, the launcher
 takes the terminal back as it was. A stop that the client has left is not opened again; the next is.
 """
 
@@ -99,7 +99,7 @@ class Console:
             rank = self._stop.rank
             say(
                 f"distdbg run: rank {rank} is still stopped; "
-                f"distdbg attach --rank {rank} {run} leads there again"
+                f"distdbg attach --rank {rank} {run} returns there"
             )
         self._is_news = False
         waiting = [stop for stop in stops if not any(map(stop.is_same, self._left))]
@@ -131,7 +131,7 @@ class Console:
         if others:
             ranks = sorted(other.rank for other in others)
             more = f"; then rank{'' if len(ranks) == 1 else 's'} {format_ranks(ranks)}, stopped too"
-        say(f"distdbg run: this terminal is with the debugger of rank {rank}{more}")
+        say(f"distdbg run: this terminal now shows the debugger of rank {rank}{more}")
         self._attributes = termios.tcgetattr(self._fd)
         argv = list(self._command(rank, run))
         try:
@@ -207,7 +207,7 @@ class Console:
         self._left.append(self._stop)
         if os.WIFSIGNALED(status):
             signum = os.WTERMSIG(status)
-            say(f"distdbg run: the debugger's client was ended by {signal_name(signum)}")
+            say(f"distdbg run: the debugger's client was killed by {signal_name(signum)}")
             if signum == signal.SIGHUP:  # the terminal is gone
                 os.kill(os.getpid(), signal.SIGHUP)
         return True

@@ -7,17 +7,17 @@ The first line that fits counts:
     the job was closed as failed                               failed
     the job was closed as well                                 well, once the ranks here are done
     the ranks of all launchers ended well                      well
-    the others took this launcher for dead                     restart; or failed
+    the others considered this launcher dead                     restart; or failed
     another launcher has begun the next round                  restart
     a launcher is gone, or going, before its ranks ended well  restart; or failed
-    launchers wait to join, and nobody's ranks are done        restart
+    launchers wait to join, and no launcher is done            restart
     the ranks here ended well, the others take too long        leave well
     anything else                                              go on
 
 A failure uses up a restart on all launchers, whoever's ranks failed, and is final without one left.
 Launchers that come and go use up none, and are final only where they cannot be replaced. Once the ranks
-of one launcher are done, newcomers have come too late: all would begin anew for them. A restart that
-meets a closed job is a failure, which the rendezvous says.
+of one launcher are done, newcomers are too late: all would restart for them. A restart that
+meets a closed job is a failure, which the rendezvous reports.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Action(enum.Enum):
     """What to do."""
 
     GO_ON = "go on"
-    RESTART = "stop the ranks and start them anew in the next round"
+    RESTART = "stop the ranks and restart them in the next round"
     END_WELL = "close the job as well"
     END_FAILED = "stop the ranks and close the job as failed"
-    LEAVE_WELL = "leave; the ranks of other launchers go on"
+    LEAVE_WELL = "leave; the ranks of other launchers continue"
     LEAVE = "stop the ranks and leave, as a signal asked for"
 
 
@@ -89,9 +89,9 @@ def decide(now: Situation) -> Decision:
         return _after_closing(now, now.closing)
     unfinished = [name for name in now.nodes if not _is_done(now, name)]
     if not unfinished:
-        return Decision(action=Action.END_WELL, reason="all ranks ended well")
+        return Decision(action=Action.END_WELL, reason="all ranks succeeded")
     if now.name in now.lost:
-        return _without(now, "the other launchers took this one for dead")
+        return _without(now, "the other launchers considered this one dead")
     gone = [name for name in unfinished if name in now.lost or _is_leaving(now, name)]
     gone_words = _say_gone(now, gone)
     if now.next_has_begun:
@@ -102,11 +102,11 @@ def decide(now: Situation) -> Decision:
     if now.waiting_count > 0 and len(unfinished) == len(now.nodes):
         verb = "waits" if now.waiting_count == 1 else "wait"
         who = f"{now.waiting_count} {_count('launcher', now.waiting_count)}"
-        return Decision(action=Action.RESTART, reason=f"{who} {verb} to take part")
+        return Decision(action=Action.RESTART, reason=f"{who} {verb} to join")
     if now.running == 0 and now.has_waited_enough:
         return Decision(
             action=Action.LEAVE_WELL,
-            reason=f"the ranks here ended well; not waiting any longer for {', '.join(unfinished[:8])}",
+            reason=f"the ranks here succeeded; not waiting any longer for {', '.join(unfinished[:8])}",
         )
     return _GO_ON
 

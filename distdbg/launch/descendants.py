@@ -1,4 +1,4 @@
-"""The processes below this one, found in /proc, and the way to end all of them.
+"""Finds all descendants of this process in /proc, and terminates them.
 
 A process may leave its session, its group and its parent; it cannot leave the tree of a subreaper:
 an orphan becomes the child of the nearest one above it. So whoever is a subreaper (`adopt_orphans`)

@@ -1,6 +1,6 @@
-"""What the ranks of this host do at this moment, by their records: for the report of a job that is stopped.
+"""What the ranks of this host are doing, by their records: for the report of a stopped job.
 
-Whoever ends a job by hand mostly does so because it hangs; afterwards the records tell of the end.
+A person mostly ends a job because it hangs; afterwards the records show only the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_LINES: Final = 8
 _ENDED_NS: Final = 2_000_000_000
 #: From this on a wait is reported as a hang, where a signal ends the job.
 HANG_S: Final = thresholds.limit_ns(None) / 1e9
-_AGE: Final = re.compile(r"\d[\d.]* (?:[num]?s|min|h|d)\b(?: \d+ (?:s|min|h)\b)?")
+_AGE: Final = re.compile(r"(?:\d+ (?:d|h|min) )?\d+(?:\.\d+)? (?:[num]?s|min|h)\b")
 
 
 def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...], str]:

@@ -1,4 +1,4 @@
-"""How a child ended, as its parent was told by the kernel, and what that makes of a rank. Pure."""
+"""How a child process ended, from its wait status, and how that is reported for a rank. Pure."""
 
 from __future__ import annotations
 

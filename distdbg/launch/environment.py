@@ -1,4 +1,4 @@
-"""What one rank is started with: its environment and its command line. Pure.
+"""The environment and command line of one rank. Pure.
 
 The variables are torchrun's, so a script for torchrun finds all it looks for, and the few that say
 where distdbg's own things are:

@@ -1,4 +1,4 @@
-"""What a launcher does, as lines for programs: --event-log-handler console. Pure: clock and sink are given.
+"""Events of a launcher as JSON lines: --event-log-handler console. Pure: clock and sink are given.
 
 {"event": "start", "wall_ns": 1, "run": "...", "attempt": 0, "world_size": 4, "pids": {"0": 4711}, ...}
 {"event": "end", "wall_ns": 2, "rank": 0, "exit_code": 3, ...}        as in ends-<host>.jsonl

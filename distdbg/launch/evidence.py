@@ -1,4 +1,4 @@
-"""What is known of a rank that is gone: its end, its error file, its record, its last words on stderr.
+"""What is known of a rank that ended: how it ended, its error file, its record, the end of its stderr.
 
 `gather` reads files; the dataclasses are plain values.
 """
@@ -29,7 +29,7 @@ class RecordFacts:
 
     path: str
     doing: str = ""
-    """'in all_reduce #12 on group 'dp' since 3.1 s, train.py:80 (step)'."""
+    """'in all_reduce #12 on group 'dp' for 3.1 s, train.py:80 (step)'."""
     how: Exit | None = None
     raised: str = ""
     """'ValueError: no data'."""

@@ -5,8 +5,8 @@
     DISTDBG_METRICS_PUSH     the URL of a Pushgateway;         --metrics-push
     DISTDBG_OTLP             what goes to a collector;         --otlp
 
-An agent reads the variables; the launcher puts what its flags say there. Whoever asks for nothing pays
-nothing: the agent loads none of it then.
+An agent reads the variables; the launcher sets them from its flags. Without
+exports the agent loads none of it.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _check_address(host: str, port: int) -> None:
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         hint = None
         if error.errno == errno.EACCES:
-            hint = "ports below 1024 are for root; 9400 is a good one"
+            hint = "ports below 1024 need root; 9400 is a good choice"
         raise ConfigError(
             f"metrics cannot be served at {where}: {error.strerror or error}", hint=hint
         ) from error
@@ -213,7 +213,7 @@ def _read_signals(text: object) -> frozenset[str]:
     unknown = sorted(words.difference(SIGNALS, ("all",)))
     if unknown:
         raise UsageError(
-            f"--otlp or {_OTLP}: there is no {unknown[0]!r:.40}",
-            hint=f"there are {', '.join(SIGNALS)}, all, none",
+            f"--otlp or {_OTLP}: unknown signal {unknown[0]!r:.40}",
+            hint=f"expected any of {', '.join(SIGNALS)}; or all, none",
         )
     return frozenset(SIGNALS) if "all" in words else frozenset(words)

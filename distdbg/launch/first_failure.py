@@ -1,12 +1,12 @@
-"""What a launcher says of a failure of its ranks, and when it knows enough to say it. Pure.
+"""What a launcher reports about a failure of its ranks, and when it knows enough. Pure.
 
-The ranks of one host fail because of those of another one as well, and only the launcher there is told
-how those ended. So who has but victims waits until another launcher says more:
+The ranks of one host fail because of those of another one as well, and only the launcher there learns
+how those ended. So a launcher that has only victims waits for the others:
 
     some failed by themselves          0.25 s: others may fail by themselves at the same time
     all lost somebody, on one host     1 s: whoever that was may take so long to be gone
     all lost somebody, many hosts      until another launcher notes its failure, or is taken for dead
-    ... that had ended well, early     0.25 s: nobody else will say more
+    ... that had ended well, early     0.25 s: no launcher will add more
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ SECTIONS: tuple[Section, ...] = (
                 "--standalone",
                 "switch",
                 False,
-                "one launcher alone, which meets nobody and takes a free port; the other --rdzv "
+                "a job on one host: no rendezvous, any free port; the other --rdzv "
                 "flags are ignored",
             ),
         ),
@@ -111,7 +111,7 @@ SECTIONS: tuple[Section, ...] = (
                 "--max-restarts",
                 "int",
                 0,
-                "how often all ranks are started again after a failure",
+                "how many times all ranks are restarted after a failure",
                 "N",
             ),
             Flag(
@@ -126,7 +126,7 @@ SECTIONS: tuple[Section, ...] = (
                 "--start-method",
                 "text",
                 "spawn",
-                "accepted for torchrun's sake: every rank is a process of its own",
+                "accepted for compatibility with torchrun: every rank is a process of its own",
                 choices=("spawn", "fork", "forkserver"),
             ),
             Flag("--event-log-handler", "text", "null", "where events go: null or console", "NAME"),
@@ -243,7 +243,7 @@ SECTIONS: tuple[Section, ...] = (
                 "--signals-to-handle",
                 "text",
                 "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-                "signals that end the job in good order",
+                "signals that stop the job gracefully",
                 "SIGNAL,...",
             ),
             Flag(
@@ -301,7 +301,7 @@ SECTIONS: tuple[Section, ...] = (
                 "--debuggable",
                 "switch",
                 False,
-                "let distdbg attach stop ranks that run: whoever may attach can run any code in them",
+                "let distdbg attach stop ranks that run: anyone who may attach can run any code in them",
                 prefixes=_OURS,
             ),
             Flag(

@@ -105,7 +105,7 @@ def read_default(flag: Flag, environ: Mapping[str, str]) -> FlagValue:
         except ValueError as error:
             raise ConfigError(
                 f"the variable {name}={text!r} is not valid; expected {error}",
-                details=[f"it stands for the flag {flag.name}, which was not given"],
+                details=[f"it sets the flag {flag.name}, which was not given"],
             ) from None
     return flag.default
 

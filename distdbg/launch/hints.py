@@ -1,4 +1,4 @@
-"""What to do about a failure, in one line: of the root cause, at most one. Pure."""
+"""Hints: what to do about a root cause, in one line. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def hint_of(found: RootCause) -> str:
         return "smaller batches, fewer ranks on this host, or more memory"
     if not first.reason and end.signal == signal.SIGKILL:
         return (
-            f"whoever sent SIGKILL left no trace; if it was the kernel, dmesg on {end.host} says so"
+            f"the sender of SIGKILL is unknown; if it was the kernel, dmesg on {end.host} says so"
         )
     if not first.reason and end.signal == signal.SIGTERM:
         return "SIGTERM came from outside: from a scheduler that stops the job, or a person"

@@ -135,7 +135,7 @@ class Job:
                     of=self._options.max_restarts,
                 )
                 count = f" ({self._restarts} of {self._options.max_restarts} restarts used)"
-                self._tell(f"{decision.reason}; the ranks start anew{count}")
+                self._tell(f"{decision.reason}; restarting all ranks{count}")
                 # Nobody reports it any more: ranks print one line, and the agent that it aborts.
                 verdict = running.read_verdict(self._here.name)
                 for line in verdict.details if verdict is not None else ():
@@ -268,7 +268,7 @@ class Job:
             return False
         if not running.is_kept:
             running.is_kept = True
-            self._tell(f"{decision.reason}; no rank is ended while one is in a debugger")
+            self._tell(f"{decision.reason}; no rank is terminated while one is in a debugger")
         return True
 
     def _situation(self, rendezvous: Rendezvous, running: Running) -> Situation:

@@ -1,4 +1,4 @@
-"""What the record of a rank that is gone says of its end.
+"""Reads how a rank ended from its record.
 
 Imported when there is a record to read: a launcher starts without the reader of records.
 """

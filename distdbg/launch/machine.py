@@ -1,4 +1,4 @@
-"""What the launcher looks up about its host: CPUs, GPUs, and how they lie to each other.
+"""The CPUs and GPUs of this host, and their topology.
 
 Only files are read: no library of a GPU is loaded, so it takes milliseconds.
 """

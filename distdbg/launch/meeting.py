@@ -52,7 +52,7 @@ def read_meeting(flags: argparse.Namespace, min_nodes: int, max_nodes: int) -> M
             raise UsageError(
                 f"--standalone is for one host, but --nnodes={flags.nnodes} wants at least "
                 f"{min_nodes}",
-                hint="leave out --standalone, and say with --rdzv-endpoint where the hosts meet",
+                hint="leave out --standalone, and set --rdzv-endpoint to where the hosts meet",
             )
         return _stand_alone(str(uuid.uuid4()))
     if not backend:

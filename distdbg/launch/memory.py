@@ -1,8 +1,8 @@
-"""Whether the kernel killed a process because memory ran out: its status says SIGKILL, as a person's.
+"""Tells an OOM kill from another SIGKILL: the exit status is the same.
 
 The kernel counts such kills for every memory cgroup, before the victim ends. Who dies by SIGKILL,
 was not asked to, and in whose cgroup the count has gone up since it was last read, was one of them.
-A dead process no longer tells its cgroup, so that is noted while it lives.
+A dead process no longer tells its cgroup, so that is noted while it runs.
 
     cgroup v1    <mount>/<path>/memory.oom_control      its own processes only
     cgroup v2    <mount>/<path>/memory.events.local     likewise; older kernels: memory.events

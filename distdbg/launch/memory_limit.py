@@ -1,4 +1,4 @@
-"""What the processes of this launcher may use of memory, where somebody has set a limit."""
+"""The memory limit of the ranks of this launcher: cgroup or ulimit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from distdbg.launch.memory import locate_cgroup
+from distdbg.record.durations import nbytes_text
 
 _FILES: Final = ("memory.max", "memory.limit_in_bytes")
 #: cgroup v1 writes a number near 2^63 for none.
@@ -29,8 +30,7 @@ def name_limit(limits: Iterable[tuple[int, str]]) -> str:
     nbytes, whose = min(limits, default=(_NONE, ""))
     if nbytes >= _NONE:
         return ""
-    size = f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.0f} MiB"
-    return f"{size} ({whose})"
+    return f"{nbytes_text(nbytes)} ({whose})"
 
 
 def _cgroup_limits() -> Iterator[int]:

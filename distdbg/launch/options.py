@@ -1,4 +1,4 @@
-"""What the flags of `distdbg run` come to: checked, and with numbers for words.
+"""The options of `distdbg run`: its flags, checked and converted.
 
 Pure: environment and host are arguments. Where the launchers meet is in meeting.py.
 """

@@ -1,4 +1,4 @@
-"""What a launcher keeps on its own host from one start of the ranks to the next.
+"""What a launcher keeps on its host across restarts of the ranks.
 
 The folder of the run, what ranks print, the CPUs they are bound to, and the agent.
 """
@@ -73,7 +73,7 @@ class OwnHost:
                 if self._options.agent:
                     self._start_agent(self.run_folder)
             elif not self.run_folder.is_dir():
-                _tell(f"{self.run_folder} was removed while the ranks ran; it is made anew")
+                _tell(f"{self.run_folder} was removed while the ranks ran; it is created again")
                 self.run_folder = self._make_run_folder(run)
             folder = folders.attempt_folder(self.run_folder, number)
             folders.make_inner(folder)
@@ -180,11 +180,11 @@ class OwnHost:
         self.agent.close()
         what = f"the agent of this host {self.agent.how}"
         if self._agents_left == 0 or self.run_folder is None:
-            _tell(f"{what}; the job goes on without it; its log: {self.agent.log}")
+            _tell(f"{what}; the job continues without it; its log: {self.agent.log}")
             _give_back_holds(running.folder, self.name)
             return
         self._agents_left -= 1
-        _tell(f"{what}; it is started again")
+        _tell(f"{what}; restarting it")
         self._start_agent(self.run_folder)
         self.introduce(running)
         for end in running.attempt.ends.values():

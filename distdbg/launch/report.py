@@ -2,7 +2,7 @@
 
 RANK DIED: rank 2 was killed by SIGSEGV (host n14, pid 8812)
   3 other ranks were terminated because of it
-  at its end: in all_reduce #12 on group 'dp' since 0.1 s, train.py:80 (step)
+  at its end: in all_reduce #12 on group 'dp' for 0.1 s, train.py:80 (step)
   ...
   hint: ...
   run folder: /tmp/distdbg-1000/20261121-130501-1f09ac
@@ -24,6 +24,7 @@ from distdbg.launch.hints import hint_of
 from distdbg.launch.last_frames import last_frames
 from distdbg.launch.report_layout import lay_out
 from distdbg.launch.root_cause import Part, RootCause, find_root_cause
+from distdbg.record.durations import nbytes_text
 from distdbg.record.ends import signal_name
 from distdbg.record.format import Exit
 from distdbg.record.printable import printable
@@ -58,7 +59,7 @@ class Outcome:
     doing: Sequence[str] = ()
     """What the ranks did when it came."""
     because: str = ""
-    """Why the launcher ended its ranks though none of them had failed first: 'host n04 is gone'."""
+    """Why the launcher terminated its ranks though none of them had failed first: 'host n04 is gone'."""
     is_elsewhere: bool = False
     """Whether that was on another host, whose launcher ends with `code`."""
     code: int = 1
@@ -200,7 +201,7 @@ def _was_elsewhere(outcome: Outcome, found: RootCause) -> bool:
 
 
 def _ended(outcome: Outcome, found: RootCause | None) -> Iterator[str]:
-    why = outcome.because or "the launcher ended its ranks"
+    why = outcome.because or "the launcher terminated its ranks"
     here = " of this host" if outcome.is_elsewhere else ""
     failed = () if found is None or found.part is Part.ENDED else (*found.first, *found.victims)
     ended = sum(one.end.was_asked for one in outcome.evidence)
@@ -245,7 +246,7 @@ def _memory(first: Evidence, outcome: Outcome) -> Iterator[str]:
     if not _is_out_of_memory(first):
         return
     used = first.end.max_rss_nbytes
-    words = [f"{used / 2**20:.0f} MiB used"] if used and first.end.cause != "oom" else []
+    words = [f"{nbytes_text(used)} used"] if used and first.end.cause != "oom" else []
     if outcome.memory_limit:
         words.append(f"limit {outcome.memory_limit}")
     if words:
@@ -329,7 +330,7 @@ def _of_blamed(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
             yield (
                 f"rank {rank} was on host {where}; see the output of the launcher there"
                 if where
-                else f"rank {rank}: nothing is known of its end here; it may be on another host"
+                else f"rank {rank}: how it ended is not known here; it may be on another host"
             )
         elif one.record is not None and one.record.doing:
             end = "terminated by the launcher" if one.end.was_asked else f"it {one.how}"

@@ -1,14 +1,14 @@
 """Which rank failed first, and who are its victims. Pure.
 
 When one rank fails, the others fail a moment later: they lose a peer, are aborted, or are ended by the
-launcher. Time alone does not tell who was first: hosts have clocks of their own, and a rank that holds
-much memory is gone long after those whom its end has woken. So what a rank says of itself comes first:
+launcher. Time alone does not show who was first: hosts have clocks of their own, and a rank that holds
+much memory is gone long after those whom its end has woken. So what a rank reports about itself comes first:
 
-    cause       it names no other rank, and nobody ended it              the earliest of these is it
+    cause       it names no other rank, and was not terminated           the earliest of these is it
     leaver      it ended with code 0 while others still needed it        as a cause
     suspect     it gave up waiting for another rank, or lost some        only without the two above
                 connection and cannot say to whom
-    victim      it names the rank to blame                               only if nobody else is left
+    victim      it names another rank as the cause                       only if no other is left
     ended       by the launcher, because of another rank                 never
 """
 

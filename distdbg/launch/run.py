@@ -1,4 +1,4 @@
-"""`distdbg run`: start the ranks of this host, watch them, start them anew, clean up, report.
+"""`distdbg run`: start the ranks of this host, watch them, restart them, clean up, report.
 
     launcher   this process: one loop over the warden's news, signals and the other launchers
     warden     starts, reaps and ends the ranks and the agent (warden.py)
@@ -52,7 +52,7 @@ def run(options: RunOptions) -> int:
         if error.errno not in _SCARCE:
             raise
         raise ConfigError(
-            f"the launcher cannot go on: {error.strerror}", hint=_SCARCE[error.errno]
+            f"the launcher cannot continue: {error.strerror}", hint=_SCARCE[error.errno]
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Signals that end the launcher, as something that its loop can wait for beside everything else."""
+"""Signals that end the launcher, as a file descriptor that its loop can wait for."""
 
 from __future__ import annotations
 

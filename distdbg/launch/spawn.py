@@ -268,7 +268,7 @@ def _to_exception(child: _Child) -> ProcessException:
     except ValueError:
         signal_name = f"signal {-exit_code}"
     return ProcessExitedException(
-        f"process {child.index} (pid {pid}) was ended by {signal_name}",
+        f"process {child.index} (pid {pid}) was terminated by {signal_name}",
         error_index=child.index,
         error_pid=pid,
         exit_code=exit_code,

@@ -9,6 +9,7 @@ from typing import Self
 
 from distdbg.errors import DistStoreError, RendezvousError
 from distdbg.launch.rendezvous.round import Round
+from distdbg.record.durations import duration_text
 
 _KEY = "start"
 
@@ -44,8 +45,8 @@ class StartFacts:
         except (DistStoreError, ValueError, KeyError, TypeError) as error:
             first = round_.nodes[0]
             raise RendezvousError(
-                f"the launcher on {first.host} did not say within {timeout_s:.0f} s how the ranks "
-                f"of round {round_.number} are started",
+                f"the launcher on {first.host} did not publish within {duration_text(timeout_s)} "
+                f"how the ranks of round {round_.number} start",
                 joined=range(len(round_.nodes)),
                 expected=len(round_.nodes),
                 hint=f"look at the output of the launcher on {first.host}",

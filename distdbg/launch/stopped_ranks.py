@@ -1,4 +1,4 @@
-"""Which ranks sit at the prompt of a debugger: of this host by the control page, of others by the agent."""
+"""Which ranks are at the prompt of a debugger: of this host by the control page, of others by the agent."""
 
 from __future__ import annotations
 

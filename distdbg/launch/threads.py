@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from distdbg.errors import DistError, DistStoreError, OpTimeout, UsageError, format_ranks
+from distdbg.record.durations import duration_text
 from distdbg.runtime import world as worlds
 from distdbg.runtime.departure import leave
 from distdbg.runtime.init import destroy_process_group, init_process_group, is_initialized
@@ -171,7 +172,7 @@ class _Run:
                 )
         return OpTimeout(
             f"run_threads: {_ranks(missing)} of {self._world_size} "
-            f"did not return within {waited_s:.1f} s",
+            f"did not return within {duration_text(waited_s)}",
             missing=missing,
             arrived=sorted(self._results),
             waited_s=waited_s,

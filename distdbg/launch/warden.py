@@ -36,6 +36,7 @@ from distdbg.launch.ended import Ended
 from distdbg.launch.stale_sockets import remove_stale
 from distdbg.launch.warden_process import live_as_warden
 from distdbg.launch.warden_wire import Channel
+from distdbg.record.durations import duration_text
 from distdbg.record.ends import signal_name
 
 Stdin = Literal["inherit", "null", "pipe"]
@@ -262,14 +263,18 @@ class Warden:
 
     def _lose(self, is_silent: bool = False) -> WardenLost:
         if is_silent:
-            how = f"did not answer for {_ANSWER_S:.0f} s and was killed"
+            how = f"did not answer for {duration_text(_ANSWER_S)} and was killed"
         else:
             status = _wait_for(self.pid, _LAST_WORDS_S)
-            how = "hung up and was killed" if status is None else _describe_status(status)
+            how = (
+                "closed its connection and was killed"
+                if status is None
+                else _describe_status(status)
+            )
         swept = self._end_all()
         details = ["the ranks of this host died with it"]
         if swept.left:
-            details.append(f"still there: {', '.join(f'pid {pid}' for pid in swept.left)}")
+            details.append(f"still running: {', '.join(f'pid {pid}' for pid in swept.left)}")
         self._lost = WardenLost(
             f"the process that starts and watches the ranks (pid {self.pid}) {how}",
             pid=self.pid,
@@ -360,5 +365,5 @@ def _start_error(
     elif number == errno.ENOEXEC:
         hint = "a script needs a first line such as #!/usr/bin/env python3"
     elif number == errno.ENOENT and "/" in program and path.is_file():
-        hint = "the file is there: the interpreter that its first line names is not"
+        hint = "the file exists, but the interpreter in its first line does not"
     return UsageError(what, hint=hint)

@@ -3,7 +3,7 @@
 It is forked before the launcher has threads or native code, so it may fork in its turn, and its
 children may ask to die with it: PR_SET_PDEATHSIG counts from a parent *thread*, and here is only one.
 It is a session of its own, deaf to the terminal's signals and to those that end a job politely:
-those are the launcher's business. Its command line in `ps` is its own as well: who kills all that
+those are the launcher's task. Its command line in `ps` is its own as well: who kills all that
 look like the user's program (`pkill -9 -f train.py`) misses the one that cleans up.
 """
 

@@ -1,4 +1,4 @@
-"""What launcher and warden say to each other: JSON with its length in front, descriptors beside it.
+"""The protocol between launcher and warden: JSON with its length in front, descriptors beside it.
 
     offset  0         4
             | nbytes  | JSON, in UTF-8 |        nbytes: uint32, little-endian

@@ -1,4 +1,4 @@
-"""The record: one file per rank that says what it did and does. The only thing that goes up.
+"""The record: one file per rank with what it did and is doing. Observers read nothing else of a rank.
 
     rank (native/core/record.hpp writes)  ->  <run>/rank00012.ddr  ->  reader, tail, diagnosis
 

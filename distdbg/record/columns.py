@@ -1,4 +1,4 @@
-"""A record as columns: what `reader.read_record` gives as objects, for whoever reads thousands of records.
+"""A record as columns: what `reader.read_record` gives as objects, for readers of thousands of records.
 
     with RecordFile("run/rank00012.ddr", salvage=True) as record:
         columns = record.columns()

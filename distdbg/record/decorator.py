@@ -1,4 +1,4 @@
-"""`@dist.record`: what ends the decorated function is written into the error file of the process.
+"""`@dist.record`: writes what ended the decorated function into the error file of the process.
 
 The same as torch.distributed.elastic.multiprocessing.errors.record; the files of both are read by the
 launchers of both. A rank of distdbg writes the file at its end without it as well: this is for programs

@@ -1,7 +1,7 @@
 """How ranks ended: `ends-<host>.jsonl` in the run folder, one line per rank that is gone.
 
-A record says how far its rank came; it cannot say that the kernel killed it. Whoever saw the end
-writes it here: the launcher, who is told by the kernel, or the agent, who looks.
+A record says how far its rank came; it cannot say that the kernel killed it. The process that saw the end
+writes it here: the launcher, from the wait status, or the agent, from /proc.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from distdbg.record.durations import nbytes_text
 from distdbg.record.line_file import append_line, read_lines
 
 Cause = Literal["exited", "signal", "oom", "unknown"]
@@ -50,7 +51,7 @@ class RankEnd:
         core = " (core dumped)" if self.core_dumped else ""
         if self.cause == "oom":
             used = self.max_rss_nbytes
-            size = f"; it had used {used / 2**20:.0f} MiB" if used else ""
+            size = f"; it had used {nbytes_text(used)}" if used else ""
             return f"was killed for memory (SIGKILL by the kernel{size})"
         if self.signal is not None:
             return f"was killed by {signal_name(self.signal)}{core}"

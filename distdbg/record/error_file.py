@@ -1,4 +1,4 @@
-"""The file in which a process says what ended it: error.json, in the shape that torch gives it.
+"""The error file of a process: error.json with what ended it, in torch's format.
 
     {"message": {"message": "ValueError: no data",
                  "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1795310000"}},

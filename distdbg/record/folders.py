@@ -8,8 +8,8 @@
 
 Records lie in the run's folder; a launcher, which may start the ranks more than once, gives each start
 a folder of its own there: attempt_0, attempt_1. Each rank finds its place alone, so that it works on
-any number of hosts and in any order. A writer holds a lock on its record for as long as its process
-lives; nothing that is locked is removed or replaced. What cannot be done gives the words for one
+any number of hosts and in any order. A writer holds a lock on its record while its process
+runs; nothing that is locked is removed or replaced. What cannot be done gives the words for one
 warning: the job runs on, unrecorded.
 """
 
@@ -141,7 +141,7 @@ def make_run_folder(
             os.ftruncate(held, len(run.encode()))
         fcntl.flock(held, fcntl.LOCK_SH)  # other launchers of the run hold it as well
         if (other := os.pread(held, 256, 0).decode(errors="replace")) != run:
-            words = f"it holds run {other}, which is not over; one folder is for one run"
+            words = f"it holds run {other}, which is still running; one folder is for one run"
             raise FileExistsError(errno.EEXIST, words, str(folder))
     except BaseException:
         os.close(held)
@@ -290,7 +290,9 @@ def _take_over(folder: Path, run: str) -> str:
         # A record that this process holds is of a run that it has begun before.
         if is_live(path) and (header is None or header.pid != os.getpid()):
             name = path.name
-            return f"{folder} holds {name} of a run that is not over; one folder is for one run"
+            return (
+                f"{folder} holds {name} of a run that is still running; one folder is for one run"
+            )
         path.unlink(missing_ok=True)
     if not _records(folder):
         for pattern in _OF_A_RUN:

@@ -120,7 +120,7 @@ def read_opening(source: Source, *, salvage: bool = False) -> Opening:
             f"{path} is damaged: the check of its header is wrong",
             path=path,
             details=["nothing was read"],
-            hint="reading with salvage=True gives what the damage has left",
+            hint="salvage=True reads what is intact",
         )
     values = _HEADER.read(page)
     state_offset = values["header_nbytes"]
@@ -161,7 +161,7 @@ def _check_version(path: str, page: bytes, is_whole: bool) -> None:
         try:
             day = time.strftime("%Y-%m-%d", time.gmtime(values["wall_ns"] // 10**9))
         except (OSError, OverflowError, ValueError):
-            day = "a day that no calendar has"
+            day = "an invalid date"
         writer = read_padded(values["distdbg_version"]) or "an unnamed version"
         details = [f"written by distdbg {writer} on {day}; nothing was read"]
     raise RecordError(
@@ -193,7 +193,7 @@ def _read_tables(path: str, rows: bytes, state_offset: int, total: int) -> dict[
 
 def _impossible(path: str, what: str, field: Field) -> RecordError:
     return RecordError(
-        f"{path} is damaged: its header speaks of {what}", path=path, offset=field.offset
+        f"{path} is damaged: its header names {what}", path=path, offset=field.offset
     )
 
 

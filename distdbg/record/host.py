@@ -1,4 +1,4 @@
-"""What this host is called in records, file names and messages."""
+"""The name of this host in records, file names and messages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""When the lines of a log file were written: an index beside it, kept by whoever keeps the file.
+"""When the lines of a log file were written: an index beside it, kept by the process that keeps the file.
 
-A rank writes its output into a plain file, and nobody stands in between. The launcher looks now and
+A rank writes its output into a plain file, and no process sits in between. The launcher looks now and
 then how long the file is, and writes that down when it has grown:
 
     .stdout.times    offset 0   magic "distdbgT"

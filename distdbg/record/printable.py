@@ -1,4 +1,4 @@
-"""What programs have written, as letters that a terminal obeys in nothing."""
+"""Makes text from programs safe to print: without control characters."""
 
 from __future__ import annotations
 

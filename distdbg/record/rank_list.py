@@ -18,6 +18,6 @@ def read_ranks(text: str) -> list[int]:
         low, high = found.groups() if found else ("1", "0")
         first, last = int(low), int(high or low)
         if not first <= last < _MOST or len(ranks) + last - first >= _MOST:
-            raise ValueError(f"{text[:64]!r} are no ranks")
+            raise ValueError(f"{text[:64]!r} are not ranks")
         ranks.extend(range(first, last + 1))
     return ranks

@@ -1,4 +1,4 @@
-"""What a rank is doing, as seen from outside. A word that agents, diagnosis and views share."""
+"""RankState: what a rank is doing, as seen from outside; shared by agents, diagnosis and views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The newest entries of a ring as plain rows: for whoever looks at many records twice a second.
+"""The newest entries of a ring as plain rows: for readers that poll many records.
 
     rows = read_recent(source, tables, after=1040, last=1042, most=200)      numbers 1041 and 1042
 

@@ -1,4 +1,4 @@
-"""Opens files whose names a rank has had in its hands, and so perhaps the files as well."""
+"""Opens files that a rank could have replaced: regular files only."""
 
 from __future__ import annotations
 

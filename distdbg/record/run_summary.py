@@ -1,4 +1,4 @@
-"""One line about a run of this host: its script, its age and its ranks, to choose among several by."""
+"""One line about a run of this host: script, age and ranks, for lists of runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a host's agent saw of its ranks: `seen-<host>.jsonl` in the run folder, one line per change.
 
-A record cannot say that its rank is stopped, or keeps the GIL. Whoever looks at a run later needs it.
+A record cannot say that its rank is stopped, or keeps the GIL. A later diagnosis needs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A part of the ring as columns of words: for whoever has to pass over most of many ops at little cost.
+"""A part of the ring as columns of words: for readers that skip most of many ops.
 
     cut = record.slice(after=1000, last=5096, most=4096)
     cut.seqs[i], cut.ended[i]         of the op with number cut.first + i

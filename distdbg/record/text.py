@@ -126,12 +126,13 @@ def _describe_end(record: Record, clock: Clock, *, is_live: bool) -> str:
         seen = clock.ago(state.heartbeat_ns)
         if is_live:
             return f"runs; last seen in an op {seen}"
-        return f"ended without a word (killed, or crashed), or runs elsewhere; last seen {seen}"
+        how = "ended without a reason in its record (killed or crashed), or runs elsewhere"
+        return f"{how}; last seen {seen}"
     when = clock.ago(state.exit_ns)
     if state.exit is Exit.RAISED:
         return f"raised {error_words(state.exit_text) or 'an exception'}, {when}"
     if state.exit is Exit.LEFT:
-        return f"left its groups {when}" + ("; the process runs" if is_live else "")
+        return f"left its groups {when}" + ("; the process is still running" if is_live else "")
     return f"its program returned {when}"
 
 

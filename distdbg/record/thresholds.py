@@ -1,7 +1,7 @@
 """From which age on a rank that others wait for is worth a note, a warning, an error. The one table.
 
     state             note       warning    error
-    stopped, traced                         at once: no rank goes on by itself from there
+    stopped, traced                         at once: no rank continues by itself from there
     holds the GIL     at once    10 s       never: pickling and sorting do so too
     busy              at once    10 s       never: so do computations in Python
     blocked in I/O    at once    10 s       never: so are checkpoints

@@ -1,4 +1,4 @@
-"""How an exception that nobody catches is shown: without the frames of this package, in one block. Pure.
+"""How an uncaught exception is shown: without the frames of this package, in one block. Pure.
 
     [rank 2] Traceback (most recent call last):
     [rank 2]   File "train.py", line 80, in step
@@ -30,6 +30,7 @@ from distdbg.errors import (
     error_text,
     format_ranks,
 )
+from distdbg.record.durations import duration_text
 from distdbg.record.error_file import because_of, waits_for
 
 #: Files below it are ours; the tests' helpers and examples are not below it.
@@ -103,7 +104,7 @@ def _brief(error: BaseException) -> str:
         case OpTimeout() if error.missing:
             whom = format_ranks(error.missing)
             name = "rank" if len(error.missing) == 1 else "ranks"
-            return f"waited {error.waited_s:.0f} s for {name} {whom}"
+            return f"waited {duration_text(error.waited_s)} for {name} {whom}"
         case MismatchError() if error.ranks:
             ranks = format_ranks(error.ranks)
             return f"rank {ranks} differs" if ranks.isdecimal() else f"ranks {ranks} differ"

@@ -1,6 +1,6 @@
 """Where a rank is now, in words, from its record: for the messages of the ranks that wait for it.
 
-A few reads, a millisecond; the rank is not asked and need not live.
+A few reads, a millisecond; the rank is not asked and may be dead.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MOST_NOTES = 256
 def where_is(run_folder: Path | str, rank: int) -> str | None:
     """Return what the rank does now or did last; None when there is no record that says it.
 
-    "in all_reduce #12 on group 'dp' since 3.1 s, train.py:80 (step)"
-    "in all_reduce #12 on group 'dp' since 3.1 s, train.py:80 (step), waited for at train.py:84 (step)"
+    "in all_reduce #12 on group 'dp' for 3.1 s, train.py:80 (step)"
+    "in all_reduce #12 on group 'dp' for 3.1 s, train.py:80 (step), waited for at train.py:84 (step)"
     "last op barrier #3 on group 'dp' ended 4.0 s ago, called at train.py:91 (main)"
     """
     try:
@@ -73,8 +73,9 @@ class Clock:
         return self._at(then_ns) if age is None else f"{age} ago"
 
     def since(self, then_ns: int) -> str:
-        """'since 3.1 s', or 'since 12:01:05 UTC'."""
-        return f"since {self.age(then_ns) or self._at(then_ns).removeprefix('at ')}"
+        """'for 3.1 s', or 'since 12:01:05 UTC'."""
+        age = self.age(then_ns)
+        return f"since {self._at(then_ns).removeprefix('at ')}" if age is None else f"for {age}"
 
     def age(self, then_ns: int) -> str | None:
         # Without a boot id two hosts cannot be told apart.
@@ -112,13 +113,13 @@ def describe(record: RecordFile, clock: Clock) -> str | None:
         return _describe_in_flight(waiting[-1], clock, waits.get(waiting[-1].number))
     last_op = _find_last_op(record, last)
     if last_op is None or last_op.ended_ns is None:
-        return _describe_in_flight(in_flight[-1], clock) if in_flight else "has called nothing yet"
+        return _describe_in_flight(in_flight[-1], clock) if in_flight else "has called no op yet"
     how = "ended" if not last_op.status else f"failed ({last_op.status_label.replace('_', ' ')})"
     words = f"last op {_name(last_op)} {how} {clock.ago(last_op.ended_ns)}"
     if last_op.site:
         words += f", called at {_short(last_op.site)}"
     if in_flight:
-        words += f"; not over yet: {_describe_in_flight(in_flight[0], clock)[3:]}"
+        words += f"; still in flight: {_describe_in_flight(in_flight[0], clock)[3:]}"
     return words
 
 

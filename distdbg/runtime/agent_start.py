@@ -1,7 +1,7 @@
-"""Starts the agent of this host: what the first rank of each host does when no launcher has done it.
+"""Starts the agent of this host: done by the first rank of each host, unless a launcher did it.
 
 The agent is no child of the rank and holds nothing of it: a shell of a moment's life starts it in a
-session of its own, so nobody has to wait for it, no pipe of a launcher stays open, and it lives on when
+session of its own, so no process has to wait for it, no pipe of a launcher stays open, and it runs on when
 this rank dies. It leaves by itself after the last rank of the host.
 """
 

@@ -1,4 +1,4 @@
-"""What is checked in arguments, and done to inputs, before a Call is made of them.
+"""Checks arguments, and prepares inputs, before a Call is made of them.
 
 Engines check single arrays (known dtype, contiguous, writable), because they must look at each
 anyway; `check_arrays` is that check for engines that have none of their own.

@@ -1,4 +1,4 @@
-"""Calls beside the data plane in which a rank may wait, in its record: new_group, monitored_barrier.
+"""Records calls that may wait outside of the engines: new_group, monitored_barrier.
 
 Without them the record of a rank that waits there would show the op before, long ended.
 """

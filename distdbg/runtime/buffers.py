@@ -150,7 +150,7 @@ def _has_shared_elements(x: np.ndarray[Any, Any]) -> bool:
 
 def _shared_elements(name: str) -> UsageError:
     return UsageError(
-        f"several elements of {name} are the same place in memory, and the op writes into it",
+        f"several elements of {name} share one place in memory, and the op writes into it",
         hint="pass a copy, such as tensor.contiguous() or array.copy()",
     )
 

@@ -1,4 +1,4 @@
-"""One new group of this World: its store, the meeting of its members, its engine.
+"""Creates one group of this World: its store, the meeting of its members, its engine.
 
 Used by init_process_group for the group of all ranks and by subgroups.py for the others; names
 and who calls it are decided there.
@@ -89,7 +89,7 @@ def create_group(
     if world.stops is not None:
         world.stops.on_group(group)
     _log.info(
-        "group '%s' made: ranks %s, this is number %d of %d, backend %s, timeout %g s",
+        "group '%s' created: ranks %s, group rank %d of %d, backend %s, timeout %g s",
         group.label,
         format_ranks(ranks),
         rank,

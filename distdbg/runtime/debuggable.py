@@ -1,4 +1,4 @@
-"""Lets debuggers come to a rank while it runs, where the job is to be debuggable.
+"""Lets debuggers attach to a running rank, where the job was started with --debuggable.
 
 The debugger is above the runtime, and loaded by name and when it is needed alone.
 """

@@ -1,7 +1,7 @@
-"""Why a rank leaves: said before it does, to those who still wait for it and to its record.
+"""Publishes why a rank leaves, before it does: to the ranks that still wait for it and to its record.
 
-A process that ends by itself says "returned" or what it raised; one that is killed, or calls
-os._exit, says nothing. So the others can tell a program that stops early from a death.
+A process that ends by itself publishes "returned" or what it raised; one that is killed, or calls
+os._exit, publishes nothing. So the others can tell a program that stops early from a death.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a rank comes to follow the control page of its host, and when it stops to.
+"""Opens and closes the control page of this host for a rank.
 
-A rank without a page, or with one that is damaged or somebody else's, goes on all the same: nobody can
-pause it or end it from outside then.
+A rank without a page, or with a damaged or foreign one, continues all the same: it cannot be
+paused or aborted from outside then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def follow_control(world: World, folder: Path, run: str, rank: int) -> None:
     try:
         _follow(world, folder, run, owns_folder=True)
     except (RecordError, NativeError) as error:
-        _log.warning("this rank cannot be paused or ended from outside: %s", error, rank=rank)
+        _log.warning("this rank cannot be paused or aborted from outside: %s", error, rank=rank)
 
 
 def follow_launcher(world: World) -> None:

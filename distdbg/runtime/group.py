@@ -1,4 +1,4 @@
-"""ProcessGroup: some ranks that communicate, and the one place where their ops are given out.
+"""ProcessGroup: ranks that communicate; the one place where their ops are issued.
 
     collectives.py, p2p.py, group_methods.py  ->  Call  ->  ProcessGroup.run  ->  engine
 

@@ -1,4 +1,4 @@
-"""When a World begins and ends to look for latent errors of the program (check/latent.py)."""
+"""Starts and stops the search of a World for latent errors (check/latent.py)."""
 
 from __future__ import annotations
 

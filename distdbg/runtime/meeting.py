@@ -1,6 +1,6 @@
-"""All members of a new group show up in its store, or everyone learns who did not.
+"""All members of a new group register in its store, or every member learns who is missing.
 
-    here/<group rank>   set by each member when it comes: who and where
+    here/<group rank>   set by each member when it joins: who and where
     here                a counter; who makes it reach the size sets `all_here`
     all_here            what everyone waits for; "differ" when ranks make different groups
 
@@ -26,6 +26,7 @@ from distdbg.errors import (
     UsageError,
     format_ranks,
 )
+from distdbg.record.durations import duration_text
 from distdbg.runtime.lives import Lives
 from distdbg.runtime.store import Store
 
@@ -66,7 +67,7 @@ def meet(
             raise  # all are here, so the store itself is the problem
         raise RendezvousError(
             f"{len(joined)} of {size} ranks reached group {group_name!r} within "
-            f"{timeout_s:.1f} s; missing ranks {format_ranks(missing)}",
+            f"{duration_text(timeout_s)}; missing ranks {format_ranks(missing)}",
             joined=joined,
             missing=missing,
             expected=size,

@@ -1,8 +1,8 @@
-"""Messages of a rank to itself: a blocking one ends only where its other side is there already.
+"""Messages of a rank to itself: a blocking one ends only if its other side was called before.
 
     isend to oneself, then recv       the send is buffered: the recv takes it
     irecv from oneself, then send     the recv is posted: the send fills it
-    send or recv alone                nobody is left to call the other side: an error, before anything is sent
+    send or recv alone                no thread is left to call the other side: an error before it is sent
 
 Where the program has other threads one of those may call the other side: then nothing is refused.
 """

@@ -1,4 +1,4 @@
-"""Lets an observer take this rank's stacks without its help: a signal that faulthandler answers.
+"""Lets an observer dump this rank's stacks without its help: a signal that faulthandler answers.
 
 It answers also while the process holds the GIL. A program that has a handler for that signal keeps it,
 and such a rank has no file (`record/stack_file.py`). Of ranks that are threads of one process, one

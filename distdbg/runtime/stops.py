@@ -1,7 +1,7 @@
 """The seam to the debugger, which is above the runtime and loaded only where there is a reason to stop.
 
     DISTDBG_BREAK                 rules from the first op on
-    the control page              rules that come and go while the job runs: an op notices
+    the control page              rules that change while the job runs: an op notices
     DISTDBG_DEBUG_ON_ERROR        an uncaught exception
     breakpoint()                  Python's own, in a rank without a terminal
 

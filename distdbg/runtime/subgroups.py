@@ -252,7 +252,7 @@ def merge_remote(
     broadcast_object_list(offset, group=local, group_src=0)
     if offset[0] + local.size() > size:
         raise UsageError(
-            f"merge_remote_group: size is {size}, but the groups that came have "
+            f"merge_remote_group: size is {size}, but the groups that joined have "
             f"{offset[0] + local.size()} ranks or more"
         )
     local.world.group_count += 1

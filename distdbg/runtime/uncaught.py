@@ -1,7 +1,7 @@
-"""What a rank prints of an exception that nobody catches: one block, written at once.
+"""Prints an uncaught exception of a rank as one block, in one write.
 
-`sys.excepthook` and `threading.excepthook`, only where Python's own are there: whoever set another one
-before keeps it. DISTDBG_TRACEBACK=full shows the frames of this package and the tracebacks of all ranks.
+`sys.excepthook` and `threading.excepthook`, only where Python's own are there: a hook that was set
+before stays. DISTDBG_TRACEBACK=full shows the frames of this package and the tracebacks of all ranks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a record says of threads that wait for an op in flight: here those that wait in Python.
+"""Records which threads wait in Python for an op in flight.
 
 Waits in native code (`Work.wait` of our own engine) are written there. Only a wait for what has not ended
 is worth the words; a thread that merely looks after ops for others hides its own.

@@ -1,4 +1,4 @@
-"""Watcher: one daemon thread per World that notices ended ops when nobody waits for them.
+"""Watcher: one daemon thread per World that notices ended ops that no thread waits for.
 
 It is started by the first future that is asked for and ended when the world is destroyed. It only
 polls and waits on `Pending`s; a Pending may be waited for by a user thread at the same time.

@@ -1,13 +1,13 @@
-"""The dashboard, `distdbg top`: what a job does, drawn in a terminal. The only place that imports textual.
+"""The dashboard, `distdbg top`: a running or recorded job in a terminal. The only place that imports textual.
 
     snapshot        what is shown at one moment: plain values, times as points of unix time
-    feed            where snapshots come from: a living job, its record, a recorded dashboard, a test
+    feed            where snapshots come from: a running job, its record, a recorded dashboard, a test
     app             which page is looked at, keys, filter, what changes the job
-    frame           the lines around a page, and what becomes of failures;  head: what is in these lines
+    frame           the lines around a page, and failures;  head: the text of these lines
     line, question  what is typed behind : and /;  y or n;  commands: the table of what `:` takes
     pace            at most ten redraws a second
-    keys, help      how keys are called;  all of them on a page
-    trouble         the private file for what fails;  asking: what takes long, in a thread
+    keys, help      names of keys;  all of them on a page
+    trouble         the private log of failures;  asking: slow requests, in a thread
     view, table     what a view is;  rows of any number, of which only those in sight are drawn
     cells           how ages, sizes, states and ranks are written
     views/          one file per view

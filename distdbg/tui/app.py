@@ -1,14 +1,14 @@
-"""TopApp: the frame around the views. What is looked at, the keys, the typed line, what goes wrong.
+"""TopApp: the app around the views: which page is shown, the keys, the command line, failures.
 
     20261122-071611-63d104  4 ranks  3 min  live                     header
-    3 waiting  1 in the debugger  ranks 1-3 wait for rank 0 ...       what is wrong, in one line
+    3 waiting  1 in the debugger  ranks 1-3 wait for rank 0 ...       the headline
     ranks > rank 3   /reduce           a attach  / filter  F faults   breadcrumbs, keys of the page
     ...                                                               the page
     ranks groups ops timeline waits ...           ? help  q quit      footer, or the line that is typed
 
 One clock asks the feed four times a second. A page is drawn when something has changed, and once a second
-because ages grow; `pace` sees that there are at most ten redraws a second, whoever types. Whatever fails in
-a page ends as a line on the screen and an entry of `troubles`.
+because ages grow; `pace` allows at most ten redraws a second, however fast keys come. A failure in a page
+ends as a line on the screen and an entry of `troubles`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from distdbg.tui.views import VIEWS
 _TICK_S: Final = 0.25
 _AGES_S: Final = 1.0
 _HINTS: Final = {
-    "/": "a regular expression; ! before it: what does not fit",
+    "/": "a regular expression; a leading ! inverts it",
     ":": "a command; tab completes, help lists them",
 }
 
@@ -73,30 +73,30 @@ class TopApp(FrameApp):
             "slash",
             "filter",
             "filter",
-            tooltip="show only what fits a regular expression; !x: what does not",
+            tooltip="filter by a regular expression; !x inverts it",
         ),
         Binding("S", "sort", "sort", tooltip="sort the table by the next column"),
-        Binding("F", "faults", "faults", tooltip="only faults, or all"),
-        Binding("enter", "open", "open", tooltip="open what is under the cursor"),
+        Binding("F", "faults", "faults", tooltip="show only faults, or all"),
+        Binding("enter", "open", "open", tooltip="show details of the selected row"),
         Binding(
             "escape",
             "back",
             "back",
-            tooltip="back: close the typed line, drop the filter, leave the detail",
+            tooltip="back: close the typed line, clear the filter, leave the detail",
         ),
         Binding(
             "a",
             "attach",
             "attach",
-            tooltip="a debugger on the rank under the cursor, in this terminal",
+            tooltip="attach a debugger to the selected rank, in this terminal",
         ),
-        Binding(
-            "p", "pause", "pause", tooltip="stop the clock of the job's deadlines, or let it run on"
-        ),
-        Binding("ctrl+p", "command_palette", "palette", tooltip="search all that can be done"),
+        Binding("p", "pause", "pause", tooltip="pause the deadlines of the job, or resume them"),
+        Binding("ctrl+p", "command_palette", "palette", tooltip="search all commands"),
         Binding("question_mark", "help", "help", tooltip="all keys and commands"),
-        Binding("q,ctrl+c", "quit", "quit", tooltip="leave; the job goes on"),
-        Binding("ctrl+z", "suspend_process", "to the shell", tooltip="to the shell; fg comes back"),
+        Binding("q,ctrl+c", "quit", "quit", tooltip="quit; the job keeps running"),
+        Binding(
+            "ctrl+z", "suspend_process", "to the shell", tooltip="suspend to the shell; fg returns"
+        ),
         *(
             Binding(key, f"scrub('{what}', {by})", word, tooltip=about)
             for key, what, by, word, about in SCRUB_KEYS
@@ -324,7 +324,7 @@ class TopApp(FrameApp):
     def action_attach(self) -> None:
         rank = self.trail[-1].rank_here()
         if rank is None:
-            self.say("no rank is under the cursor", "warning")
+            self.say("no rank is selected", "warning")
         else:
             attach(self, rank)
 
@@ -401,7 +401,7 @@ class TopApp(FrameApp):
         try:
             only = Filter(text) if text.removeprefix("!") else None
         except re.error as error:
-            self.say(f"no regular expression: {error}", "error")
+            self.say(f"not a regular expression: {error}", "error")
             return False
         self.say_no_more()
         self.filter = only

@@ -1,6 +1,6 @@
-"""Asking a feed for what may take long: in a thread of its own, and the answer comes back as a message.
+"""Slow requests to a feed: each in a thread of its own, whose answer is posted as a message.
 
-The thread is one that nobody waits for: who leaves the dashboard leaves at once.
+No thread is joined at exit, so the dashboard quits at once.
 """
 
 from __future__ import annotations

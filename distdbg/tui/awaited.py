@@ -1,4 +1,4 @@
-"""Which ranks have not called what others wait in, by kind and group: seen from their rows alone. Pure."""
+"""Which ranks have not called the op that others wait in, from their rows alone. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How numbers, times, states and ranks are written in a cell, and in which tone. Pure."""
+"""Formats numbers, times, states and ranks for cells, with their tones. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command bar (`:`) and the palette know. The help and the documentation are made from the table."""
+"""The commands of the command bar (`:`) and the palette. Help and documentation are made from the table."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _sortable(app: TopApp) -> Sequence[str]:
 
 def _scrubber(app: TopApp) -> Scrubber:
     if app.feed.span() is None:
-        raise CommandError("this is no replay: time goes by itself")
+        raise CommandError("not a replay: time cannot be moved")
     return app.scrubber
 
 
@@ -145,7 +145,7 @@ def _positive(text: str) -> float:
 
 def _diagnose(app: TopApp) -> None:
     if not isinstance(app.feed, Replayed):
-        raise CommandError("the verdict is made all the time here")
+        raise CommandError("a live job is diagnosed all the time")
     app.feed.ask()
     app.say("diagnosing ...")
 
@@ -161,19 +161,19 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         name="filter", argument="[REGEX]", run=_filter,
-        about="show only what fits; !REGEX: what does not; nothing: all",
+        about="filter the rows; !REGEX inverts; empty: show all",
     ),
     Command(
         name="sort", argument="[COLUMN]", run=_sort, fitting=_sortable,
-        about="sort the table by a column; -COLUMN: the other way round; nothing: as usual",
+        about="sort the table by a column; -COLUMN reverses; empty: default order",
     ),
-    Command(name="faults", about="only faults, or all", run=lambda app, _: app.action_faults()),
+    Command(name="faults", about="show only faults, or all", run=lambda app, _: app.action_faults()),
     Command(
-        name="pause", about="stop all deadlines of the job", changes=True,
+        name="pause", about="pause all deadlines of the job", changes=True,
         run=lambda app, _: app.change(Action.PAUSE),
     ),
     Command(
-        name="resume", about="let the deadlines run on", changes=True,
+        name="resume", about="resume the deadlines", changes=True,
         run=lambda app, _: app.change(Action.RESUME),
     ),
     Command(
@@ -182,11 +182,11 @@ COMMANDS: tuple[Command, ...] = (
         run=lambda app, text: app.change(Action.BREAK, rule=_needed(text, "a rule: rank=3,seq>=42")),
     ),
     Command(
-        name="clear", argument="[ID]", about="take back a breakpoint, or all", changes=True,
+        name="clear", argument="[ID]", about="clear a breakpoint, or all", changes=True,
         run=_clear, fitting=lambda app: ["all", *(str(one.id) for one in app.snapshot.armed)],
     ),
     Command(
-        name="continue", argument="[RANKS]", about="let ranks at a prompt go on", changes=True,
+        name="continue", argument="[RANKS]", about="continue ranks at a prompt", changes=True,
         run=lambda app, text: app.change(Action.CONTINUE, ranks=text or "all"),
         fitting=lambda app: ["all", *(str(one.rank) for one in app.snapshot.stopped)],
     ),
@@ -207,18 +207,18 @@ COMMANDS: tuple[Command, ...] = (
         run=lambda app, text: _seek(app, _needed(text, "a time: 12.5 or 3:05")),
     ),
     Command(
-        name="speed", argument="N", about="play so many times as fast: 4, 0.01", moves=True,
+        name="speed", argument="N", about="set the playback speed: 4, 0.01", moves=True,
         run=lambda app, text: _scrubber(app).set_speed(_positive(text)),
     ),
     Command(
-        name="play", about="play or stand", moves=True, run=lambda app, _: _scrubber(app).play()
+        name="play", about="play or pause", moves=True, run=lambda app, _: _scrubber(app).play()
     ),
     Command(
-        name="diagnose", about="what is wrong at this moment, whatever it takes", moves=True,
+        name="diagnose", about="diagnose this moment, even if it takes long", moves=True,
         run=lambda app, _: _diagnose(app),
     ),
     Command(name="help", about="all keys and commands", run=lambda app, _: app.action_help()),
-    Command(name="quit", about="leave; the job goes on", run=lambda app, _: app.exit()),
+    Command(name="quit", about="quit; the job keeps running", run=lambda app, _: app.exit()),
 )  # fmt: skip
 
 
@@ -242,7 +242,7 @@ class Commands:
         name, _, rest = text.strip().partition(" ")
         command = self._find(name)
         if rest and not command.argument:
-            raise CommandError(f"{command.name} takes nothing behind it")
+            raise CommandError(f"{command.name} takes no argument")
         command.run(self._app, rest.strip())
 
     def _find(self, name: str) -> Command:
@@ -282,7 +282,7 @@ class Commands:
         """For the footer while a command is typed: what fits, and what the first of them does."""
         names = [text.strip() for text in fitting]
         if not names:
-            return Content.styled("nothing fits; enter says why, esc leaves", "$text-muted")
+            return Content.styled("no match; enter shows why, esc closes", "$text-muted")
         first = names[0].partition(" ")[0]
         command = next(one for one in COMMANDS if one.name == first)
         usage = f"{command.name} {command.argument}".strip()

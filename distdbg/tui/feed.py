@@ -1,4 +1,4 @@
-"""Feed: where a dashboard gets what it shows. Views cannot tell a living job from a replay or a test.
+"""Feed: where a dashboard gets its data. Views cannot tell a running job from a replay or a test.
 
 `latest`, `want` and `bars` return at once. What may take long is marked, and the app calls it in a
 thread. A feed raises DistError (or nothing): a job that dies, an agent that does not answer, are states of

@@ -200,4 +200,6 @@ class FrameApp(App[None]):
             self._exception_event.set()
         line = self.troubles.note("the dashboard failed", error)
         where = f"\nmore is in {self.troubles.path}" if self.troubles.path else ""
-        self.exit(return_code=InternalError.exit_code, message=f"{line}{where}\nthe job goes on")
+        self.exit(
+            return_code=InternalError.exit_code, message=f"{line}{where}\nthe job keeps running"
+        )

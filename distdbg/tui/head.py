@@ -1,6 +1,6 @@
-"""What stands above and below a page: the job, what is wrong with it, where one is, the keys. Pure.
+"""The lines above and below a page: job, headline, breadcrumbs, keys. Pure.
 
-Every line is cut to the width that it is given; what matters most stands first, or stays when there is no
+Every line is cut to the width that it is given; what matters most comes first, or stays when there is no
 room for the rest. What can be clicked carries the action that a key would do.
 """
 
@@ -66,7 +66,7 @@ def head_text(snapshot: Snapshot, now: float, title: str) -> Content:
     text += Content.styled(one_line(link_text(snapshot, now)), STYLES[_LINKS[snapshot.link]])
     if snapshot.is_paused:
         who = f" ({', '.join(map(one_line, snapshot.held_by))})" if snapshot.held_by else ""
-        text += Content.styled(f"  the clock stands{who}", "$text-warning")
+        text += Content.styled(f"  the clock is paused{who}", "$text-warning")
     return text
 
 

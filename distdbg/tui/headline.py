@@ -1,4 +1,4 @@
-"""The line over every view: what is wrong, of the same moment as the rows under it. Pure.
+"""The headline over every view: what is wrong, at the same moment as the rows below. Pure.
 
 A verdict is made now and then, and its words say how long things had lasted then. Where ranks wait for one
 that may still come, the line is therefore made here, from the rows: the state is the one that its row shows,

@@ -1,4 +1,4 @@
-"""How keys are called, and which of them a page has: for the footer, the help and the documentation. Pure.
+"""Names of keys, and which of them a page has: for the footer, the help and the documentation. Pure.
 
 A binding says two things. Its description is one or two words, for the footer: 'zoom in'. Its tooltip is a
 sentence, for the help; where there is none, the description is that too. What a footer has no room for is

@@ -5,7 +5,7 @@
     ───✗         failed while it waited;   ███▸   has not ended
 
 What it does is told by the form of a letter, which op it is by the colour, and by its name where there is
-room for it. Kinds are put into families, since nobody tells eleven colours apart.
+room for it. Kinds are put into families, since eleven colours look too much alike.
 """
 
 from __future__ import annotations

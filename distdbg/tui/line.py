@@ -1,10 +1,10 @@
 """Line: what is typed behind `:` and `/`, with completion and a history.
 
     tab, right      take the completion that is shown in grey;  tab again: the next one that fits
-    up, down        what was typed before
-    enter, esc      done, never mind
+    up, down        previous and next lines
+    enter, esc      run, cancel
 
-It knows neither commands nor filters: whoever opens it says what completes a text.
+It knows neither commands nor filters: its owner supplies the completions.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Line(Input):
     """One line of text for a purpose."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "never mind", show=False),
-        Binding("ctrl+c", "leave", "never mind", show=False, priority=True),
+        Binding("escape", "leave", "cancel", show=False),
+        Binding("ctrl+c", "leave", "cancel", show=False, priority=True),
         Binding("tab", "complete(1)", "complete", show=False),
         Binding("shift+tab", "complete(-1)", "complete", show=False),
-        Binding("up", "recall(-1)", "typed before", show=False),
-        Binding("down", "recall(1)", "typed after", show=False),
+        Binding("up", "recall(-1)", "previous line", show=False),
+        Binding("down", "recall(1)", "next line", show=False),
     ]
 
     class Done(Message):

@@ -1,4 +1,4 @@
-"""Which ranks are the cause of what is wrong, and which are its victims: the one rule for colours and order.
+"""Which ranks are the cause, and which its victims: the one rule for colours and order.
 
     cause       red, marked with `!`, its row first
     victim      dim yellow

@@ -1,4 +1,4 @@
-"""A picture of the dashboard as SVG that asks the network for nothing and is alike for the same screen."""
+"""A screenshot of the dashboard as SVG: self-contained, and the same for the same screen."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""ReplayFeed: a run that is over, or a copy of one that lives, at any moment of its time.
+"""ReplayFeed: a finished run, or a copy of a running one, at any moment of its time.
 
     feed = ReplayFeed(load_run("runs/0412"))
     feed.seek(at)           what all ranks were in then, from their records alone
 
 Ranks, groups and bars are there at once; what takes longer (the op table, waits, the verdict) is made in a
-thread, for the moment that was asked for last, and kept. What was diagnosed at a moment knows nothing of what
-came later. Of a session with very many ops the verdict is made for the end, and elsewhere when asked.
+thread, for the moment that was asked for last, and kept. What was diagnosed at a moment uses nothing that
+happened later. Of a session with very many ops the verdict is made for the end, and elsewhere when asked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scrubber: the line under the page of a replay. Where we are, where something went wrong, play and seek.
+"""Scrubber: the time line under the page of a replay: position, errors, play and seek.
 
 ▶ 1x  3:05 min ━━━━━━━━●────✗──────✗─  4:12 min   rank 2: OpTimeout
 """
@@ -36,7 +36,7 @@ SCRUB_KEYS: Final = (
     ("left_curly_bracket", "step", -10, "ten back", "replay: ten ops back"),
     ("right_parenthesis", "jump", 1, "next error", "replay: to the next error"),
     ("left_parenthesis", "jump", -1, "last error", "replay: to the error before"),
-    ("space", "play", 0, "play", "replay: play or stand; :speed 4 is four times as fast"),
+    ("space", "play", 0, "play", "replay: play or pause; :speed 4 plays four times as fast"),
     ("home,ctrl+home", "end", 0, "begin", "replay: to the first moment"),
     ("end,ctrl+end", "end", 1, "end", "replay: to the last moment"),
 )

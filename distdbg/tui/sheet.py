@@ -212,7 +212,7 @@ class Sheet(ScrollView, can_focus=True):
 
     def _why_nothing(self) -> str:
         if self._all and self.filter is not None:
-            return f"nothing fits /{self.filter.text}"
+            return f"no match for /{self.filter.text}"
         return "no faults" if self._all and self.only_faults else self.nothing
 
     def _strip(self, cells: Row, is_cursor: bool) -> Strip:

@@ -108,7 +108,7 @@ class WaitRow:
     op: str = ""
     site: str = ""
     can_go_on: bool = True
-    """False: it is in the core of a deadlock."""
+    """False: it is in the cycle of a deadlock."""
     since: float | None = None
 
 

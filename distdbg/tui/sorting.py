@@ -9,7 +9,7 @@ from distdbg.tui.table import RowTable
 if TYPE_CHECKING:
     from distdbg.tui.app import TopApp
 
-_NO_TABLE = "there is no table here to sort"
+_NO_TABLE = "no table to sort here"
 
 
 def table_of(app: TopApp) -> RowTable | None:
@@ -26,7 +26,7 @@ def sort_next(app: TopApp) -> None:
         return
     table.action_sort(1)
     at = table.sorted_by
-    app.say("in the usual order" if at is None else f"sorted by {table.columns[at].title}")
+    app.say("in default order" if at is None else f"sorted by {table.columns[at].title}")
 
 
 def sort_by(app: TopApp, title: str, *, is_inverted: bool = False) -> str:
@@ -39,5 +39,5 @@ def sort_by(app: TopApp, title: str, *, is_inverted: bool = False) -> str:
         return f"no column {title!r}: {', '.join(table.sortable)}"
     name = title if not title or title in names else names[0]
     table.sort_by(name, is_inverted=is_inverted)
-    app.say(f"sorted by {name}" if name else "in the usual order")
+    app.say(f"sorted by {name}" if name else "in default order")
     return ""

@@ -126,7 +126,7 @@ class RowTable(ScrollView, can_focus=True):
         ("enter", "choose", "open"),
         ("greater_than_sign", "sort(1)", "sort by the next column"),
         ("less_than_sign", "sort(-1)", "sort by the column before"),
-        ("i", "invert", "the other way round"),
+        ("i", "invert", "reverse the order"),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "table--head",
@@ -322,7 +322,7 @@ class RowTable(ScrollView, can_focus=True):
 
     def _why_nothing(self) -> str:
         if self._all and self.filter is not None:
-            return f"nothing fits /{self.filter.text}"
+            return f"no match for /{self.filter.text}"
         return "no faults" if self._all and self.only_faults else self.nothing
 
     def _head(self) -> list[Cell]:

@@ -1,4 +1,4 @@
-"""What a cursor may be on, and Enter opens: plain values, so that views need not know each other's pages."""
+"""Targets: what the cursor can select and Enter opens. Views need not know each other's pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal has to be for a dashboard, and whether it is a light one."""
+"""Checks whether a terminal can show a dashboard, and whether its background is light."""
 
 from __future__ import annotations
 

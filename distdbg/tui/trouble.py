@@ -1,7 +1,7 @@
-"""What goes on when something of ours fails: one line on the screen, the rest in a private file.
+"""Failures of the dashboard itself: one line on the screen, the rest in a private log.
 
 TroubleLog      the file; there is none until something is written
-TroublePage     stands in the place of a page that has failed
+TroublePage     replaces a page that has failed
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class TroublePage(Page):
 
     def compose(self) -> ComposeResult:
         text = Content.styled(self._line, "bold $text-error")
-        text += Content("\n\nThis page is at fault, not the job; all else goes on.")
-        text += Content("\nesc, or the key of a view, leaves it; the view is made anew then.")
+        text += Content("\n\nThis page failed, not the job; everything else keeps working.")
+        text += Content("\nesc, or the key of a view, leaves it; the view is rebuilt then.")
         if self._log is not None:
             text += Content(f"\nMore is in {self._log}")
         yield Static(text, markup=False)

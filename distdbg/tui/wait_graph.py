@@ -287,7 +287,7 @@ def _tag(node: Node, now: float) -> str:
         return f"deadlock, {since}" if since else "deadlock"
     if node.is_cause:
         return f"cause, {since}" if since else "cause"
-    return since if node.on else "waits for nobody"
+    return since if node.on else "waits for no rank"
 
 
 def _first(node: Node) -> str:

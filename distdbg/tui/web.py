@@ -1,4 +1,4 @@
-"""`distdbg top --web`: the same dashboard in a browser. web_server serves it, gate says who may come in.
+"""`distdbg top --web`: the same dashboard in a browser. web_server serves it, gate checks who may connect.
 
 Each tab of the browser runs a dashboard of its own, with the arguments of this one. It ends with its tab, and
 all of them with the server, also when that is killed.

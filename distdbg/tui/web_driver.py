@@ -1,6 +1,6 @@
 """The driver of a dashboard whose terminal is a browser: textual's, but it ends with its server.
 
-textual's own goes on when its input ends. A server that was killed has told nobody; its end of the pipe is
+textual's own keeps running when its input ends. A killed server cannot announce it; its end of the pipe is
 closed by the kernel, and that is the sign. What is written then is lost: the input has ended too.
 """
 

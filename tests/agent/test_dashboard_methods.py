@@ -171,7 +171,7 @@ def test_without_kept_output_the_log_says_how_to_keep_it(start_job: Callable[...
         told = client.ask("log")
         assert told["lines"] == []
         assert not told["is_kept"]
-        assert "with --tee 3 or --redirects 3 `distdbg run` does" in told["why"]
+        assert "`distdbg run --tee 3` or `--redirects 3` keeps it" in told["why"]
 
 
 WRONG: list[tuple[str, dict[str, Any]]] = [

@@ -111,7 +111,7 @@ def test_a_rank_in_the_debugger_is_shown_waited_for_and_told_to_go_on(
 
     assert main(["ps"]) == 0
     shown = capsys.readouterr().out
-    assert f"the clock stands for rank 0, in the debugger at {row['site']}" in shown
+    assert f"the clock is paused for rank 0, in the debugger at {row['site']}" in shown
     assert "  in the debugger  " in shown
     assert main(["pause"]) == 0
     assert main(["resume"]) == 0

@@ -96,7 +96,7 @@ def test_its_death_costs_a_line_and_not_the_job(
     while not (about := ask(tmp_path, "about")) and time.monotonic() < deadline:
         time.sleep(0.02)  # it is starting
     os.kill(about["pid"], signal.SIGKILL)
-    words = "the agent of this host was killed by SIGKILL; it is started again"
+    words = "the agent of this host was killed by SIGKILL; restarting it"
     while words not in (tmp_path / "out").read_text() and time.monotonic() < deadline:
         time.sleep(0.02)  # the launcher's output is a file
     assert words in (tmp_path / "out").read_text()

@@ -238,7 +238,7 @@ def test_a_rank_to_which_nobody_can_come_says_why_and_goes_on(ranks_of: Any) -> 
     with sockets.listen(ranks_of.socket()):
         ranks_of.start(STOPS)
         assert ranks_of.wait() == [0]
-    assert "no debugger can come" in ranks_of.out()
+    assert "no debugger can attach" in ranks_of.out()
     assert "is served by another process" in ranks_of.out()
     assert "result unreachable" in ranks_of.out()
 

@@ -149,7 +149,7 @@ def takes_too_long(how: str) -> list[Any]:
 
 def test_a_stop_that_takes_too_long_is_a_timeout_for_all(ranks: Ranks) -> None:
     for found in ranks(takes_too_long, 2, how=""):
-        assert found == [[0], "rank 0 stayed in the debugger for 0.2 s", []]
+        assert found == [[0], "rank 0 stayed in the debugger for 0.20 s", []]
 
 
 def name_different_ranks(is_late: bool) -> str:
@@ -297,7 +297,7 @@ def test_threads_that_wait_are_released_when_one_raises(monkeypatch: pytest.Monk
     ("arguments", "what"),
     [
         ({"rank": 7}, "there is no rank 7; the job has 0-1"),
-        ({"rank": []}, "no rank is to get a debugger"),
+        ({"rank": []}, "no rank was chosen for the debugger"),
         ({"rank": ["0"]}, "rank takes numbers, not '0'"),
         ({"rank": True}, "rank takes numbers, not True"),
         ({"rank": None}, "rank takes numbers, not None"),

@@ -161,7 +161,7 @@ def test_a_client_that_detaches_or_is_killed_leaves_four_ranks_as_they_were(rank
         client.expect(PROMPT)
         client.process.send_signal(signal.SIGKILL)
         client.process.wait()
-    time.sleep(2.5)  # longer than ops may take: nobody is there, the clock stands all the same
+    time.sleep(2.5)  # longer than ops may take: nobody is there, the clock is paused all the same
     assert [process.poll() for process in ranks_of.processes] == [None] * 4
     for rank in (0, 3):
         with ranks_of.attach(rank) as client:

@@ -162,7 +162,7 @@ def test_the_environments_rules_need_no_record_and_no_page(ranks: Ranks) -> None
 
 def test_a_wrong_rule_is_said_before_the_ranks_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTDBG_BREAK", "rank=1,sqe>4")
-    with pytest.raises(ConfigError, match="'sqe' is no field"):
+    with pytest.raises(ConfigError, match="'sqe' is not a field"):
         dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
     assert not dist.is_initialized()
 
@@ -389,7 +389,7 @@ def quits() -> str:
 def test_quitting_before_an_op_raises_in_its_place(ranks: Ranks) -> None:
     text = ranks(quits, 1, env={"DISTDBG_BREAK": "on=op"})[0]
     first, second, _ = text.split("\n")
-    assert first.startswith("rank 0 goes no further: its debugger was quit at test_rules_stop_")
+    assert first.startswith("rank 0 does not continue: its debugger was quit at test_rules_stop_")
     assert second == "  it had stopped before barrier #1 on group 'world' (DISTDBG_BREAK 1)"
 
 

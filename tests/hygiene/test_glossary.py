@@ -19,13 +19,9 @@ GLOSSARY = ROOT / "docs/reference/glossary.md"
 TO_DO = (
     "distdbg/agent/",
     "distdbg/check/",
-    "distdbg/debugger/",
     "distdbg/diagnose/",
-    "distdbg/launch/",
-    "distdbg/runtime/",
-    "distdbg/tui/",
-    "docs/explanation/",
-    "docs/how-to/watch-with-grafana.md",
+    "docs/explanation/how-a-verdict-is-found.md",
+    "docs/explanation/what-is-caught.md",
     "docs/runbooks/",
 )
 #: Records of what was decided, in the words of their day; the tools of tests.

@@ -160,9 +160,7 @@ def test_a_killed_agent_is_started_again_and_takes_its_place(tmp_path: Path, num
         with agent_of(hosts, number) as agent:
             killed = agent.ask("about")["pid"]
             os.kill(killed, signal.SIGKILL)
-        launchers[number].wait_for(
-            "the agent of this host was killed by SIGKILL; it is started again"
-        )
+        launchers[number].wait_for("the agent of this host was killed by SIGKILL; restarting it")
         await_that(lambda: pid_of(hosts, number) not in (0, killed), "no new agent")
         with agent_of(hosts, 0) as root, agent_of(hosts, 1) as middle, agent_of(hosts, 2) as leaf:
             await_that(lambda: do_all_but_the_last_wait(root, 3), "the root does not see all ranks")

@@ -58,7 +58,7 @@ def test_a_host_that_joins_has_all_start_anew_with_new_numbers(tmp_path: Path) -
             "0 2 0 0", "0 4 0 0", "0 6 0 0", "1 2 0 0", "1 4 0 0", "1 6 0 0",
         ]  # fmt: skip
         assert launchers[2].lines("start") == ["4 6 2 0", "5 6 2 0"]
-        assert "1 launcher waits to take part; the ranks start anew" in launchers[0].err
+        assert "1 launcher waits to join; restarting all ranks" in launchers[0].err
         assert len(hosts.run_folders) == 1
 
 
@@ -78,7 +78,7 @@ def test_the_others_go_on_without_a_host_that_goes(tmp_path: Path, signum: int) 
         last = [re.findall(r"^start (.*)", launchers[n].out, re.MULTILINE)[-1] for n in (0, 2)]
         assert sorted(last) == ["0 2 0 0", "1 2 1 0"]
         why = ": SIGTERM was received" if signum == signal.SIGTERM else ""
-        said = f"is gone{why}; the ranks start anew (0 of 0 restarts used)"
+        said = f"is gone{why}; restarting all ranks (0 of 0 restarts used)"
         assert said in launchers[0].err
 
 
@@ -96,9 +96,9 @@ def test_too_few_hosts_end_with_who_is_there(tmp_path: Path, signum: int) -> Non
         launchers[1].wait()
         assert launchers[0].wait() == 6
         why = ": SIGTERM was received" if signum == signal.SIGTERM else ""
-        assert f"is gone{why}; the ranks start anew" in launchers[0].err
-        assert "RendezvousError: 1 of 2 launchers came to" in launchers[0].err
-        assert "on 127.0.0.2" in launchers[0].err.split("1 of 2 launchers came to")[1]
+        assert f"is gone{why}; restarting all ranks" in launchers[0].err
+        assert "RendezvousError: 1 of 2 launchers joined" in launchers[0].err
+        assert "on 127.0.0.2" in launchers[0].err.split("1 of 2 launchers joined")[1]
 
 
 def test_without_the_launcher_that_serves_the_store_all_end_and_name_it(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_without_the_launcher_that_serves_the_store_all_end_and_name_it(tmp_path
         launchers[0].send(signal.SIGKILL)
         for launcher in launchers[1:]:
             assert launcher.wait() == 1
-            [line] = [x for x in launcher.err.splitlines() if x.startswith("distdbg run:")]
+            [line] = [x for x in launcher.err.splitlines() if x.startswith("FAILED:")]
             assert f"the launchers' store at {hosts.address(0)}:{hosts.port} is gone" in line
             assert "served by launcher 127.0.0.2-" in line
 
@@ -137,7 +137,7 @@ def test_a_launcher_with_another_token_is_told_so(tmp_path: Path) -> None:
         launcher.wait_for("start")
         other = hosts.launch(1, *hosts.elastic("1:2", 1), script, "9", DISTDBG_TOKEN="another")
         assert other.wait() == 6
-        assert "does not let this one join: another token" in other.err
+        assert "rejects this one: its token is different" in other.err
         assert launcher.process.poll() is None
         launcher.send(signal.SIGINT)
         assert launcher.wait() == 130
@@ -180,7 +180,7 @@ def test_who_comes_after_the_end_is_told_that_it_is_over(tmp_path: Path) -> None
         (tmp_path / "go").touch()
         assert [launcher.wait() for launcher in launchers] == [0, 0]
         assert late.wait() == 0
-        assert "distdbg run: not needed: all ranks ended well" in late.err
+        assert "distdbg run: not needed: all ranks succeeded" in late.err
         later = hosts.launch(2, *hosts.elastic("2:3", 2, conf="join_timeout=1"), quick)
         assert later.wait() == 6
         assert f"did not reach {hosts.address(0)}:{hosts.port} within 1." in later.err
@@ -194,7 +194,7 @@ def test_too_few_that_came_are_named_when_the_time_is_over(tmp_path: Path) -> No
             for n, limit in enumerate((60, 5))
         ]
         assert launchers[1].wait() == 6
-        assert "2 of 3 launchers came to" in launchers[1].err
+        assert "2 of 3 launchers joined" in launchers[1].err
         for host in range(2):
             assert f"on {hosts.address(host)}\n" in launchers[1].err
         # Others may still come.
@@ -208,7 +208,7 @@ def test_the_exit_barrier_waits_for_the_ranks_of_other_hosts(tmp_path: Path) -> 
         script = hosts.script("import time; time.sleep(3 if os.environ['RANK'] == '1' else 0)")
         launchers = [hosts.launch(n, *hosts.elastic("2", n), script) for n in range(2)]
         assert [launcher.wait() for launcher in launchers] == [0, 0]
-        assert "anew" not in launchers[0].err + launchers[1].err
+        assert "restarting" not in launchers[0].err + launchers[1].err
 
 
 #: It is two minutes until anybody is taken for dead.
@@ -232,4 +232,4 @@ def test_a_host_whose_ranks_end_slowly_says_first_that_it_goes(tmp_path: Path) -
         launchers[1].send(signal.SIGTERM)
         assert [launcher.wait() for launcher in launchers] == [0, 143, 0]
         for launcher in (launchers[0], launchers[2]):
-            assert "anew (0 of 0 restarts used)" in launcher.err
+            assert "restarting all ranks (0 of 0 restarts used)" in launcher.err

@@ -115,7 +115,7 @@ def test_an_agent_that_is_killed_leaves_no_hold_of_its_own(tmp_path: Path) -> No
             with agent_of(hosts, number) as agent:
                 killed = agent.ask("about")["pid"]
             os.kill(killed, signal.SIGKILL)
-            launchers[number].wait_for("it is started again")
+            launchers[number].wait_for("restarting it")
             # Its successor has heard of it, and holds it in its own name.
             await_that(lambda killed=killed: is_held_by_others(hosts, killed), "not held again")
         with agent_of(hosts, 1) as leaf:

@@ -93,7 +93,7 @@ def test_a_failure_on_one_host_restarts_all(tmp_path: Path) -> None:
             assert launcher.lines("restarts") == [f"{count} {hosts.port}" for count in (0, 0, 1, 1)]
             assert (
                 "rank 3 on host 127.0.0.3 failed first: it exited with code 7; "
-                "the ranks start anew (1 of 2 restarts used)"
+                "restarting all ranks (1 of 2 restarts used)"
             ) in launcher.err
         [run_folder] = hosts.run_folders
         assert len(folders.attempts(run_folder)) == 2

@@ -175,7 +175,7 @@ def test_a_static_launcher_that_does_not_come_is_named_by_its_place(make_nodes: 
     for future in [nodes[0].start(), nodes[2].start()]:
         with pytest.raises(RendezvousError) as raised:
             future.result(PATIENCE_S)
-        assert "of 3 launchers came to 127.0.0.1:" in raised.value.what
+        assert "of 3 launchers joined 127.0.0.1:" in raised.value.what
         assert "--node-rank" in str(raised.value.details)
 
 
@@ -291,13 +291,13 @@ def test_a_spare_launcher_knows_why_the_store_goes_that_its_keeper_let_go(
     def read_or_fail(board: Board) -> State:
         # The store is gone between the keeper's look and this one.
         if board is rendezvous._board:
-            nodes[0].rendezvous.close("all ranks ended well", is_well=True)
+            nodes[0].rendezvous.close("all ranks succeeded", is_well=True)
             await_that(lambda: rendezvous._keeper.state.closing, "the keeper did not hear")
             raise RendezvousError("the store is gone")
         return read(board)
 
     monkeypatch.setattr(Board, "read", read_or_fail)
-    with pytest.raises(RendezvousClosedError, match="all ranks ended well"):
+    with pytest.raises(RendezvousClosedError, match="all ranks succeeded"):
         joining.result(PATIENCE_S)
 
 
@@ -382,8 +382,8 @@ def test_too_few_launchers_are_counted_and_named_at_the_deadline(make_nodes: Mak
     (node,) = make_nodes(1, min_nodes=2, max_nodes=2, rdzv_conf=conf)
     with pytest.raises(RendezvousError) as raised:
         node.start().result(PATIENCE_S)
-    assert raised.value.what.startswith("1 of 2 launchers came to 127.0.0.1:")
-    assert raised.value.details == ["came: n0 on n0"]
+    assert raised.value.what.startswith("1 of 2 launchers joined 127.0.0.1:")
+    assert raised.value.details == ["joined: n0 on n0"]
 
 
 def test_a_launcher_that_waits_can_be_interrupted(make_nodes: MakeNodes) -> None:
@@ -420,7 +420,7 @@ def test_another_token_is_told_by_the_variable_to_look_at(
     nodes = make_nodes(2, min_nodes=1, max_nodes=2, rdzv_port=port)
     meet(nodes[0])
     monkeypatch.setenv("DISTDBG_TOKEN", "two")
-    with pytest.raises(RendezvousError, match="another token") as raised:
+    with pytest.raises(RendezvousError, match="rejects this one: its token is different") as raised:
         nodes[1].start().result(PATIENCE_S)
     assert "DISTDBG_TOKEN" in str(raised.value.hint)
 
@@ -446,7 +446,7 @@ def test_a_port_whose_holder_is_no_launcher_is_not_waited_for_until_the_deadline
         other.bind(("127.0.0.1", 0))
         other.listen()
         (node,) = make_nodes(1, min_nodes=2, max_nodes=2, rdzv_port=other.getsockname()[1])
-        with pytest.raises(RendezvousError, match="does not answer as a launcher") as raised:
+        with pytest.raises(RendezvousError, match="is not a launcher") as raised:
             node.start().result(PATIENCE_S)
         assert any("pid" in line for line in raised.value.details)
 

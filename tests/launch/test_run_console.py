@@ -163,14 +163,14 @@ def echoes(terminal: Terminal) -> bool:
 def test_a_rank_that_stops_gets_the_terminal_and_the_launcher_gets_it_back(console: Lent) -> None:
     terminal, hold, _ = console
     hold("3:7")
-    terminal.expect("this terminal is with the debugger of rank 3\r\n")
+    terminal.expect("this terminal now shows the debugger of rank 3\r\n")
     terminal.expect("client 3 True")
     hold("")
     terminal.type("end\n")
     hold("3:8")  # the next stop of the same rank
     terminal.expect("client 3 True")
     terminal.type("end\n")
-    terminal.expect("rank 3 is still stopped; distdbg attach --rank 3 r leads there again")
+    terminal.expect("rank 3 is still stopped; distdbg attach --rank 3 r returns there")
     assert echoes(terminal)
 
 
@@ -213,7 +213,7 @@ def test_a_client_that_is_killed_leaves_the_terminal_as_it_was(console: Lent) ->
         assert time.monotonic() < deadline
         time.sleep(0.01)  # the client says so before it does
     os.kill(os.tcgetpgrp(terminal.fd), signal.SIGKILL)
-    terminal.expect("the debugger's client was ended by SIGKILL")
+    terminal.expect("the debugger's client was killed by SIGKILL")
     terminal.expect("still stopped")
     assert echoes(terminal)
 
@@ -268,7 +268,7 @@ def test_a_breakpoint_under_the_launcher_feels_like_one_in_a_script(
     job: Callable[..., Terminal], flags: tuple[str, ...]
 ) -> None:
     terminal = job(*flags)
-    terminal.expect(r"this terminal is with the debugger of rank 1")
+    terminal.expect(r"this terminal now shows the debugger of rank 1")
     terminal.expect(r"\(Pdb\) ")
     terminal.type("p x[0]\n")
     terminal.expect("2.0")
@@ -286,7 +286,7 @@ def test_two_ranks_at_a_breakpoint_are_debugged_one_after_the_other(
 ) -> None:
     terminal = job(arguments=("both",))
     for _ in range(2):
-        terminal.expect(r"this terminal is with the debugger of rank \d")
+        terminal.expect(r"this terminal now shows the debugger of rank \d")
         terminal.expect(r"\(Pdb\) ")
         terminal.type("c\n")
     assert terminal.wait() == 0
@@ -311,7 +311,7 @@ def test_a_rank_of_another_host_gets_the_terminal_of_the_first_launcher(
         script = hosts.script(PROGRAM)
         terminal = start("-m", "distdbg", "run", *hosts.static(2, 0), script, **hosts.environ)
         other = hosts.launch(1, *hosts.static(2, 1), script)
-        terminal.expect(r"this terminal is with the debugger of rank 1")
+        terminal.expect(r"this terminal now shows the debugger of rank 1")
         terminal.expect(r"\(Pdb\) ")
         terminal.type("x[0] = 40\n")
         terminal.expect(r"\(Pdb\) ")

@@ -92,7 +92,7 @@ def test_no_rank_is_ended_for_anothers_failure_while_one_is_held(
         client.go_on()
     done = job.wait()
     assert done.code in (1, 3)
-    assert "no rank is ended while one is in a debugger" in done.err
+    assert "no rank is terminated while one is in a debugger" in done.err
     assert "ValueError: no data" in done.err
 
 
@@ -112,5 +112,5 @@ def test_a_rank_at_the_prompt_of_a_rule_outlives_the_failure_of_another(
         client.go_on()
     done = job.wait()
     assert done.code in (1, 3, 4)
-    assert "no rank is ended while one is in a debugger" in done.err
+    assert "no rank is terminated while one is in a debugger" in done.err
     assert "OpTimeout" in done.err

@@ -89,7 +89,7 @@ def test_a_script_that_is_missing_is_said_by_python(start_job: StartJob) -> None
         (lambda path: path.write_text("#!/bin/sh\n"), "chmod +x {path}"),
         (
             lambda path: (path.write_text("#!/no/such\n"), path.chmod(0o755)),
-            "the interpreter that its first line names is not",
+            "the interpreter in its first line does not",
         ),
     ],
     ids=["missing", "not executable", "no interpreter"],

@@ -75,4 +75,4 @@ def test_an_op_timeout_says_where_the_rank_is_that_did_not_come(
     assert done.report[-1].startswith("  next: distdbg analyze "), done.err
     victims = [line for line in done.err.splitlines() if line.startswith("[rank ")]
     assert len(victims) == 3, done.err
-    assert all("OpTimeout at " in line and "waited 8 s for rank 2" in line for line in victims)
+    assert all("OpTimeout at " in line and "waited 8.0 s for rank 2" in line for line in victims)

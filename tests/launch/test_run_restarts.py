@@ -55,7 +55,7 @@ def test_a_rank_that_fails_once_fails_nobody(
         assert records == ["rank00000.ddr", "rank00001.ddr"]
     assert done.report == []
     assert done.err.splitlines()[-1] == (
-        "distdbg run: rank 1 exited with code 4; the ranks start anew (1 of 3 restarts used)"
+        "distdbg run: rank 1 exited with code 4; restarting all ranks (1 of 3 restarts used)"
     )
 
 
@@ -178,7 +178,7 @@ def test_a_job_that_a_person_ends_does_not_start_anew(
     done = start_job("--nproc-per-node=2", "--max-restarts=3", script).wait()
     assert done.code == 1
     assert "the data is wrong" in done.report[0], done.report
-    assert not any("start anew" in line for line in done.err.splitlines())
+    assert not any("restarting all ranks" in line for line in done.err.splitlines())
 
 
 def test_a_job_can_be_ended_while_ranks_wait_for_one_that_never_comes(

@@ -113,7 +113,7 @@ def test_a_launcher_that_can_hardly_open_a_file_says_so(
     done = start_job(write_script(""), before_exec=limit).wait()
     assert done.code == 2
     assert done.err.splitlines() == [
-        "ConfigError: the launcher cannot go on: Too many open files",
+        "ConfigError: the launcher cannot continue: Too many open files",
         "  hint: `ulimit -n` says how many files a process may open; raise it",
     ]
 

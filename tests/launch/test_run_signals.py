@@ -214,7 +214,7 @@ def test_a_killed_agent_costs_one_line(start_waiting: StartWaiting) -> None:
     assert done.code == 128 + signal.SIGTERM
     said = [line for line in done.err.splitlines() if "the agent" in line]
     assert len(said) == 1
-    assert "the agent of this host was killed by SIGKILL; it is started again" in said[0]
+    assert "the agent of this host was killed by SIGKILL; restarting it" in said[0]
 
 
 def test_an_agent_that_was_killed_is_known_to_be_gone(tmp_path: Path) -> None:

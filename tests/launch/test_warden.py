@@ -86,7 +86,7 @@ def test_an_end_becomes_a_line_of_the_run_folder() -> None:
     ended = Ended(status=9, max_rss_nbytes=5 << 20, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
     end = to_rank_end(ended, rank=2, host="n01", wall_ns=8, was_oom=True)
     assert end.cause == "oom"
-    assert end.how == "was killed for memory (SIGKILL by the kernel; it had used 5 MiB)"
+    assert end.how == "was killed for memory (SIGKILL by the kernel; it had used 5.0 MiB)"
     assert to_rank_end(ended, rank=2, host="n01", wall_ns=8).how == "was killed by SIGKILL"
     ended = Ended(status=0x8B, max_rss_nbytes=0, ended_ns=7, **facts)  # type: ignore[arg-type]  # as above
     end = to_rank_end(ended, rank=2, host="n01", wall_ns=8, was_asked=True)
@@ -111,7 +111,7 @@ def test_a_program_that_is_not_there_is_a_usage_error_with_the_systems_words(
     with pytest.raises(UsageError, match=r"Exec format error(?s:.*)first line such as"):
         warden.spawn("rank 0", [str(script)], os.environ)
     script.write_text("#!/nowhere/python\n")
-    with pytest.raises(UsageError, match=r"No such file(?s:.*)interpreter that its first line"):
+    with pytest.raises(UsageError, match=r"No such file(?s:.*)interpreter in its first line"):
         warden.spawn("rank 0", [str(script)], os.environ)
     with pytest.raises(UsageError, match="cannot start rank 0 in /nowhere: No such file"):
         warden.spawn("rank 0", ["true"], os.environ, cwd="/nowhere")

@@ -109,7 +109,7 @@ def test_a_lost_peer_is_not_reported_as_the_first_failure(
 
 
 def test_a_signal_is_named() -> None:
-    with pytest.raises(ProcessExitedException, match="was ended by SIGSEGV") as caught:
+    with pytest.raises(ProcessExitedException, match="was terminated by SIGSEGV") as caught:
         spawn(die_by_signal, nprocs=2)
     assert (caught.value.signal_name, caught.value.exit_code) == ("SIGSEGV", -signal.SIGSEGV)
     assert caught.value.error_index == 0

@@ -32,7 +32,7 @@ def test_it_shows_stopped_ranks_and_armed_rules_and_its_keys_change_them() -> No
         await type_in(pilot, "rank=3,kind=all_reduce")
         await see(pilot, "break: done")
         await press(pilot, "home", "d")
-        await see(pilot, "no breakpoint is under the cursor")
+        await see(pilot, "no breakpoint is selected")
         assert feed.done == [
             (Action.CONTINUE, {"ranks": "6"}),
             (Action.CLEAR, {"id": 2}),
@@ -93,7 +93,7 @@ def test_a_attaches_in_this_terminal_to_the_rank_under_the_cursor(
         await press(pilot, "a")
         await see(pilot, "attach to rank 6 ended with code 5")
         await press(pilot, "end", "a")
-        await see(pilot, "no rank is under the cursor")
+        await see(pilot, "no rank is selected")
 
     drive(app, script)
     assert run[0] == ["the terminal is free"]

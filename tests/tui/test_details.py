@@ -17,7 +17,7 @@ def test_an_op_shows_who_came_when_and_marks_what_differs() -> None:
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "world")
         await press(pilot, "enter", "e")
-        screen = await see(pilot, "5 of 8 came, not ranks 3,6-7", "the last, rank 4,",
+        screen = await see(pilot, "5 of 8 ranks called it, missing ranks 3,6-7", "the last, rank 4,",
                            "float32[1024] on ranks 0-2,5, float32[1023] on rank 4")  # fmt: skip
         rows = {line.split()[0]: line for line in screen.splitlines()[3:] if line.split()}
         assert "first" in rows["0"]
@@ -25,12 +25,12 @@ def test_an_op_shows_who_came_when_and_marks_what_differs() -> None:
         assert "float32[1023], sum" in rows["4"]
         assert "≠" in rows["4"]
         assert "≠" not in rows["5"]
-        assert "not come" in rows["3"]
+        assert "missing" in rows["3"]
         assert "rank 0 called it at" in screen
         await press(pilot, *["down"] * 4)
         await see(pilot, "rank 4 called it at", "train.py:140 (main)")
         await press(pilot, "F")
-        screen = await see(pilot, "not come", no=("first\n",))
+        screen = await see(pilot, "missing", no=("first\n",))
         assert "+20.0 us" not in screen
         await press(pilot, "F", "enter")
         await see(pilot, "> rank 4")
@@ -48,11 +48,12 @@ def test_a_rank_shows_facts_groups_ops_and_stack_and_its_ops_can_be_opened() -> 
             pilot, "argv           train.py --lr 3e-4", "stack of the op", "last ops"
         )
         for text in ("waiting for 31 s", "cpu 50 %  memory 40.0 MiB", "n14, pid 4700",
-                     "dp     #21  1 before the median", "not all have come", "failed"):  # fmt: skip
+                     "dp     #21  1 before the median", "not all ranks have called it",
+                     "failed"):  # fmt: skip
             assert text in screen, text
         await narrow(pilot, "#42.*for")
         await press(pilot, "home", "down", "enter")
-        await see(pilot, "rank 0 > all_reduce #42 on group 'world'", "5 of 8 came")
+        await see(pilot, "rank 0 > all_reduce #42 on group 'world'", "5 of 8 ranks called it")
         await press(pilot, "escape", "escape", "home", *["down"] * 5, "enter")
         await see(pilot, "rank 0 > host n14", "ranks 0-3   cpu 200 %   memory 160.0 MiB")
 
@@ -104,7 +105,7 @@ def test_an_op_in_flight_is_asked_for_again_until_it_has_ended() -> None:
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "world")
         await press(pilot, "enter", "e")
-        await see(pilot, "5 of 8 came")
+        await see(pilot, "5 of 8 ranks called it")
         done = tuple(
             example_job.Arrival(rank=rank, has_come=True, issued=NOW - 31, ended=NOW, status="ok")
             for rank in range(8)
@@ -112,11 +113,11 @@ def test_an_op_in_flight_is_asked_for_again_until_it_has_ended() -> None:
         feed.ops[key] = OpDetail(name=example_job.OP, arrivals=done)
         moment[0] += 1.5
         await draw(pilot)
-        await see(pilot, "8 of 8 came")
+        await see(pilot, "8 of 8 ranks called it")
         del feed.ops[key]
         moment[0] += 1.5
         await draw(pilot)
-        await see(pilot, "8 of 8 came", no=("not known any more",))
+        await see(pilot, "8 of 8 ranks called it", no=("not known any more",))
 
     drive(TopApp(feed, now=lambda: moment[0], view="groups"), script)
 

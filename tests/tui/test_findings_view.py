@@ -38,10 +38,10 @@ def test_enter_opens_the_finding_with_roles_evidence_and_edges() -> None:
             assert text in screen, text
         feed.change(verdict=document(STRAGGLER, MISSING, root=1))
         await draw(pilot)
-        await see(pilot, "findings > missing rank", no=("not found any more",))
+        await see(pilot, "findings > missing rank", no=("no longer found",))
         feed.change(verdict=document(STRAGGLER, root=None))
         await draw(pilot)
-        await see(pilot, "not found any more; this is how it was", "waited_s")
+        await see(pilot, "no longer found; this is how it was", "waited_s")
         await narrow(pilot, "rank 4 waits")
         await press(pilot, "home", "down", "enter")
         await see(pilot, "missing rank > rank 4")
@@ -59,11 +59,11 @@ def test_what_follows_can_be_opened_and_so_can_the_op() -> None:
     async def script(pilot: Pilot[None]) -> None:
         await see(pilot, "then: rank 1 gave up")
         await press(pilot, "enter")
-        await see(pilot, "what follows from it", "#42, on all ranks")
+        await see(pilot, "consequences", "#42, on all ranks")
         await press(pilot, "end", "enter")
         await see(pilot, "missing rank > failed op", "rank 1 gave up", "to blame")
         await press(pilot, "escape", "home", *["down"] * 6, "enter")
-        await see(pilot, "5 of 8 came")
+        await see(pilot, "5 of 8 ranks called it")
 
     drive(TopApp(feed, now=lambda: NOW, view="findings"), script, size=(120, 40))
 
@@ -84,7 +84,7 @@ def test_it_says_so_when_nothing_is_wrong_and_takes_what_it_does_not_know() -> N
     odd = {"verdict": {"root": "?"}, "findings": [{"what": 3}, "x", LEAK], "ranks": None}
 
     async def script(pilot: Pilot[None]) -> None:
-        await see(pilot, "no verdict yet: nothing has looked wrong so far")
+        await see(pilot, "no problem found so far")
         feed.change(verdict=document(root=None))
         await draw(pilot)
         await see(pilot, "nothing is wrong", no=("so far",))

@@ -43,7 +43,7 @@ BECOMES = [
          "lost for 12 s: the agent of n14 does not answer"),
         ({"link": Link.OVER, "link_why": "all ranks ended"}, "over: all ranks ended"),
         ({"is_paused": True, "held_by": ("the user", "rank 3")},
-         "live  the clock stands (the user, rank 3)"),
+         "live  the clock is paused (the user, rank 3)"),
         ({"hosts": (HostRow(host="n14"), HostRow(host="n15", is_lost=True))},
          "host n15 does not answer"),
         ({"lines": ("rank 3 never called all_reduce #42",)}, "rank 3 never called all_reduce #42"),
@@ -198,8 +198,8 @@ def test_the_help_has_every_key_and_command_that_is_there() -> None:
         await settle(pilot)
         text = "\n".join(lines(app)[3:])
         for about in (
-            "what each rank does", "leave; the job goes on", "sort by the next column",
-            "never mind", "stop all deadlines of the job", "break RULE", "abort WHY",
+            "what each rank does", "quit; the job keeps running", "sort by the next column",
+            "cancel", "pause all deadlines of the job", "break RULE", "abort WHY",
         ):  # fmt: skip
             assert about in text
         assert text.count("everywhere") == 1

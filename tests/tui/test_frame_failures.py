@@ -123,7 +123,7 @@ def test_a_view_that_has_failed_is_made_anew() -> None:
         await until(pilot, lambda: isinstance(app.trail[-1], TroublePage))
         await pilot.pause()
         assert "ranks failed: LookupError: once" in text_of(app)
-        assert "all else goes on" in text_of(app)
+        assert "everything else keeps working" in text_of(app)
         await pilot.press("r")
         await until(pilot, lambda: "all_reduce #42" in text_of(app))
         assert app.trail[0] is not view
@@ -215,7 +215,7 @@ def test_a_frame_that_fails_itself_ends_with_one_line(capsys: pytest.CaptureFixt
     assert app.return_code == InternalError.exit_code
     said = " ".join(capsys.readouterr().err.split())
     assert said.startswith("the dashboard failed: LookupError: the frame more is in ")
-    assert said.endswith("the job goes on")
+    assert said.endswith("the job keeps running")
 
 
 def test_a_file_that_cannot_be_written_is_no_further_trouble(

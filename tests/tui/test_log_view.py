@@ -78,7 +78,7 @@ def test_the_filter_hides_lines_also_those_that_come_and_faults_are_lines_of_std
         await press(pilot, "F")
         await see(pilot, "WARNING", no=("saved",))
         await narrow(pilot, "nowhere")
-        await see(pilot, "nothing fits")
+        await see(pilot, "no match")
 
     drive(TopApp(feed, now=lambda: NOW, view="log"), script, size=(80, 24))
 
@@ -87,7 +87,7 @@ def test_where_no_output_is_kept_it_says_how_to_keep_it() -> None:
     feed = MadeUpFeed(job(row(0)))
 
     async def script(pilot: Pilot[None]) -> None:
-        await see(pilot, "no output is kept; with --tee 3 or --redirects 3 `distdbg run` does")
+        await see(pilot, "no output is kept; `distdbg run --tee 3` or `--redirects 3` keeps it")
         feed.lines = [LogRow(at=None, ranks=(), stream="err", text="no output is kept: look there")]
         await draw(pilot)
         await see(pilot, "no output is kept: look there", no=("err",))

@@ -37,7 +37,7 @@ def test_the_newest_op_of_its_group_is_one_enter_away() -> None:
         await press(pilot, "enter")
         await see(pilot, "newest op there  #42")
         await press(pilot, *["down"] * 8, "enter")
-        await see(pilot, "5 of 8 came, not ranks 3,6-7")
+        await see(pilot, "5 of 8 ranks called it, missing ranks 3,6-7")
 
     drive(TopApp(example_job.feed(), now=lambda: NOW, view="ops"), script)
 

@@ -108,7 +108,7 @@ def test_groups_ops_details_and_stacks_are_those_of_the_moment() -> None:
         op = feed.op(OpKey(group="world", seq=3))
         assert op is not None
         assert [one.has_come for one in op.arrivals] == [True, True, False, False]
-        assert "ranks 2-3 have not come" in op.says[0]
+        assert "ranks 2-3 have not called it" in op.says[0]
         assert op.arrivals[0].form == "float32[4]"
         detail = feed.rank(0)
         assert detail is not None

@@ -69,7 +69,9 @@ def test_the_cursor_goes_from_op_to_op_and_from_rank_to_rank() -> None:
 
     async def script(pilot: Pilot[None]) -> None:
         await pilot.press("comma")
-        assert "rank 0  all_reduce #1 on group 'world'  waited 8.0 s, moved 7.0 s" in text_of(app)
+        assert "rank 0  all_reduce #1 on group 'world'  waited 8.0 s, transfer 7.0 s" in text_of(
+            app
+        )
         await pilot.press("down", "down")
         assert "rank 2  " in text_of(app)
         await pilot.press("full_stop")

@@ -49,7 +49,7 @@ def test_the_core_of_a_deadlock_is_marked_in_the_graph_and_in_the_list() -> None
         assert screen.count("deadlock") == 3
         await press(pilot, "F", "v")
         await narrow(pilot, "barrier")
-        await see(pilot, "ranks 3-4", "waits for nobody", no=("rank 2 ═",))
+        await see(pilot, "ranks 3-4", "waits for no rank", no=("rank 2 ═",))
 
     drive(TopApp(feed, now=lambda: NOW, view="waits"), script, size=(100, 30))
 

@@ -1,4 +1,4 @@
-"""What the ranks of one launcher print: opens it for them, and shows it line by line.
+"""The output of the ranks of one launcher: opens files and pipes for it, and shows it line by line.
 
 outputs = Outputs(choices, logs)
 outputs.start()

@@ -1,11 +1,11 @@
-"""How the launchers of a job find each other: who takes part, in which order, and when to start anew.
+"""How the launchers of a job find each other: who is in the job, in which order, and when to restart.
 
-round       what a rendezvous comes to, and what every kind of it can do
+round       the result of a rendezvous, and what every kind of it can do
 notes       how the ranks of each launcher ended in a round
 registry    `make_rendezvous`: which kind --rdzv-backend means, and kinds that users bring
-settings    what --rdzv-conf says
+settings    the settings of --rdzv-conf
 solo        one launcher alone
-static      so many launchers, each told its place; c10d: launchers that come and go
+static      so many launchers, each with its --node-rank; c10d: launchers that come and go
 reach       finding a store that another one serves
 shared      what both do once they have a store, in the main thread; keeper: in a thread of its own
 board       the agreement in the store; state: the agreement itself, pure; silence: who is dead, pure

@@ -80,7 +80,7 @@ class _Endpoint:
                 taken_since_ns = taken_since_ns or now_ns
                 if now_ns - taken_since_ns > FOREIGN_S * 1e9:
                     raise RendezvousError(
-                        f"whoever listens at {self.where} does not answer as a launcher",
+                        f"the program that listens at {self.where} is not a launcher",
                         details=search.details,
                         hint="end that process, or choose another port, the same for all launchers",
                     )

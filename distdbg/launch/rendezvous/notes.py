@@ -1,4 +1,4 @@
-"""How the ranks of each launcher end in a round, told to the other launchers through its store.
+"""How the ranks of each launcher ended in a round, published to the others through the store.
 
 Notes are numbered as they come, so each launcher reads each of them once, however many there are:
 

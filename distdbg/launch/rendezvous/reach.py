@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError, DistNetworkError, RendezvousError
+from distdbg.record.durations import duration_text
 
 if TYPE_CHECKING:
     from distdbg.runtime.store import TCPStore
@@ -61,7 +62,7 @@ class Search:
             return
         waited_s = (time.monotonic_ns() - self._started_ns) / 1e9
         raise RendezvousError(
-            f"this launcher did not reach {self._where} within {waited_s:.1f} s",
+            f"this launcher did not reach {self._where} within {duration_text(waited_s)}",
             details=self.details,
             hint=_HINT,
         )
@@ -71,7 +72,7 @@ class Search:
         match getattr(error.__cause__, "error_number", 0):
             case errno.EACCES:
                 raise RendezvousError(
-                    f"the launcher at {self._where} does not let this one join: another token",
+                    f"the launcher at {self._where} rejects this one: its token is different",
                     details=self.details,
                     hint="give all launchers of the job the same DISTDBG_TOKEN (or "
                     "DISTDBG_TOKEN_FILE); without it they must be of one user with one home folder",

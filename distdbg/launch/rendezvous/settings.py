@@ -1,4 +1,4 @@
-"""What --rdzv-conf says. Pure."""
+"""The settings of --rdzv-conf. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several launchers and one store: what the kinds with more than one node have in common.
+"""The rendezvous of several launchers through one store: what c10d and static have in common.
 
 They differ in how the store is found, which is the `Reach` they are given.
 """
@@ -28,6 +28,7 @@ from distdbg.launch.rendezvous.round import (
     Round,
     round_prefix,
 )
+from distdbg.record.durations import duration_text
 
 if TYPE_CHECKING:
     from distdbg.launch.rendezvous.settings import Settings
@@ -203,28 +204,28 @@ class SharedRendezvous:
         came = len(state.joined)
         expected = state.min_nodes
         details = [
-            f"{'came' if not state.is_complete else 'takes part'}: {node.name} on {node.facts.host}"
+            f"{'joined' if not state.is_complete else 'running'}: {node.name} on {node.facts.host}"
             for node in state.nodes[:8]
             if node.name in state.joined
         ]
-        details += [f"did not come back: {name}" for name in state.missing[:8]]
+        details += [f"did not rejoin: {name}" for name in state.missing[:8]]
         if state.is_complete:
             what = (
-                f"this launcher waited {waited_ns / 1e9:.1f} s at {self._reach.where}, but the "
-                f"{came} that run did not stop to let it take part"
+                f"this launcher waited {duration_text(waited_ns / 1e9)} at {self._reach.where}, but the "
+                f"{came} that run did not restart to let it join"
             )
             hint = "their job is about to end, or they hang; look at their output"
         else:
             what = (
-                f"{came} of {expected} launchers came to {self._reach.where} "
-                f"within {waited_ns / 1e9:.1f} s"
+                f"{came} of {expected} launchers joined {self._reach.where} "
+                f"within {duration_text(waited_ns / 1e9)}"
             )
             hint = "look at the output of the others; --rdzv-conf join_timeout=SECONDS waits longer"
         if self._place is not None:
             places = {node.place for node in state.nodes}
             absent = [str(n) for n in range(state.max_nodes) if n not in places]
             if absent:
-                details.append(f"nobody came with --node-rank {', '.join(absent[:8])}")
+                details.append(f"no launcher has --node-rank {', '.join(absent[:8])}")
         return RendezvousError(what, expected=expected, details=details, hint=hint)
 
     def _check(self) -> None:
@@ -233,7 +234,7 @@ class SharedRendezvous:
         if self._closing is not None:
             raise RendezvousClosedError(f"the job is over: {self._closing.reason}")
         if self._is_interrupted:
-            raise RendezvousInterrupted("this launcher was told to leave before all had come")
+            raise RendezvousInterrupted("this launcher was asked to stop before all had joined")
 
     # While ranks run ---------------------------------------------------------------------------
 

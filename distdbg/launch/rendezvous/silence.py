@@ -1,8 +1,8 @@
-"""Who was not heard of for too long. Pure: counts and the own clock in, names out.
+"""Which launchers have been silent for too long. Pure: counts and the own clock in, names out.
 
 Clocks of hosts are never compared: each launcher counts its own beats in the store, and the others look
 whether the number has changed. A look is worth a limited time, so a launcher that was stopped itself
-does not take everybody else for dead when it goes on.
+does not consider all others dead when it continues.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One launcher alone: nobody to wait for, a store for its ranks on a port the system picks."""
+"""The rendezvous of a single launcher: no waiting, a store for its ranks on a free port."""
 
 from __future__ import annotations
 

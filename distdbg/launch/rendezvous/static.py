@@ -1,7 +1,7 @@
-"""The static kind: so many launchers, each told its place by --node-rank.
+"""The static kind: so many launchers, each with a fixed --node-rank.
 
 They meet at an address that all know, but the store of the job is elsewhere: the ranks of torch want
-that very port for themselves. So node 0 opens the store on any free port, tells where it is at the
+that very port for themselves. So node 0 opens the store on any free port, publishes its address at the
 meeting port, and closes that one before it declares the first round complete.
 """
 
@@ -31,7 +31,7 @@ def make_static(options: RendezvousOptions) -> Rendezvous:
     settings = Settings.read(options.rdzv_conf)
     if options.min_nodes != options.max_nodes:
         raise UsageError(
-            f"--nnodes {options.min_nodes}:{options.max_nodes} needs launchers that may come and go",
+            f"--nnodes {options.min_nodes}:{options.max_nodes} needs an elastic rendezvous",
             hint="add --rdzv-backend c10d --rdzv-endpoint HOST:PORT",
         )
     if options.max_nodes == 1:
@@ -88,7 +88,9 @@ class _Meeting:
                 meeting.set_timeout(timedelta(seconds=_READ_S))
                 port = int(json.loads(meeting.get(self._key))["port"])
             except (DistError, ValueError, KeyError, TypeError) as error:
-                search.details = [f"the first launcher did not tell where its store is: {error!s}"]
+                search.details = [
+                    f"the first launcher did not publish the address of its store: {error!s}"
+                ]
                 search.fail_after(deadline_ns)
                 continue
             finally:

@@ -1,4 +1,4 @@
-"""From a native fault to the public error: which op and rank, and what state is left."""
+"""Turns a native fault into the public error: which op and rank, and whether the group stays usable."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from distdbg.errors import (
     format_ranks,
 )
 from distdbg.native import Group, Message, NativeError
+from distdbg.record.durations import duration_text
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
 
@@ -148,7 +149,7 @@ def _rank_left(
             ),
             _BROKEN,
         ],
-        hint="all ranks of a group must call the same ops: look at what let that rank stop before",
+        hint="all ranks of a group must call the same ops: find out why that rank stopped before it",
         **fields,
     )
 
@@ -190,7 +191,7 @@ def _timeout(
     phrase = doing(absent[0]) if len(absent) == 1 else None
     whom += f", {phrase}" if phrase else ""
     return OpTimeout(
-        f"{op} waited {waited_s:.1f} s for {whom}; {len(arrived)} of {len(names)} ranks arrived",
+        f"{op} waited {duration_text(waited_s)} for {whom}; {len(arrived)} of {len(names)} ranks arrived",
         missing=missing,
         arrived=arrived,
         waited_s=waited_s,
@@ -229,7 +230,7 @@ def _message_timeout(
     phrase = doing(call.peer) if missing else None
     verb = "receive" if call.kind is Kind.SEND else "send"
     return OpTimeout(
-        f"{op} waited {waited_s:.1f} s for {whom} to {verb} (tag {call.tag})"
+        f"{op} waited {duration_text(waited_s)} for {whom} to {verb} (tag {call.tag})"
         + (f"; it was {phrase}" if phrase else ""),
         missing=missing,
         arrived=[names[rank]],

@@ -16,6 +16,7 @@ from typing import Any
 
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistBackendError, DistError, OpTimeout, UsageError, format_error
+from distdbg.record.durations import duration_text
 from distdbg.runtime.arguments import Array, check_arrays
 from distdbg.runtime.buffers import as_output, cut
 from distdbg.runtime.call import Call, Kind
@@ -265,7 +266,7 @@ class ForeignPending:
             if now >= deadline_ns:
                 waited_s = (now - started) / 1e9
                 raise OpTimeout(
-                    f"{self._call.kind.label} did not end within {waited_s:.1f} s; it continues",
+                    f"{self._call.kind.label} did not end within {duration_text(waited_s)}; it continues",
                     kind=self._call.kind.label,
                     waited_s=waited_s,
                 )

@@ -103,7 +103,7 @@ class Backend(str):
         """
         lowered = name.lower()
         if lowered in cls.plugins or lowered in OWN:
-            raise UsageError(f"backend {lowered!r} is registered already")
+            raise UsageError(f"backend {lowered!r} is already registered")
         names = [devices] if isinstance(devices, str) else devices
         for device in names or ():
             if device not in ("cpu", "cuda"):

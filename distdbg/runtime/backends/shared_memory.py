@@ -1,8 +1,8 @@
-"""How the ranks of a group come to share memory: rank 0 makes the segment, the store says where.
+"""How the ranks of a group share memory: rank 0 makes the segment, the store says where.
 
 The segment is a memfd of rank 0, opened by the others through /proc/<pid>/fd/<fd>: it has no name
 that could be left behind. Works among ranks of one user in one pid namespace of one host; anything
-else is refused here, in words.
+else is refused here, with the reason.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from distdbg.config import read_setting
 from distdbg.control.words import to_error
 from distdbg.errors import DistBackendError, DistStoreError, RendezvousError, format_ranks
 from distdbg.native import Control, Group, NativeError
+from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.waiting import Patience
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _find(
         lives.wait(store, _KEY, left_s)
     except DistStoreError as error:
         raise RendezvousError(
-            f"rank 0 of group '{group_name}' did not come within {left_s:.1f} s",
+            f"rank 0 of group '{group_name}' did not join within {duration_text(left_s)}",
             missing=[0],
             hint="every member must call the function that makes the group, in the same order",
         ) from error

@@ -233,7 +233,7 @@ class _Run:
             self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, text)
             return []
         if step.src is Space.SLOT and self.gates_passed == 0:
-            self.fault(FaultKind.TOO_EARLY, rank, at, "reads a slot that nobody has filled")
+            self.fault(FaultKind.TOO_EARLY, rank, at, "reads a slot that no rank has filled")
         if owner != rank:
             # An exchange finds its own way to the bytes, and ends with the gate that takes.
             if step.kind is not StepKind.EXCHANGE:

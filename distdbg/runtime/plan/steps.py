@@ -9,7 +9,7 @@ Spaces a step can address
     SLOT    the rank's slot in shared memory, `slot_nbytes` long, block is always 0
 
 Steps
-    GATE       wait until every rank of the group has come to its gate with the same number.
+    GATE       wait until every rank of the group has reached its gate with the same number.
                The first gate of a plan also publishes the fingerprint and the addresses of the
                blocks, and fails on every rank when the fingerprints differ: nothing may be
                written to OUTPUT before it, so a mismatch leaves no trace.

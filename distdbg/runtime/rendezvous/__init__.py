@@ -1,7 +1,7 @@
-"""How ranks find each other: who am I, where do we meet, has everybody come.
+"""How ranks find each other: own rank and world size, the place to meet, and who has joined.
 
 detect, host_list, meeting   decisions from arguments, URL and environment; pure
-verdict                      what a rendezvous came to and how it is said; pure
+verdict                      the result of a rendezvous and its error messages; pure
 process                      which process an announcement came from, and whether it is gone
 spot, reach, assemble        I/O: publish a port, open the store, announce and wait
 join                         all of it; `init_process_group` uses `join`

@@ -159,7 +159,7 @@ def _check_former(former: Round, me: Member, where: str, is_exclusive: bool) -> 
             )
         if is_exclusive:
             raise RendezvousError(
-                f"{where} was used by a run that may still be there: its rank {other.rank} was pid "
+                f"{where} was used by a run that may still be running: its rank {other.rank} was pid "
                 f"{other.process.pid} on {other.host}",
                 expected=me.world_size,
                 details=["that process cannot be seen from here"],

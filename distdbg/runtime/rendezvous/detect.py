@@ -83,7 +83,7 @@ _LAUNCHERS = (
         ("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"),
         ("PMI_ID_JOB", "PMI_JOBID"),
     ),
-    # SLURM_PROCID alone also exists in the batch script, where there are no ranks yet.
+    # SLURM_PROCID alone also exists in the batch script, where there are not ranks yet.
     _Launcher(
         "Slurm",
         "SLURM_PROCID",

@@ -146,7 +146,7 @@ def register_rendezvous_handler(scheme: str, handler: type_handler) -> None:
     It returns an iterator over (store, rank, world_size). A scheme has one handler only.
     """
     if scheme in ("env", "tcp", "file", "local") or scheme in _handlers:
-        raise UsageError(f"there is a rendezvous handler for {scheme}:// already")
+        raise UsageError(f"a rendezvous handler for {scheme}:// already exists")
     _handlers[scheme] = handler
 
 
@@ -180,7 +180,9 @@ def _join_store(
 ) -> Membership:
     absent = [n for n, v in (("rank", rank), ("world_size", world_size)) if v < 0]
     if absent:
-        raise UsageError(f"a store does not say who this is: pass {' and '.join(absent)} too")
+        raise UsageError(
+            f"a store does not define rank and world size: pass {' and '.join(absent)} too"
+        )
     if not 0 <= rank < world_size:
         raise UsageError(f"rank {rank} does not exist in a world of {world_size}")
     place = None

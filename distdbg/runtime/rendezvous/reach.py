@@ -1,4 +1,4 @@
-"""Open the store at the place where the ranks meet, or say who should have been listening there."""
+"""Open the store at the place where the ranks meet, or report who should have been listening there."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from distdbg.errors import DistError, DistNetworkError, DistStoreError, RendezvousError
+from distdbg.record.durations import duration_text
 from distdbg.runtime.rendezvous import spot
 from distdbg.runtime.rendezvous.meeting import AtAddress, AtFile, AtSpot, Meeting
 
@@ -71,8 +72,8 @@ def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reac
                 f"rank 0 cannot listen at {where} for the other ranks",
                 expected=meeting.world_size,
                 details=[str(error).splitlines()[0]],
-                hint="is the port taken by another program, and the host this one; "
-                "MASTER_PORT=0 does not work, rank 0 cannot tell the others",
+                hint="check that the port is free and the host is this one; "
+                "MASTER_PORT=0 does not work: the other ranks could not know the port",
             ) from error
         raise _not_reached(meeting, started_ns, str(error).splitlines()[0]) from error
     if where.prefix:
@@ -107,7 +108,7 @@ def _open_spot(meeting: Meeting, path: str, me: Process, deadline_ns: int) -> Re
     former = spot.read_living(path, me)
     if former is not None and former.writer != me:
         raise RendezvousError(
-            f"rank 0 exists already at {meeting.where}: pid {former.writer.pid} "
+            f"rank 0 already exists at {meeting.where}: pid {former.writer.pid} "
             f"on {former.writer.host}",
             expected=meeting.world_size,
             hint="give every process its own rank, and every run its own place to meet",
@@ -166,22 +167,22 @@ def _not_reached(meeting: Meeting, started_ns: int, trouble: str) -> RendezvousE
         case AtAddress(host=host, by_launcher=True):
             return RendezvousError(
                 f"rank {meeting.rank} did not reach the store of its launcher at {meeting.where} "
-                f"within {waited_s:.1f} s",
+                f"within {duration_text(waited_s)}",
                 expected=meeting.world_size,
                 details=details,
-                hint=f"does the launcher on {host} still run, and does this host reach that one",
+                hint=f"check that the launcher on {host} is running and that this host can reach it",
             )
         case AtAddress(host=host):
             details.append(f"rank 0 is expected on host {first_host or host}")
         case _:
             details.append("rank 0 is expected on this host")
     return RendezvousError(
-        f"rank {meeting.rank} did not reach rank 0 at {meeting.where} within {waited_s:.1f} s; "
+        f"rank {meeting.rank} did not reach rank 0 at {meeting.where} within {duration_text(waited_s)}; "
         "rank 0 should be listening there",
         missing=[0],
         expected=meeting.world_size,
         details=details,
-        hint="look at the output of rank 0: did it start, and does this host reach that one",
+        hint="look at the output of rank 0: did it start, and can this host reach it",
     )
 
 

@@ -102,7 +102,7 @@ def _private_folder() -> str:
     # In a folder that all users may write to, somebody may have been faster with this name.
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise ConfigError(
-            f"{folder} has to be a folder that only you can enter, and is not",
+            f"{folder} must be a folder that only you can enter, and is not",
             hint=f"chmod 700 {folder} if it is yours; else remove it, or set TMPDIR",
         )
     return folder

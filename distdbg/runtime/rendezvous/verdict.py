@@ -1,6 +1,6 @@
-"""What a rendezvous came to, and how a rank says so. Pure.
+"""The result of a rendezvous, and its error messages. Pure.
 
-One rank decides, all read the same verdict, so that no rank goes on while another gives up.
+One rank decides, all read the same verdict, so that no rank continues while another gives up.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from distdbg.errors import RendezvousError, format_ranks
+from distdbg.record.durations import duration_text
 from distdbg.runtime.rendezvous.process import Process
 
 Outcome = Literal["complete", "missing", "twice", "sizes", "died", "left"]
@@ -117,7 +118,7 @@ def explain(verdict: Verdict, me: Member, where: str) -> RendezvousError:
     match verdict.outcome:
         case "missing":
             what = (
-                f"{counted} within {verdict.waited_s:.1f} s; "
+                f"{counted} within {duration_text(verdict.waited_s)}; "
                 f"missing {_ranks(missing)} (this is rank {me.rank})"
             )
             details += describe_expected(missing, verdict.plan, me.host)
@@ -194,7 +195,7 @@ def _sizes(members: Sequence[Member]) -> str:
     for member in members:
         by_size.setdefault(member.world_size, []).append(member.rank)
     common = Counter(member.world_size for member in members).most_common()
-    return ", ".join(f"{_ranks(by_size[size])} said {size}" for size, _ in common[:4])
+    return ", ".join(f"{size} on {_ranks(by_size[size])}" for size, _ in common[:4])
 
 
 def _ranks(ranks: Iterable[int]) -> str:

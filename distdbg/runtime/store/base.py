@@ -20,6 +20,7 @@ from datetime import timedelta
 from typing import Never, Self
 
 from distdbg.errors import DistStoreError, QueueEmptyError, UsageError
+from distdbg.record.durations import duration_text
 from distdbg.runtime.store.timeouts import Timeout, to_seconds
 from distdbg.runtime.world import current
 
@@ -66,7 +67,7 @@ def missing_keys(store: str, keys: Sequence[str], count: int, waited_s: float) -
     shown = ", ".join(repr(key) for key in keys[:8])
     more = f" and {count - min(len(keys), 8)} more" if count > min(len(keys), 8) else ""
     return DistStoreError(
-        f"{store}: waited {waited_s:.1f} s for {'key' if count == 1 else 'keys'} {shown}{more}",
+        f"{store}: waited {duration_text(waited_s)} for {'key' if count == 1 else 'keys'} {shown}{more}",
         keys=keys,
         waited_s=waited_s,
         hint="another rank sets it: look there first, or raise the store's timeout",
@@ -191,7 +192,7 @@ class Store:
             came = arrived - turn * world_size
             raise DistStoreError(
                 f"{self._label()}: {came} of {world_size} reached barrier {key!r} "
-                f"within {waited_s:.1f} s",
+                f"within {duration_text(waited_s)}",
                 keys=[key],
                 waited_s=waited_s,
             ) from None

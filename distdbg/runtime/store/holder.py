@@ -1,4 +1,4 @@
-"""Who holds a TCP port of this host, in words for whoever wanted it.
+"""Names the process that holds a TCP port of this host, for error messages.
 
 /proc/net/tcp names the sockets by inode, /proc/<pid>/fd says which process has them. A socket that
 is bound but neither listens nor is connected is in no table; other users' processes do not show

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from distdbg.errors import DistStoreError, UsageError
+from distdbg.record.durations import duration_text
 from distdbg.runtime.rendezvous.process import identify_self, is_alive, is_gone
 from distdbg.runtime.store.base import DEFAULT_TIMEOUT_S
 from distdbg.runtime.store.file_log import (
@@ -246,7 +247,7 @@ class LogFile:
             if clock.now() >= deadline:
                 raise DistStoreError(
                     f"store file {self.path} is locked by another process "
-                    f"for {clock.now() - begin:.1f} s",
+                    f"for {duration_text(clock.now() - begin)}",
                     hint="a rank may be stopped (SIGSTOP, debugger) in the middle of a write",
                 )
             time.sleep(pause_s)

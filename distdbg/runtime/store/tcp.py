@@ -22,6 +22,7 @@ from distdbg.errors import (
     UsageError,
 )
 from distdbg.native import Control, NativeError, StoreClient
+from distdbg.record.durations import duration_text
 from distdbg.runtime.rendezvous.token import derive_token, run_token
 from distdbg.runtime.store.base import (
     Store,
@@ -177,7 +178,7 @@ class TCPStore(Store):
         if status == Status.TIMEOUT:
             waited_s = time.monotonic() - begin
             raise DistStoreError(
-                f"{self._label()}: {joined} of {world_size} clients joined within {waited_s:.1f} s",
+                f"{self._label()}: {joined} of {world_size} clients joined within {duration_text(waited_s)}",
                 waited_s=waited_s,
                 details=[f"joined: {_decode(name)}" for name in names],
                 hint=f"the others must reach {self._host}:{self._port} and use the same token",

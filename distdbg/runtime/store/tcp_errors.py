@@ -1,9 +1,10 @@
-"""What users are told when a TCPStore cannot be reached, or is gone."""
+"""Errors of a TCPStore that cannot be reached, or is gone."""
 
 from __future__ import annotations
 
 from distdbg.control.words import to_error
 from distdbg.errors import DistError, DistNetworkError, DistStoreError, UsageError
+from distdbg.record.durations import duration_text
 from distdbg.runtime.store.holder import find_sockets, holder_of, is_of_this_host
 
 _ERRNO_NOT_AUTHENTICATED = 13  # EACCES
@@ -17,7 +18,7 @@ def connect_error(
     """Why there is no connection: `error` is the native one, with its fault and errno."""
     if _ELSEWHERE in str(error):
         return DistNetworkError(
-            f"{label}: not authenticated: {error}: something between hands connections on",
+            f"{label}: not authenticated: {error}: a proxy in between forwards the connection",
             details=_who_listens(host, port),
             hint="where that is a tunnel or NAT of yours, set DISTDBG_SERVED_AS to the IP:PORT that is "
             "dialled, in the process that serves the store",
@@ -31,7 +32,7 @@ def connect_error(
         )
     if getattr(error, "fault", "") == "network":
         return DistNetworkError(
-            f"{label}: cannot connect within {waited_s:.1f} s: {error}",
+            f"{label}: cannot connect within {duration_text(waited_s)}: {error}",
             details=_who_listens(host, port),
             hint="is rank 0 running, on that host and port, and does a firewall let this host in?",
         )
@@ -51,7 +52,9 @@ def call_error(label: str, error: Exception, waited_s: float) -> DistError:
         case "store":
             return UsageError(f"{label}: {error}")
         case "timeout":
-            return DistStoreError(f"{label} did not answer for {waited_s:.1f} s", waited_s=waited_s)
+            return DistStoreError(
+                f"{label} did not answer for {duration_text(waited_s)}", waited_s=waited_s
+            )
         case "broken":
             return DistStoreError(f"{label} is closed")
         case "network":

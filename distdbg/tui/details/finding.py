@@ -1,4 +1,4 @@
-"""One finding: what it is concluded from, who waits for whom, who is to blame and who suffers."""
+"""One finding: its evidence, who waits for whom, the cause and its victims."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class FindingPage(SheetPage):
         super().draw(snapshot, now)
 
     def nothing(self) -> str:
-        return "this was not found again: it is over"
+        return "no longer found: it is over"
 
     def lines(self) -> Sequence[Line]:
         return list(self._lines(self._finding)) if self._finding is not None else []
 
     def _lines(self, finding: Mapping[str, Any]) -> Iterator[Line]:
         if self._is_old:
-            yield line(Cell("not found any more; this is how it was", Tone.MUTED))
+            yield line(Cell("no longer found; this is how it was", Tone.MUTED))
         yield finding_line(finding, self._target, is_head=True)
         advice = words(finding, "advice")
         if advice:
@@ -93,20 +93,20 @@ class FindingPage(SheetPage):
         follows = items(finding, "follows")
         if follows:
             yield line("")
-            yield title("what follows from it")
+            yield title("consequences")
             for at, one in enumerate(follows):
                 yield finding_line(one, target_of(one, (*self._target.path, at)))
 
     def _who(self, finding: Mapping[str, Any]) -> Iterator[Line]:
-        blamed, victims = ranks(finding, "ranks"), ranks(finding, "victims")
+        cause, victims = ranks(finding, "ranks"), ranks(finding, "victims")
         others: tuple[int, ...] = ()
         if self._is_root():
             victims = victims or role_ranks(self.snapshot.verdict, "victim")
             others = role_ranks(self.snapshot.verdict, "bystander")
         rows = (
-            ("root", blamed, Tone.FAULT, "to blame"),
-            ("victims", victims, Tone.WARN, "suffer from it"),
-            ("bystanders", others, Tone.MUTED, "have nothing to do with it"),
+            ("root", cause, Tone.FAULT, "the cause"),
+            ("victims", victims, Tone.WARN, "failed or wait because of it"),
+            ("bystanders", others, Tone.MUTED, "not affected"),
         )
         group, seq = words(finding, "group"), finding.get("seq")
         known = next(

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from distdbg.errors import format_ranks
+from distdbg.record.durations import duration_text
 from distdbg.tui.cells import Cell, Tone, one_line
 from distdbg.tui.feed import Topic
 from distdbg.tui.snapshot import GroupRow, OpKey, Snapshot
@@ -86,9 +87,9 @@ class GroupPage(TablePage):
         if broken:
             what = Cell(f"broken: {one_line(broken)}", Tone.FAULT)
         elif key in group.closed:
-            what = Cell("has destroyed it", Tone.MUTED)
+            what = Cell("destroyed the group", Tone.MUTED)
         elif row is None:
-            what = Cell("nothing is known of it", Tone.MUTED)
+            what = Cell("no data", Tone.MUTED)
         else:
             what = Cell(one_line(row.op or row.why))
         return (
@@ -130,7 +131,7 @@ class GroupPage(TablePage):
         if group.backend:
             parts.append(one_line(group.backend))
         if group.timeout_s is not None:
-            parts.append(f"timeout {group.timeout_s:g} s")
+            parts.append(f"timeout {duration_text(group.timeout_s)}")
         text = Content("   ".join(parts))
         if group.issued:
             low, high = min(group.issued.values()), max(group.issued.values())

@@ -1,4 +1,4 @@
-"""All ops of one kind on one group: how many, how long, and which ranks come late."""
+"""All ops of one kind on one group: how many, how long, and which ranks are late."""
 
 from __future__ import annotations
 

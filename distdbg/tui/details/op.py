@@ -1,4 +1,4 @@
-"""One op on all ranks: who came when, with what, from where; what differs is marked."""
+"""One op on all ranks: when each called it, with which arguments, from which line; differences are marked."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class OpPage(TablePage):
         is_other_form = row.has_come and _differs(row.form, self._usual_form)
         is_other_site = row.has_come and _differs(row.site, self._usual_site)
         if not row.has_come:
-            came = Cell("not come", Tone.FAULT)
+            came = Cell("missing", Tone.FAULT)
         elif row.issued is None or self._first is None:
             came = Cell("came", Tone.MUTED)
         elif row.issued == self._first:
@@ -162,16 +162,16 @@ class OpPage(TablePage):
         came = [row for row in detail.arrivals if row.has_come]
         missing = [row.rank for row in detail.arrivals if not row.has_come]
         text = Content.styled(one_line(detail.name), "bold")
-        text += f"   {len(came)} of {len(detail.arrivals)} came"
+        text += f"   {len(came)} of {len(detail.arrivals)} ranks called it"
         if missing:
-            text += Content.styled(f", not {ranks_text(missing)}", "$text-error")
+            text += Content.styled(f", missing {ranks_text(missing)}", "$text-error")
         timed = [row for row in came if row.issued is not None]
         if len(timed) > 1:
             first = min(timed, key=lambda row: row.issued or 0.0)
             last = max(timed, key=lambda row: row.issued or 0.0)
             late = (last.issued or 0.0) - (first.issued or 0.0)
             text += f"\nthe first was rank {first.rank}; the last, rank {last.rank}, "
-            text += f"came {span(late)} after it"
+            text += f"called it {span(late)} later"
         says = [said for said in detail.says if not said.endswith(" not called it")]
         for said in says[:_MOST_SAID]:
             text += Content.styled(f"\n{one_line(said)}", "$text-warning")

@@ -1,4 +1,4 @@
-"""One rank: what is known of it, its groups, the ops that it is in, its last ones, and its recorded stack."""
+"""One rank: its facts, groups, ops in flight, last ops, and recorded stack."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _bar_cells(bar: Bar, wide: int, group: str, now: float) -> Iterator[Cell]:
     if bar.ended is None:
         yield Cell(f"  for {age(now - bar.issued)}", Tone.WARN)
         if bar.started is None:
-            yield Cell("  not all have come", Tone.MUTED)
+            yield Cell("  not all ranks have called it", Tone.MUTED)
         return
     yield Cell(f"  {span(bar.ended - bar.issued):>8}")
     waited = bar.started - bar.issued if bar.started is not None else None

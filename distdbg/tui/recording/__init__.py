@@ -1,4 +1,4 @@
-"""What a dashboard saw, in a file: also CPU, memory and states, which no record of a run has.
+"""The file of a recorded dashboard: snapshots with CPU, memory and states, which no record of a run has.
 
     written         values of a snapshot as JSON, and back; what has changed between two of them. Pure
     writer          RecordingFeed: any feed, and a thread that keeps what it shows

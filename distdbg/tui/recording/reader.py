@@ -66,7 +66,7 @@ def read_recording(path: Path) -> Recording:
     first, *lines = text.split(b"\n")
     head = read_entry(first)
     if head is None or head.get("distdbg") != "dashboard":
-        raise RecordError(f"{path} is no recorded dashboard", path=str(path))
+        raise RecordError(f"{path} is not a recorded dashboard", path=str(path))
     version = head.get("version")
     if version != VERSION:
         raise RecordError(
@@ -80,7 +80,7 @@ def read_recording(path: Path) -> Recording:
     if not found.snapshots:
         raise RecordError(f"{path} has nothing to show: it was cut off at once", path=str(path))
     if not is_whole or not ended:
-        found.lacks.append("the file was cut off: its end is not there")
+        found.lacks.append("the file was cut off: its end is missing")
     elif ended == "full":
         found.lacks.append("the recording ended when its file was full")
     return found

@@ -1,8 +1,9 @@
-"""RecordingFeed: any feed, and a file in which what it shows is kept.
+"""RecordingFeed: wraps any feed, and writes what it shows to a file.
 
 It is written by a thread, once a second where something has changed, so a slow disk slows nothing that is
 seen. The file may be read by its owner alone: it has command lines, paths and what ranks printed. It ends
-where it is as large as it may be, or when nothing more can be written; the dashboard goes on and says so.
+where it is as large as it may be, or when nothing more can be written; the dashboard continues and
+shows that.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ class RecordingFeed:
             self._write_all()
             self._file.close()
         except OSError as error:
-            self.trouble = f"nothing more is kept: {error.strerror or error}"
+            self.trouble = f"recording stopped: {error.strerror or error}"
             with suppress(OSError):
                 self._file.close()
 
@@ -207,7 +208,7 @@ class RecordingFeed:
                 self._file.write({"at": at, "bars": told_bars})
             if self._file.is_full:
                 most = self._file.most_nbytes / 2**20
-                self.trouble = f"nothing more is kept: the file has its {most:.0f} MiB"
+                self.trouble = f"recording stopped: the file has its {most:.0f} MiB"
                 self._file.write({"at": at, "end": "full"})
                 return
         self._file.write({"at": round(self._clock(), 6), "end": "closed"})
@@ -235,7 +236,7 @@ class _File:
             fd = os.open(path, flags | (os.O_TRUNC if is_forced else os.O_EXCL), 0o600)
         except FileExistsError:
             raise UsageError(
-                f"--record {path}: is there already", hint="--force replaces it"
+                f"--record {path}: already exists", hint="--force replaces it"
             ) from None
         except OSError as error:
             raise UsageError(f"--record {path}: cannot be written: {error.strerror}") from None

@@ -1,7 +1,7 @@
 """Snapshots as JSON and back, and what has changed from one to the next. Pure.
 
-Ranks and groups are told by their keys, and of a rank that has changed only the fields that have. The rest
-of a snapshot is told whole when it is another.
+Ranks and groups are written by their keys, and of a changed rank only the changed fields. The rest
+of a snapshot is written whole when it changes.
 """
 
 from __future__ import annotations

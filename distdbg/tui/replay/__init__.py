@@ -5,7 +5,7 @@
     ops             the table of ops, up to a moment
     bars            ops as bars of a timeline; of very many in one place those that matter
     details         one op, one rank, stacks
-    marks           what is worth stopping at: errors, deaths, findings
+    marks           places to jump to: errors, deaths, findings
 
 `replay_feed` puts them together. The verdict at a moment is that of `diagnose.as_of`.
 """

@@ -156,7 +156,7 @@ def _says(
     absent = [rank for rank in members if rank not in there]
     if absent and there:
         verb = "has" if len(absent) == 1 else "have"
-        says.append(f"{say_ranks(absent)} {verb} not come")
+        says.append(f"{say_ranks(absent)} {verb} not called it")
     usual: dict[tuple[int, int, int], list[int]] = {}
     for rank, op in there.items():
         ops = session.ranks[rank].ops
@@ -177,7 +177,7 @@ def _says(
         first = min(there, key=lambda rank: _issued(session, there[rank]))
         last = max(there, key=lambda rank: _issued(session, there[rank]))
         late = (_issued(session, there[last]) - _issued(session, there[first])) / 1e9
-        says.append(f"rank {first} came first, rank {last} last, {_took(late)} later")
+        says.append(f"rank {first} was first, rank {last} last, {_took(late)} later")
     return tuple(says)
 
 
@@ -252,7 +252,7 @@ def stacks_at(moments: Moments, ranks: Sequence[int] | None, at_ns: int) -> Stac
     for rank in ranks if ranks is not None else session.ranks:
         log = session.ranks.get(rank)
         if log is None:
-            failed[rank] = "nothing is known of it"
+            failed[rank] = "no data"
             continue
         opened = moments.of(rank).open(at_ns)
         place = in_op(log, opened, at_ns - log.offset_ns)
@@ -273,7 +273,7 @@ def stacks_at(moments: Moments, ranks: Sequence[int] | None, at_ns: int) -> Stac
         elif row_at.state.is_over:
             failed[rank] = row_at.why or str(row_at.state)
         else:
-            failed[rank] = "in its own code: no stack is recorded outside of ops"
+            failed[rank] = "outside of ops, where no stack is recorded"
     found = [
         StackGroup(
             ranks=tuple(members),

@@ -1,4 +1,4 @@
-"""What is worth stopping at when a run is scrubbed through: errors, deaths, the verdict. Pure."""
+"""The marks of a replay to jump to: errors, deaths, the verdict. Pure."""
 
 from __future__ import annotations
 

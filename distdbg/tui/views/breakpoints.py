@@ -1,4 +1,4 @@
-"""Breakpoints: the rules that are armed, and the ranks that stand at a prompt."""
+"""Breakpoints: the rules that are armed, and the ranks at a prompt."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class BreakpointsView(SheetPage, View):
     changes: ClassVar[frozenset[str]] = frozenset(("new", "take_back", "go_on"))
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "new", "new", tooltip="a new breakpoint"),
-        Binding("d", "take_back", "take back", tooltip="take back the breakpoint under the cursor"),
+        Binding("d", "take_back", "clear", tooltip="clear the selected breakpoint"),
         Binding(
             "c",
             "go_on",
             "continue",
-            tooltip="let the rank under the cursor go on; elsewhere all that have stopped",
+            tooltip="continue the selected rank; without one, all stopped ranks",
         ),
     ]
 
@@ -85,7 +85,7 @@ class BreakpointsView(SheetPage, View):
         if isinstance(cursor, Armed):
             self.top.change(Action.CLEAR, id=cursor.id)
         else:
-            self.top.say("no breakpoint is under the cursor", "warning")
+            self.top.say("no breakpoint is selected", "warning")
 
     def action_go_on(self) -> None:
         cursor = self.sheet.cursor

@@ -1,4 +1,4 @@
-"""Findings: the verdict, what it is concluded from and what to do; then the others by severity."""
+"""Findings: the verdict, its evidence and hints; then the others by severity."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FindingsView(SheetPage, View):
 
     def nothing(self) -> str:
         if self.snapshot.verdict is None and not self.snapshot.is_over:
-            return "no verdict yet: nothing has looked wrong so far"
+            return "no problem found so far"
         return "nothing is wrong"
 
     def lines(self) -> Sequence[Line]:
@@ -70,7 +70,7 @@ class FindingsView(SheetPage, View):
         lacks = texts(snapshot.verdict, "lacks")
         if lacks:
             yield line("")
-            yield title("what would make it surer")
+            yield title("missing data")
             for text in lacks:
                 yield line("  ", text, hang=4)
 

@@ -7,6 +7,7 @@ from statistics import median_low
 from typing import Any, ClassVar
 
 from distdbg.errors import format_ranks
+from distdbg.record.durations import duration_text
 from distdbg.tui.cells import Cell, Tone, one_line
 from distdbg.tui.feed import Topic
 from distdbg.tui.snapshot import GroupRow, Snapshot
@@ -57,8 +58,8 @@ class GroupsView(TablePage, View):
 
     def nothing(self) -> str:
         if self.snapshot.is_over:
-            return "nothing is known of the groups of this job"
-        return "no groups yet: they are there once the ranks have called init"
+            return "no data about the groups of this job"
+        return "no groups yet: they appear once the ranks have called init"
 
     def cells(self, key: Any) -> Sequence[Cell]:
         row = self._rows[key]
@@ -74,7 +75,9 @@ class GroupsView(TablePage, View):
             Cell(str(row.in_flight) if row.in_flight else ""),
             self._state(row),
             Cell(one_line(row.backend), Tone.MUTED),
-            Cell(f"{row.timeout_s:g} s" if row.timeout_s is not None else "", Tone.MUTED),
+            Cell(
+                f"{duration_text(row.timeout_s)}" if row.timeout_s is not None else "", Tone.MUTED
+            ),
         )
 
     def is_fault(self, key: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Ranks as rows of hosts: what most of a host's ranks do, and what is odd among them. Pure."""
+"""Ranks as rows of hosts: what most of a host's ranks do, and which differ. Pure."""
 
 from __future__ import annotations
 

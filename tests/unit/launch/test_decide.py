@@ -33,7 +33,7 @@ DONE = Note(kind="finished")
 LEAVING = Note(kind="leaving", what="SIGTERM was received")
 FAILED = Note(kind="failed", what="rank 5 exited with code 3")
 BAD = Closing(reason="rank 7 was killed", is_well=False)
-GOOD = Closing(reason="all ranks ended well", is_well=True)
+GOOD = Closing(reason="all ranks succeeded", is_well=True)
 
 
 def situation(**facts: Any) -> Situation:
@@ -50,13 +50,13 @@ def situation(**facts: Any) -> Situation:
         (
             {"running": 0, "notes": {"b": DONE, "c": DONE}},
             Action.END_WELL,
-            "all ranks ended well",
+            "all ranks succeeded",
         ),
-        ({"running": 0, "nodes": ("a",)}, Action.END_WELL, "all ranks ended well"),
+        ({"running": 0, "nodes": ("a",)}, Action.END_WELL, "all ranks succeeded"),
         (
             {"running": 0, "notes": {"b": DONE}, "has_waited_enough": True},
             Action.LEAVE_WELL,
-            "the ranks here ended well; not waiting any longer for c",
+            "the ranks here succeeded; not waiting any longer for c",
         ),
         ({"running": 1, "has_waited_enough": True}, Action.GO_ON, ""),
         ({"running": 1, "failure": "rank 0 failed"}, Action.END_FAILED, "rank 0 failed"),
@@ -82,9 +82,9 @@ def situation(**facts: Any) -> Situation:
         ({"closing": BAD}, Action.END_FAILED, "rank 7 was killed"),
         ({"running": 0, "closing": BAD}, Action.END_FAILED, "rank 7 was killed"),
         ({"closing": GOOD}, Action.GO_ON, ""),
-        ({"running": 0, "closing": GOOD}, Action.END_WELL, "all ranks ended well"),
-        ({"waiting_count": 1}, Action.RESTART, "1 launcher waits to take part"),
-        ({"waiting_count": 2}, Action.RESTART, "2 launchers wait to take part"),
+        ({"running": 0, "closing": GOOD}, Action.END_WELL, "all ranks succeeded"),
+        ({"waiting_count": 1}, Action.RESTART, "1 launcher waits to join"),
+        ({"waiting_count": 2}, Action.RESTART, "2 launchers wait to join"),
         ({"waiting_count": 1, "notes": {"b": DONE}}, Action.GO_ON, ""),
         ({"waiting_count": 1, "running": 0}, Action.GO_ON, ""),
         (
@@ -118,17 +118,17 @@ def situation(**facts: Any) -> Situation:
         (
             {"running": 0, "lost": ("b",), "closing": GOOD, "next_has_begun": True},
             Action.END_WELL,
-            "all ranks ended well",
+            "all ranks succeeded",
         ),
         ({"lost": ("b",), "closing": GOOD}, Action.GO_ON, ""),
         ({"closing": GOOD, "failure": "rank 0 failed"}, Action.END_FAILED, "rank 0 failed"),
         ({"lost": ("b",), "notes": {"b": DONE}}, Action.GO_ON, ""),
         ({"lost": ("b",), "running": 0}, Action.RESTART, "launcher b is gone"),
-        ({"lost": ("a",)}, Action.RESTART, "the other launchers took this one for dead"),
+        ({"lost": ("a",)}, Action.RESTART, "the other launchers considered this one dead"),
         (
             {"lost": ("a", "b"), "running": 0, "notes": {"b": DONE, "c": DONE}},
             Action.END_WELL,
-            "all ranks ended well",
+            "all ranks succeeded",
         ),
         ({"signal": "SIGTERM"}, Action.LEAVE, "SIGTERM was received"),
         ({"signal": "SIGTERM", "failure": "x"}, Action.LEAVE, "SIGTERM was received"),

@@ -7,9 +7,9 @@ from distdbg.launch.doing import fold, name_hang, what_ranks_do
 
 def test_ranks_that_do_the_same_share_a_line_whatever_their_ages() -> None:
     words = {
-        0: "in all_reduce #3 on group 'world' since 1 min 5 s, train.py:9 (step)",
-        1: "in all_reduce #3 on group 'world' since 1 min, train.py:9 (step)",
-        2: "last op all_reduce #2 on group 'world' ended 25 s ago, called at train.py:9 (step)",
+        0: "in all_reduce #3 on group 'world' for 25.3 s, train.py:9 (step)",
+        1: "in all_reduce #3 on group 'world' for 25.1 s, train.py:9 (step)",
+        2: "last op all_reduce #2 on group 'world' ended 25.4 s ago, called at train.py:9 (step)",
     }
     assert fold(words) == (f"ranks 0-1: {words[0]}", f"rank 2: {words[2]}")
 

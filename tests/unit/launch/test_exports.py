@@ -103,7 +103,7 @@ def test_signals_are_words(words: str, signals: set[str]) -> None:
 def test_an_unknown_signal_is_named_with_those_that_there_are() -> None:
     with pytest.raises(UsageError, match="'spans'") as caught:
         read_exports({"DISTDBG_OTLP": "traces,spans"})
-    assert caught.value.hint == "there are traces, metrics, logs, all, none"
+    assert caught.value.hint == "expected any of traces, metrics, logs; or all, none"
 
 
 def test_an_agent_reads_what_the_launcher_was_told() -> None:

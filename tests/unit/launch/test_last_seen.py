@@ -21,5 +21,5 @@ def test_the_last_sighting_of_the_same_process_counts() -> None:
 
 def test_the_smallest_limit_of_memory_is_named() -> None:
     assert name_limit([(3 << 30, "cgroup"), (2 << 30, "ulimit -v")]) == "2.0 GiB (ulimit -v)"
-    assert name_limit([(192 << 20, "cgroup")]) == "192 MiB (cgroup)"
+    assert name_limit([(192 << 20, "cgroup")]) == "192.0 MiB (cgroup)"
     assert name_limit([]) == ""

@@ -75,7 +75,10 @@ def test_options_choose_the_kind_and_nothing_is_opened(given: dict[str, Any], ki
         ({"rdzv_backend": "etcd-v2"}, "etcd-v2 is not supported"),
         ({"rdzv_backend": "zookeeper"}, "there is no rendezvous backend 'zookeeper'"),
         ({"max_nodes": 2, "rdzv_port": 0}, "has no port that other launchers could know"),
-        ({"rdzv_backend": "static", "max_nodes": 2}, "needs launchers that may come and go"),
+        (
+            {"rdzv_backend": "static", "max_nodes": 2},
+            "needs an elastic rendezvous",
+        ),
         (
             {"rdzv_backend": "static", "min_nodes": 2, "max_nodes": 2, "node_rank": 2},
             "--node-rank 2 is not one of 2 hosts",

@@ -173,16 +173,16 @@ def test_an_exit_code_is_told_and_passed_on() -> None:
 
 def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
     first = Evidence(
-        end=ended(2, signal=9), record=record("in all_reduce #12 on group 'dp' since 0.1 s")
+        end=ended(2, signal=9), record=record("in all_reduce #12 on group 'dp' for 0.1 s")
     )
     evidence = [first, lost(0, 2), lost(1, 2), lost(3, 2)]
     golden(
         told(*evidence),
         [
             "RANK DIED: rank 2 was killed by SIGKILL (host n14, pid 8812)",
-            "  at its end: in all_reduce #12 on group 'dp' since 0.1 s",
+            "  at its end: in all_reduce #12 on group 'dp' for 0.1 s",
             "  ranks 0-1,3 failed because of it: PeerLost",
-            "  hint: whoever sent SIGKILL left no trace; if it was the kernel, dmesg on n14 says so",
+            "  hint: the sender of SIGKILL is unknown; if it was the kernel, dmesg on n14 says so",
             f"  run folder: {FOLDER}",
         ],
     )
@@ -209,7 +209,7 @@ def test_a_death_for_memory_is_not_called_a_kill_by_somebody() -> None:
     golden(
         told(first, terminated(0), memory_limit="512 MiB (cgroup)"),
         [
-            "OUT OF MEMORY: rank 2 was killed for memory (SIGKILL by the kernel; it had used 412 MiB)",
+            "OUT OF MEMORY: rank 2 was killed for memory (SIGKILL by the kernel; it had used 412.0 MiB)",
             "  host n14, pid 8812",
             "  1 other rank was terminated because of it",
             "  memory: limit 512 MiB (cgroup)",
@@ -448,7 +448,7 @@ def test_without_any_error_file_the_record_tells_a_victim() -> None:
 def test_a_rank_of_another_host_is_named_although_nothing_is_known_of_it() -> None:
     part, ranks = first_of(lost(0, 7), lost(1, 7, 1.2))
     assert (part, ranks) == (Part.VICTIM, [0, 1])
-    assert "  rank 7: nothing is known of its end here; it may be on another host" in told(
+    assert "  rank 7: how it ended is not known here; it may be on another host" in told(
         lost(0, 7), lost(1, 7, 1.2)
     )
 

@@ -148,7 +148,7 @@ def test_a_named_folder_in_which_another_run_writes_is_refused(tmp_path: Path) -
     record = build(tmp_path, 7, "run-b")
     fd = hold(record)
     try:
-        assert "rank00007.ddr of a run that is not over" in refused(tmp_path)
+        assert "rank00007.ddr of a run that is still running" in refused(tmp_path)
         assert record.exists()
         build(tmp_path, 7, "run-a")
         assert place_record("run-a", 0, {"DISTDBG_RUN_DIR": str(tmp_path)})[0] is not None
@@ -299,7 +299,7 @@ def test_launchers_of_one_run_share_a_folder_and_those_of_another_are_refused(
     folders.attempt_folder(folder, 0).mkdir()
     _, second = folders.make_run_folder("run-a", environ)
     assert folders.attempt_folder(folder, 0).is_dir()
-    with pytest.raises(FileExistsError, match="holds run run-a, which is not over"):
+    with pytest.raises(FileExistsError, match="holds run run-a, which is still running"):
         folders.make_run_folder("run-b", environ)
     os.close(first)
     os.close(second)

@@ -31,7 +31,7 @@ group 'dp': ranks 0-15, here 12, cpu
   2 collectives issued, 1 ended
   all_reduce: 1 ended, 4.0 KiB, longest 250 ns, waited 0 ns (0%)
 in flight
-  barrier #2 on group 'dp' since 10 s
+  barrier #2 on group 'dp' for 10 s
     train.py:91 (save)
     train.py:120 (main)
 last 7 of 7 events, seconds after the beginning
@@ -73,7 +73,10 @@ def test_only_the_last_events_are_shown_but_all_ops_in_flight() -> None:
     ("is_live", "words"),
     [
         (True, "runs; last seen in an op 10 s ago"),
-        (False, "ended without a word (killed, or crashed), or runs elsewhere; last seen"),
+        (
+            False,
+            "ended without a reason in its record (killed or crashed), or runs elsewhere; last seen",
+        ),
     ],
 )
 def test_a_record_without_an_end_says_whether_somebody_writes_it(is_live: bool, words: str) -> None:

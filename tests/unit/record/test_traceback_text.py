@@ -108,7 +108,7 @@ def test_who_only_suffers(error: Exception, is_one: bool) -> None:
     [
         (LOST, "PeerLost: rank 2 died (signal 9, SIGKILL)"),
         (RankLeft("x", peer=1, how="left"), "RankLeft: rank 1 left"),
-        (OpTimeout("x", missing=[2, 3], waited_s=8.02), "OpTimeout: waited 8 s for ranks 2-3"),
+        (OpTimeout("x", missing=[2, 3], waited_s=8.02), "OpTimeout: waited 8.0 s for ranks 2-3"),
         (MismatchError("x", ranks=[1]), "MismatchError: rank 1 differs"),
         (
             JobAborted("x", verdict="deadlock", by="the agent"),

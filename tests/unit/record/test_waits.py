@@ -102,7 +102,7 @@ def test_who_waits_is_printed() -> None:
     record = read_record(builder.to_bytes())
     clock = Clock(record.header, 11_100_000_000, "here")
     lines = render(record, clock, is_live=True, most_events=5)
-    assert "thread 123 waits for all_reduce #1 since 3.1 s, at train.py:80 (step)" in lines
+    assert "thread 123 waits for all_reduce #1 for 3.1 s, at train.py:80 (step)" in lines
     builder.end(number, after_ns=5)
     lines = render(read_record(builder.to_bytes()), clock, is_live=True, most_events=5)
     assert not any("waits for" in line for line in lines)

@@ -255,7 +255,7 @@ def test_the_extended_form_gets_all_facts_of_the_group(backend: list[Any]) -> No
 
 def test_names_are_registered_once() -> None:
     for name in ("theirs", "THEIRS", "gloo"):
-        with pytest.raises(UsageError, match="registered already"):
+        with pytest.raises(UsageError, match="already registered"):
             dist.Backend.register_backend(name, ThirdParty)
 
 

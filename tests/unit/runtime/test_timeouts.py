@@ -302,6 +302,6 @@ def test_a_timeout_says_where_the_missing_rank_is() -> None:
         return [caught.value.details[0], late.value.details[0]]
 
     line, barrier_line = run_store_ranks(run, 2, backend="gloo")[0]
-    place = r"in recv .* on group 'other' since [\d.]+ m?s, test_timeouts\.py:\d+ \(.*run\)"
+    place = r"in recv .* on group 'other' for \d+(?:\.\d+)? m?s, test_timeouts\.py:\d+ \(.*run\)"
     assert re.fullmatch("rank 1 last called op #1 on this group; " + place, line), line
     assert re.fullmatch("rank 1: " + place, barrier_line), barrier_line

@@ -177,7 +177,7 @@ def test_what_is_no_recording_and_what_is_of_a_later_version_are_refused(tmp_pat
     path = tmp_path / "x"
     path.write_text("hello\n")
     assert not is_recording(path)
-    with pytest.raises(RecordError, match="no recorded dashboard"):
+    with pytest.raises(RecordError, match="not a recorded dashboard"):
         read_recording(path)
     path.write_text('{"distdbg": "dashboard", "version": 99}\n')
     with pytest.raises(RecordError, match="version 99"):
@@ -187,7 +187,7 @@ def test_what_is_no_recording_and_what_is_of_a_later_version_are_refused(tmp_pat
 def test_a_recording_ends_when_its_file_is_full(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     feed = record(path, count=50, most_nbytes=4000)
-    assert "nothing more is kept: the file has its" in feed.said
+    assert "recording stopped: the file has its" in feed.said
     assert path.stat().st_size < 20_000
     replay = RecordedFeed.open(path)
     assert "full" in replay.latest().link_why
@@ -209,7 +209,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_dashboard() -> None:
 def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("mine")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         RecordingFeed(MadeUpFeed(RICH), path)
     with pytest.raises(UsageError, match="is a folder"):
         RecordingFeed(MadeUpFeed(RICH), tmp_path)

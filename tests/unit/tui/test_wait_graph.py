@@ -28,7 +28,7 @@ def test_ranks_that_wait_alike_are_one_box_under_what_they_wait_for() -> None:
     rows = {3: RankRow(rank=3, state=RankState.ASLEEP, site="dataloader.py:210 (__next__)")}
     graph = fold_waits([wait(rank, 3, op="all_reduce #4") for rank in (0, 1, 2, 4)], rows)
     assert drawn(graph) == [
-        "╔═ rank 3 ════════════ waits for nobody ═╗",
+        "╔═ rank 3 ═══════════ waits for no rank ═╗",
         "║ asleep                                 ║",
         "║ dataloader.py:210 (__next__)           ║◀─╮",
         "╚════════════════════════════════════════╝  │",
