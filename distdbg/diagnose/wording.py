@@ -1,4 +1,4 @@
-"""How findings name ranks, places and lengths of time, so that all of them do it alike."""
+"""How findings write ranks, places and durations: one way for all of them. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 from distdbg.diagnose.ops import NEVER, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.errors import format_ranks
+from distdbg.record.durations import duration_text
 from distdbg.record.entries import Frame
 
 #: Of a first line.
@@ -56,13 +57,8 @@ def say_op(session: Session, op: OpRef) -> str:
 
 
 def say_s(ns: int) -> str:
-    """'12.0 s', '0.02 s', '3.5 h'."""
-    seconds = max(ns, 0) / 1e9
-    if seconds < 0.095:
-        return f"{seconds:.3f} s" if seconds < 0.0095 else f"{seconds:.2f} s"
-    if seconds < 600:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    """'12 s', '20 ms', '3 h 30 min'."""
+    return duration_text(max(ns, 0) / 1e9)
 
 
 def fit(head: str, *tails: str) -> str:

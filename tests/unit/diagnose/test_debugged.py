@@ -48,7 +48,7 @@ def test_who_waits_for_a_rank_in_the_debugger_waits_for_it_by_name(is_live: bool
     assert (found.kind, found.severity) == (Kind.STALL, Severity.NOTE)
     assert (found.ranks, found.victims) == ((0,), (1, 2, 3))
     assert found.what == (
-        "ranks 1-3 wait for rank 0, in the debugger at train.py:88 (step) for 12.0 s, "
+        "ranks 1-3 wait for rank 0, in the debugger at train.py:88 (step) for 12 s, "
         "in all_reduce #1 on group 'world'"
     )
     assert found.evidence[0].text == f"rank 0 is in the debugger at train.py:88 (step) ({WHY})"
@@ -60,7 +60,7 @@ def test_what_only_the_agent_has_seen_is_enough() -> None:
     build = waiting()
     build.seen(0, RankState.DEBUGGED, since_s=90.0, site=SITE, why="breakpoint")
     found = only(build.session)
-    assert "for rank 0, in the debugger at train.py:88 (step) for 10.0 s" in found.what
+    assert "for rank 0, in the debugger at train.py:88 (step) for 10 s" in found.what
     assert found.evidence[0].text.endswith("(breakpoint)")
 
 
@@ -72,7 +72,7 @@ def test_several_in_debuggers_are_named_together() -> None:
     stop(build, 3, 80.0)
     found = only(build.session)
     assert found.ranks == (0, 3)
-    assert found.what.startswith("ranks 1-2 wait for ranks 0,3, in the debugger for 30.0 s")
+    assert found.what.startswith("ranks 1-2 wait for ranks 0,3, in the debugger for 30 s")
 
 
 def test_a_rank_that_was_interrupted_in_an_op_is_part_of_no_deadlock() -> None:

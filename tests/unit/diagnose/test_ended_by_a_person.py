@@ -16,7 +16,7 @@ from distdbg.testing.session_builder import SessionBuilder
 
 S = 10**9
 WAITERS = (0, 1, 3)
-SAID = "ranks 0-1,3 waited 99.0 s for rank 2, asleep in load() at slp.py:7; then "
+SAID = "ranks 0-1,3 waited 1 min 39 s for rank 2, asleep in load() at slp.py:7; then "
 
 
 def words(type: str, what: str, ranks: Any = ()) -> str:
@@ -140,12 +140,12 @@ def test_where_nobody_saw_the_rank_that_is_said_and_its_last_op_is_shown() -> No
     killed(build, 15, was_asked=True)
     verdict = diagnose(build.session)
     assert verdict.what.startswith(
-        "ranks 0-1,3 waited 99.0 s for rank 2, which nobody saw; then the job was stopped by SIGTERM"
+        "ranks 0-1,3 waited 1 min 39 s for rank 2, which no agent saw; then the job was stopped by SIGTERM"
     )
     assert cause(verdict) == ((2,), Kind.MISSING_RANK, Severity.ERROR, [Kind.STOPPED])
     assert verdict.root is not None
     texts = [one.text for one in verdict.root.evidence]
-    assert "nobody saw what rank 2 did instead: no agent looked at it" in texts
+    assert "no agent saw what rank 2 did instead" in texts
     assert "rank 2 last called all_reduce #1 on group 'world' at slp.py:9 (<module>)" in texts
 
 
@@ -168,7 +168,7 @@ def test_waits_shorter_than_the_table_asks_for_are_no_hang() -> None:
     killed(build, 15, 12, was_asked=True)
     verdict = diagnose(build.session)
     assert verdict.what == (
-        "the job was stopped by SIGTERM; no rank was hanging (the longest wait was 10.0 s)"
+        "the job was stopped by SIGTERM; no rank was hanging (the longest wait was 10 s)"
     )
     assert not verdict.has_faults
     assert verdict.root is not None
