@@ -11,6 +11,7 @@ from distdbg.diagnose.finding import Finding, Severity
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Activity, Progress
 from distdbg.diagnose.waits import find_waits
+from distdbg.record.durations import duration_text
 from distdbg.record.entries import Frame
 from distdbg.record.format import Exit, Status
 from distdbg.record.rank_state import RankState
@@ -550,7 +551,7 @@ def test_a_busy_rank_is_a_note_then_a_warning_and_is_compared_with_its_past() ->
         build.seen(0, RankState.BUSY, since_s=at_s, why="uses its CPU", site="/job/x.py:7 (train)")
         finding = find_one(finder, build)
         assert finding.severity is severity
-        assert f"busy in train() at x.py:7 for {100 - at_s}.0 s on CPU" in finding.what
+        assert f"busy in train() at x.py:7 for {duration_text(100 - at_s)} on CPU" in finding.what
         assert "look at the condition" not in finding.advice
 
 
