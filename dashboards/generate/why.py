@@ -31,6 +31,8 @@ _OF_KINDS: Final = {
     Kind.ORDER_INVERSION: ("it uses groups in another order than other ranks", ORANGE),
     Kind.LEAKED_WORK: ("it began ops that it never waited for", ORANGE),
     Kind.LEAKED_GROUP: ("it made groups that it never destroyed", ORANGE),
+    Kind.BUFFER_RACE: ("its array is in two ops at once, or changed during an op", ORANGE),
+    Kind.MESSAGE_RACE: ("its receive from any rank could have got another message", ORANGE),
     Kind.DIVERGED: ("its values differ from those of the other replicas", RED),
     Kind.NAN_SOURCE: ("the first NaN or infinity came from it", RED),
     Kind.SUSPICION: ("its ops look suspicious to the check", ORANGE),

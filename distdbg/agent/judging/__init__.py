@@ -6,5 +6,5 @@ watch, doubt    when to diagnose (at the root's agent), and whether a proof stil
 patience        from which age on a rank that reaches no op counts as stuck. Pure
 news            what is reported of a verdict, and when; each thing once. Pure
 proof           which verdicts may abort a job
-blamed          stacks and sightings of the ranks of the cause; verdict.json
+judging.blamed  stacks and sightings of the ranks of the cause; verdict.json
 """
