@@ -1,4 +1,4 @@
-"""What watching costs, and whether anything of it is lost on the way."""
+"""The Agents dashboard: cost of the agents, and lost data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def agent() -> Dashboard:
 def _numbers() -> list[tuple[int, Panel]]:
     cpu = number(
         "CPU of the costliest agent",
-        "CPUs that the busiest agent of the job uses.",
+        "CPUs used by the busiest agent of the job.",
         "percentunit",
         range_query(f"max({of('distdbg:agent_cpu:ratio', HOST)})", "CPU"),
         thresholds=steps((0.05, ORANGE), (0.2, RED)),
@@ -39,7 +39,7 @@ def _numbers() -> list[tuple[int, Panel]]:
     )
     memory = number(
         "Memory of the largest agent",
-        "Memory of the largest agent of the job that is in RAM.",
+        "Resident memory of the largest agent of the job.",
         "bytes",
         range_query(f"max({of('distdbg_agent_resident_memory_bytes', HOST)})", "memory"),
         thresholds=steps((512 * 2**20, ORANGE), (2 * 2**30, RED)),
@@ -61,14 +61,14 @@ def _numbers() -> list[tuple[int, Panel]]:
     )
     lost = number(
         "Recording lost",
-        "What the records had no room for since the agents began, of all kinds together.",
+        "Entries that did not fit into the records since the agents started, all kinds together.",
         "none",
         range_query(or_zero(f"sum({of('distdbg_recording_lost_total', HOST)})"), "lost"),
         thresholds=steps((1, ORANGE)),
     )
     failed = number(
         "Exports that failed",
-        "Exports that did not arrive since the agents began, of all signals together.",
+        "Failed exports since the agents started, all signals together.",
         "none",
         range_query(or_zero(f"sum({of('distdbg_agent_export_failures_total', HOST)})"), "failed"),
         thresholds=steps((1, ORANGE)),
@@ -89,7 +89,7 @@ def _cpu() -> Panel:
 def _memory() -> Panel:
     return lines(
         "Memory",
-        "Memory of the agent of each host that is in RAM.",
+        "Resident memory of the agent of each host.",
         "bytes",
         range_query(
             f"max by (host) ({of('distdbg_agent_resident_memory_bytes', HOST)})", "{{host}}"
@@ -110,7 +110,7 @@ def _collect() -> Panel:
 def _spans() -> Panel:
     return lines(
         "Spans",
-        "Spans per second by what became of them: only sent ones reach the collector.",
+        "Spans per second by outcome: only sent ones reach the collector.",
         "ops",
         range_query(f"sum by (outcome) ({rate('distdbg_agent_spans_total', HOST)})", "{{outcome}}"),
         colors={
@@ -128,7 +128,7 @@ def _failures() -> Panel:
     failed = rate("distdbg_agent_export_failures_total", HOST)
     return lines(
         "Failed exports",
-        "Exports per second that did not arrive, by signal.",
+        "Failed exports per second, by signal.",
         "ops",
         range_query(f"sum by (signal) ({failed})", "{{signal}}"),
         is_stacked=True,
@@ -138,7 +138,7 @@ def _failures() -> Panel:
 def _queue() -> Panel:
     return lines(
         "Queue",
-        "What waits to be exported, by signal and host.",
+        "Items waiting to be exported, by signal and host.",
         "suffix: items",
         range_query(
             f"max by (signal, host) ({of('distdbg_agent_queue_length', HOST)})",
@@ -161,7 +161,7 @@ def _series() -> Panel:
 def _lost() -> Panel:
     return lines(
         "Recording lost, by what",
-        "What the records had no room for since the agents began, by what it was.",
+        "Entries that did not fit into the records since the agents started, by kind.",
         "suffix: lost",
         range_query(f"sum by (what) ({of('distdbg_recording_lost_total', HOST)})", "{{what}}"),
         is_stacked=True,
@@ -172,7 +172,7 @@ def _lost() -> Panel:
 def _agents() -> Panel:
     return rows(
         "Agents",
-        "The agent of each host: its version, its Python, and when it began.",
+        "The agent of each host: its version, its Python, and its start time.",
         [
             column(
                 f"1000 * max by (host) ({of('distdbg_agent_start_time_seconds', HOST)})"

@@ -1,4 +1,4 @@
-"""By group and kind: how long ops take, how late ranks come, how much is moved, what fails."""
+"""The Groups and kinds dashboard: durations, late arrivals, bandwidths and failures of ops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def groups() -> Dashboard:
     return board(
         GROUPS_UID,
         "distdbg / Groups and kinds",
-        "How long ops take by group and kind, how late ranks come, and how fast data moves.",
+        "Duration of ops by group and kind, late arrivals of ranks, and bandwidth.",
         [
             Row(9, [(12, _durations()), (12, _late_arrivals())]),
             Row(8, [(8, _p50()), (8, _p99()), (8, _late_p99())]),
@@ -42,7 +42,7 @@ def _durations() -> Panel:
 def _late_arrivals() -> Panel:
     return heat(
         "How long ranks wait for the last one",
-        "Calls by how long their rank waited until the last rank of the op had come.",
+        "Calls by how long their rank waited for the last rank of the op.",
         buckets("distdbg_op_late_arrival_seconds", GROUP, KIND),
     )
 
@@ -70,7 +70,7 @@ def _p99() -> Panel:
 def _late_p99() -> Panel:
     return lines(
         "Late arrival, p99",
-        "Only in one call of 100 the last rank comes later than this after the one that waits.",
+        "Only one call in 100 waits longer than this for the last rank.",
         "s",
         range_query(of("distdbg:late_arrival_seconds:p99", GROUP, KIND), LEGEND),
         is_log=True,
@@ -120,7 +120,7 @@ def _table() -> Panel:
     )
     return rows(
         "Groups and kinds now",
-        "Each kind of op on each group, as it is at the end of the time that is shown.",
+        "Each kind of op on each group, at the end of the time range.",
         [column(f"{by} ({of(name, GROUP, KIND)})") for name in names],
         {
             "group": Column(name="Group"),
@@ -140,7 +140,7 @@ def _failures() -> Panel:
     failed = of("distdbg_op_failures_total", GROUP, KIND)
     return lines(
         "Ops that failed",
-        "Ops that ended with an error, since the agents began.",
+        "Ops that ended with an error, since the agents started.",
         "suffix: ops",
         range_query(f"sum by (kind, group) ({failed}) > 0", LEGEND),
         thresholds=steps((1, RED)),

@@ -1,4 +1,4 @@
-"""Where panels lead: another dashboard, the trace of an op, the traces of what was found."""
+"""Links of panels: another dashboard, the trace of an op, the traces of a finding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AGENT_UID: Final = "distdbg-agent"
 
 #: For the column `Rank` of a table.
 TO_RANK: Final = (
-    "All about rank ${__value.text}",
+    "Details of rank ${__value.text}",
     f"/d/{RANKS_UID}?{_SAME}&var-rank=${{__value.text}}",
 )
 

@@ -1,4 +1,4 @@
-"""Colours, thresholds and the words for numbers that stand for something.
+"""Colours, thresholds and value mappings.
 
 Colours are names of Grafana's palette, which has a shade of each for the dark and the light theme.
 Red is the cause and what ended, light yellow who waits for it, orange what is slow, blue what waits as usual,

@@ -1,4 +1,4 @@
-"""Is the job well? The first row answers: does it make progress, who is gone, and which rank is the cause."""
+"""The Job overview dashboard. Its first row: progress, dead ranks, and the rank that is the cause."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ TRACES_OF_SLOW: Final = (
     traces('{ resource.distdbg.run = "$run" && span.distdbg.role = "root" && duration > 100ms }'),
 )
 TRACES_OF_FINDING: Final = (
-    "Traces of what was found",
+    "Traces of this finding",
     traces('{ resource.distdbg.run = "$run" && span.distdbg.finding = "${__value.raw}" }'),
 )
 TRACES_OF_FINDINGS: Final = (
-    "Traces of all that was found in this job",
+    "Traces of all findings of this job",
     traces('{ resource.distdbg.run = "$run" && span.distdbg.role = "finding" }'),
 )
 
@@ -49,11 +49,10 @@ ANALYZE: Final = """\
 distdbg analyze $run
 ```
 
-says from the records what went wrong, which rank is the cause and at which line of the program, also
-when the job is over; `--html report.html` writes it down. While the job lives, `distdbg ps $run` says
-what each rank does, `distdbg stacks $run` where it does it, and `distdbg top $run` shows it live. Run
-them on a host that sees the folder of the run. More is on the page *Find out why it hung* of the
-documentation.
+shows from the records what went wrong, which rank is the cause and at which line, also after the job has
+ended; `--html report.html` writes a report. While the job runs, `distdbg ps $run` lists the ranks and their
+states, `distdbg stacks $run` shows their stacks, and `distdbg top $run` shows the job live. Run them on a
+host that has the run folder. See the page *Find out why it hung* of the documentation.
 """
 
 
@@ -102,7 +101,7 @@ def _numbers() -> list[tuple[int, Panel]]:
     )
     found = number(
         "Findings now",
-        "How many findings of the diagnosis hold now.",
+        "Current findings of the diagnosis.",
         "none",
         range_query(or_zero(f"sum({of('distdbg_findings')})"), "findings"),
         thresholds=steps((1, ORANGE)),
@@ -110,14 +109,14 @@ def _numbers() -> list[tuple[int, Panel]]:
     )
     restarts = number(
         "Restarts",
-        "How often the launcher has started the ranks again.",
+        "How often the launcher has restarted the ranks.",
         "none",
         range_query(or_zero(f"max({of('distdbg_restarts_total')})"), "restarts"),
         thresholds=steps((1, ORANGE)),
     )
     clock = number(
         "Clock",
-        "Whether the deadlines of the job are held, by a debugger or a pause: then nobody is late.",
+        "Whether a debugger or a pause holds the clock of the job: then no deadline passes.",
         "none",
         range_query(f"max({of('distdbg_clock_held')})", "clock"),
         thresholds=steps((1, ORANGE)),
@@ -169,7 +168,7 @@ def _suspects() -> Panel:
 def _ranks_by_state() -> Panel:
     return lines(
         "Ranks by what they do",
-        "How many ranks run, wait for others, are stuck or are over, as it is seen from outside.",
+        "Ranks by state, as the agents see them from outside.",
         "suffix: ranks",
         range_query(f"sum by (state) ({of('distdbg_ranks')}) > 0", "{{state}}"),
         colors=STATES,
@@ -182,7 +181,7 @@ def _since_progress() -> Panel:
     since = of("distdbg_rank_since_progress_seconds")
     return lines(
         "Time since progress",
-        "How long ago the rank that has waited longest and the last one made progress.",
+        "Time since progress of the rank that waits longest, and of the last one to make progress.",
         "s",
         range_query(f"max({lives(since)})", "waiting longest"),
         range_query(f"min({lives(since)})", "last progress"),
@@ -214,7 +213,7 @@ def _bytes() -> Panel:
 def _where_time_goes() -> Panel:
     return lines(
         "Time in ops",
-        "The share of its time that a rank waits for late ones, and that transfers take, in the mean.",
+        "Mean share of time that ranks wait for late ranks, and that transfers take.",
         "percentunit",
         range_query(f"avg({of('distdbg:rank_late_peer:ratio')})", "waits for late ranks"),
         range_query(f"avg({of('distdbg:rank_transfer:ratio')})", "transfers"),
@@ -226,7 +225,7 @@ def _where_time_goes() -> Panel:
 def _slowest() -> Panel:
     return rows(
         "Slowest ranks",
-        "All ranks, those with the greatest share of the late arrivals first.",
+        "All ranks, those with the largest share of late arrivals first.",
         [
             column(with_host(of("distdbg:rank_late_share:ratio"))),
             column(with_host(of("distdbg:rank_late_peer:ratio"))),
@@ -260,8 +259,8 @@ def _slowest() -> Panel:
 
 def _findings() -> Panel:
     return lines(
-        "Findings that hold",
-        "Findings of the diagnosis by kind, for as long as they hold.",
+        "Current findings",
+        "Current findings of the diagnosis, by kind.",
         "suffix: findings",
         range_query(f"max by (kind) ({of('distdbg_findings')}) > 0", "{{kind}}"),
         is_stacked=True,
@@ -274,7 +273,7 @@ def _findings() -> Panel:
 def _check_failures() -> Panel:
     return lines(
         "Check failures",
-        "Errors that the check raised, and what it suspected, since the agents began.",
+        "Errors and suspicions of the check since the agents started.",
         "suffix: failures",
         range_query(f"sum by (check) ({of('distdbg_check_failures_total')}) > 0", "{{check}}"),
         is_stacked=True,
@@ -288,7 +287,7 @@ def _kinds_of_findings() -> Panel:
     made = f"max by (kind) ({of(FINDINGS_MADE)}) > 0"
     return rows(
         "Findings by kind",
-        "Findings that hold now, and all there were; a kind leads to the traces of the ops that it is about.",
+        "Findings, current and in total; a kind links to the traces of its ops.",
         [
             column(f"max by (kind) ({of('distdbg_findings')}) and on (kind) {made}"),
             column(made),
@@ -296,11 +295,11 @@ def _kinds_of_findings() -> Panel:
         {
             "kind": Column(name="Finding", link=TRACES_OF_FINDING),
             "A": Column(name="Now", unit="none", width=100, thresholds=steps((1, ORANGE))),
-            "B": Column(name="In all", unit="none", width=100),
+            "B": Column(name="Total", unit="none", width=100),
         },
         sort_by="Now",
     )
 
 
 def _analyze() -> Panel:
-    return words_of("What went wrong", "The commands that explain this job.", ANALYZE)
+    return words_of("What went wrong", "Commands that explain this job.", ANALYZE)

@@ -1,6 +1,6 @@
 """One function per type of panel. Each takes a title, one sentence, a unit and queries.
 
-The types are few on purpose: what `tests/` draws and what every Grafana has.
+Few types on purpose: those that `draw/` draws and every Grafana has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What expressions have in common, and the queries that hold them.
+"""Common parts of expressions, and queries.
 
 `$run`, `$rank`, `$group` and `$kind` are the variables at the top of a dashboard. A rate is over
 `$__rate_interval`, which Grafana makes long enough for at least four scrapes.

@@ -1,4 +1,4 @@
-"""One rank or several: do they move, how far are they, what do they wait for, what do they use."""
+"""The Ranks dashboard: progress, waits and resources of the chosen ranks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ranks() -> Dashboard:
     return board(
         RANKS_UID,
         "distdbg / Ranks",
-        "What one rank or several do: progress, waiting, and what their processes use.",
+        "Progress, waits and resources of one or more ranks.",
         [
             Row(8, [(24, _now())]),
             Row(9, [(24, _progress())]),
@@ -57,7 +57,7 @@ def _now() -> Panel:
     by = "max by (rank, host)"
     return rows(
         "Ranks now",
-        "The ranks that are chosen, as they are at the end of the time that is shown.",
+        "The chosen ranks at the end of the time range.",
         [
             column(f"{by} ({of('distdbg_rank_up', RANK)})"),
             column(f"{by} ({of('distdbg_rank_since_progress_seconds', RANK)})"),
@@ -95,7 +95,7 @@ def _progress() -> Panel:
     number = f"{up} * (1 + {in_op} + 2 * {still})"
     return states(
         "Progress",
-        "Whether a rank runs its own code, is in an op, stays in one of them for long, or is gone.",
+        "Whether a rank is in its own code or in an op, for a short or a long time, or is gone.",
         range_query(f"max by (rank) ({number})", "rank {{rank}}"),
         PROGRESS,
     )
@@ -126,7 +126,7 @@ def _behind() -> Panel:
 def _waits() -> Panel:
     return lines(
         "Waits for late ranks",
-        "The share of its time that a rank waits in ops until the last rank has come.",
+        "The share of time that a rank waits in ops for the last rank.",
         "percentunit",
         range_query(of("distdbg:rank_late_peer:ratio", RANK), "rank {{rank}}"),
     )
@@ -135,7 +135,7 @@ def _waits() -> Panel:
 def _transfers() -> Panel:
     return lines(
         "Transfers",
-        "The share of its time that ops of a rank take once all ranks have come.",
+        "The share of time that a rank is in transfers, after all ranks have arrived.",
         "percentunit",
         range_query(of("distdbg:rank_transfer:ratio", RANK), "rank {{rank}}"),
     )
@@ -144,7 +144,7 @@ def _transfers() -> Panel:
 def _late() -> Panel:
     return lines(
         "Share of late arrivals",
-        "How much of what the others wait they wait for this rank: 1 is the last one each time.",
+        "The part of the others' waiting that is for this rank: 1 is a rank that is always last.",
         "percentunit",
         range_query(of("distdbg:rank_late_share:ratio", RANK), "rank {{rank}}"),
         thresholds=steps((LATE, ORANGE)),
@@ -155,7 +155,7 @@ def _late() -> Panel:
 def _cpu() -> Panel:
     return lines(
         "CPU",
-        "CPUs that the process of a rank keeps busy.",
+        "CPUs used by the process of a rank.",
         "suffix: CPUs",
         range_query(
             f"max by (rank) ({rate('distdbg_rank_cpu_seconds_total', RANK)})", "rank {{rank}}"
@@ -167,7 +167,7 @@ def _cpu() -> Panel:
 def _memory() -> Panel:
     return lines(
         "Memory",
-        "Memory of the process of a rank that is in RAM.",
+        "Resident memory of the process of a rank.",
         "bytes",
         range_query(
             f"max by (rank) ({of('distdbg_rank_resident_memory_bytes', RANK)})", "rank {{rank}}"
@@ -178,7 +178,7 @@ def _memory() -> Panel:
 def _in_flight() -> Panel:
     return lines(
         "Ops in flight",
-        "Ops that a rank has begun and not ended.",
+        "Ops that a rank has started and that have not ended.",
         "suffix: ops",
         range_query(f"max by (rank) ({of('distdbg_rank_ops_in_flight', RANK)})", "rank {{rank}}"),
         decimals=0,

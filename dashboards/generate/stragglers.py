@@ -1,4 +1,4 @@
-"""Who comes late, how late, and what it costs the others."""
+"""The Stragglers dashboard: late ranks, how late they are, and what it costs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stragglers() -> Dashboard:
     return board(
         STRAGGLERS_UID,
         "distdbg / Stragglers",
-        "Which ranks others wait for, on which hosts and groups, and how much time it takes.",
+        "Late ranks, their hosts and groups, and the time lost by waiting for them.",
         [
             Row(8, [(8, _who()), (16, _over_time())]),
             Row(8, [(12, _table()), (12, _waits())]),
@@ -43,7 +43,7 @@ def stragglers() -> Dashboard:
 def _who() -> Panel:
     return ranking(
         "Who makes others wait",
-        f"The {MOST} ranks with the greatest share of the late arrivals: 1 is the last one each time.",
+        f"The {MOST} ranks with the largest share of late arrivals: 1 is a rank that is always last.",
         "percentunit",
         instant_query(
             f"sort_desc(topk({MOST}, {of('distdbg:rank_late_share:ratio')}))", "rank {{rank}}"
@@ -57,19 +57,19 @@ def _over_time() -> Panel:
     late = of("distdbg:rank_late_share:ratio")
     return lines(
         "Share of late arrivals",
-        "How much of what the others wait they wait for this rank, of those that come late.",
+        "The part of the others' waiting that is for this rank, for ranks that are late.",
         "percentunit",
         range_query(f"topk({MOST}, {late} > 0.05)", "rank {{rank}}"),
         thresholds=SHARES,
         most=1,
-        no_value="nobody comes late",
+        no_value="no rank is late",
     )
 
 
 def _table() -> Panel:
     return rows(
         "Ranks",
-        "Who comes late and who waits; a rank that is late itself waits little.",
+        "Late ranks and waiting ranks; a rank that is late waits little itself.",
         [
             column(with_host(of("distdbg:rank_late_share:ratio"))),
             column(with_host(of("distdbg:rank_late_peer:ratio"))),
@@ -92,7 +92,7 @@ def _waits() -> Panel:
     waits = of("distdbg:rank_late_peer:ratio")
     return lines(
         "Time lost by waiting",
-        "The share of time that ranks wait for late ones: the most, the mean and the least of all ranks.",
+        "The share of time that ranks wait for late ranks: maximum, mean and minimum.",
         "percentunit",
         range_query(f"max({waits})", "most"),
         range_query(f"avg({waits})", "mean"),
@@ -103,7 +103,7 @@ def _waits() -> Panel:
 def _heat() -> Panel:
     return heat(
         "How long ranks wait for the last one",
-        "Calls by how long their rank waited until the last rank of the op had come.",
+        "Calls by how long their rank waited for the last rank of the op.",
         buckets("distdbg_op_late_arrival_seconds", GROUP),
     )
 
@@ -111,7 +111,7 @@ def _heat() -> Panel:
 def _late_p99() -> Panel:
     return lines(
         "Late arrival, p99",
-        "Only in one call of 100 the last rank comes later than this after the one that waits.",
+        "Only one call in 100 waits longer than this for the last rank.",
         "s",
         range_query(of("distdbg:late_arrival_seconds:p99", GROUP), "{{kind}} on {{group}}"),
         is_log=True,
@@ -122,7 +122,7 @@ def _hosts() -> Panel:
     waited = rate("distdbg_rank_wait_seconds_total", 'cause="late_peer"')
     return lines(
         "Time lost by waiting, by host",
-        "The share of time that ranks of a host wait for late ones: a slow host is the one that waits least.",
+        "The share of time that ranks of a host wait for late ranks: a slow host waits least.",
         "percentunit",
         range_query(f"avg by (host) ({waited})", "{{host}}"),
     )
@@ -131,7 +131,7 @@ def _hosts() -> Panel:
 def _cpu() -> Panel:
     return lines(
         "CPU by host",
-        "CPUs that a rank of a host keeps busy, in the mean: a host that computes slower shows here.",
+        "Mean CPUs used by a rank of a host: shows hosts that compute slower.",
         "suffix: CPUs",
         range_query(f"avg by (host) ({rate('distdbg_rank_cpu_seconds_total')})", "{{host}}"),
         decimals=2,

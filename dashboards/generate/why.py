@@ -1,6 +1,6 @@
-"""Why a rank is to blame: the words of the table that names them.
+"""Texts of the Cause table: why a rank is listed, by kind of finding.
 
-What the diagnosis says is a kind of finding, and its word stays: it is also that of `distdbg analyze`.
+The kinds are those of `distdbg analyze`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ COMES_LATE: Final = "comes late, and others wait for it"
 
 _OF_KINDS: Final = {
     Kind.DEAD_RANK: ("its process died", RED),
-    Kind.MISMATCH: ("it called something else than the others", RED),
-    Kind.DEADLOCK: ("it waits in a circle, for a rank that waits for it", RED),
+    Kind.MISMATCH: ("it called a different op, or the same op with other arguments", RED),
+    Kind.DEADLOCK: ("deadlock: it waits for a rank that waits for it", RED),
     Kind.MISSING_RANK: ("it has not called what others wait in", RED),
-    Kind.STUCK_RANK: ("others wait for it, and it does not move by itself", RED),
+    Kind.STUCK_RANK: ("others wait for it, and it does not continue by itself", RED),
     Kind.STALL: ("others wait for it, and it is busy", ORANGE),
     Kind.FAILED_OP: ("an op of it raised an error", RED),
-    Kind.STOPPED: ("a person ended or stopped it", GREY),
+    Kind.STOPPED: ("stopped from outside", GREY),
     Kind.STRAGGLER: ("it comes late, and others wait for it", ORANGE),
     Kind.SLOW_LINK: ("its messages take longer than those of others", ORANGE),
-    Kind.SLOW_HOST: ("all ranks of its host come late", ORANGE),
-    Kind.ORDER_INVERSION: ("it calls its groups in another order than others", ORANGE),
+    Kind.SLOW_HOST: ("all ranks of its host are late", ORANGE),
+    Kind.ORDER_INVERSION: ("it uses groups in another order than other ranks", ORANGE),
     Kind.LEAKED_WORK: ("it began ops that it never waited for", ORANGE),
     Kind.LEAKED_GROUP: ("it made groups that it never destroyed", ORANGE),
-    Kind.DIVERGED: ("its numbers are others than those of its replicas", RED),
+    Kind.BUFFER_RACE: ("its array is in two ops at once, or changed during an op", ORANGE),
+    Kind.MESSAGE_RACE: ("its receive from any rank could have got another message", ORANGE),
+    Kind.DIVERGED: ("its values differ from those of the other replicas", RED),
     Kind.NAN_SOURCE: ("the first NaN or infinity came from it", RED),
-    Kind.SUSPICION: ("the check noticed something odd in its ops", ORANGE),
-    Kind.RECORDING_LOST: ("its record had no room for all that it did", ORANGE),
+    Kind.SUSPICION: ("its ops look suspicious to the check", ORANGE),
+    Kind.RECORDING_LOST: ("its record is incomplete", ORANGE),
 }
 
 #: A sentence and a colour for each word that the table may have to show.

@@ -1,10 +1,10 @@
-"""Where an agent is, as a command line says it, and the way to it, which can be taken several times.
+"""Addresses of agents on the command line, and connections to them.
 
-    RUN                            a run of this user on this host, by its name or the beginning of it
+    RUN                            a run of this user on this host, by its name or a prefix of it
     HOST:PORT                      an agent that listens on TCP, by the run's token
     ssh://[USER@]HOST[:PORT][/RUN] a run of the user on another host, through ssh (`ssh.py`)
 
-The agent at the other end leads on to those of all hosts of its job (`AgentClient.via`).
+That agent connects on to those of all hosts of its job (`AgentClient.via`).
 """
 
 from __future__ import annotations

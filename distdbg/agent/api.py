@@ -1,7 +1,7 @@
-"""The server of the local API: sockets, buffers and limits. What is answered is `Methods`' affair.
+"""The server of the local API: sockets, buffers and limits. `Methods` has the answers.
 
-Nobody can make it wait or grow: lines and buffers are bounded, who does not read is dropped, who does
-not prove over TCP that it has the token is dropped, and so is any other user on the Unix socket. The Unix
+No client can block or grow it: lines and buffers are bounded. It drops clients that do not read, clients
+over TCP that do not prove the token, and other users on the Unix socket. The Unix
 socket, clients over TCP that have proven themselves, and those that have not have places of their own; of
 too many that have not, the oldest goes.
 """

@@ -1,4 +1,4 @@
-"""The arguments of a request: each of its kind, or a UsageError that says what it should be."""
+"""Arguments of a request, checked: a value of the right type, or a UsageError."""
 
 from __future__ import annotations
 

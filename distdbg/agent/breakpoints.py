@@ -1,7 +1,7 @@
-"""Breakpoints at an agent: which are armed, who is stopped at one, and letting those go on.
+"""Breakpoints at an agent: arms them, lists ranks stopped there, continues ranks.
 
-Rules go to the pages of all hosts, the whole set each time, as the order `arm`. Of two people who change
-them on two hosts at one moment the later one is right. Each agent numbers its rules in a range of its own,
+Rules go to the pages of all hosts, the whole set each time, as the order `arm`. When two
+people change them on two hosts at once the later change wins. Each agent numbers its rules in its own range,
 so a number means one rule on all hosts.
 """
 
@@ -95,7 +95,7 @@ class Breakpoints:
         if elsewhere and steering.has_tree:
             steering.order("continue", {"ranks": elsewhere})
         elif elsewhere:
-            failed = [{"rank": rank, "why": "there is no such rank here"} for rank in elsewhere]
+            failed = [{"rank": rank, "why": "no such rank on this host"} for rank in elsewhere]
             elsewhere = []
         folder = self._agent.roster.folder
 
@@ -193,7 +193,7 @@ def _let_one_go(folder: Path, rank: int) -> str:
                     return str(said["error"])
     except (OSError, DistError) as error:
         return f"rank {rank} does not answer: {error}"
-    return f"rank {rank} does not say that it goes on"
+    return f"rank {rank} did not confirm that it continues"
 
 
 def _read(line: bytes) -> Plain:

@@ -1,4 +1,4 @@
-"""The other end of the local API: what commands and dashboards use to ask an agent."""
+"""The client of the local API, used by commands and dashboards."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class AgentClient:
     def _become(self, do: str, arguments: dict[str, Any]) -> socket.socket:
         """The socket, which says nothing of this agent any more."""
         if self._inbox or self._events:
-            raise UsageError("a connection with a subscription leads nowhere else")
+            raise UsageError("a connection with a subscription cannot be forwarded")
         self._ask(do, None, arguments, is_last=True)
         self._is_given = True
         return self._socket
@@ -176,8 +176,8 @@ class AgentClient:
             raise
         except _Elsewhere as error:
             raise DistNetworkError(
-                f"what answers at {self._name} refuses the proof: {error.what}",
-                details=["something between hands connections on to it"],
+                f"the server at {self._name} refuses the proof: {error.what}",
+                details=["something in between forwards connections to it"],
                 hint="where that is a tunnel or NAT of yours, set DISTDBG_SERVED_AS to the IP:PORT that "
                 "is dialled, for the job",
             ) from error
@@ -191,7 +191,7 @@ class AgentClient:
 
     def _send(self, words: dict[str, Any]) -> None:
         if self._is_given:
-            raise UsageError(f"the connection with {self._name} leads elsewhere by now")
+            raise UsageError(f"the connection with {self._name} was forwarded and cannot be used")
         try:
             self._socket.sendall(protocol.encode(words))
         except OSError as error:
@@ -221,7 +221,7 @@ class AgentClient:
                 raise DistNetworkError(f"the agent at {self._name} closed the connection")
             self._inbox += data
             if len(self._inbox) > MOST_ANSWER_NBYTES + (1 << 16):
-                raise DistNetworkError(f"{self._name} says more than an agent does")
+                raise DistNetworkError(f"{self._name} sends more than an agent does")
         line, _, rest = self._inbox.partition(b"\n")
         self._inbox = rest
         try:

@@ -1,9 +1,9 @@
-"""Looks closely at ranks that make no progress while others wait for them, or while no rank makes any.
+"""Examines ranks without progress, while others wait for them or no rank makes progress.
 
     no progress for a second -> look -> 0.35 s -> look -> judged -> again after 1, 2, 4 ... 30 s,
     after 1 s at first if the judgement is unsure
 
-A look is the process in /proc and its stacks. A rank that moves meanwhile is forgotten at once. While nobody
+A look is the process in /proc and its stacks. A rank that makes progress is dropped at once. While nobody
 is seen waiting, the rank is not stopped for it, not for a millisecond; frames below Python, which take
 longer, are looked for only in the second look, and only where the first has found an owner of the GIL.
 """

@@ -1,12 +1,12 @@
-"""What an agent exports for other tools, when it is asked to: made then, and only then.
+"""The exports of an agent for other tools, each made only when asked for.
 
     served   /metrics and /sd over HTTP           metering/serving.py
     written  a text file, every 15 s              metering/sending.py
     pushed   to a Pushgateway, every 15 s         metering/sending.py
     sent     traces, metrics and logs by OTLP     `_make_otlp`
 
-Each is an outlet with threads of its own. Nothing here makes the loop wait, and an outlet that fails is
-logged once and dropped: the others, the ranks and the rest of the agent are none the worse.
+Each is an outlet with its own threads. None blocks the loop. An outlet that fails is logged once and
+dropped; the others, the ranks and the agent go on.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Exporting:
     def tick(self, now_ns: int) -> None:
         """Let each outlet do what is due."""
         if not self._is_dropped:
-            self._each("is exported no more", lambda one: one.tick(now_ns))
+            self._each("is no longer exported", lambda one: one.tick(now_ns))
             self._try(lambda: self._metering.tick(now_ns))
 
     def begin_anew(self) -> None:
         """Other ranks than before, in another folder."""
-        self._each("is exported no more", lambda one: one.begin_anew())
+        self._each("is no longer exported", lambda one: one.begin_anew())
 
     def finish(self) -> None:
         """The ranks of this start are over, and their records are still there."""
@@ -118,7 +118,7 @@ class Exporting:
             do()
         except Exception:  # noqa: BLE001  # what was counted until now is exported all the same
             self._is_dropped = True
-            _log.exception("the numbers that are exported are not followed any more")
+            _log.exception("exported metrics are no longer updated")
 
     def _each(self, what: str, do: Callable[[Outlet], None]) -> None:
         for outlet in list(self._outlets):

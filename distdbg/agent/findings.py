@@ -1,4 +1,4 @@
-"""Errors and findings that ranks wrote into their records, in the order in which they were seen."""
+"""Errors and findings from the records of ranks, in the order in which they were seen."""
 
 from __future__ import annotations
 

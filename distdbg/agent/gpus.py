@@ -1,9 +1,9 @@
-"""What processes of this host use of its GPUs, as NVIDIA's management library tells; nothing without it.
+"""GPU use of processes of this host, from NVIDIA's management library; empty without it.
 
-The library is looked at in a thread of its own, every two seconds and only while somebody asks, so a driver
-that takes its time holds nobody up. The first error switches it off for good, with one line in the log.
+The library is looked at in a thread of its own, every two seconds and only while somebody asks, so a slow
+driver blocks nobody. The first error switches it off for good, with one line in the log.
 A process is known by its number here; where the driver counts processes in another namespace, as in some
-containers, none is found, and nothing is said of any.
+containers, none is found.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Gpus:
         try:
             binding = self._bind()
         except (OSError, AttributeError) as error:  # no library, or one without these functions
-            _log.debug("the use of GPUs is not told: %s", error)  # mostly there is none
+            _log.debug("GPU use is not available: %s", error)  # mostly there is none
             self._is_off = True
             return
         try:
@@ -94,7 +94,7 @@ class Gpus:
                 if self._leave.wait(self._every_s):
                     return
         except (OSError, ValueError, AttributeError) as error:
-            _log.warning("the use of GPUs is told no more: %s", error)
+            _log.warning("GPU use is no longer available: %s", error)
             self._is_off = True
         finally:
             self._uses = {}
@@ -141,7 +141,7 @@ class Nvml:
             self._gpus.append(handle)
         self._since_us = [0] * len(self._gpus)
         if not self._gpus:
-            raise OSError("there is no GPU")
+            raise OSError("no GPU found")
 
     def uses(self) -> dict[int, GpuUse]:
         """By process, over all GPUs."""

@@ -1,4 +1,4 @@
-"""The agent of a host: one thread, one selector, a tick ten times a second.
+"""The main loop of the agent: one thread, one selector, ten ticks per second.
 
     orders from the launcher   ->  a roster per start of the ranks  ->  rows   ->  API, other hosts
     pidfds, records, /proc     ->                                   ->  what waits -> judged -> control page
@@ -145,7 +145,7 @@ class HostAgent:
         try:
             self.watch.tick(now_ns)
         except Exception:  # noqa: BLE001  # the ranks are watched all the same
-            _log.exception("the job is judged no more")
+            _log.exception("the job is no longer diagnosed")
             self.watch.drop()
         if self.exporting is not None:
             self.exporting.tick(now_ns)
@@ -297,7 +297,7 @@ class HostAgent:
             try:
                 call()
             except Exception:  # noqa: BLE001  # the others are none the worse
-                _log.exception("what was found is lost")
+                _log.exception("the findings are lost")
 
     def _on_orders(self, _: int) -> None:
         assert self._orders_fd is not None

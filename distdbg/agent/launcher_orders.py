@@ -1,4 +1,4 @@
-"""What a launcher tells its agent: one JSON object per line on the agent's standard input. Pure.
+"""Messages of a launcher to its agent: one JSON object per line on its standard input. Pure.
 
 {"order": "attempt", "number": 0, "folder": "...", "ranks": {"0": 4711}, "store": "tcp://h:p/agents",
  "nodes": 2}

@@ -1,4 +1,4 @@
-"""LiveFeed: what a dashboard shows of a job that lives, from its agents.
+"""LiveFeed: the data of a dashboard for a running job, from its agents.
 
 One thread asks, and makes one snapshot after the other; the app takes the newest. It asks for the ranks four
 times a second, for what the view in sight needs twice a second, and for nothing else; where answers are
@@ -8,8 +8,8 @@ is asked for by the app in a thread of the app's, over a connection of its own.
     JOINING -> LIVE -> LOST -> LIVE          nobody answers; it tries again, less and less often
                   \\-> OVER                   the job has ended: the thread too; its folder can be replayed
 
-Where the agent is gone and the job is not, its records on this host are shown. Nothing that an agent says or
-does not say raises anything here.
+Where the agent is gone and the job still runs, its records on this host are shown. No answer of an agent, or
+lack of one, raises here.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class LiveFeed:
         except OSError as error:
             return self._lose(str(error), is_garbage=False)
         except _GARBAGE as error:
-            _log.debug("an answer that is none", exc_info=error)
+            _log.debug("an invalid answer", exc_info=error)
             return self._lose(f"{type(error).__name__}: {error}", is_garbage=True)
         self._pause_s = _FIRST_PAUSE_S
         rows = changes.get("ranks", self._snapshot.ranks)
@@ -302,7 +302,7 @@ class LiveFeed:
         if is_over:
             self._end("")
             return 0.0
-        what = "what answers is no agent: " if is_garbage else "no agent answers: "
+        what = "the server is not an agent: " if is_garbage else "no agent answers: "
         if "agent" in why:  # it says so itself, or that one did answer
             what = ""
         link = Link.LOST if self._run else Link.JOINING
@@ -371,15 +371,15 @@ def _say_done(action: Action, words: Mapping[str, object], answer: Mapping[str, 
     was_so = answer.get("changed") is False
     match action:
         case Action.PAUSE:
-            return "the clock stood already" if was_so else f"all deadlines stand{on_all}"
+            return "the clock was already held" if was_so else f"all deadlines are held{on_all}"
         case Action.RESUME:
-            return "the clock ran already" if was_so else f"the deadlines run on{on_all}"
+            return "the clock was already running" if was_so else f"the deadlines run on{on_all}"
         case Action.ABORT:
             return (
-                "the job was ended already" if was_so else f"every rank raises JobAborted{on_all}"
+                "the job was already aborted" if was_so else f"every rank raises JobAborted{on_all}"
             )
         case Action.STOP:
-            return f"the job is being ended{on_all}"
+            return f"the job is being stopped{on_all}"
         case Action.BREAK:
             return f"breakpoint {answer.get('id', '')} is set: {words.get('rule', '')}"
         case Action.CLEAR:

@@ -1,7 +1,7 @@
-"""The running jobs of this user on this host: their agents, and those that have none.
+"""Running jobs of this user on this host, with or without an agent.
 
-A socket that nobody serves is removed in passing. A run without an agent is known by its records, each
-of which is locked as long as its rank runs: the agent is gone, or not there yet, or not wanted.
+Dead sockets are removed. A run without an agent is known by its records, each locked while its rank runs: the
+agent has ended, has not started yet, or is turned off.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LiveRun:
         if self.socket is None:
             raise UsageError(
                 f"no agent answers for run {self.run}, whose ranks are running",
-                hint="it is still starting, or was ended, or turned off by --no-agent or DISTDBG_AGENT=0",
+                hint="it is still starting, has ended, or is turned off by --no-agent or DISTDBG_AGENT=0",
             )
         return AgentClient.at(self.socket, timeout_s=timeout_s)
 
@@ -94,7 +94,7 @@ def choose_run(runs: list[LiveRun], name: str | None) -> LiveRun:
     raise UsageError(
         f"{name!r} fits {len(names)} runs",
         details=_summaries(fitting, names),
-        hint="give more of the name",
+        hint="give a longer prefix",
     )
 
 

@@ -1,7 +1,7 @@
-"""Whether ranks live, and how they ended: one pidfd per process, readable the moment it is gone.
+"""Ends of processes: one pidfd per rank, readable the moment it exits.
 
-A launcher knows how its children ended. Without one, the exit status is taken from the zombie, as
-long as its parent has not fetched it, and from the pidfd afterwards (Linux 6.15).
+A launcher knows how its children ended. Without one, the exit status is read from the zombie until its
+parent reaps it, and from the pidfd afterwards (Linux 6.15).
 """
 
 from __future__ import annotations

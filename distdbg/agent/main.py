@@ -34,9 +34,11 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m distdbg.agent", description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="the run's folder")
     parser.add_argument("--run", required=True, help="the run's name")
-    parser.add_argument("--host", required=True, help="what this host is called")
+    parser.add_argument("--host", required=True, help="the name of this host")
     parser.add_argument("--ranks", default="", help="the ranks of this host: 0-3,7")
-    parser.add_argument("--orders", action="store_true", help="a launcher speaks on stdin")
+    parser.add_argument(
+        "--orders", action="store_true", help="read messages of a launcher from stdin"
+    )
     parser.add_argument("--listen", metavar="HOST:PORT", help="also serve the API over TCP")
     chosen = parser.parse_args(argv)
     exports = _read_exports(has_launcher=chosen.orders)
@@ -76,7 +78,7 @@ def _read_abort_on(*, has_launcher: bool) -> frozenset[str]:
     try:
         return read_abort_on(config.read_str("DISTDBG_ABORT_ON"))
     except ConfigError as error:
-        _complain(f"{error}\n  no verdict ends the job\n", has_launcher=has_launcher)
+        _complain(f"{error}\n  no verdict aborts the job\n", has_launcher=has_launcher)
         return frozenset()
 
 

@@ -1,4 +1,4 @@
-"""Stacks of many ranks as few: equal ones are said once, with the ranks that have them. Pure."""
+"""Merges equal stacks of ranks into one, with the ranks that have it. Pure."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def render(merged: Iterable[MergedStack], failed: Iterable[tuple[int, str]] = ()
     for stack in merged:
         head = f"{_ranks(stack.ranks)}: {stack.thread or 'a thread'}"
         if stack.thread_count > len(stack.ranks):
-            head += f" and its like ({stack.thread_count} threads)"
+            head += f" and similar ones ({stack.thread_count} threads)"
         if stack.holds_gil:
             head += ", holds the GIL"
         lines += [head, *(f"  {frame}" for frame in stack.frames)]

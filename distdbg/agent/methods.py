@@ -1,7 +1,7 @@
-"""What the API's methods do: requests in, plain values out.
+"""The methods of the API: requests in, plain values out.
 
-A request that is wrong in itself gets an error and changes nothing. Subscriptions get what changed
-since the last event, at most four times a second.
+An invalid request gets an error and changes nothing. Subscriptions get changes since the last event, at most
+four times a second.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""While a rank of any host sits in a debugger, the clocks of all stand: the root says which hosts. Pure.
+"""Holds the clocks of all hosts while a rank of any host is in a debugger. Pure.
 
     a rank in the debugger   ->  its row at the root  ->  order "holds"  ->  each host holds its own clock
     none, or its host lost   ->  order without it, or none for LEASE_NS  ->  each gives its hold back
 
-What the root has said counts for a while only, and it says it again in time. So no clock stands for ever:
-not when the root dies, nor when a link is cut, at whichever end the debugger is.
+A hold is a lease that the root renews. So no clock is held for ever, not even when the root dies or a link is
+cut, at either end.
 """
 
 from __future__ import annotations

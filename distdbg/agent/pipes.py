@@ -54,11 +54,11 @@ class ClientPipes:
         roster = self._agent.roster
         if rank not in roster.seats:
             raise UsageError(
-                f"rank {rank} is no rank of host {self._agent.host}",
+                f"rank {rank} is not on host {self._agent.host}",
                 hint="`via` with the same rank leads to the agent of its host",
             )
         if self._splices.are_full:
-            raise UsageError(f"{MOST_SPLICES} debuggers are open by way of this agent already")
+            raise UsageError(f"{MOST_SPLICES} debuggers are already open through this agent")
         sock = _connect(rank, debug_socket(roster.folder, rank))
         client.send(protocol.answer(request.id, {}))
         given = self._agent.server.release(client)
@@ -70,7 +70,7 @@ class ClientPipes:
     def via(self, request: Request, client: Client) -> None:
         """Lead the client to another agent; UsageError when there is no way."""
         if any(asked.client is client for asked in self._asked.values()):
-            raise UsageError("via: this connection is on its way already")
+            raise UsageError("via: this connection is already being forwarded")
         try:
             target = Target.from_json(request.arguments)
         except ValueError as error:
@@ -123,7 +123,7 @@ class ClientPipes:
     def begin_anew(self) -> None:
         """The tree is another one."""
         for asked in list(self._asked.values()):
-            error = DistNetworkError("the ranks were started anew in the meantime")
+            error = DistNetworkError("the ranks were restarted in the meantime")
             asked.client.send(protocol.refuse(asked.id, error))
         self._asked.clear()
 
@@ -154,11 +154,13 @@ def _connect(rank: int, path: Path) -> socket.socket:
         sock = sockets.connect(path, 0.0)  # on a Unix socket that is at once, or not at all
     except OSError as error:
         if error.errno == errno.EAGAIN:
-            raise UsageError(f"rank {rank} does not answer: too many want to debug it") from None
+            raise UsageError(
+                f"rank {rank} does not answer: too many debuggers are waiting for it"
+            ) from None
         if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
             raise UsageError(f"rank {rank} cannot be reached: {error.strerror}") from None
         raise UsageError(
-            f"rank {rank} is in no debugger, and cannot be brought into one from outside",
+            f"rank {rank} is not in a debugger and cannot be stopped from outside",
             hint="a rank can be debugged while it is at a breakpoint (dist.breakpoint(), distdbg break), "
             "or from init_process_group on in a job that was started with distdbg run --debuggable",
         ) from None

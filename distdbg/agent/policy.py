@@ -1,11 +1,11 @@
-"""What may end a job: DISTDBG_ABORT_ON, and what is proven. Pure.
+"""Which verdicts abort a job: DISTDBG_ABORT_ON, and what is proven. Pure.
 
-Proven means that ranks wait which can never go on, whatever the others do: because they wait for each
-other, or in the end for somebody who is gone. Who waits for a rank that computes is left alone.
+Proven means that ranks can never go on, whatever the others do: they are deadlocked, or wait in the end for a
+rank that is gone. Waits for a rank that computes do not count.
 
 A rank that died is proven to be dead. Most ranks learn of it by themselves, at once: native waits watch
-their peers. Who still waits a second later, in an op begun before the death, waits in a group, or for a
-message, that the dead rank is no part of, but whose other members may need it. Ranks that have caught the
+their peers. A rank that still waits a second later, in an op begun before the death, waits in a group, or
+for a message, without the dead rank, but other members may need the dead rank. Ranks that have caught the
 error and go on, in ops that they began later, are left alone.
 """
 

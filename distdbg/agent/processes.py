@@ -1,4 +1,4 @@
-"""What the kernel says of a process: its state, what it used, what it is asleep in. Linux's /proc."""
+"""State of a process from Linux's /proc: CPU, memory, and what it is blocked in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local API as lines of JSON: what a server and a client say. Pure; knows no socket.
+"""The protocol of the local API: lines of JSON between server and client. Pure.
 
     server   {"distdbg": "agent", "protocol": 2, "run": "...", "host": "n14", "pid": 4711}
     client   {"id": 1, "do": "ranks"}
@@ -14,7 +14,7 @@ Over TCP both prove first that they have the run's token, the server before the 
     server   {"ok": true}
 
 HMAC-SHA256 in hex, over the list as JSON without blanks. The token is the run's, derived from the user's
-key. The server proves nothing at an address that is not its own, so nobody can hand the words on to it
+key. The server proves nothing at an address that is not its own, so nobody can relay the proof
 under another address.
 """
 

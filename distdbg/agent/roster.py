@@ -1,7 +1,7 @@
-"""All ranks of this host, from moment to moment: birth, progress, waits, and death.
+"""The ranks of this host over time: start, progress, waits, end.
 
-A tick costs a short read per rank. Only of a rank that has not moved for a moment more is read: which
-op it is in, and the state of its process. What needs a closer look is left to whoever asks `unmoved`.
+A tick costs a short read per rank. More is read only of a rank without recent progress: which op it
+is in, and the state of its process. `unmoved` lists the ranks that need a closer look.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One rank of this host: its process, its record, and what both say of it together."""
+"""One rank of this host: its process and its record together."""
 
 from __future__ import annotations
 

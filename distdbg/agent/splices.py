@@ -1,7 +1,7 @@
 """Two sockets joined into one connection, in the agent's loop: a client and the debugger of a rank.
 
-Neither side is waited for, and of what one does not take only a bounded part is kept: then the other is
-not read. When one ends, the other gets what has come before, and ends too.
+Neither side blocks. Data that one side does not read is buffered up to a bound; then the other side is not
+read. When one ends, the other gets the rest of the data and ends too.
 """
 
 from __future__ import annotations

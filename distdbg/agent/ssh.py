@@ -1,10 +1,10 @@
-"""The way to an agent on a host that ssh knows: its socket, forwarded to one of ours.
+"""Connects to an agent through ssh: its socket, forwarded to a local one.
 
-    ssh HOST 'python3 -m distdbg ps --json'         which runs live there, and where their sockets are
+    ssh HOST 'python3 -m distdbg ps --json'         running jobs there, and their sockets
     ssh -L ours:theirs HOST 'echo ...; cat'         one child for all connections
 
-The second ends when its standard input does, so also when this process is killed. Neither may ask
-anything: BatchMode, no terminal, no input.
+The second ends when its standard input does, so also when this process is killed. Neither may
+prompt: BatchMode, no terminal, no input.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from distdbg.agent.client import AgentClient
 from distdbg.agent.live_runs import LiveRun, choose_run
 from distdbg.control import sockets
 from distdbg.errors import DistError, DistNetworkError, UsageError
+from distdbg.record.durations import duration_text
 
 if TYPE_CHECKING:
     from distdbg.agent.addresses import SshAddress
@@ -224,7 +225,9 @@ def _runs_of(address: SshAddress, environ: Mapping[str, str]) -> list[LiveRun]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise DistNetworkError(f"{address} did not answer within {_MOST_S:.0f} s") from None
+        raise DistNetworkError(
+            f"{address} did not answer within {duration_text(_MOST_S)}"
+        ) from None
     except OSError as error:
         raise _no_ssh(error) from error
     if done.returncode:
@@ -248,8 +251,8 @@ def _read_runs(address: SshAddress, output: bytes) -> list[LiveRun]:
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise DistNetworkError(
-            f"{address}: the distdbg there does not say which runs live there",
-            hint="it is perhaps of an earlier version",
+            f"{address}: the distdbg there does not list its running jobs",
+            hint="it may be an older version",
         ) from error
 
 
@@ -258,7 +261,7 @@ def explain(address: SshAddress, code: int | None, said: str) -> DistError:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     last = lines[-1] if lines else ""
     if code is None:
-        return DistNetworkError(f"{address} did not answer within {_MOST_S:.0f} s")
+        return DistNetworkError(f"{address} did not answer within {duration_text(_MOST_S)}")
     if code == 255 or code < 0:
         for words, what, hint in _REASONS:
             if words in said:
@@ -280,15 +283,15 @@ def explain(address: SshAddress, code: int | None, said: str) -> DistError:
 
 
 _REASONS: Final = (
-    ("Could not resolve hostname", "no host of that name is known", None),
+    ("Could not resolve hostname", "unknown host name", None),
     (
         "Host key verification failed",
         "ssh does not know the host's key",
-        "connect once by hand, and look whether the key is the right one",
+        "connect once by hand and check the key",
     ),
     (
         "Permission denied",
-        "ssh is not let in",
+        "ssh was refused",
         "only keys that need no passphrase now are used; ssh-add, or ssh-copy-id, may help",
     ),
     ("Connection refused", "nobody answers ssh there", None),
@@ -297,7 +300,7 @@ _REASONS: Final = (
     ("Network is unreachable", "there is no way to the host", None),
     (
         "forwarding",
-        "the server does not let sockets be forwarded",
+        "the server does not forward sockets",
         "AllowStreamLocalForwarding, or --agent-listen HOST:PORT and its token",
     ),
 )

@@ -1,4 +1,4 @@
-"""What stacks of a process look like, and how the two ways of taking them write them. Pure.
+"""Stacks of a process, and parsers for py-spy and faulthandler. Pure.
 
 py-spy dump --json     reads the process's memory: Python and, with --native, the frames below
 faulthandler           the process itself writes, in a signal handler: Python frames only

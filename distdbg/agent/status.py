@@ -1,4 +1,4 @@
-"""One rank as its host's agent sees it: the row that the API shows and that goes up the tree. Pure."""
+"""RankStatus: the row of a rank in the API and in the tree of agents. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What goes down: the control page of this host, and through the tree of agents those of all hosts.
+"""Control orders: carried out on the control page of this host, and on all hosts through the tree.
 
-An order that somebody gives here is carried out on every host of the job, or, where the job has one
-host or the tree is not there, on this one.
+An order is carried out on every host of the job, or on this one only where the job has one host or no tree of
+agents.
 """
 
 from __future__ import annotations
@@ -408,7 +408,7 @@ class Steering:
         # Held for a moment only: where a run follows another in one folder, its ranks must not find
         # the page in use by an agent that is about to leave.
         if self._folder is None:
-            raise RecordError("there is no control page: no rank was started")
+            raise RecordError("no control page: no rank was started")
         page = ControlPage.open(self._folder, self._host, self._run)
         try:
             yield page

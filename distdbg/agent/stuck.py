@@ -1,4 +1,4 @@
-"""What a rank does that is alive and reaches no op: judged by two looks at it. Pure.
+"""The state of a rank that is alive and reaches no op, from two looks at it. Pure.
 
     uninterruptible in both looks                                     BLOCKED_IO
     its innermost frames are ours, waiting                            WAITING
@@ -136,7 +136,7 @@ def _hold(first: Look, second: Look, is_busy: bool) -> str | None:
     if before is None or now is None or not is_busy or not before.frames:
         return None
     return (
-        "on the same line in a call that does not return" if _line(before) == _line(now) else None
+        "on the same line, in a call that does not return" if _line(before) == _line(now) else None
     )
 
 

@@ -1,7 +1,7 @@
-"""The records of one host, followed while they grow: a short read per rank and moment.
+"""Follows the records of one host while they grow: one short read per rank and tick.
 
-Nothing is mapped: a file that somebody shortens would kill its reader. A record that is torn, replaced
-or gone is forgotten, and found again if it comes back; nobody is asked and nobody waits.
+Files are not mapped: a truncated file would kill its reader. A record that is torn, replaced or removed is
+dropped, and found again if it comes back. Nothing blocks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Takes the stacks of processes of this host, whatever they do, within a deadline.
+"""Takes the stacks of processes of this host, in any state, within a deadline.
 
-py-spy where it is installed and allowed: it reads the memory of a process that it stops for some
-milliseconds. Else the signal that `a rank's `stack_signal`` has installed, whose answer is a file.
+py-spy where installed and allowed: it stops the process for some milliseconds and reads its
+memory. Else the signal that `a rank's `stack_signal`` has installed, whose answer is a file.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Final
 from distdbg import config
 from distdbg.agent.processes import catches, read_stat
 from distdbg.agent.stacks import RankStacks, ThreadStack, read_faulthandler, read_py_spy
+from distdbg.record.durations import duration_text
 from distdbg.record.printable import shorten
 from distdbg.record.stack_file import STACK_SIGNAL, stacks_name
 
@@ -166,7 +167,7 @@ def _ask_py_spy(
 
 def _first_line(error: Exception) -> str:
     if isinstance(error, subprocess.TimeoutExpired):
-        return f"took more than {error.timeout:.1f} s"
+        return f"took more than {duration_text(error.timeout)}"
     return shorten((str(error).splitlines() or [type(error).__name__])[0], 200)
 
 

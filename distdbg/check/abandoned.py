@@ -1,9 +1,9 @@
-"""Groups that one line makes again and again, and that nobody can destroy any more.
+"""Leaked groups: made again and again by one line, and no longer reachable by the program.
 
-A program that has let go of a group can no longer use it, nor destroy it by itself; its memory and its
-keys stay until all groups are destroyed. One such group may be meant so. When the line that made it makes
-another one of the same ranks, and another, it is made in a loop. It is looked for when a group is made,
-and never at the end: a function that has returned has let go of all it had.
+A program that holds no reference to a group can no longer use or destroy it; its memory and its keys stay
+until all groups are destroyed. One such group may be intended. When the same line makes more groups of the
+same ranks, it is in a loop. The check runs when a group is made, and never at the end: a function that has
+returned has dropped all its references.
 """
 
 from __future__ import annotations

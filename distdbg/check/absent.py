@@ -1,4 +1,4 @@
-"""Where the ranks are that did not come: what a timeout can say about them beyond their numbers."""
+"""Where missing ranks are: what a timeout can report about them beyond their numbers."""
 
 from __future__ import annotations
 

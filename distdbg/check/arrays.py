@@ -1,4 +1,4 @@
-"""What was found wrong with the arrays of an op, in words: NaN or Inf, changed, diverged.
+"""Error messages about arrays of an op: NaN or Inf, changed, diverged.
 
 Native code brings one Trouble and the words of each rank (native/core/checks.hpp, explain.py). Pure.
 """
@@ -144,7 +144,7 @@ def _explain_nonfinite(
         f"{op} was given NaN or Inf by {say_ranks(ranks)}: {amount}",
         ranks=ranks,
         details=[*few(lines), _INTACT],
-        hint=f"look at what {say_ranks(ranks)} computed before that line",
+        hint=f"see what {say_ranks(ranks)} computed before that line",
         **fields,
     )
 
@@ -163,9 +163,9 @@ def _explain_changed(
     if was_before:
         state = _INTACT
     elif fields["seq"] < 0:
-        state = "the receiver may have got what was there before, after, or a mix"
+        state = "the receiver may have got the old values, the new ones, or a mix"
     else:
-        state = "it was seen after the op: the outputs of all ranks may be wrong"
+        state = "it was found after the op: the outputs of all ranks may be wrong"
     return BufferChangedError(
         f"{op}: {say_ranks(ranks)} changed an array that the op still owned",
         ranks=ranks,
@@ -187,7 +187,7 @@ def _explain_diverged(
     if len(ranks) == len(names):
         what = f"{op} left different results on {say_ranks(ranks)}"
     else:
-        what = f"{op} left other results on {say_ranks(ranks)} than on the other ranks"
+        what = f"{op} left results on {say_ranks(ranks)} that differ from those of the other ranks"
     sides: dict[int, list[int]] = defaultdict(list)
     for rank, checksum in zip(names, checksums, strict=True):
         sides[checksum].append(rank)

@@ -1,8 +1,8 @@
-"""Coalesced blocks: several ops handed in as one, which ranks must have alike as a whole.
+"""Coalesced blocks: several ops issued as one, which must be the same on all ranks.
 
-Each op of a block carries the contents of all of it, so ranks that differ anywhere in a block learn it
-at its first op, before any data has moved. What is left of the block is then dropped on all ranks (see
-native/core/runner.cpp): they stand at the same op again, though one had more of them left.
+Each op of a block carries the contents of the whole block, so a difference anywhere in it is found at its
+first op, before any data was copied. All ranks then drop the rest of the block (see
+native/core/runner.cpp), so they are at the same op again, though their blocks had different lengths.
 
 A block of one op is that op.
 """

@@ -1,4 +1,4 @@
-"""A mismatch in words: the ranks' own descriptions of their calls become one error.
+"""Error messages of mismatches, from the ranks' descriptions of their calls.
 
 Pure functions of plain facts. Ranks are the numbers that users know (global ranks), given by
 `names`. The text is the same on every rank, up to the line about "this rank", and bounded, whatever
@@ -96,13 +96,13 @@ def explain_mismatch(
     if "kind" in differing or "form" in differing or _are_apart(sides):
         details += _previous_lines(sides)
     if not odd:
-        details.append("no side has a majority: which one is wrong cannot be told from the calls")
+        details.append("no side has a majority: the calls do not show which one is wrong")
     details.append(INTACT)
     if this_rank in odd:
         details.append(
-            "this rank is the odd one out"
+            "this rank is the one that differs"
             if len(odd) == 1
-            else f"this rank is one of the odd ones: {format_ranks(odd)}"
+            else f"this rank is one of those that differ: {format_ranks(odd)}"
         )
     return MismatchError(
         f"{what} on group '{group}' differs between ranks: {', '.join(texts)}",
@@ -247,21 +247,19 @@ def _parse(text: bytes) -> dict[str, Any]:
 def _hint(differing: Sequence[str], odd: Sequence[int], *, are_apart: bool) -> str | None:
     where = f" on {name_ranks(odd)}" if odd else ""
     if "kind" in differing or "form" in differing:
-        return f"some branch{where} calls other ops, or skips one: compare the lines above"
+        return f"a branch{where} calls other ops, or skips one: compare the lines above"
     if "block" in differing:
-        return f"look at what decides which arrays go into the block{where}"
+        return f"see what decides which arrays go into the block{where}"
     if differing == ["objects"]:
-        return f"look at what decides how many objects are in the list{where}"
+        return f"see what decides how many objects are in the list{where}"
     if {"shape", "counts", "input", "objects"} & set(differing):
         if are_apart:
-            return f"the calls are at different lines: look which branch{where} was taken, then at the sizes"
-        return (
-            f"look at what decides the size of the arrays{where}; pad or drop a shorter last batch"
-        )
+            return f"the calls are at different lines: see which branch was taken{where}, then the sizes"
+        return f"see what sets the size of the arrays{where}; pad or drop a shorter last batch"
     if "dtype" in differing:
         return f"convert the arrays{where} to one dtype"
     if "op" in differing:
-        return "give all ranks one reduce op"
+        return "use the same reduce op on all ranks"
     if "root" in differing:
         return "src and dst must be the same rank everywhere; they are global ranks"
     return None

@@ -1,4 +1,4 @@
-"""What of a call must be equal on all ranks, and the fingerprint of it.
+"""The facts of a call that must be equal on all ranks, and their fingerprint.
 
 Pure: arrays are seen only through `View.shape` and `.dtype` and the cuts. The signature is what
 must be equal on all ranks for the op to be legal; its hash is the fingerprint that meets at the first

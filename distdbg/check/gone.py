@@ -1,4 +1,4 @@
-"""Which member of a group has died or left, asked by whoever waits for it outside of the data plane."""
+"""Which member of a group has died or left, for waits outside of the data plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latent errors: mistakes of the program that have done no harm yet, told once per line by the rank itself.
+"""Latent errors: mistakes that have done no harm yet, reported once per line by the rank itself.
 
     leaked work     the Work of an asynchronous op that nobody waited for      check/unwaited.py
     buffer race     an array that two ops in flight share, or that changed     check/unwaited.py

@@ -1,7 +1,7 @@
-"""The debug level: how much is compared, for all groups of a rank, changeable at any time.
+"""The debug level: how much of each op is compared. It can change at any time.
 
-A change is pushed to every living group; no op asks for it. Ranks need not change at the same op:
-each publishes its level with its ops, and the highest that was published counts for all.
+A change is pushed to every group; ops do not poll it. Ranks need not change at the same op: each
+publishes its level with its ops, and the highest one counts for all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How loud the log is: one variable, raised by the debug level, as torch.distributed does it. Pure.
+"""The log level: one variable, raised by the debug level as in torch.distributed. Pure.
 
     log level    debug level chosen    effective
     FATAL        any                   FATAL
@@ -8,8 +8,8 @@
     INFO         INFO                  DEBUG
     INFO         DETAIL                TRACE: each op is a line when it is issued and when it ended
 
-A debug level that nobody chose does not raise it: DETAIL is on by default here, and a line for each
-op is not what somebody expects who asked for INFO.
+A debug level that was not set does not raise it: DETAIL is the default here, and INFO should not mean a
+line per op.
 """
 
 from __future__ import annotations

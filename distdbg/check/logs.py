@@ -1,7 +1,7 @@
-"""The log: one tree of Python loggers, `distdbg`, in which each line says which rank wrote it.
+"""The log: one tree of Python loggers, `distdbg`, with the rank in each line.
 
-As a library, distdbg leaves the log to the program: without a level variable it installs nothing, so
-only warnings are shown, by Python's own last resort. DISTDBG_LOG_LEVEL or TORCH_CPP_LOG_LEVEL sets
+As a library, distdbg leaves logging to the program: without a level variable it installs no handler, so
+only warnings are shown, by Python's handler of last resort. DISTDBG_LOG_LEVEL or TORCH_CPP_LOG_LEVEL sets
 the level of the tree; and where the program has no handler of its own, one that writes to stderr.
 
 The tree belongs to the process. Ranks that are threads share its level; the rank in a line is of the

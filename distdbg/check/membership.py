@@ -1,31 +1,30 @@
-"""Whether all ranks make the same groups in the same order.
+"""Checks that all ranks make the same groups in the same order.
 
 Every rank counts the groups that all create together, so the n-th creation of one rank meets the n-th
 of the others, members or not, in the store of group n:
 
-    first          what the first rank that came makes, set once; whoever differs from it raises
+    first          what the first rank to arrive makes, set once; ranks that differ from it raise
     compared       a counter: of the ranks that make the same as the first one
     odd            what the first rank that differed from that makes, set once
-    words/<rank>   what one rank makes, and where; set first of all, so that a rank that has gone on is
-                   heard as well
-    report         the words of all ranks that came in time, set once: what everybody raises
+    words/<rank>   what one rank makes, and where; set first, so that a rank that has gone on is
+                   included
+    report         the words of all ranks that arrived in time, set once: what all raise
     heard          how many have read it
     reason         the creation whose difference ends this one: this group's own name, or an earlier one;
-                   set once, and before `all_here`, so that whoever learns of the end learns why
+                   set once, before `all_here`, so that a rank that sees the end also sees why
     all_here       what members wait for (runtime/meeting.py), set once: "differ" ends that wait as
                    well, but not after all members have come, since some of them went on then
 
-When all ranks have compared, the last removes what they compared. So agreeing costs three questions to the
-store, nobody waits for ranks that are not members, and all
-that wait learn of a difference at once. A rank that has gone on (it was no member, or all members of its
-group agreed) is told late, if it comes to wait for another group: then it raises the same error there,
-since a rank that differed may not come any more. It is not told in its other ops: those are right. If
-a rank ends over the error, that is a RankLeft for whoever needs it.
+When all ranks have compared, the last one removes the keys. So agreement costs three requests to the store,
+nobody waits for ranks that are not members, and all waiting ranks see a difference at once. A rank that has
+gone on (it was no member, or all members of its group agreed) sees it when it next waits for a group: it
+raises the same error there, since a rank that differed may never arrive. Its other ops are right and do not
+raise. If a rank ends because of the error, ranks that need it get RankLeft.
 
 Groups that are made by their members alone (use_local_synchronization, split_group) have names of their
-own, so ranks in different orders never meet: they wait for each other in a circle. A rank that has
-waited for a moment says in `waits/<rank>` for whom, and follows who waits for whom; a circle that
-stands still for two looks is an error on all ranks of it.
+own, so ranks with different orders never meet: they deadlock. A rank that has waited for a moment writes to
+`waits/<rank>` for whom, and follows who waits for whom; a cycle that is the same in two looks is an error on
+all its ranks.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ class Creation:
         self._give_up(earlier)
         error = explain_groups(self._collect(PrefixStore(f"{earlier}/", self._root), []), self._me)
         error.details.insert(
-            -1, f"this rank had gone on, and waited for {_show(self.words['ranks'])}"
+            -1, f"this rank had gone on and waited for {_show(self.words['ranks'])}"
         )
         return error
 
@@ -236,9 +235,11 @@ def explain_groups(all_words: Sequence[Words], this_rank: int) -> MismatchError:
     if len(ordered) > _MOST_SIDES:
         texts.append(f"and {len(ordered) - _MOST_SIDES} other groups")
     details = _lines([words for _, side in ordered for words in side])
-    details.append("the group was not made on these ranks; other groups are not touched")
+    details.append("the group was not made on these ranks; other groups are unaffected")
     if this_rank in odd:
-        details.append("this rank is the odd one out" if len(odd) == 1 else "this rank is odd")
+        details.append(
+            "this rank is the one that differs" if len(odd) == 1 else "this rank differs"
+        )
     return MismatchError(
         f"{what} differs between ranks: {', '.join(texts)}",
         kind="new_group",
@@ -259,7 +260,7 @@ def explain_groups(all_words: Sequence[Words], this_rank: int) -> MismatchError:
             for ranks, side in ordered
         ],
         details=details,
-        hint="every rank must make the same groups in the same order, also those it is not in",
+        hint="every rank must make the same groups in the same order, including groups it is not in",
     )
 
 
@@ -269,11 +270,11 @@ def explain_circle(circle: Sequence[Words]) -> MismatchError:
     ranks = [words["rank"] for words in ordered]
     texts = [f"rank {words['rank']} makes {_show(words['ranks'])}" for words in ordered[:4]]
     return MismatchError(
-        f"{ordered[0]['function']}: {name_ranks(ranks)} wait for each other in different groups: "
+        f"{ordered[0]['function']}: {name_ranks(ranks)} are deadlocked, each in another group: "
         f"{', '.join(texts)}",
         kind="new_group",
         ranks=ranks,
-        details=[*_lines(ordered), "the groups were not made; other groups are not touched"],
+        details=[*_lines(ordered), "the groups were not made; other groups are unaffected"],
         hint="ranks that share groups must make them in the same order",
     )
 

@@ -1,20 +1,20 @@
-"""monitored_barrier: a barrier that says on every rank who did not come, and where they are.
+"""monitored_barrier: a barrier that reports on every rank which ranks are missing, and where they are.
 
-It uses the group's store only, so it works with every backend, and when the data plane does not.
+It uses only the group's store, so it works with every backend, even when the data plane is broken.
 The ranks form a tree (tree.py). Keys of the n-th barrier of a group, all below monitored/<n>/:
 
-    here/<rank>    an inner rank has come; a leaf says only up
-    up/<rank>      all ranks of this subtree have come; holds who was first and last
-    verdict        how the barrier ended, for all; whoever is first to write it decides
+    here/<rank>    an inner rank has arrived; a leaf sets only `up`
+    up/<rank>      all ranks of this subtree have arrived; holds the first and the last
+    verdict        how the barrier ended, for all; the first rank to write it decides
 
 Good path: a rank waits for `up` of its children, sets its own, and waits for the verdict, which rank
 0 sets: at most `arity` + 3 keys for any rank. Bad path: at the deadline rank 0 looks through the
 branches that are not complete and writes who is missing. If it does not, being missing itself, those
 below it do so a moment later, and so on down the tree. A rank that is seen to have died or left ends
-the barrier at once. So all ranks raise the same error, and a rank that comes late finds it.
+the barrier at once. So all ranks raise the same error, and a late rank finds it.
 
-A barrier that all ranks came to shows that nobody reads the keys of those before it; each rank then
-deletes its own while it waits in the next one. So keys of one that failed stay for ranks that are late.
+Once all ranks have arrived in a barrier, nobody reads the keys of earlier ones; each rank then deletes its
+own while it waits in the next one. Keys of a barrier that failed stay, for late ranks.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from distdbg.errors import (
     RankLeft,
     format_ranks,
 )
+from distdbg.record.durations import duration_text
 from distdbg.record.format import Aside
 from distdbg.runtime.aside import aside
 from distdbg.runtime.group import Group, ProcessGroup, resolve
@@ -236,12 +237,12 @@ class _Attempt:
         details = [*verdict.lines, "the group is still usable"]
         if verdict.stuck:
             stuck = format_ranks(group.ranks[rank] for rank in verdict.stuck)
-            details.insert(0, f"ranks {stuck} came, but did not go on when all were there")
+            details.insert(0, f"ranks {stuck} arrived, but did not go on when all had arrived")
         if self._rank in verdict.missing:
-            details.append("this rank came after the others had given up")
+            details.append("this rank arrived after the others had timed out")
         whom = f"rank{'s' if len(missing) > 1 else ''} {format_ranks(missing)}"
         return OpTimeout(
-            f"{op} waited {verdict.waited_s:.1f} s for {whom} of {format_ranks(group.ranks)}; "
+            f"{op} waited {duration_text(verdict.waited_s)} for {whom} of {format_ranks(group.ranks)}; "
             f"{len(arrived)} of {self._size} ranks arrived",
             missing=sorted(missing),
             arrived=arrived,
@@ -251,7 +252,7 @@ class _Attempt:
             group=group.label,
             ranks=group.ranks,
             details=details,
-            hint="raise the limit with timeout= if the rank is only slow",
+            hint="raise timeout= if the rank is only slow",
         )
 
     # ----------------------------------------------------------------------------------- private
@@ -335,7 +336,7 @@ class _Attempt:
     def _log_skew(self, arrivals: _Arrivals) -> None:
         ranks = self._group.ranks
         _log.debug(
-            "monitored_barrier #%d on group '%s': rank %d came last, %.3f s after rank %d",
+            "monitored_barrier #%d on group '%s': rank %d arrived last, %.3f s after rank %d",
             self._seq,
             self._group.label,
             ranks[arrivals.last],

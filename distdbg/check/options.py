@@ -1,11 +1,11 @@
-"""What a group checks beside the calls themselves, each off by default.
+"""Options of the checks: what a group checks beside the calls, each off by default.
 
     NONFINITE  NaN and Inf in inputs, before they spread     DISTDBG_CHECK_NONFINITE
     BUFFERS    arrays that change while an op owns them      DISTDBG_CHECK_BUFFERS
     ORDER      call sites, for ops issued in another order   DISTDBG_CHECK_ORDER
     interval   outputs that must be equal on all ranks       DISTDBG_CHECKSUM_EVERY
 
-Group rank 0 reads them when it makes the group and native code hands them to the others, so all
+Group rank 0 reads them when it makes the group, and native code passes them to the others, so all
 ranks of a group check the same. They are checked at level DETAIL only: set_debug_level switches
 them off and on while the program runs. The bits are those of native/core/checks.hpp.
 """

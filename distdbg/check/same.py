@@ -1,10 +1,10 @@
-"""assert_same: whether what should be the same on all ranks is, and if not, where it begins to differ.
+"""assert_same: whether values are equal on all ranks, and the first place where they differ.
 
     round 1      every rank's hash of everything, one small all_gather; equal: done
     round 2      the hash, dtype and shape of each array, by name: the first that differs
     rounds 3...  hashes of ever smaller parts of that array, then the elements of the last part
 
-Only the first round is paid when all is well, and nothing but hashes and one small part is exchanged.
+If all is equal only the first round runs; only hashes and one small part are exchanged.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _first_difference(everybody: Sequence[Sequence[object]]) -> int | None:
 def _changes(
     pg: ProcessGroup, what: str | None, name: str, marks: Sequence[object]
 ) -> DivergedError:
-    return _error(pg, what, name, marks=marks, how="and is being written meanwhile")
+    return _error(pg, what, name, marks=marks, how="and is being written to")
 
 
 def _show(element: bytes, form: str) -> str:

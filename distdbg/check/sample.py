@@ -1,7 +1,7 @@
-"""A checksum of some of an array's bytes, cheap enough to be made at every asynchronous op. Pure.
+"""A checksum of some of an array's bytes, cheap enough for every asynchronous op. Pure.
 
 Small arrays are read whole. Of larger ones some pieces are read, from the first to the last byte, and
-above a size nothing: what is found there is not worth what it costs.
+above a limit nothing: the cost is higher than the use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the facts of a call look in a message: only those that differ, and never long.
+"""Facts of a call as text for messages: only those that differ, and short.
 
 `float32[1024]`, `broadcast`, `op MAX`, `root 1`, `a block of 3`. Long shapes and lists keep their head
 and the first place that differs from what another side has.

@@ -1,4 +1,4 @@
-"""Call sites as messages show them: as much of each path as tells the files apart.
+"""Call sites as text for messages: the shortest paths that are unique.
 
 A description carries the whole path, 'runs/a/train.py:88 (step)'; one file shows as 'train.py:88
 (step)', and two files of one name as 'a/train.py:88 (step)' and 'b/train.py:88 (step)'.

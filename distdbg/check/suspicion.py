@@ -1,7 +1,8 @@
-"""Ops that ranks may have issued in different orders: a warning, never an error.
+"""Suspicions: ops that ranks may have issued in different orders. A warning, never an error.
 
 Native code compares hashes of call sites and finds the pairs that cross (native/core/site_order.hpp);
-only then the ranks exchange words, and the op is carried out all the same. Here it is told.
+only then the ranks exchange descriptions. The op is carried out anyway. This file writes the
+warning.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> Susp
         ranks = odd_ranks(hashes, names)
         for rank, site in sites.items():
             sides[site].append(rank)
-        lines = [f"{say_ranks(at)} came from {site}" for site, at in sides.items()]
+        lines = [f"{say_ranks(at)} called it at {site}" for site, at in sides.items()]
         first = (
             f"op #{seq} and op #{other_seq} on group '{group}' look swapped between ranks: "
-            f"each came from the other's line"
+            f"each was called at the other's line"
         )
-        end = "the calls are alike, so both ops were carried out"
+        end = "the calls are equal, so both ops were carried out"
     else:
         ranks = odd_ranks(stand_ins, names)
         for (rank, site), is_stand_in in zip(sites.items(), stand_ins, strict=True):
@@ -58,7 +59,7 @@ def explain_suspicion(facts: Facts, *, group: str, names: Sequence[int]) -> Susp
             sides[f"{how}, at {site}"].append(rank)
         lines = [f"{say_ranks(at)}: {how}" for how, at in sides.items()]
         first = f"op #{seq} on group '{group}' has arrays of different memory layouts"
-        end = "the shapes are alike, so the op was carried out, element by element as they are indexed"
+        end = "the shapes are equal, so the op was carried out element by element, by index"
         other_seq = 0
     return Suspicion(
         text="\n  ".join([first, *few(lines), end]),

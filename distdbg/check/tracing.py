@@ -1,7 +1,7 @@
-"""TracingEngine: each op of a group is a line of the log when it is issued and when it ended.
+"""TracingEngine: logs each op of a group when it is issued and when it has ended.
 
-It is put around the group's engine only while the log level asks for it, so that nobody pays for it
-otherwise. The end of an asynchronous op is noticed, and written, when the program asks for it.
+It wraps the group's engine only while the log level needs it, so it costs nothing otherwise. The end of an
+asynchronous op is logged when the program waits for it.
 """
 
 from __future__ import annotations

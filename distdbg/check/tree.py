@@ -4,9 +4,9 @@
                             1       2
                           3   4   5   6
 
-Every rank waits for its children and for rank 0's verdict, so no rank hears of all on the good path.
-On the bad one, `find_missing` asks for who came: only branches that are not complete are walked, and
-where an inner rank is missing its children are asked themselves.
+Every rank waits for its children and for rank 0's verdict, so no rank reads the keys of all on the good path.
+On the bad one, `find_missing` looks up which ranks arrived: it walks only incomplete branches, and the
+children of a missing inner rank.
 """
 
 from __future__ import annotations

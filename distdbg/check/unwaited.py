@@ -1,9 +1,9 @@
-"""The asynchronous ops of a rank that nobody has waited for yet: leaked Work, and arrays in two ops at once.
+"""Asynchronous ops that nobody has waited for yet: finds leaked Work, and arrays in two ops at once.
 
-What counts as waiting is any question that is answered with the op's end: `wait`, `synchronize` and
+Every call that shows the op's end counts as a wait: `wait`, `synchronize` and
 `block_current_stream`; `is_completed`, `is_success` and `exception` when they say that it has ended;
 `result` and `source_rank`; and asking for a Future, which has callbacks of its own. A later op or barrier
-does not count: on other backends it says nothing of the ops before it, and the op's error is lost.
+does not count: on other backends it does not prove that earlier ops have ended, and the op's error is lost.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ class Unwaited:
                 begun=f"started {new.label}",
                 place=new.place,
                 others=[(f"had started {old.label}", old.place)],
-                hint=f"wait for the {old.label} first, or give each op an array of its own",
+                hint=f"wait for the {old.label} first, or give each op its own array",
                 record_group=_number(new),
             )
         )

@@ -1,40 +1,40 @@
-"""From a session to findings: what is wrong with a job, who is to blame, and what to do. Pure.
+"""The diagnosis: from a session to findings, with cause, consequences and hint. Pure.
 
-What comes in
+Input
 
-    session.py ops.py           all that is known of one start of a job: ranks, groups, ops as columns
-    load/                       sessions from files, the only readers of any:
-        open.py                     any mix of what there is; asks the others
+    session.py ops.py           one start of a job: ranks, groups, ops as columns
+    load/                       reads files into sessions; nothing else here reads files:
+        open.py                     any mix of files and folders; calls the others
         run_folder.py               our runs: rank_file, tables, clocks, told, witnesses, kept_output
         torch_dumps.py              torch's flight recorder: torch_*, restricted_pickle
-        log_files.py ncclras.py     what others printed: log_*
+        log_files.py ncclras.py     output of other tools: log_*
 
-How ops of different ranks hang together
+How ops of different ranks belong together
 
     matching.py                 which collectives are one op
     messages.py                 which messages in flight have met
-    comparing.py legality.py    which calls differ, and whether that is wrong
-    slip.py                     one call skipped, or one too many
+    comparing.py legality.py    which calls differ, and whether that is an error
+    slip.py                     a rank that skipped calls or made extra ones
     last_moment.py              the session as it was before the first op failed
-    waits.py graph.py           who waits for whom; who can never go on
-    chains.py                   who is at the end of all chains of waits
-    failures.py endings.py      what ops failed with; how ranks ended, and by whose doing
+    waits.py graph.py           who waits for whom; deadlocks
+    chains.py                   the ranks at the ends of chains of waits
+    failures.py endings.py      errors of ops; how ranks ended, and whether by their own fault
     last_op.py                  what a rank called last
 
-What is said
+Output
 
     finding.py                  findings, edges, roles, the verdict
     find/                       one file per kind of finding, and what several of them share:
-        lateness, own_time          numbers about who comes late
+        lateness, own_time          how late ranks are, in numbers
         phrases                     pieces of sentences
-    wording.py                  how ranks, places and times are told
-    verdict.py                  runs all finders, puts the cause over what follows from it: `diagnose`
+    wording.py                  how ranks, places and times are written
+    verdict.py                  `diagnose`: runs all finders, puts the cause above its consequences
 
-Questions of people: `distdbg query` and `distdbg diff`
+Queries: `distdbg query` and `distdbg diff`
 
-    query.py op_fields.py       which ops are meant, by which fields
-    summary.py bandwidth.py     what they sum up to
-    diff.py                     what differs between two runs
+    query.py op_fields.py       expressions over ops, and the fields they use
+    summary.py bandwidth.py     counts, times and bandwidths of ops
+    diff.py                     differences between two runs
 
 Nothing here needs more than the standard library.
 """

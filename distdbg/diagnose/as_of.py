@@ -1,12 +1,12 @@
-"""The session as it was at a moment of its past: what was not yet, is not there. Pure.
+"""The session as it was at an earlier moment. Pure.
 
     then = session_at(session, at_ns)       at_ns: on the session's clock
-    diagnose(then)                          what would have been said at that moment
+    diagnose(then)                          the verdict of that moment
 
 Ops issued later are not there, those that ended later are in flight, ranks that went later are still there.
 What a rank was seen to do from outside is known from that time on, not before. `last_moment` is the same for
 one moment, at which the ops of a job began to fail, and is careful with the errors of clocks; here clocks
-are taken at their word.
+are trusted.
 
 A wait for an op begun earlier (`Work.wait`) is not recorded once it is over. So of the past only those are
 known in which the op failed: its thread issued nothing after it, and is taken to have waited.

@@ -10,8 +10,8 @@
 | all_gather, reduce_scatter, all_to_all, gather, scatter | of the side with all parts | (n - 1) / n |
 | broadcast, reduce, recv | of the array | 1 |
 
-A barrier moves nothing and has none. A message counts once, where it is received: a send hears from the
-receiver when that has the data already, so the time from then on is no time of transfer.
+A barrier moves no data and has no bandwidth. A message counts once, on its receiver: a send learns of the
+receiver when the data has been copied, so its time after that is no transfer.
 """
 
 from __future__ import annotations

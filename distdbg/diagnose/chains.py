@@ -1,13 +1,13 @@
-"""Who waits in the end for whom: the ranks at the ends of all chains of waits. Pure.
+"""Chains of waits: the ranks at their ends, which all others wait for. Pure.
 
     for end in chain_ends(session, waits):
-        end.ranks        not blocked themselves, but for those that have left what they are waited for in;
-                     all of them are waited for by the same ranks
+        end.ranks        not blocked themselves, or blocked after they left the group of the wait;
+                     the same ranks wait for all of them
         end.direct       the waits that name them
         end.waiters      everybody who waits for them, through others too
 
-A rank that has not come because it waits itself is a victim, and no end; but for one that has destroyed the
-group in whose op it is waited for: it would not come if it went on.
+A rank that is late because it waits itself is a victim and no end, unless it has destroyed the group of the
+op: then it would not call the op even if it went on.
 """
 
 from __future__ import annotations

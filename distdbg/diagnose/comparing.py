@@ -3,8 +3,8 @@
     for each group: first = first_difference(session, ops)     the first seq whose calls differ; None
 
 Ranks that agree have equal bytes in their columns of fingerprints, so a healthy rank costs one comparison
-of memory. Where a fingerprint is 0 the kinds and forms are compared, and only where those differ it is
-asked whether they may (`legality`), once for each pair of forms.
+of memory. Where a fingerprint is 0 the kinds and forms are compared; where those differ `legality`
+decides, once for each pair of forms.
 """
 
 from __future__ import annotations

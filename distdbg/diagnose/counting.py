@@ -1,19 +1,19 @@
-"""What ops of one kind on one group came to, from the counters of many ranks. Pure.
+"""Totals of the ops of one kind on one group, from the counters of many ranks. Pure.
 
 A record counts every op for good, also those that its ring has long overwritten. Of the times it keeps
 buckets (from 2**i below 2**(i+1) nanoseconds), so a percentile is exact to its bucket and interpolated
 within it, and those of many ranks are those of the sum.
 
-Who is late is in the waits. An op starts when its last rank has come, so what a rank has waited is how
-much earlier it came; over many ops the differences of the waits of two ranks are exactly how much later
-one came than the other, altogether. A rank that others wait for in a share p of all the time that is waited
+Who is late follows from the waits. An op starts when its last rank has arrived, so the wait of a rank is how
+much earlier it arrived; over many ops the differences of the waits of two ranks are exactly how much later
+one arrived than the other, in total. A rank that others wait for in a share p of all the time that is waited
 waits itself (1 - p) of what a rank waits that is never late. So:
 
     share of late arrivals of a rank  =  1 - its mean wait / the mean wait of those that wait long
 
 which counts each arrival by how late it was: a rank that is the last of each op has 1, two that take
 turns have half each. "Those that wait long" is the third quartile of the ranks, the most of less than four:
-one rank that waits for something else does not make all others late. Ranks that come in any order wait
+one rank that waits for something else does not make all others late. Ranks that arrive in random order wait
 alike, and none is late. Nothing is late where that wait is shorter than `LEAST_WAIT_NS`.
 """
 

@@ -1,7 +1,7 @@
-"""Ranks at the prompt of a debugger: they move, others wait for them, and what it took is nobody's lateness.
+"""Ranks at the prompt of a debugger: others wait for them, and that time counts as nobody's delay.
 
 A stop at a prompt is an op of its own, kept aside (`record.format.Aside.DEBUGGER`), named by why the rank
-stopped; agents also see it from outside. While one is open the clock of the job stands.
+stopped; agents also see it from outside. While one is open the clock of the job is held.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Where the calls of two ranks on a group part, when one of them made fewer. Pure.
+"""Where the calls of two ranks on a group diverge, when one of them made fewer. Pure.
 
     parting = find_parting(session, matched.of(group), group, rank, other, skipped=1)
     parting.seq          the first call that can be told apart; 0: all that both records have are alike
     parting.sign         by what: LINE, CALL, MARK, SPANS, GROUPS, MESSAGES, TIME
 
-A rank that skips one of many equal calls goes on beside the others, as their ops fit its own, and the loss
-shows at the end of its program only. What else the records have of each call shows it earlier: from there
-on what the rank has beside its call is what the other has beside a later one (the line, the arrays, the
+A rank that skips one of many equal calls keeps pairing with the others, as their ops fit its own; the missing
+call shows only at the end of its program. Other facts in the records show it earlier: from the skipped call
+on, what the rank has at a call is what the other has at a later one (the line, the arrays, the
 value of a mark, how far other groups are); or there are twice the marks, spans or messages between two
 calls, or twice the time. Time proves nothing: that is only probable (`is_sure`).
 

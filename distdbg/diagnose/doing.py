@@ -1,10 +1,10 @@
-"""What a rank does that others wait for: since when, where, on CPU or asleep, how unusual that is. Pure.
+"""What a rank that others wait for is doing: where, since when, on CPU or asleep, how unusual. Pure.
 
     doing_of(session, 2).text          'asleep in load() at slp.py:7'
     doing_of(session, 2).age_ns        how long it has reached no op
-    doing_of(session, 2).level         what the table of `record.thresholds` says to that
+    doing_of(session, 2).level         the severity by the table of `record.thresholds`
 
-It says what an agent has seen. Where nobody looked, `text` is '' and the last op is the next best.
+The source is what an agent has seen. If no agent looked, `text` is '', and the last op has to do.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""How each rank ended, and whether that was its own doing. Pure.
+"""How each rank ended, and whether by its own fault. Pure.
 
-When one rank fails the others fail a moment later. Time alone does not tell who was first: hosts have
-clocks of their own, and a rank that holds much memory is gone long after those whom its end has woken.
-So what a rank says of itself comes first:
+When one rank fails the others fail a moment later. Time alone does not show which was first: clocks of
+hosts differ, and the process of a rank with much memory may end long after the ranks that lost it. So the
+rank's own error comes first:
 
-    CAUSE         it failed by itself: a signal, memory, an exception or exit code of its own
-    VICTIM        it names whom it lost, or the verdict by which it was aborted
-    SUSPECT       it gave up waiting, or lost some connection and cannot say to whom
+    CAUSE         it failed by itself: a signal, out of memory, an exception, an exit code
+    VICTIM        its error names the peer that it lost, or the verdict that aborted it
+    SUSPECT       it timed out, or lost a connection to an unknown peer
     MISMATCHED    it ended with an error that all members of a group have: a mismatch, a NaN, replicas
                   that differ
-    INTERRUPTED   by SIGINT, SIGTERM or SIGHUP, which come from outside
-    ENDED         by the launcher, because of another rank or because it was asked to
+    INTERRUPTED   by SIGINT, SIGTERM or SIGHUP, from outside
+    ENDED         terminated by the launcher, because of another rank or because it was asked to stop
     FINE          it returned, left, or exited with code 0
 """
 

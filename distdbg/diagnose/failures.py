@@ -1,8 +1,8 @@
-"""The errors that ranks' ops ended with, from the columns and from what the ranks wrote. Pure.
+"""Errors of ops, from the columns and from the words that ranks recorded. Pure.
 
     failures = failures_of(session)        rank -> its errors, in the order of time
 
-An op that failed has a status; most have words as well, as JSON of the error. Errors without an op
+An op that failed has a status; most have a message as well, as JSON of the error. Errors without an op
 (a store, a rendezvous, a message whose entry was overwritten) are in `RankLog.found`.
 """
 

@@ -1,4 +1,4 @@
-"""What the diagnosis says: findings, and the verdict that puts the cause before what follows from it."""
+"""Findings, and the verdict, which puts the cause before its consequences."""
 
 from __future__ import annotations
 

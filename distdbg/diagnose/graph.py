@@ -1,4 +1,4 @@
-"""Who can never go on: a graph of nodes that wait for all, or for any, of others. Pure.
+"""Deadlocks in a graph of nodes that wait for all, or for any, of others. Pure.
 
     knots = find_knots({0: [Wait((1,))], 1: [Wait((0, 2))], 2: [Wait((1,))], 3: [Wait((0,))]})
     knots.cores      ((0, 1),)    the smallest sets whose members wait for each other alone
@@ -11,13 +11,13 @@ waits is over. A node without waits can move, whatever it does now; a node that 
     blocked    can never move, whatever the others do: what the least fixpoint of "can move" leaves
     knotted    blocked, and by each other: the largest set of which each member has, in each of its waits,
                somebody of the set to wait for (wait for all) or nobody alive but the set (wait for any).
-               Waiting for who is gone is none: that ends with an error, or is somebody else's story
+               A wait for a rank that is gone is none: it ends with an error, or has a finding of its own
     core       a part of the knotted for which the same holds, and for no part of it: take one of it
                away, and the rest can go on
 
 Nodes in one collective share the `on` of it: give them the same tuple and it is looked at once, so that a
 collective of n ranks is n edges and not their square. All is iterative, and linear in nodes and edges but
-for the search of the shortest circle and of the smallest core: those stop improving at a bound.
+for the search of the shortest cycle and of the smallest core: those stop improving at a bound.
 """
 
 from __future__ import annotations

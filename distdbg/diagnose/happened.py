@@ -1,10 +1,10 @@
-"""What happened before what, whatever the clocks say: vector clocks over collectives and messages. Pure.
+"""Happened-before order of ops, by vector clocks over collectives and messages. Pure.
 
-    order = order_of(session)              None: the records are too many, not whole, or contradict each other
-    order.has_seen(end_of_recv, send)      whether the sender can have known of the end when it sent
+    order = order_of(session)              None: too many records, or incomplete or contradictory ones
+    order.has_seen(end_of_recv, send)      whether the send may depend on that end
 
-Who waits for whom is taken generously where a record leaves it open, so that two things that are said to
-be independent are.
+Where a record leaves open who waited for whom, a dependency is assumed: two events that are reported as
+independent are independent.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The first word of a report: what kind of failure it is, for whoever reads no further. Pure.
+"""The first word of a report: the kind of failure. Pure.
 
-    DEADLOCK        ranks wait for each other for good
+    DEADLOCK        ranks wait for each other and can never go on
     MISMATCH        ranks called different things
     RANK DIED       a rank was killed, or crashed
     OUT OF MEMORY   ... by the kernel, for memory; or it raised MemoryError
-    HUNG            ranks wait for one that does not come
+    HUNG            ranks wait for one that does not arrive
     STOPPED         a person, or a scheduler, stopped a job in which nothing was wrong
     FAILED          anything else
 
-Takes the words of kinds and not the classes: a launcher reads this without loading the diagnosis.
+Takes names of kinds and not the classes: a launcher reads this without loading the diagnosis.
 """
 
 from __future__ import annotations

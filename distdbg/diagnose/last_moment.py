@@ -1,4 +1,4 @@
-"""The session as it was at the last moment before its ops began to fail. Pure.
+"""The session as it was right before its first op failed. Pure.
 
     moment = last_moment(session)         the session itself where nothing has failed or was ended
     moment.cut                            how the first op failed
@@ -13,12 +13,12 @@ first failure, on the session's clock, is taken for all ranks, and each is shown
 
 An error after which its rank's ops went well again does not count: the job had got over it.
 
-Where somebody left, who is told of it is a matter of microseconds: a rank may call the op after the first
-one has been told. Such a rank is shown as it was when it was told itself; and whoever left well without
-another op has gone before, by whatever time. So the verdict is the same each time.
+When a rank leaves, which ranks notice first is a matter of microseconds: a rank may call the op after the
+first one has noticed. Such a rank is shown as it was when it noticed itself; a rank that left well without
+another op counts as gone before. So the verdict is the same each time.
 
-Is what follows from it a proof? For a thread in a blocking op, yes: it was in that op from its issue to
-its failure, and cannot have moved in between, whatever its clock is worth; a rank is only shown as having
+Does that prove anything? For a thread in a blocking op, yes: it was in that op from its issue to its failure
+and did nothing else, however wrong its clock is; a rank is only shown as having
 not yet issued an op if its own clock, corrected, says so, and an op that ended well within the error of
 the clocks counts as ended. A wait for an op begun earlier (`Work.wait`) is not recorded once it is over:
 its thread is taken to have waited if it issued nothing after the op until that failed, first of all for

@@ -1,4 +1,4 @@
-"""What a rank called last: where to begin to look for what it did since. Pure."""
+"""The last op of a rank: the place to start looking for what it did since. Pure."""
 
 from __future__ import annotations
 

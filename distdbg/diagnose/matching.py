@@ -1,4 +1,4 @@
-"""Which ops of different ranks are one op: collectives by (group, seq).
+"""Matches collectives of different ranks by (group, seq). Pure.
 
     matched = match(session)
     matched.of(group).index(rank, seq)        the op, as an index into its rank's columns; None

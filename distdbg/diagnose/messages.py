@@ -1,11 +1,11 @@
-"""Which messages in flight have met their other side; in doubt they have. Pure.
+"""Which sends and receives in flight have met; in doubt they have. Pure.
 
 Those of one group, sender, receiver and tag are taken in order, so the n-th send in flight meets the n-th
-recv. But the records of a job that runs are read one after the other, and whose message has been taken
-notices that when it gets a core: one side may be shown in an op that the other side has long ended. So
+recv. But records of a running job are read one after the other, and a sender notices that its message was
+taken only when it gets a core: one side may be shown in an op that the other side has long ended. So
 what has ended counts as well, by time: a send is issued, its recv starts (the receiver writes that down
 before it answers), the send ends. A session that holds only what is in flight cannot tell: whoever makes
-one has to see to it that nobody has moved meanwhile, and that who waits has run since.
+one has to make sure that no rank made progress meanwhile, and that waiting ranks have run since.
 """
 
 from __future__ import annotations

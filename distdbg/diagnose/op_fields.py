@@ -1,4 +1,4 @@
-"""What can be asked of an op by name: the fields of `distdbg query`, and the columns of its tables. Pure."""
+"""The fields of `distdbg query`: their names, types and help. Pure."""
 
 from __future__ import annotations
 
@@ -128,8 +128,13 @@ def _comm(view: View, op: OpRef) -> str | None:
 
 _FIELDS: Final = (
     Field("rank", Unit.RANK, "the rank that called it", lambda v, op: op.rank),
-    Field("host", Unit.TEXT, "of that rank", lambda v, op: v.session.ranks[op.rank].host or None),
-    Field("group", Unit.TEXT, "what messages call the group", _group),
+    Field(
+        "host",
+        Unit.TEXT,
+        "the host of that rank",
+        lambda v, op: v.session.ranks[op.rank].host or None,
+    ),
+    Field("group", Unit.TEXT, "the name of the group in messages", _group),
     Field(
         "kind", Unit.TEXT, "all_reduce, send, new_group ...", lambda v, op: v.session.kind_of(op)
     ),
@@ -143,17 +148,17 @@ _FIELDS: Final = (
     Field("dtype", Unit.TEXT, "float32", _form(lambda form: form.dtype or None)),
     Field("op", Unit.TEXT, "the reduce op: sum", _form(lambda form: form.op.lower() or None)),
     Field("root", Unit.RANK, "a global rank", _form(lambda form: form.root)),
-    Field("nbytes", Unit.NBYTES, "how much it is about", size),
+    Field("nbytes", Unit.NBYTES, "the bytes of the op", size),
     Field(
         "peer",
         Unit.RANK,
-        "of a message, a global rank",
+        "the other rank of a message, a global rank",
         lambda v, op: _rank_or_none(_ops(v, op).peer[op.at]),
     ),
     Field(
         "tag",
         Unit.COUNT,
-        "of a message",
+        "the tag of a message",
         lambda v, op: _ops(v, op).tag[op.at] if _ops(v, op).flags[op.at] & Flag.MESSAGE else None,
     ),
     Field(
@@ -163,23 +168,23 @@ _FIELDS: Final = (
         lambda v, op: label_of_status(_ops(v, op).status[op.at]),
     ),
     Field("duration", Unit.NS, "from issue to end", duration),
-    Field("wait", Unit.NS, "from issue until all ranks had come", _wait),
-    Field("transfer", Unit.NS, "from then to the end", transfer),
+    Field("wait", Unit.NS, "from issue until the last rank had arrived", _wait),
+    Field("transfer", Unit.NS, "from the arrival of the last rank to the end", transfer),
     Field(
         "issued",
         Unit.NS,
-        "since the first rank began",
+        "time of issue, since the first rank began",
         lambda v, op: v.session.time_ns(op.rank, _ops(v, op).issued_ns[op.at]) - v.began_ns,
     ),
     Field("site", Unit.TEXT, "where it was called: train.py:88 (step)", _site),
-    Field("thread", Unit.COUNT, "the kernel's number", lambda v, op: _ops(v, op).thread[op.at]),
+    Field("thread", Unit.COUNT, "the thread id (TID)", lambda v, op: _ops(v, op).thread[op.at]),
     Field(
         "async",
         Unit.FLAG,
-        "whether it was begun with async_op=True",
+        "whether it was called with async_op=True",
         lambda v, op: bool(_ops(v, op).flags[op.at] & Flag.ASYNC),
     ),
-    Field("comm", Unit.TEXT, "what the program called it", _comm),
+    Field("comm", Unit.TEXT, "a name that the program gave it", _comm),
 )
 
 FIELDS: Final[Mapping[str, Field]] = {field.name: field for field in _FIELDS}

@@ -2,7 +2,7 @@
 
     ops = session.ranks[3].ops
     ops.seq[i], ops.group[i], ops.status[i]       one value of op i, in the order of issue
-    matching.match(session)                       the way from (group, seq) to i
+    matching.match(session)                       finds i by (group, seq)
 
 What a column cannot hold is an index into a table of the session: groups, forms, stacks.
 """

@@ -1,4 +1,4 @@
-"""The expressions of `distdbg query`: which ops are meant. Pure.
+"""Parses the expressions of `distdbg query`, which select ops. Pure.
 
     rank=0-3,7 and kind=all_reduce and duration>10ms
     group in (dp, tp) and not status=ok
@@ -10,8 +10,8 @@
     comparison   FIELD = VALUE, also != < <= > >= ~ (regular expression, anywhere in the text)
                  FIELD in (VALUE, VALUE, ...)
 
-A value with blanks or brackets is put in quotes. A rank may be a list. An op that has no such thing (the tag
-of a barrier, the duration of an op in flight) fits `!=` and nothing else.
+Quote values with blanks or brackets. A rank may be a list. An op without the field (the tag of a barrier,
+the duration of an op in flight) matches `!=` and nothing else.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class _Parser:
     def _one(self) -> Test:
         self._depth += 1
         if self._depth > _MOST_DEPTH:
-            self._fail("too many brackets")
+            self._fail("nested too deeply")
         try:
             if self._take_word("not"):
                 test = self._one()

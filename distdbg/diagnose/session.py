@@ -1,11 +1,11 @@
-"""A session: all that is known of one start of a job, from whatever it was read.
+"""Session: one start of a job, as its records, dumps or logs have it.
 
     session.ranks[3].ops            what rank 3 called (`ops`)
     session.groups[2].ranks         the members of group 2, by group rank
     session.time_ns(3, ops.issued_ns[i])      on the one clock of the session
 
-Ranks may be missing, rings may have come round, clocks may differ; that is normal. What could not be read
-is in `lacks`. Nothing here is read from a file: `load` does that, and tests write sessions by hand
+Missing ranks, rings that wrapped around and clocks that differ are normal. What could not be read is in
+`lacks`. This file reads no files: `load` does, and tests write sessions by hand
 (`distdbg.testing.session_builder`).
 """
 

@@ -1,7 +1,7 @@
-"""Whether a rank's calls have slipped against those of the others: one skipped, or one too many. Pure.
+"""A rank whose calls are shifted against the others': it skipped some, or made extra ones. Pure.
 
-After a skipped call everything that follows differs from what the others call, and all of it is the one
-mistake. It is recognised when the rank's calls from there on are those of the others some places further.
+After a skipped call all later calls differ from those of the others, because of that one mistake. It is
+recognised when the rank's calls from there on equal those of the others some places further on.
 """
 
 from __future__ import annotations

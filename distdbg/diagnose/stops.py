@@ -1,4 +1,4 @@
-"""Who or what ended a job from outside, and when. Pure.
+"""What stopped a job from outside, and when. Pure.
 
     stop = stop_of(session, failures, endings)
     stop.words           'the job was stopped by SIGTERM'

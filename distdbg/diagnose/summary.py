@@ -1,8 +1,8 @@
-"""Ops summed up by what they have in common: counts, bytes, times, bandwidths. Pure.
+"""Ops grouped by fields: counts, bytes, times, bandwidths. Pure.
 
-Times are those from issue to end, with the wait for ranks that came late. The bandwidths are over the
-transfer alone, from when all ranks had come (the whole time where nobody knows when that was): then they
-can be compared with what nccl-tests says of the same hardware, which has no late ranks.
+Times are those from issue to end, including the wait for late ranks. Bandwidths are over the transfer
+alone, from the arrival of the last rank (over the whole time where that is unknown), so they compare with
+those of nccl-tests on the same hardware, which has no late ranks.
 """
 
 from __future__ import annotations

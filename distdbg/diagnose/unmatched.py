@@ -1,4 +1,4 @@
-"""Sends and receives that never met, and which of them were meant for each other. Pure.
+"""Sends and receives that never matched, and which of them were meant for each other. Pure.
 
     for pair in find_pairs(session):
         pair.text        'rank 0 sent to rank 2 (tag 5) at x.py:8 (main); rank 1 waits for a message from
@@ -9,10 +9,10 @@ A send that nobody takes and a recv that gets nothing are a pair when they diffe
     TAG      the same two ranks and the same group
     GROUP    the same two ranks and the same tag
     DST      the send went to a rank that does not ask for it, and its receiver is still waiting
-    SOURCE   the recv asks one rank, and the message of another one is there
+    SOURCE   the recv names one rank, and another rank has sent a message
 
-Of DST and SOURCE the peer may as well only be late for its own half: such a pair is a fact, and a cause
-only when that peer can no longer come (`is_likely`).
+With DST and SOURCE the peer may just be late: such a pair is evidence, and the cause only when that peer
+can no longer arrive (`is_likely`).
 """
 
 from __future__ import annotations

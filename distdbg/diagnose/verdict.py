@@ -1,13 +1,13 @@
-"""The verdict: all finders run, the cause before what follows from it, a role for each rank. Pure.
+"""The verdict: runs all finders, puts the cause before its consequences, gives each rank a role. Pure.
 
     verdict = diagnose(session)
 
 A finding is put below another (`follows`) when it would not be there without it: an op that timed out
-below the deadlock that it waited in, a rank that nobody came to below its death. What can explain what
+below the deadlock that it waited in. What can explain what
 is a table by kind (`_EXPLAINS`); it also takes that they have a rank in common, and that the cause is
-not known to have come later. What is left on top is sorted: how bad, how direct, then time, where the
-clocks are good enough to tell, then the ranks; never by the order in which anything was read. While ranks
-wait for one that may still come, that comes before the errors that a program caught and went on from.
+not known to have come later. What is left on top is sorted by severity, by how direct it is, by time
+where the clocks are good enough, then by rank; never by the order of reading. While ranks wait for one that
+may still arrive, that comes before errors that the program caught and survived.
 """
 
 from __future__ import annotations
@@ -401,16 +401,16 @@ def _lacks(session: Session, root: Finding | None) -> tuple[str, ...]:
             if log.activity is None and not _went_well(log) and not _has_closed(session, root, log)
         ]
         if blind:
-            lacks.append(f"nobody saw what {say_ranks(blind)} did after the last op")
+            lacks.append(f"no agent saw what {say_ranks(blind)} did after the last op")
     if root.kind is Kind.MISMATCH and not root.ranks:
-        lacks.append("no side of the mismatch has a majority: the calls do not tell which is wrong")
+        lacks.append("no side of the mismatch has a majority: the calls do not show which is wrong")
     cut = [log.rank for log in logs if log.lost.get("gaps")]
     if cut:
         lacks.append(f"parts of the record of {say_ranks(cut)} cannot be read")
     if len({log.host for log in session.ranks.values()}) > 1 and any(
         log.clock_error_ns is None for log in logs
     ):
-        lacks.append("the clocks of the hosts were not compared: who was first is their word")
+        lacks.append("the clocks of the hosts were not compared: the order of events is uncertain")
     return tuple(dict.fromkeys(lacks))
 
 

@@ -1,29 +1,29 @@
-"""Who waits for whom: the ops in which the threads of blocked ranks are, and whose turn it is.
+"""Who waits for whom: the ops that block the threads of ranks, and the ranks that these ops need.
 
     waits = find_waits(session, matched)
     waits[0]        (Edge(rank=0, on=(1, 2), text="all_reduce #7 on group 'world'", ...),)
 
-A rank is here when it is blocked: its main thread and each other thread that has ever issued an op and may
-still live is in an op, or in the wait for one, that others have to come to. Whom such an op waits for:
+A rank is listed when it is blocked: its main thread, and each other thread that has ever issued an op and may
+still run, is in an op, or in the wait for one, that needs other ranks. Whom such an op waits for:
 
     collective           all members that have not issued it. So also what is queued behind an earlier op of
                          its group is right: whom the earlier one waits for has not issued the later one
     send, recv           the peer, unless it is in a matching op: by peer and tag, in order
     recv from any        any other member, but those that left properly, unless somebody's message is there
-    new_group            all that it takes and that have not come to it; records of old do not say whom it
-                         takes: there, any member of the parent group that has not come to one
-    monitored_barrier    all members that have not come to it
+    new_group            all its members that have not called it; old records do not name the members:
+                         there, any member of the parent group that has not called one
+    monitored_barrier    all members that have not called it
     breakpoint           the ranks that stop there, unless one has gone on since
 
-Who has destroyed the group of the op never comes to it, whatever it waits in now (`Edge.left`): the op ends
-with an error, and its rank can move. A rank at the prompt of a debugger waits for nobody: who types there
-moves it.
+A rank that has destroyed the group of the op never calls it, whatever it waits in now (`Edge.left`): the op
+ends with an error, and its rank goes on. A rank at the prompt of a debugger waits for nobody: its user
+continues it.
 
-Records of a job that runs are not read at one moment. That makes no deadlock: whoever is shown in an op
-that others have come to since, or before, is seen to be through by what these others show.
+Records of a running job are not read at one moment. That makes no false deadlock: a rank that is shown in an
+op which the others have called as well is known to be through by their records.
 
-Where something is not known, whoever it is about may move: a rank is left out, a member not waited for.
-So what the edges prove is so. Ranks in `on` that are not here themselves run, or are gone, stuck or unknown.
+What is not known counts as "may go on": such a rank is left out, such a member not waited for. So what the
+edges prove is true. Ranks in `on` that have no edges themselves run, or are gone, stuck or unknown.
 Ranks in one op share one `on`, which `graph` needs.
 """
 

@@ -1,4 +1,4 @@
-"""How findings name ranks, places and lengths of time, so that all of them do it alike."""
+"""How findings write ranks, places and durations: one way for all of them. Pure."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def say_op(session: Session, op: OpRef) -> str:
 
 
 def say_s(ns: int) -> str:
-    """'2 ms', '0.35 s', '4.7 s', '12 s', '3 min 20 s'."""
-    return duration_text(ns / 1e9)
+    """'12 s', '20 ms', '3 h 30 min'."""
+    return duration_text(max(ns, 0) / 1e9)
 
 
 def fit(head: str, *tails: str) -> str:

@@ -144,7 +144,7 @@ def test_a_living_job_is_shown_changed_and_followed_to_its_end(
     stacks = feed.stacks([1], False)
     assert any("job.py" in frame for frame in stacks.groups[0].frames)
 
-    assert feed.do(Action.PAUSE) == "all deadlines stand"
+    assert feed.do(Action.PAUSE) == "all deadlines are held"
     await_snapshot(feed, lambda s: s.is_paused and s.held_by == ("the user",))
     assert feed.do(Action.RESUME) == "the deadlines run on"
     await_snapshot(feed, lambda s: not s.is_paused)

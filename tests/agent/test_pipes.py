@@ -43,7 +43,7 @@ def test_a_client_speaks_with_the_debugger_of_a_rank(start_job: Callable[..., Jo
     job = start_job(WAIT)
     with job.connect() as client:
         rank_is_seen(job, client, 1)
-        with pytest.raises(AgentError, match="rank 1 is in no debugger"):
+        with pytest.raises(AgentError, match="rank 1 is not in a debugger"):
             client.debug(1)
     with job.connect() as client, debugger(job, client, 1) as listening:
         with client.debug(1) as ours:

@@ -109,7 +109,7 @@ def test_mistakes_are_told(run: str, words: list[str], what: str, capsys: Captur
 
 def test_what_is_no_run_has_the_exit_code_of_a_record(tmp_path: Path, capsys: Capture) -> None:
     assert main(["query", str(tmp_path)]) == 7
-    assert "nothing here tells of a job" in capsys.readouterr().err
+    assert "no run found here" in capsys.readouterr().err
     assert main(["query", "nobody-has-this-run"]) == 2
 
 

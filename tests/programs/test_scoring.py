@@ -25,7 +25,7 @@ def _mismatch(rank: int, line: int) -> dict[str, Any]:
         f"  ranks 0-1 called all_reduce at reduce_op.py:{line} (main)",
         f"  rank 2 called all_reduce at reduce_op.py:{line} (main)",
         "  no data was exchanged; the group is still usable",
-        *(["  this rank is the odd one out"] if rank == 2 else []),
+        *(["  this rank is the one that differs"] if rank == 2 else []),
     ]
     error = {
         "class": "MismatchError",
@@ -95,7 +95,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "values are not told": (lambda r: _replace(r, "op MAX", "another op"), "does not say 'op MAX"),
     "two texts": (lambda r: _replace(r, "usable", "good", (1,)), "told different things"),
     "the odd rank is not told": (
-        lambda r: _replace(r, "this rank is the odd one out", "", (2,)),
+        lambda r: _replace(r, "this rank is the one that differs", "", (2,)),
         "does not say it is odd",
     ),
     "bytes moved": (lambda r: _error(r).update(is_untouched=False), "an output was written"),

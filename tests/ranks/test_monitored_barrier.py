@@ -82,7 +82,7 @@ def test_all_name_the_missing_rank_which_learns_it_when_it_comes(
         assert f["arrived"] == [r for r in range(4) if r != missing]
         if rank == missing:
             assert f["took_s"] < 30  # of its own 60 s
-            assert f["last"] == "this rank came after the others had given up"
+            assert f["last"] == "this rank arrived after the others had timed out"
         else:
             # Its own limit, then one turn for each level above it, and a slice of waiting.
             assert 0.3 < f["took_s"] < 30

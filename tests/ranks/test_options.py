@@ -300,7 +300,7 @@ def test_an_input_that_changes_during_its_op_is_told_where_it_changed(
         dist.all_gather_into_tensor(gathered, mine)
         return ""
 
-    assert "it was seen after the op" in run(program)[0]
+    assert "it was found after the op" in run(program)[0]
 
 
 def test_what_one_rank_alone_notices_does_not_end_its_block(checked: Callable[..., None]) -> None:

@@ -1,4 +1,4 @@
-"""What a dashboard asks the agent of one host: its ranks alone, from their records, when it is asked.
+"""Answers to dashboards about the ranks of one host, from their records, on request.
 
     clock      how this host's times become those of the job
     counts     ops by group and kind, since the groups were made

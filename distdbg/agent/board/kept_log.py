@@ -1,4 +1,4 @@
-"""What the ranks of this host have printed, merged by time, for whoever reads along.
+"""Output of the ranks of this host, merged by time.
 
 The launcher keeps it in plain files; here they are read when somebody asks, never otherwise, and no more of
 them than `_MOST_NBYTES` at a time: of a file that grows faster only the end is read. Lines are numbered as
@@ -36,7 +36,7 @@ _FIND_NS: Final = 1_000_000_000
 _IDLE_NS: Final = 60 * 10**9
 
 #: As short as the smallest terminal is wide.
-NOT_KEPT: Final = "no output is kept; with --tee 3 or --redirects 3 `distdbg run` does"
+NOT_KEPT: Final = "no output is kept; start the job with distdbg run --tee 3 or --redirects 3"
 
 
 class Numbered(NamedTuple):

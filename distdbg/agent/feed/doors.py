@@ -1,4 +1,4 @@
-"""Where a job is reached: by the sockets of its agents here, on another host, or only by its records.
+"""Connections to a job: sockets of its agents here, on another host, or only its records.
 
 A door opens connections and knows what can be seen from outside when nobody answers: whether the job is
 over. What is behind it answers `ask`; `hello` says which run it is.
@@ -72,7 +72,7 @@ class RunDoor:
     def __init__(self, runs: Sequence[LiveRun]) -> None:
         """`runs`: all agents of the run here; several play several hosts."""
         if not runs:
-            raise UsageError("there is no run to be shown")
+            raise UsageError("no run to show")
         self._runs = list(runs)
         self._run_folder = _run_folder(self._runs[0].folder)
 

@@ -1,4 +1,4 @@
-"""What is left of a job that is over: how its ranks ended, and what was wrong, from its folder."""
+"""The end of a finished job, from its folder: how its ranks ended, and the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers like an agent, where a job has none: from the records of this host alone.
+"""Answers requests like an agent, from the records of this host alone, where a job has no agent.
 
 It knows what ranks do and have done. It does not judge, takes no stacks and changes nothing: that is the
 agent's to do, which the job was started without, or has lost.

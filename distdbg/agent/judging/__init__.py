@@ -1,10 +1,10 @@
-"""The diagnosis inside the agent: looks when nothing of interest has moved, and says and does what follows.
+"""The diagnosis inside the agent: when to run it, what to report, when to abort the job.
 
-account         where the ranks of one host stand, as plain values that travel
+account         the ops in flight and progress of one host, as plain values to send
 live_session    a `diagnose.session.Session` of the accounts of all hosts. Pure
-watch, doubt    when to look, who judges (the root's agent), and whether a proof still holds
-patience        from when on a rank that gets to no op counts as stuck. Pure
-news            what is said of a verdict, and when; each thing once. Pure
-proof           which verdicts may end a job
-blamed          stacks and sightings of the ranks that are blamed; verdict.json
+watch, doubt    when to diagnose (at the root's agent), and whether a proof still holds
+patience        from which age on a rank that reaches no op counts as stuck. Pure
+news            what is reported of a verdict, and when; each thing once. Pure
+proof           which verdicts may abort a job
+judging.blamed  stacks and sightings of the ranks of the cause; verdict.json
 """

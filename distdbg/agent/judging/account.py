@@ -1,4 +1,4 @@
-"""Where the ranks of one host stand, as plain values: made where they run, read where the job is judged.
+"""Accounts: ops in flight and progress of one host, made there and read by the root's agent.
 
     {"now": 81.., "host": "n14", "world": 8, "ranks": [row, ..], "forms": ["{..}", ..],
      "groups": [[name, label, ranks, backend], ..], "stacks": [[[file, line, function], ..], ..]}

@@ -1,11 +1,11 @@
-"""What the run folder gets of the ranks that are blamed: verdict.json, their stacks, what was seen of them.
+"""Writes the verdict into the run folder: verdict.json, stacks and sightings of the ranks of the cause.
 
-    verdict.json            `render.plain.to_plain`: what is wrong now; not there when all goes on
+    verdict.json            `render.plain.to_plain`: what is wrong now; removed when all ranks go on
     seen-<host>.jsonl       a line for each rank that got stuck, is busy while others wait, goes on, or
-                            is blamed
-    rank00003.stacks.txt    the stacks of a blamed rank when it was blamed, as faulthandler writes them
+                            is the cause
+    rank00003.stacks.txt    the stacks of a rank of the cause, as faulthandler writes them
 
-None of it is needed for the job: what cannot be written is left out.
+The job needs none of it: what cannot be written is skipped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""When ranks wrote of the errors that they had, and when an op of theirs went well for the last time.
+"""Times of the errors of ranks, and of their last op that went well.
 
-A program may catch an error and go on. Who judges it later has to know that an op went well since: else an
-old error would be to blame for whatever the ranks wait for next. The words of errors (`findings`) say
-neither; their entries in the records do, as long as the rings have them.
+A program may catch an error and go on. A later diagnosis must know that an op went well since: else an old
+error would be the cause of whatever the ranks wait for next. The words of errors (`findings`) have neither;
+their entries in the records do, as long as the rings have them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the hosts of a job are asked before a verdict ends it."""
+"""The last questions to all hosts before a verdict aborts the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges the accounts of the hosts: a session, its verdict, and what is to be said of it.
+"""Diagnoses the accounts of the hosts: a session, its verdict, and its news.
 
 What takes time, and what takes long to import, is here: it runs in a thread of its own.
 """

@@ -1,4 +1,4 @@
-"""A session of a job that runs: what the accounts of its hosts say, and of no more than that. Pure.
+"""Builds the session of a running job from the accounts of its hosts. Pure.
 
 It holds what is in flight, how far each rank has come on its groups, how ranks ended, and what the agents
 see of those that do not move. Rank r has issued seq s on group g when its progress there says so; what ended
@@ -81,7 +81,7 @@ def make_session(heard: Sequence[Heard], facts: Facts) -> Session:
             building.add(one.account, one.made_ns + to_wall_ns)
         except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
             host = str(one.account.get("host", "?"))[:80]
-            session.lacks.append(f"what the agent of host {host} tells cannot be read: {error}")
+            session.lacks.append(f"the account of host {host} cannot be read: {error}")
     _add_found(session, facts.found)
     for rank in facts.last_good.keys() & session.ranks.keys():
         session.ranks[rank].last_good_ns = facts.last_good[rank]

@@ -1,4 +1,4 @@
-"""When the job is judged again: what that costs decides how often; and when a verdict waits. Pure."""
+"""When the job is diagnosed again: the cost decides how often. Pure."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What is said of the verdicts of one start of the ranks, and when: each thing once. Pure.
+"""Which verdicts are reported, and when: each once. Pure.
 
     deadlock                                     at once: it is proven
     dead rank, missing rank that is gone,
-    mismatch                                     when others still wait a moment later: most ranks learn of
+    mismatch                                     when others still wait a moment later: most ranks notice
                                                  it by themselves, and raise
     stuck rank                                   when others wait for it (`patience` says who is stuck)
     stall                                        after half a minute, as information; not of a rank that will
                                                  count as stuck
-    anything else                                not; it is in verdict.json
+    anything else                                never; it is in verdict.json
 
 A stuck rank that goes on gets one line more.
 """

@@ -1,4 +1,4 @@
-"""From when on a rank that reaches no op counts in a verdict: before that it may be at work. Pure.
+"""From which age on a rank that reaches no op counts in a verdict. Pure.
 
 The ages are those of `record.thresholds`. What the agent adds:
 

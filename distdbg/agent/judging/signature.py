@@ -1,4 +1,4 @@
-"""Which ranks are a reason to judge the job, and since when; when that changes it is judged again. Pure."""
+"""The ranks that are a reason to diagnose the job; a change triggers a new diagnosis. Pure."""
 
 from __future__ import annotations
 

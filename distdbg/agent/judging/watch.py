@@ -1,11 +1,11 @@
-"""Looks at the job whenever nothing of interest has moved, and does what a verdict asks for.
+"""Runs the diagnosis when ranks make no progress, and acts on its verdict.
 
-    a rank waits unmoved for 250 ms, is stuck, or has died   ->  accounts of all hosts  ->  judged in a thread
+    a rank has waited for 250 ms, is stuck, or has died  ->  accounts of all hosts  ->  judged in a thread
     judged  ->  does the proof still hold, here and on other hosts?  ->  stacks  ->  said, written, aborted
 
 It looks again when the set of such ranks has changed, and now and then while it has not: a verdict says how
-long things last. What is proven is not judged again. The root's agent judges for all hosts; the others
-tell it where their ranks stand, and answer its probes (`tree.accounts`).
+long things last. What is proven is not diagnosed again. The root's agent diagnoses for all hosts; the
+others send it their accounts, and answer its probes (`tree.accounts`).
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 checks     what a rank's words say that the check found
 ranks      one rank as facts, from its seat and its record
-findings   what the diagnosis finds, counted by kind
+findings   findings of the diagnosis, counted by kind
 job        the sums over all hosts, at the root: other hosts are asked in a thread
 metering   what one agent has of it: facts from the loop, kept for a moment, collected in another thread
-targets    where metrics are served, of all jobs of this user that live here
-runs       the same without an agent: from records alone, also of runs that are over
+targets    where metrics are served, of all running jobs of this user here
+runs       the same without an agent: from records alone, also of finished runs
 """

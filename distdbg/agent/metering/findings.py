@@ -1,6 +1,6 @@
-"""What the diagnosis finds, by kind: how many hold now, and how many there have ever been. Pure.
+"""Counts of findings by kind: current, and all so far. Pure.
 
-What follows from a finding is not counted beside it, nor are notes of what is over.
+Consequences are not counted, nor are notes about what is over.
 """
 
 from __future__ import annotations

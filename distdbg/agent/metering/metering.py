@@ -1,4 +1,4 @@
-"""What one agent has of metrics: facts of its host, read in its loop; the rest is done by whoever asks.
+"""Metrics of one agent: its loop reads the facts, the thread that asks does the rest.
 
     loop's thread     facts of all ranks: some short reads each   ->  in the order in which they were read
     any other thread  asks for them, adds them up, collects       <-
@@ -149,7 +149,7 @@ class Metering:
         if (
             not self._agent.roster.seats
         ):  # it begins; whoever asks knows what the one before it has told
-            raise NotInTime("no rank is known here so far")
+            raise NotInTime("no rank is known on this host yet")
         self._read(time.monotonic_ns())
 
         def then(done: Any) -> None:
@@ -276,7 +276,7 @@ class Metering:
         began = time.perf_counter()
         newest = self._take_in()
         if newest is None:
-            raise NotInTime("nothing was read so far")
+            raise NotInTime("nothing was read yet")
         job = newest.job
         if job is not None:
             self.sums.take(newest.host.host, self._totals.histograms())

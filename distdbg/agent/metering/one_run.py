@@ -1,4 +1,4 @@
-"""One run as metrics, from its records alone: while it runs without an agent, and when it is over.
+"""Metrics of one run from its records alone: running without an agent, or finished.
 
 Its starts are read one after the other, so that totals are those of the whole run. The records may be those
 of several hosts, played on this one or copied to it: each host is one collected set.

@@ -1,6 +1,6 @@
-"""All runs of this user on this host, without help of their agents: what `distdbg exporter` serves.
+"""Metrics of all runs of this user on this host, from records alone: what `distdbg exporter` serves.
 
-Runs that are named, or all that live here and the newest that are over. A run whose agent serves metrics
+Runs that are named, or all running ones here and the newest finished ones. A run whose agent serves metrics
 itself is left to that agent, as long as it does: twice the same series would be counted twice.
 """
 

@@ -1,4 +1,4 @@
-"""Metrics that are brought out: a text file, a Pushgateway. Every 15 seconds, and at the end.
+"""Writes metrics to a text file and to a Pushgateway, every 15 seconds and at the end.
 
 Each has a thread of its own, so that a gateway that hangs keeps no file from being written. What does not
 arrive is counted, said once, and tried again the next time. The last numbers of a job stay where they are:
@@ -86,7 +86,7 @@ class Sending:
             if metrics is not None:
                 send(metrics, max(_LEAST_S, self._until - time.monotonic()))
         except Exception:  # noqa: BLE001  # the job is none the worse
-            _log.exception("metrics are brought out no more")
+            _log.exception("metrics are no longer written")
 
     def _write(self, metrics: Metrics, timeout_s: float) -> None:
         if (folder := self._folder) is not None:
@@ -102,9 +102,7 @@ class Sending:
         except (DistError, OSError) as error:
             if self._metering.counts.fail(signal):
                 what = error.what if isinstance(error, DistError) else str(error)
-                self._agent.say(
-                    [what, "  it is tried again; how often it failed is in the metrics"]
-                )
+                self._agent.say([what, "  it is retried; the metrics count failures"])
 
 
 def remove_old(folder: Path, wall_s: float) -> None:

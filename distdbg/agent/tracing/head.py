@@ -1,4 +1,4 @@
-"""Which numbers of a group the head keeps, known before any op of them is looked at.
+"""Head sampling: the op numbers of a group to keep, known before any op is read.
 
 All ranks of a host ask for about the same numbers, so what was found out for one is kept for the others: also
 that the budget has left one out, so that it costs the other ranks no more than what nobody has chosen.

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's own code says in words while it sends, for the one line that the agent says of it.
+"""Log messages of OpenTelemetry's own code, for the agent's one line about failures.
 
 Its exporters return only whether a batch was taken; why not, they log, with each try. What else it has to
 say, of variables that do not fit, is said once.

@@ -1,10 +1,10 @@
 """The tree of the agents of a job: rows go up to the root, orders go down to all hosts.
 
-shape, ascent   who hangs on whom, and who stands in for a parent that is gone. Pure
-rows, columns   what is said of a rank and a host, and as bytes: what changed, column by column. Pure
-updates, gather what goes up a link and when; whom to believe of each host. Pure
+shape, ascent   parents and children, and substitutes for a parent that is gone. Pure
+rows, columns   rows of ranks and hosts; their changes as bytes, column by column. Pure
+updates, gather what goes up a link and when; which link to trust for each host. Pure
 accounts        where the ranks of each host wait, on its way to the root. Pure
-orders          what is ordered of all hosts. Pure
+orders          orders to all hosts. Pure
 clock           how far this host's clock is from the root's. Pure; clock_words: into the records
 pipes, pipe_ends  connections with the agents of other hosts. pipes is pure
 node, remembered  all of it for one agent, without a socket or a clock. Pure

@@ -1,10 +1,10 @@
-"""To whom a node attaches itself: its parent, or whoever stands in for it. Pure.
+"""The parent of a node, or its substitute while the parent is gone. Pure.
 
     parent late        wait a moment, then the grandparent, ... the root
     parent dead        the grandparent at once
     parent back        move there again, from whoever stood in
 
-The ancestors of a node have lower numbers, so nobody ever hangs on himself.
+The ancestors of a node have lower numbers, so there is never a cycle.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is ordered of all hosts: pause, abort, breakpoints, who holds the clock; numbered by the root. Pure.
+"""Orders to all hosts: pause, abort, breakpoints, holds of the clock; numbered by the root. Pure.
 
 An order goes up to the root, gets its number there, and comes down to all. Whoever attaches later gets
 the orders that still hold: the last of pause and resume, the first abort, the last of arm and disarm,
-a stop, the hosts that hold the clock. Only who sits in a debugger now is told to continue.
+a stop, the hosts that hold the clock. `continue` applies only to ranks that are in a debugger now.
 """
 
 from __future__ import annotations

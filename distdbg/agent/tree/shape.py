@@ -1,4 +1,4 @@
-"""Who hangs on whom: node 0 is the root, and every node has up to 16 children. Pure.
+"""The shape of the tree: node 0 is the root, and every node has up to 16 children. Pure.
 
 16 children: 17 hosts are 2 levels deep, 273 are 3, 4,369 are 4. The root hears 16 links however
 large the job is, and each of them brings the rows of a sixteenth of it, merged.

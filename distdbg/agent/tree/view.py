@@ -1,4 +1,4 @@
-"""What one node knows of the job: all of it at the root, elsewhere the hosts below. Pure."""
+"""The view of a node: all hosts at the root, elsewhere the hosts below. Pure."""
 
 from __future__ import annotations
 

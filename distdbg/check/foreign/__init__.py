@@ -1,7 +1,7 @@
-"""A backend of somebody else is checked beside it, by a control group of our own.
+"""Checks for other backends, by a control group of our own beside the backend.
 
-beside.py traits.py             when that is done, and what a backend may say about itself
+beside.py traits.py             when the check is used, and what a backend declares
 checked_engine.py checked_pending.py lane.py hands.py   ops after their agreements, watched
-control.py agreement.py table.py array_facts.py   the ranks agree, on arrays they cannot look into
+control.py agreement.py table.py array_facts.py   the ranks agree, without reading arrays
 messages.py                     point to point, by a header beside each message
 """

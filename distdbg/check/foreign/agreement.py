@@ -1,4 +1,4 @@
-"""Agreement: the ranks' agreement on one op of a backend that is not ours, on its way."""
+"""Agreement: the ranks' agreement on one op of another backend, while it is in flight."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The facts of arrays that only their own backend can read: of any library, on any device.
+"""Facts of arrays of any library, on any device, without reading their data.
 
-Nothing but attributes is looked at (shape, dtype, device, strides): no byte is read, copied or moved.
-So facts can be had of what our engine would refuse. An unknown dtype goes by its own name.
+Only attributes are used (shape, dtype, device, strides): no byte is read or copied. So it works for arrays
+that our engine would refuse. An unknown dtype goes by its own name.
 
 The order of memory is a fact here, since a backend may move raw memory: a transposed matrix on one
 rank would arrive as another matrix. Gaps between elements are not: who cannot take them says so.

@@ -1,7 +1,7 @@
-"""Puts our check beside the engine of a backend that is not ours, where that can be done.
+"""Decides whether ops of another backend are checked, and wraps its engine.
 
-It cannot where the members share no memory (several hosts), and it is not wanted where the backend
-compares calls itself, or DISTDBG_UNWRAPPED says so. All members come to the same answer.
+They are not where members share no memory (several hosts), where the backend compares calls itself, or where
+DISTDBG_UNWRAPPED turns it off. All members decide alike.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CheckedEngine: the engine of a backend that is not ours, with our check beside it.
+"""CheckedEngine: the engine of another backend, with our check beside it.
 
     CheckedEngine.run(call)
         ControlGroup   the ranks agree on the op through shared memory of our own
@@ -41,6 +41,7 @@ from distdbg.errors import (
     OpTimeout,
     UsageError,
 )
+from distdbg.record.durations import duration_text
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.work import NO_DEADLINE
@@ -228,7 +229,7 @@ class CheckedEngine:
         watch = self.watcher(call, seq, agreement, self.clock.now_ns())
         try:
             if self._is_bound:
-                release = partial(self._abort_backend, "a peer is gone, or it is too late")
+                release = partial(self._abort_backend, "a peer is gone, or the deadline has passed")
                 return self._hands.keep_watch(partial(self.engine.run, call), watch, release)
             return self._hands.carry_out(partial(self.engine.run, call), watch)
         except DistBackendError as error:
@@ -279,7 +280,7 @@ class CheckedEngine:
         """Wait for an op of the backend without end, but not alone."""
         try:
             if self._is_bound:
-                release = partial(self._abort_backend, "a peer is gone, or it is too late")
+                release = partial(self._abort_backend, "a peer is gone, or the deadline has passed")
                 self._hands.keep_watch(partial(pending.wait, NO_DEADLINE), watch, release)
             else:
                 self._hands.carry_out(partial(pending.wait, NO_DEADLINE), watch)
@@ -325,7 +326,7 @@ class CheckedEngine:
         waited_s = (time.monotonic_ns() - started_ns) / 1e9
         if self._cause is not None and waited_s > _PATIENCE_S:
             raise DistBackendError(
-                f"the backend did not shut down within {waited_s:.1f} s; it was given up"
+                f"the backend did not shut down within {duration_text(waited_s)}; it was abandoned"
             )
 
     def _break(self, error: DistError) -> DistError:

@@ -1,4 +1,4 @@
-"""One op under the check: its agreement, then the backend's own handle, watched while it is waited for."""
+"""CheckedPending: one checked op: its agreement, then the backend's own handle."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class CheckedPending:
         while not self._has_started.wait(SLICE_S):
             if self._engine.clock.now_ns() >= deadline_ns:
                 raise OpTimeout(
-                    f"{self.call.kind.label} did not start in time; it goes on",
+                    f"{self.call.kind.label} did not start in time; it continues",
                     kind=self.call.kind.label,
                     seq=agreement.seq,
                 )

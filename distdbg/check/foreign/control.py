@@ -1,8 +1,8 @@
-"""The control group of a backend that is not ours: shared memory of our own beside it.
+"""The control group of another backend: shared memory of our own beside it.
 
 Its ranks agree on each op of the backend before (or while) that op runs. An agreement is a plan of one
-gate whose fingerprint is that of the other op, so who differs, who is late and who is gone is found
-and told by the same code as for our own engine. Ops of both are numbered alike.
+gate whose fingerprint is that of the other op, so ranks that differ, are late or gone are found
+and reported by the same code as for our own engine. Ops of both have the same numbers.
 
 An exchange of blocks of different sizes cannot be compared by one number: there every rank brings its
 description, and each looks at the whole matrix.
@@ -33,6 +33,7 @@ from distdbg.errors import (
     format_ranks,
 )
 from distdbg.native import Form, Message, NativeError, Plan, View
+from distdbg.record.durations import duration_text
 from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
 from distdbg.runtime.backends.failures import to_public
@@ -373,11 +374,11 @@ class ControlGroup:
             else:
                 known = f"no rank has sent (tag {call.tag})"
             raise OpTimeout(
-                f"{what} waited {waited_s:.1f} s for the backend; {known}",
+                f"{what} waited {duration_text(waited_s)} for the backend; {known}",
                 missing=missing,
                 arrived=self._names if seq else [],
                 waited_s=waited_s,
-                details=["the backend has not ended the op by its own limit", _BROKEN],
+                details=["the backend did not keep its own timeout", _BROKEN],
                 **fields,
             )
 

@@ -1,6 +1,6 @@
-"""Threads that carry out what may never come back, while the caller keeps watch.
+"""Threads for calls that may never return, while the caller watches.
 
-A backend of somebody else may hang in any call. On the caller's own thread nothing could be done about
+Another backend may hang in any call. On the caller's own thread nothing could be done about
 it: so the call is made by a `Hand`, and the caller waits for it in short slices and looks after the
 peers in between. When it gives up, that thread is left behind with its call (it is a daemon).
 

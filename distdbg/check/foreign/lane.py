@@ -1,7 +1,7 @@
-"""Starts the asynchronous ops of one group, each after its agreement, in the order they were given.
+"""Lane: a thread that starts the asynchronous ops of one group in order, each after its agreement.
 
 One thread per group, so that groups do not wait for one another: ranks may start ops on two groups in
-different orders, and that is legal. The thread ends by itself when there is nothing for a while.
+different orders, and that is legal. The thread ends when it has been idle for a while.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Point to point ops of a backend that is not ours: a header beside each message.
+"""Point-to-point ops of other backends: a header beside each message.
 
 The sender posts a header to the same peer with the same tag, and waits for nothing. A receiver that
 waits for one rank takes the header first and compares; then the backend receives. All other receives
@@ -9,8 +9,8 @@ asynchronous ones, so that the backend knows of them in the order they were post
 Where a receive from any source is open beside others of its tag, nobody can tell which header belongs to
 which message: these are not compared, but one header is taken for each message all the same.
 
-The sender has gone on when a difference is found, and its message stays in the backend: so the receiver
-breaks the group, and the sender is told at its next op, or where it still waits.
+When a difference is found the sender has gone on, and its message stays in the backend: so the receiver
+breaks the group, and the sender raises at its next op, or in the op that it waits in.
 """
 
 from __future__ import annotations

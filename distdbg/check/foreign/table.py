@@ -1,4 +1,4 @@
-"""The descriptions of all ranks of one exchange, and whether what is sent is what is expected."""
+"""The descriptions of all ranks of one exchange: compares what is sent with what is expected."""
 
 from __future__ import annotations
 

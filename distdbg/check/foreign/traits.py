@@ -1,4 +1,4 @@
-"""What the author of a backend may say about it: attributes of its class or object.
+"""Traits of a backend: attributes that its class or object may set.
 
     distdbg_is_checked          it compares the calls of the ranks itself; ours would be a second check
     distdbg_is_bound_to_thread  its ops must be started on the thread of the caller (a stream, a GIL

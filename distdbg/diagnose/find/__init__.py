@@ -1,1 +1,1 @@
-"""One file per kind of finding: `find(session, ...)` returns what is there of it, else nothing."""
+"""Finders, one file per kind of finding: `find(session, ...)` returns the findings of that kind."""

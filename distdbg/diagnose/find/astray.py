@@ -1,7 +1,7 @@
-"""Calls that were meant for each other and never met, as evidence of the findings about waits.
+"""Unmatched calls that were meant for each other, as evidence of findings about waits.
 
-A message with another tag, on another group or to another rank; a recv from any rank that took what a later
-recv waits for; an op on one group by ranks that are waited for on another one.
+A message with another tag, on another group or to another rank; a recv from any rank that took the message of
+a later recv; an op on one group by ranks that others wait for on another one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _MOST: Final = 16
 _ADVICE: Final = {
     Differ.TAG: "send and receive in the same order with the same tags, or use isend or irecv",
     Differ.GROUP: "send and receive the message on the same group",
-    Differ.DST: "compare dst of the send with src of the recv: they name other pairs of ranks",
-    Differ.SOURCE: "compare dst of the send with src of the recv: they name other pairs of ranks",
+    Differ.DST: "compare dst of the send with src of the recv: they name different ranks",
+    Differ.SOURCE: "compare dst of the send with src of the recv: they name different ranks",
 }
-_ANY: Final = "receive from the rank that is meant, or give its messages a tag of their own"
+_ANY: Final = "receive from the intended rank (src=), or give its messages their own tag"
 _ONE_GROUP: Final = (
-    "look at what chooses the group there: all ranks of a group must call the same ops on it"
+    "see how that line chooses the group: all ranks of a group must call the same ops on it"
 )
 _GROUPS: Final = "use the same groups in the same order on all ranks: compare the two lines"
 

@@ -1,7 +1,7 @@
-"""Ranks that died or failed by themselves: a signal, no memory, an exception, an exit code.
+"""Ranks that died or failed by themselves: a signal, out of memory, an exception, an exit code.
 
 Ranks that failed because of others (they lost a peer, timed out, were aborted or ended by the launcher)
-are no finding of this file. Several ranks that gave the same reason are one finding. A rank that others
+are no finding here. Several ranks with the same reason are one finding. A rank that others
 lost, and whose end nobody saw, is dead as well.
 """
 
@@ -200,21 +200,21 @@ def _losses(ranks: tuple[int, ...], failures: Mapping[int, tuple[Failure, ...]])
 def _advice(session: Session, one: Ending) -> str:
     end = one.end
     if end is not None and end.cause == "oom":
-        return "give the ranks of its host more memory, or let each hold less"
+        return "give the ranks of its host more memory, or let each use less"
     number = None if end is None or one.reason else end.signal
     if number == signal.SIGKILL:
         return (
-            "somebody killed it: look for the OOM killer in the kernel's log, or for the scheduler"
+            "something killed it: look for the OOM killer in the kernel's log, or at the scheduler"
         )
     if number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL):
         core = " and the core dump" if end is not None and end.core_dumped else ""
         return f"look at the stack on its stderr{core}: native code crashed"
     if number is not None:
-        return "find out who sent the signal"
+        return "find out which process sent the signal"
     if one.reason.startswith("MemoryError"):
         return "smaller batches, fewer ranks on this host, or more memory"
     if one.where:
-        return f"look at {one.where}: {say_ranks([one.rank])} failed there by itself"
+        return f"look at {one.where} on {say_ranks([one.rank])}: the failure is its own"
     return f"look at the last lines of stderr of rank {one.rank}"
 
 

@@ -1,7 +1,7 @@
 """Deadlock: ranks that wait for each other so that none of them can go on, whatever the others do.
 
-Proven by `graph`, from waits that leave out whoever may move: a rank of which nothing is known, that runs,
-is stopped, or has lost a part of its record; so there is no deadlock by mistake. No time is involved.
+Proven by `graph`, from waits that leave out every rank that may go on: one without a record, one that runs
+or is stopped, one with a hole in its record. So there is no false deadlock, and no timeout is involved.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _UNMET: Final = (
     "compare dst of the send with src of the recvs; if all three are meant, change their order"
 )
 _ANY: Final = (
-    "let somebody send before all wait: a recv from any rank ends when one of the others sends"
+    "one rank must send before all wait: a recv from any rank ends when another rank sends"
 )
 _GROUPS: Final = "use the groups in the same order on all ranks"
-_MIXED: Final = "on all ranks, let the messages come before the collective, or all after it"
-_ASIDE: Final = "let all ranks of the group reach {} at the same place of the program"
+_MIXED: Final = "on all ranks, put all messages before the collective, or all after it"
+_ASIDE: Final = "make all ranks of the group call {} at the same place of the program"
 
 
 def find(

@@ -1,7 +1,7 @@
-"""Diverged replicas: what should be the same on all ranks is not, as `assert_same` or a check said.
+"""Diverged replicas: values that should be equal on all ranks are not, by `assert_same` or a check.
 
-The error is raised on all ranks of the group with the same words; here it is one finding. The ranks to
-blame are the odd ones; where no side has a majority nobody can be blamed.
+The error is raised on all ranks of the group with the same words; here it is one finding. The cause
+are the ranks outside the largest side; without a largest side it is not known.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _say(
 
 
 _ADVICE: Final = (
-    "look where the first difference can come from: loading, initial values, random seeds"
+    "see where the first difference can come from: loading, initial values, random seeds"
 )
 
 

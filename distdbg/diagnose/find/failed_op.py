@@ -1,4 +1,4 @@
-"""Ops that failed: timeouts, lost peers, network, store. What they follow from is found elsewhere.
+"""Failed ops: timeouts, lost peers, network, store. Their causes have finders of their own.
 
 One finding for all ranks whose op failed alike. Mismatches, NaNs and replicas that differ have files of
 their own.
@@ -30,16 +30,16 @@ _DID: Final = {
     "DistNetworkError": "lost a connection",
     "DistStoreError": "failed in the store",
     "CollectiveError": "could not run: its group was broken",
-    "BufferChangedError": "had its array changed",
-    "UsageError": "was called wrongly",
+    "BufferChangedError": "saw its array change",
+    "UsageError": "got wrong arguments",
     "JobAborted": "was aborted",
 }
 _ADVICE: Final = {
     "OpTimeout": "see what the ranks that did not reach it were doing; raise timeout= if they were only slow",
     "DistNetworkError": "look at the network between the hosts of these ranks",
-    "DistStoreError": "look at the process that holds the store, which is that of rank 0 as a rule",
-    "BufferChangedError": "wait for the op before its array is written",
-    "UsageError": "the call is wrong by itself: see what it says",
+    "DistStoreError": "look at the process that serves the store, usually that of rank 0",
+    "BufferChangedError": "wait for the op before writing to its array",
+    "UsageError": "the call itself is wrong: see its error message",
 }
 _MOST_TOLD: Final = 8
 

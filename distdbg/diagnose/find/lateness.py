@@ -1,12 +1,12 @@
 """How late each rank comes to the ops of a group. Numbers only; `straggler` says what they mean.
 
-An op has three times: issued, started (all had come), ended. Who waits for whom is in the first two: a
-rank that others wait for is issued last, long after the middle of them, and starts at once. How the
-data then moves, from started to ended, is nobody's lateness.
+An op has three times: issued, started (all had arrived), ended. The first two show who waits for whom: the
+rank that others wait for issues last, long after the median, and starts at once. The transfer, from
+started to ended, makes nobody late.
 
-A rank counts as late for an op where it comes later than the middle rank by more than
+A rank counts as late for an op where it arrives later than the median rank by more than
 
-    1 ms,  and 4 times what lies between the first quarter and the middle,  and what clocks may be wrong
+    1 ms,  and 4 times the distance from the first quartile to the median,  and the error of the clocks
 
 so ranks that are scattered (jitter, more ranks than cores) are late for nothing: in a scatter the last
 is no further off than the first. Where clocks of several hosts were never compared, a rank's time of

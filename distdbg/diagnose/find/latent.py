@@ -1,7 +1,7 @@
 """Latent errors that ranks have found themselves: leaked work, leaked groups, arrays in two ops at once.
 
-Each rank writes once what a line of the program did, and at its end how often. What several ranks write
-of one line is one finding.
+Each rank records once what a line of the program did, and at its end how often. Records of several ranks
+about one line are one finding.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Leaks: ops that nobody waited for when their rank left, and groups that only ever grow in number.
+"""Leaks: ops that nobody waited for when their rank left, and groups that are never destroyed.
 
     leaked work     an asynchronous op in flight on a rank that has returned or destroyed its groups.
-                    One whose rank was killed or raised is a consequence, and `dead` speaks of that.
-    leaked group    groups made again and again by one line, between ops, of which most live on:
+                    If the rank was killed or raised it is a consequence: see `dead`.
+    leaked group    groups made again and again by one line, between ops, of which most are never destroyed:
                     WARNING. Groups other than the default one that were alive at a normal end: NOTE;
                     for NCCL also the default one, as torch warns of it.
 
-Whether somebody waited for an op that has ended is not in the op: the rank knows and writes it down
-(`latent`), and such an op is not told twice.
+Whether the program waited for an op that has ended is not in the record of the op: the rank records it
+(`latent`), and such an op is not reported twice.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _say_growing(session: Session, site: str, makers: Sequence[tuple[OpRef, int,
         severity=Severity.WARNING,
         what=(
             f"{say_ranks(ranks)} made {made} groups{site or ' on one line'} and destroyed few: "
-            f"{alive} are alive"
+            f"{alive} still exist"
         ),
         ranks=ranks,
         at_ns=session.time_ns(op.rank, session.ranks[op.rank].ops.issued_ns[op.at]),

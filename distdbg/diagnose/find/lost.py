@@ -1,8 +1,8 @@
-"""What the record does not have, where that leaves a question open. All of it notes.
+"""Notes about what the records lack, where that leaves a question open.
 
-A ring that has come round is how a ring works: it is a note only where somebody is stuck in an op that
-a peer's ring has overwritten. Words and sites that found no room, ranks without a record, damage, and
-clocks that nobody has compared are named.
+A ring that wrapped around is normal: it is a note only where a rank is stuck in an op that a peer's ring
+has overwritten. Names and call sites that did not fit, ranks without a record, damage, and clocks that
+were not compared are reported.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from distdbg.record.format import Flag
 
 #: Keys of `RankLog.lost`: what is not there, and what would have kept it.
 _WORDS: Final = {
-    "strings": ("names and messages that found no room", "raise the size of the record"),
-    "sites": ("call sites that found no room", "raise the size of the record"),
+    "strings": ("names and messages that did not fit", "raise the size of the record"),
+    "sites": ("call sites that did not fit", "raise the size of the record"),
     "parked": ("ops in flight that the ring has overwritten", "raise the size of the ring"),
     "counters": (
-        "ops that are in no counter: too many groups, kinds and dtypes at one time",
-        "destroy the groups that are done with",
+        "ops without a counter: too many groups, kinds and dtypes at the same time",
+        "destroy groups that are no longer used",
     ),
     "gaps": ("events that could not be read", "look for a full disk or a damaged file"),
 }
@@ -123,7 +123,7 @@ def _overwritten(session: Session, matched: Matched) -> list[Finding]:
             label = session.groups[group].label
             found.append(
                 _note(
-                    f"{say_ranks(ranks)} went on so far that op #{first} on group '{label}' is overwritten",
+                    f"{say_ranks(ranks)} went on so far that op #{first} on group '{label}' was overwritten",
                     ranks,
                     [],
                     "raise the size of the ring to see what they called there",
@@ -147,7 +147,7 @@ def _unknown_clocks(session: Session) -> list[Finding]:
             f"the clocks of {len(hosts)} hosts were not compared: times of {say_ranks(unknown)} may be off",
             unknown,
             [],
-            "run with agents on all hosts; they compare the clocks",
+            "run an agent on each host; agents compare the clocks",
         )
     ]
 

@@ -1,6 +1,6 @@
-"""Message races: a receive from any rank that could as well have got another message.
+"""Message races: receives from any rank that could have got another message instead.
 
-Such a receive is right where the program asks who it was, or treats all alike. So it counts only on lines
+Such a receive is right where the program checks the sender, or treats all alike. So it counts only on lines
 that drop the rank which recv returns (the rank itself writes down those lines), and where the program
 tells the messages apart: they have different shapes, or they are received at different lines.
 
@@ -117,10 +117,10 @@ def _say(session: Session, races: list[_Race]) -> Finding:
     group = session.group_of(recv)
     evidence = [
         called(session, recv, f"rank {rank} received from any rank{at_site(session, recv)}"),
-        called(session, took, f"rank {took.rank} sent what it took{at_site(session, took)}"),
+        called(session, took, f"rank {took.rank} sent the message that it took{at_site(session, took)}"),
         called(
             session, other,
-            f"rank {other.rank} sent what would have fitted as well{at_site(session, other)}",
+            f"rank {other.rank} sent a message that would have matched as well{at_site(session, other)}",
         ),
     ]  # fmt: skip
     if later is not None:
@@ -132,12 +132,12 @@ def _say(session: Session, races: list[_Race]) -> Finding:
         severity=Severity.WARNING if serious else Severity.NOTE,
         what=fit(
             f"rank {rank}'s recv{at_site(session, recv)} took rank {took.rank}'s message",
-            f"; rank {other.rank}'s would have fitted as well",
+            f"; rank {other.rank}'s would have matched as well",
         ),
         ranks=(rank,),
         group=group.label if group else "",
         at_ns=session.time_ns(rank, ops.issued_ns[recv.at]),
         evidence=tuple(evidence),
-        advice="name the sender (src=), use a tag for each, or ask recv whose message it was",
+        advice="name the sender (src=), use one tag per sender, or use the rank that recv returns",
         numbers={"times": float(len(serious or races))},
     )

@@ -1,9 +1,9 @@
-"""Ranks that called different things: from what their check said, and from the columns themselves.
+"""Mismatches: ranks that called different things, by their check or by the columns.
 
-Whoever ran with the check has errors that say all of it; they are one finding for all ranks. Where there
+Ranks that ran with the check have errors with all of it; they are one finding for all ranks. Where there
 was no check (level OFF, dumps of other tools) the calls are compared here. Only the first mismatch of a
-group is reported: later calls differ as a consequence. The cause are the ranks outside the largest side; with
-no largest side it cannot be told.
+group is reported: later calls differ as a consequence. The cause are the ranks outside the largest side;
+without a largest side it is not known.
 """
 
 from __future__ import annotations
@@ -352,15 +352,13 @@ def _advice(comparer: Comparer, sides: Sequence[Sequence[OpRef]], odd: Sequence[
     aspects = _aspects(comparer, sides)
     where = f" on {say_ranks(odd, 3)}" if odd else ""
     if aspects & {"kind", "call"}:
-        return f"some branch{where} calls other ops, or skips one: compare the lines above"
+        return f"a branch{where} calls other ops, or skips one: compare the lines above"
     if aspects & {"elements", "shape"}:
-        return (
-            f"look at what decides the size of the arrays{where}; pad or drop a shorter last batch"
-        )
+        return f"see what sets the size of the arrays{where}; pad or drop a shorter last batch"
     if "dtype" in aspects:
         return f"convert the arrays{where} to one dtype"
     if "op" in aspects:
-        return "give all ranks one reduce op"
+        return "use the same reduce op on all ranks"
     return "src and dst must be the same rank everywhere; they are global ranks"
 
 

@@ -1,9 +1,8 @@
-"""Ranks that others wait for and that will not come: returned, left, gone, or too late.
+"""Ranks that others wait for and that will not arrive: returned, left, gone, or too late.
 
-Who has not come because it waits itself is a victim, unless it has destroyed the group in which it is waited
-for; the chain of waits is followed to its end. What is found there and is alive and busy is a stall while
-there is time, and missing once the waits of the others have timed out, or once the record is all that there
-is.
+A rank that is late because it waits itself is a victim, unless it has destroyed the group of the op; the
+chain of waits is followed to its end. A rank there that is alive and busy is a stall while there is time, and
+missing once the waits of the others have timed out, or once the job is over.
 """
 
 from __future__ import annotations
@@ -256,7 +255,7 @@ def _at_ns(session: Session, end: ChainEnd, how: str, ranks: tuple[int, ...]) ->
 def _evidence_of(session: Session, end: ChainEnd, rank: int) -> Evidence:
     log = session.ranks.get(rank)
     if log is None:
-        return Evidence(text=f"nothing is known of rank {rank}: its record is missing", rank=rank)
+        return Evidence(text=f"the record of rank {rank} is missing", rank=rank)
     if log.exit is not None and log.exit_ns != NEVER:
         text = {
             Exit.LEFT: "left: it destroyed its groups",
@@ -339,10 +338,8 @@ def _advice(how: str, ranks: tuple[int, ...]) -> str:
     whom = say_ranks(ranks, 3)
     if how is _UNKNOWN:
         process = verb(ranks, "its process", "their processes")
-        return f"add the record of {whom}, or look at {process}: the cause is there or behind it"
+        return f"add the record of {whom}, or look at {process}: the cause is there or beyond"
     if how is _LATE:
         whose = verb(ranks, "its", "their")
-        return (
-            f"see what {whom} did after {whose} last op: some branch goes another way, or is slow"
-        )
-    return f"all ranks of a group must call the same ops: look at what let {whom} stop before"
+        return f"see what {whom} did after {whose} last op: it took another branch, or is slow"
+    return f"all ranks of a group must call the same ops: see why {whom} stopped before"

@@ -1,4 +1,4 @@
-"""Where NaN or Inf came from: the first op that was given one, and which ranks got it from there.
+"""The source of NaN or Inf: the first op that was given one, and the ranks that got it from there.
 
 The check raises before anything is written, so a first report is a source. A later one is another
 source only where nothing could have carried the values there: a rank that has met a rank with NaN in an
@@ -198,7 +198,7 @@ def _say(session: Session, source: _Report, are_over: bool) -> Finding:
         advice=(
             found.hint
             if found and found.hint
-            else f"look at what {say_ranks(source.ranks)} computed before{site}"
+            else f"see what {say_ranks(source.ranks)} computed before{site}"
         ),
         numbers={"followers": float(len(source.followers))},
     )

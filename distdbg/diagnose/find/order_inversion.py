@@ -1,8 +1,7 @@
-"""Order inversions: a deadlock or mix-up that has not happened yet, as lockdep finds for locks.
+"""Order inversions: deadlocks or mismatches that have not happened yet, as lockdep finds for locks.
 
-Of ops that have ended, nothing is said about those that are made one after the other by one thread that
-waits for each: had two ranks done such ops in different orders they would have stopped then and there.
-What can go well today and wrong tomorrow is
+Ops that one thread calls one after the other, waiting for each, are not looked at: in different orders on
+two ranks they would have deadlocked then and there. What can go well today and fail tomorrow is
 
     two threads, one group     A thread issues an op on a group while another thread is inside an op on
                                the same group. Nothing orders the two, so each rank draws which comes

@@ -1,7 +1,7 @@
-"""How long a rank was in its own code: all time in which it was not in an op.
+"""Time of a rank in its own code, outside of ops.
 
-A rank that comes late because it was kept waiting in another group has spent no more time in its own code
-than its peers. Whoever the others really wait for has.
+A rank that is late because it waited in another group has spent no more time in its own code than its
+peers. The rank that the others really wait for has.
 """
 
 from __future__ import annotations

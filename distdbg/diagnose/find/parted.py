@@ -1,4 +1,4 @@
-"""In words, where the calls of a rank that made fewer ops than the others part from theirs (`divergence`)."""
+"""Wording of where the calls of a rank with fewer ops diverge from those of the others (`divergence`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_op, say_ranks, site_of, verb
 
 _NAME_STEPS: Final = (
-    "name the steps with dist.mark('step', i): then the record shows where they part"
+    "name the steps with dist.mark('step', i): then the record shows where they diverge"
 )
 
 
@@ -67,7 +67,7 @@ def tell_parting(
             _counted(session, matched, group, fewer, more),
             _sign(session, parting),
         ),
-        advice=f"look at what {say_ranks(fewer, 3)} did differently {after}",
+        advice=f"see what {say_ranks(fewer, 3)} did differently {after}",
         seq=parting.seq,
     )
 
@@ -126,7 +126,7 @@ def _alike(
     return Parted(
         tail=f"; {say_ranks(more, 3)} made {'one' if count == 1 else count} more",
         evidence=evidence,
-        advice=f"look at how often {say_ranks(more, 3)} calls it: {say_ranks(fewer, 3)} agree on less",
+        advice=f"look at how often {say_ranks(more, 3)} calls it: {say_ranks(fewer, 3)} agree on fewer calls",
     )
 
 
@@ -145,28 +145,28 @@ def _sign(session: Session, parting: Parting) -> Evidence:
             is_mark = parting.sign is Sign.MARK
             what = f"mark '{name}' was " if is_mark else f"group '{name}' was at #"
             text = (
-                f"they part at #{seq}{start}: {what}{_number(mine)} there on rank {rank}, "
+                f"they diverge at #{seq}{start}: {what}{_number(mine)} there on rank {rank}, "
                 f"{'' if is_mark else '#'}{_number(theirs)} on rank {other}"
             )
         case Sign.SPANS | Sign.MESSAGES:
             name = "marks and spans" if parting.sign is Sign.SPANS else "messages"
             text = (
-                f"they part {before}: rank {rank} has {_number(parting.mine)} {name} there, "
+                f"they diverge {before}: rank {rank} has {_number(parting.mine)} {name} there, "
                 f"rank {other} {_number(parting.theirs)}"
             )
         case Sign.TIME:
             times = f"{parting.skipped + 1} times"
             text = (
-                f"probably they part {before}: rank {rank} took about {times} as long there as "
+                f"probably they diverge {before}: rank {rank} took about {times} as long there as "
                 f"between its other calls, rank {other} did not"
             )
         case Sign.CALL:
-            text = f"their arrays part at #{seq}{start}{missed}"
+            text = f"their arrays diverge at #{seq}{start}{missed}"
         case _:
             mine = f" ({_place(session, parting.op)} on rank {rank}, "
             theirs = f"{_place(session, parting.other_op)} on rank {other})"
             where = mine + theirs if parting.sign is Sign.LINE else ""
-            text = f"their lines part at #{seq}{start}{where}{missed}"
+            text = f"their lines diverge at #{seq}{start}{where}{missed}"
     site = site_of(session, parting.op) if parting.op is not None else ""
     return Evidence(text=text, rank=rank, op=parting.op, site=site)
 

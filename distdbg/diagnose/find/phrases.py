@@ -1,4 +1,4 @@
-"""Pieces of the findings about ops that went on: an op as evidence, shares, lists that end somewhere."""
+"""Phrases that several finders share: an op as evidence, percentages, lists with a bound."""
 
 from __future__ import annotations
 

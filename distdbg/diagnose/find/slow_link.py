@@ -1,15 +1,15 @@
 """Slow links and hosts: transfers that take far longer than others of their kind and size.
 
-Only the time from started to ended counts: waiting for whoever is late is no transfer. Two looks:
+Only the time from started to ended counts: waiting for late ranks is no transfer. Compared are:
 
     messages      the usual time (median) of each pair of ranks, for messages of about one size,
                   against that of all pairs, those inside a host apart from those between hosts
     collectives   the usual time of each group, for one kind, size, number of ranks and number of
                   hosts, against that of all such groups
 
-Out of line is what takes 3 times as long as the middle of at least 4 others, at least 0.2 ms longer, and
-is far outside their own scatter; each needs 16 transfers. Where nearly all slow pairs or groups have one
-host in common, and its others are not well, that host is named.
+Slow is what takes 3 times as long as the median of at least 4 others, at least 0.2 ms longer, and far
+outside their own scatter; each needs 16 transfers. If nearly all slow pairs or groups share one host, and
+its other pairs are slow too, that host is named.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Ranks that others wait for and that may still come: no fault, a name.
+"""Stalls: ranks that others wait for and that may still arrive. No proven fault.
 
-"ranks 1-7 wait for rank 0, busy in save() at ckpt.py:7 for 12.0 s on CPU" is what a checkpoint by one rank
-looks like; "ranks 1-3 wait for rank 0, in the debugger at train.py:88 (step) for 40.0 s" is somebody at its
+"ranks 1-7 wait for rank 0, busy in save() at ckpt.py:7 for 12 s on CPU" is what a checkpoint by one rank
+looks like; "ranks 1-3 wait for rank 0, in the debugger at train.py:88 (step) for 40 s" is a person at its
 prompt.
-A note at first; after what `record.thresholds` says a warning. Of a job that somebody ended when they had
-waited for so long it is the error that the end interrupted.
+A note at first, a warning from the ages of `record.thresholds` on. If somebody stopped the job when they had
+waited for so long, it is an error: the state that the stop interrupted.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _debugged(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Findin
             *(_prompt_evidence(rank, prompt) for rank, prompt in list(prompts.items())[:4]),
             *wait_evidence(session, end),
         ),
-        advice="nothing has to be done: it goes on when its user says so, and no deadline passes till then",
+        advice="nothing to do: its user continues it, and no deadline passes until then",
         numbers=numbers,
     )
 
@@ -118,7 +118,7 @@ def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding
         first = doing_evidence(session, doing)
     else:
         are, their = verb(ranks, "is", "are"), verb(ranks, "its", "their")
-        text = f"{say_ranks(ranks)} {are} in {their} own code; no agent looked closer"
+        text = f"{say_ranks(ranks)} {are} in {their} own code; no agent has looked closer"
         first = [Evidence(text=text, rank=ranks[0], at_ns=doing.since_ns)]
     return Finding(
         kind=kind,
@@ -136,7 +136,7 @@ def _finding(session: Session, end: ChainEnd, ranks: tuple[int, ...]) -> Finding
         ),
         advice=""
         if is_past
-        else "nothing has to be done if it goes on; else look at its stacks (distdbg stacks)",
+        else "nothing to do if it goes on; else look at its stacks (distdbg stacks)",
         numbers=numbers,
     )
 

@@ -1,5 +1,5 @@
-"""A job that was ended from outside: an abort by hand, a debugger that was quit, Ctrl-C, SIGTERM from a
-scheduler, a launcher that was asked to stop.
+"""Jobs that were stopped from outside: an abort, `quit` in the debugger, Ctrl-C, SIGTERM from a scheduler, a
+launcher that was asked to stop.
 
 That is how it ended, not why: what ranks hung in at that moment comes before it (`verdict`).
 """
@@ -39,9 +39,11 @@ def find(
         one = endings[rank]
         how = one.end.how if one.end is not None and not one.reason else one.how
         evidence.append(Evidence(text=f"rank {rank} {how}", rank=rank, at_ns=known_ns(one.at_ns)))
-    advice = "nothing to repair: somebody ended it on purpose"
+    advice = "nothing to fix: somebody stopped it on purpose"
     if not errors:
-        advice = "if no person did, ask the scheduler: a time limit or a pre-emption ends jobs so"
+        advice = (
+            "if nobody did, ask the scheduler: a time limit or a pre-emption ends jobs like this"
+        )
     return [
         Finding(
             kind=Kind.STOPPED,

@@ -1,15 +1,15 @@
-"""Stragglers: ranks that come late again and again, so that all others wait for them.
+"""Stragglers: ranks that are late again and again, so that all others wait for them.
 
 Reported is a rank that was late (`lateness` has the measure) for at least 12 ops of a group, at least
 one in 20, far more often than its peers are by chance, and has cost at least 5 % of the time in which
 it was so. Not reported:
 
-    a pause, a checkpoint, the first op      few ops; what one of them has cost counts no more than
-                                             four times what is usual for that rank
+    a pause, a checkpoint, the first op      few ops; each counts for at most four times
+                                             the usual delay of that rank
     a different rank each time               late no more often than its peers
     a rank that was kept waiting elsewhere   its own code took no longer than that of the others: what
                                              it spent in ops of other groups is no time of its own
-    a slow transfer                          begins when all have come, see `slow_link`
+    a slow transfer                          begins when all have arrived, see `slow_link`
 
 When the ranks of one host are all late and those of other hosts are not, the host is named instead.
 """
@@ -302,7 +302,7 @@ def _evidence(session: Session, it: _Straggler) -> list[Evidence]:
     if transfer is not None:
         found.append(
             Evidence(
-                text=f"once all have come the op takes {format_duration(transfer)}: it is not the transfer"
+                text=f"once all have arrived the op takes {format_duration(transfer)}: it is not the transfer"
             )
         )
     return found
@@ -311,11 +311,9 @@ def _evidence(session: Session, it: _Straggler) -> list[Evidence]:
 def _advice(session: Session, it: _Straggler) -> str:
     here, before = _where_it_is(session, it)
     if here and before and before != here:
-        return f"look at what rank {it.rank} does between {before} and {here}"
+        return f"see what rank {it.rank} does between {before} and {here}"
     where = f" before {here}" if here else " between its ops"
-    return (
-        f"look at what rank {it.rank} does{where}: its share of the work, its data, its host's load"
-    )
+    return f"see what rank {it.rank} does{where}: its share of the work, its data, its host's load"
 
 
 def _where_it_is(session: Session, it: _Straggler) -> tuple[str, str]:

@@ -1,12 +1,12 @@
-"""Ranks that are alive and in what may last, for longer than the table of `record.thresholds` allows:
-stopped, holding the GIL, busy, asleep ... Those in it for less long are left to `stall`.
+"""Stuck ranks: alive and stopped, holding the GIL, busy, asleep ... for longer than `record.thresholds`
+allows. `stall` reports those that are so for less long.
 
-    live    "rank 2 is asleep in load() at slp.py:7 for 99.0 s; ranks 0-1,3 wait for it in all_reduce #2 ..."
-    over    "ranks 0-1,3 waited 99.0 s for rank 2, asleep in load() at slp.py:7; then the job was stopped by
-            SIGTERM"
+    live    "rank 2 is asleep in load() at slp.py:7 for 1 min 39 s; ranks 0-1,3 wait for it in ..."
+    over    "ranks 0-1,3 waited 1 min 39 s for rank 2, asleep in load() at slp.py:7; then the job was stopped
+            by SIGTERM"
 
-It says what was seen. That a busy or sleeping rank is at fault is not known, so it is an error only when the
-job did not outlive it: an op timed out, or somebody ended the job meanwhile.
+A busy or sleeping rank may be at work, so it is an error only when the job did not survive it: an op timed
+out, or somebody stopped the job meanwhile.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _IS: Final = {
     RankState.ASLEEP: "is asleep",
 }
 _ADVICE: Final = {
-    RankState.STOPPED: "send its process SIGCONT, or find out who sent it SIGSTOP",
-    RankState.TRACED: "let it go on in the debugger",
-    RankState.HOLDS_GIL: "look at the call that does not return: no other thread of the rank can run",
-    RankState.BUSY: "it may be at work: compare its stacks now and in a while (distdbg stacks)",
+    RankState.STOPPED: "send its process SIGCONT; find out who sent it SIGSTOP",
+    RankState.TRACED: "continue it in the debugger",
+    RankState.HOLDS_GIL: "look at the call that does not return: it blocks all other threads of the rank",
+    RankState.BUSY: "it may be at work: take its stacks twice, some seconds apart (distdbg stacks)",
     RankState.BLOCKED_IO: "look at the disk or network file system that it waits for",
     RankState.ASLEEP: "look at what it waits for: a lock, a pipe, a queue, a timer",
 }
@@ -83,13 +83,13 @@ def waited_ns(session: Session, doing: Doing, end: ChainEnd | None) -> int:
 
 
 def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: Doing) -> str:
-    """Of a job that is over: "ranks 0-1 waited 99.0 s for rank 2, asleep in load() at slp.py:7; then ..."."""
+    """Of a job that is over: "ranks 0-1 waited 1 min 39 s for rank 2, asleep in load() at slp.py:7 ..."."""
     direct = tuple(sorted({edge.rank for edge in end.direct}))
     waited = ""
     if end.since_ns is not None and session.now_ns != NEVER:
         waited = f" {say_s(session.now_ns - end.since_ns)}"
     then = f"; then {session.cut_words}" if session.cut_words else ""
-    seen = f", {doing.text}" if doing.text else ", which nobody saw"
+    seen = f", {doing.text}" if doing.text else ", which no agent saw"
     return fit(
         f"{say_ranks(direct, 3)} waited{waited} for {say_ranks(ranks, 3)}",
         seen if len(ranks) == 1 or not doing.text else "",
@@ -101,7 +101,7 @@ def past_words(session: Session, end: ChainEnd, ranks: tuple[int, ...], doing: D
 def doing_evidence(session: Session, doing: Doing) -> list[Evidence]:
     """What was seen of it, how long, and how that compares."""
     if not doing.text:
-        text = f"nobody saw what rank {doing.rank} did instead: no agent looked at it"
+        text = f"no agent saw what rank {doing.rank} did instead"
         return [Evidence(text=text, rank=doing.rank)]
     is_past = session.cut is not None
     word = doing.text.partition(" in ")[0].partition(" at ")[0] if doing.site else doing.text
@@ -110,7 +110,7 @@ def doing_evidence(session: Session, doing: Doing) -> list[Evidence]:
     found = [Evidence(text=text, rank=doing.rank, site=doing.site, at_ns=since)]
     if doing.longest_gap_ns:
         gap = say_s(doing.longest_gap_ns)
-        text = f"the longest earlier time between two ops of rank {doing.rank} was {gap}"
+        text = f"the longest earlier gap between two ops of rank {doing.rank} was {gap}"
         found.append(Evidence(text=text, rank=doing.rank))
     if doing.why:
         found.append(Evidence(text=f"rank {doing.rank}: {doing.why}", rank=doing.rank))

@@ -1,6 +1,6 @@
-"""What the check noticed and did not forbid: calls that may have been swapped, layouts that differ.
+"""Suspicions of the check: ops that may have been swapped, layouts that differ.
 
-Each rank of the group writes the same words; they are one finding.
+Each rank of the group records the same text; they are one finding.
 """
 
 from __future__ import annotations

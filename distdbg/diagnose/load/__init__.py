@@ -1,1 +1,1 @@
-"""Sessions from run folders, living ranks, and what other tools wrote. The only readers of files."""
+"""Reads sessions from run folders, running ranks, and dumps and logs of other tools."""

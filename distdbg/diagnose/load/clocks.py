@@ -1,7 +1,7 @@
 """Puts the times of all ranks on one clock: the wall time of the first host, by its first record. Pure.
 
-Ranks of one start of a machine (`boot_id`) share a monotonic clock. Between machines there is what the
-agents have estimated (`clock_offset_ns` of the state); where they have not, each machine's own wall time.
+Ranks of one start of a machine (`boot_id`) share a monotonic clock. Between machines the agents have
+estimated the offset (`clock_offset_ns` of the state); where they have not, each machine's own wall time.
 """
 
 from __future__ import annotations

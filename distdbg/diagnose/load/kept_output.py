@@ -1,11 +1,11 @@
-"""What ranks printed last, where the launcher kept it: lines for the log part of a report.
+"""The last output of ranks, where the launcher kept it: the log part of a report.
 
     <run>/logs/attempt_0/<local rank>/stderr.log          of one host
     <run>/logs/<host>/attempt_0/<local rank>/stderr.log   of several that share the folder
     <run>/logs.elsewhere                                  names the folder that --log-dir made
 
-Of each rank only the last lines of each stream, of those first that did not end well. The rank stands in
-the file of times beside the log; where there is none it is the local one.
+Of each rank only the last lines of each stream, of those first that did not end well. The rank is in
+the file of times beside the log; without one it is the local rank.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What several lines of a log say together: tracebacks, torchrun's box, Horovod's list of stalled ranks.
+"""Messages of several lines in logs: tracebacks, torchrun's failure box, Horovod's stalled ranks.
 
 Lines of many processes may be mixed; one `Blocks` is given the lines of one process.
 """
@@ -105,7 +105,7 @@ class Blocks:
         yield Fact(
             shape=Shape.MISSING,
             line=line,
-            text=f"rank {rank} has not come to {names[0].strip(' []')}",
+            text=f"rank {rank} has not called {names[0].strip(' []')}",
             ranks=(rank,),
         )
 

@@ -1,4 +1,4 @@
-"""Ranks that ended, or do not move, as logs tell it: killed, raised, stopped, stuck."""
+"""Findings from logs about ranks that ended or are stuck: killed, raised, stopped."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def find_deaths(facts: Facts) -> list[Finding]:
                 what,
                 mine,
                 ranks={rank} if isinstance(rank, int) else (),
-                advice="begin with this error; what other ranks say came after it"
+                advice="start with this error; those of other ranks came after it"
                 if first.shape is Shape.RAISED
                 else "look at the last lines that it printed, and at the kernel's log of its host",
             )
@@ -115,10 +115,10 @@ def find_stops(facts: Facts) -> list[Finding]:
     return [
         make_finding(
             Kind.STOPPED,
-            f"the job was ended from outside: {shorten(stops[0].text)}",
+            f"the job was stopped from outside: {shorten(stops[0].text)}",
             stops,
             severity=Severity.NOTE,
-            advice="nothing: who ended it knows why",
+            advice="nothing to fix: ask who stopped it",
         )
     ]
 

@@ -1,4 +1,4 @@
-"""Ranks that called other things than the others, or did not come where those wait, as logs tell it."""
+"""Findings from logs about ranks that called something else, or nothing, where others wait."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def find_mismatches(facts: Facts) -> list[Finding]:
         findings.append(
             make_finding(
                 Kind.MISMATCH,
-                f"{who} was sent data of another size than it has room for: {sizes[0].text}",
+                f"{who} received data of another size than its buffer: {sizes[0].text}",
                 sizes,
-                advice="compare the shapes that the ranks give to this op; gloo does not say whose is wrong",
+                advice="compare the shapes that the ranks pass to this op; gloo does not say which is wrong",
             )
         )
     if facts[Shape.DDP_DIFFERS]:
@@ -40,7 +40,7 @@ def find_mismatches(facts: Facts) -> list[Finding]:
         findings.append(
             make_finding(
                 Kind.MISMATCH,
-                f"the model of {say_ranks(ranks)} is another: {shorten(differs[0].text, 80)}",
+                f"the model of {say_ranks(ranks)} differs: {shorten(differs[0].text, 80)}",
                 differs,
                 ranks=ranks,
                 advice="build the same model on all ranks before it is wrapped",
@@ -78,7 +78,7 @@ def _sides_differ(told: Sequence[Fact]) -> Finding:
             Evidence(text=f"rank {rank} called {side.what}", rank=rank)
             for rank, side in sorted(own.items())
         ][:MOST_EVIDENCE],
-        advice="make all ranks take the same way through the program up to this op",
+        advice="make all ranks take the same branches up to this op",
     )
 
 
@@ -112,7 +112,7 @@ def find_missing(facts: Facts) -> list[Finding]:
         return [
             make_finding(
                 Kind.MISSING_RANK,
-                f"{say_ranks(ranks)} did not come where others wait: {shorten(told[0].text, 70)}",
+                f"{say_ranks(ranks)} did not arrive where others wait: {shorten(told[0].text, 70)}",
                 [*told, *facts[Shape.NOT_FINISHED], *reached],
                 ranks=ranks,
                 victims=victims,
@@ -125,7 +125,7 @@ def find_missing(facts: Facts) -> list[Finding]:
         return [
             make_finding(
                 Kind.MISSING_RANK,
-                f"{say_ranks(victims)} waited for rank 0 at a barrier to which it did not come",
+                f"{say_ranks(victims)} waited for rank 0 at a barrier that it did not reach",
                 reached,
                 ranks=(0,),
                 victims=victims,
@@ -139,7 +139,7 @@ def find_missing(facts: Facts) -> list[Finding]:
                 Kind.MISSING_RANK,
                 f"some ranks wait for others: {shorten(waits[0].text, 90)}",
                 waits,
-                advice="see what the ranks do that are not in this list",
+                advice="see what the ranks outside this list do",
             )
         ]
     return []
@@ -212,7 +212,7 @@ def _other_op(timeouts: Sequence[Fact], where: str, group: str) -> list[Finding]
                     ranks={r for _, ranks in groups[1:] for r in ranks} if most_first else (),
                     seq=seq,
                     group=group,
-                    advice="make all ranks take the same way through the program up to this op",
+                    advice="make all ranks take the same branches up to this op",
                 )
             ]
     return []

@@ -1,4 +1,4 @@
-"""One thing that a line of a log states, before anybody judges it."""
+"""A fact from one line of a log, before it becomes part of a finding."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Logs of a job as a session: what launchers, torch, NCCL, gloo, Horovod and the kernel printed.
+"""Reads logs of a job as a session: output of launchers, torch, NCCL, gloo, Horovod, the kernel.
 
 session = read_logs([Path("logs/attempt_0/0/stderr.log"), Path("dmesg.txt")], root=Path("logs"))
 session.said      findings, each with file and line
-session.lines     the lines that they are from
+session.lines     the lines that they come from
 """
 
 from __future__ import annotations

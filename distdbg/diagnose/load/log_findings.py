@@ -1,9 +1,8 @@
-"""From what lines state to findings: whom each blames, and what only followed from something else.
+"""From facts in logs to findings: the cause, and what is only a consequence.
 
-A message is no cause because it is there. "Connection closed by peer" says that somebody else is gone; a
-rank that the launcher ended did nothing wrong; a launcher's "root cause" is the process that it saw end
-first. So facts are put into findings by what they can know, the one that explains most comes first, and what
-follows hangs below it.
+Not every error message is a cause. "Connection closed by peer" says that another rank is gone; a
+rank that the launcher terminated did nothing wrong; a launcher's "root cause" is the process that it saw end
+first. So the fact that explains most comes first, and its consequences go below it.
 """
 
 from __future__ import annotations
@@ -134,11 +133,11 @@ def _consequences(facts: Facts) -> list[Finding]:
     """One finding per kind of message that something else made."""
     words = {
         Shape.TIMEOUT: "ops timed out",
-        Shape.STORE_TIMEOUT: "the store was waited for in vain",
+        Shape.STORE_TIMEOUT: "waits for the store timed out",
         Shape.PEER_CLOSED: "connections of peers were closed",
         Shape.NCCL_WARN: "NCCL warns",
         Shape.FOLLOWS: "processes ended because of others",
-        Shape.ENDED_BY_LAUNCHER: "the launcher ended the rest",
+        Shape.ENDED_BY_LAUNCHER: "the launcher terminated the rest",
     }
     findings = []
     for shape, text in words.items():
@@ -157,7 +156,7 @@ def _consequences(facts: Facts) -> list[Finding]:
                 seq=mine[0].seq,
                 group=mine[0].group,
                 severity=Severity.NOTE if is_note else Severity.ERROR,
-                advice="look for what came before it; record the job to see who was waited for",
+                advice="look for what came before it; record the job to see which rank was waited for",
             )
         )
     return findings

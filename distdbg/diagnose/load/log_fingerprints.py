@@ -1,11 +1,11 @@
-"""The mismatch message of torch's wrapper, and what of it is true.
+"""The mismatch message of torch's wrapper, and the parts of it that are true.
 
     Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=3, OpType=ALLREDUCE, ...),
     but Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=0OpType=SCATTER).
 
 When the two fingerprints have different lengths, torch reads the length of the peer's as the number of an op:
 rank 1 called no scatter; its fingerprint has 8 numbers, which is an array of 2 dimensions. Sequence number 0
-without a shape gives it away. What a rank says of itself is true.
+without a shape gives it away. What a rank reports about itself is true.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of messages that mean something: each row a literal, a pattern, and what it states.
+"""The table of log messages with a meaning: each row a literal, a pattern, and the fact.
 
 The literal is looked for first, which is quick; the pattern then begins at it, so no line is searched twice.
 Patterns repeat single characters up to a bound and nothing inside of that: they are linear on any line.
@@ -14,6 +14,7 @@ from distdbg.diagnose.load.log_facts import Fact, Shape
 from distdbg.diagnose.load.log_lines import Line
 from distdbg.diagnose.load.torch_names import kind_of
 from distdbg.errors import format_ranks
+from distdbg.record.durations import duration_text
 
 _NUMBERS: Final = re.compile(r"\d{1,7}")
 #: '[Rank 7]', '[PG ID 0 PG GUID 0(default_pg) Rank 1]'.
@@ -104,7 +105,7 @@ def _blames(shape: Shape, words: str) -> Make:
 
 def _watchdog(line: Line, found: re.Match[str]) -> Fact:
     kind, seq = kind_of(found["op"]), int(found["seq"])
-    after = f" after {int(found['ms']) / 1000:.0f} s" if found["ms"] else ""
+    after = f" after {duration_text(int(found['ms']) / 1000)}" if found["ms"] else ""
     rank = _own(line, found)
     return Fact(
         shape=Shape.TIMEOUT,
@@ -176,12 +177,12 @@ ROWS: Final = (
         "failed to pass monitoredBarrier",
         r"Ranks? (?P<ranks>\d{1,7}(?:, ?\d{1,7}){0,999}) failed to pass monitoredBarrier"
         r"(?: in (?P<ms>\d{1,12}) ms)?",
-        _blames(Shape.MISSING, "ranks <ranks> did not come to the barrier in {ms} ms"),
+        _blames(Shape.MISSING, "ranks <ranks> did not reach the barrier in {ms} ms"),
     ),
     _row(
         "successfully reached monitoredBarrier",
         r"Rank (?P<rank>\d{1,7}) successfully reached monitoredBarrier",
-        _plain(Shape.REACHED, "rank {rank} came to the barrier and waited for rank 0"),
+        _plain(Shape.REACHED, "rank {rank} reached the barrier and waited for rank 0"),
     ),
     _row(
         "Monitored Barrier encountered error",
@@ -270,23 +271,23 @@ ROWS: Final = (
     _row(
         "watchdog got stuck for",
         r"watchdog got stuck for (?P<s>\d{1,9}) seconds",
-        _plain(Shape.STUCK, "its watchdog thread has not moved for {s} s"),
+        _plain(Shape.STUCK, "its watchdog thread made no progress for {s} s"),
     ),
     _row(
         "Heartbeat monitor timed out",
         r"Heartbeat monitor timed out",
-        _plain(Shape.STUCK, "its watchdog thread does not move"),
+        _plain(Shape.STUCK, "its watchdog thread makes no progress"),
     ),
     _row(
         "Received a dump signal",
         r"Received a dump signal due to a collective timeout from"
         r"(?: this local rank| {0,2}rank (?P<from>\d{1,7}))?",
-        _plain(Shape.FOLLOWS, "it was told of a timeout"),
+        _plain(Shape.FOLLOWS, "it got a dump signal because of a timeout"),
     ),
     _row(
         "watchdog thread terminated with exception",
         r"watchdog thread terminated with exception",
-        _plain(Shape.FOLLOWS, "its watchdog ended the process"),
+        _plain(Shape.FOLLOWS, "its watchdog terminated the process"),
     ),
     _row(
         "Some NCCL operations have failed or timed out",
@@ -296,12 +297,12 @@ ROWS: Final = (
     _row(
         "taking the entire process down",
         r"taking the entire process down",
-        _plain(Shape.FOLLOWS, "its watchdog ended the process"),
+        _plain(Shape.FOLLOWS, "its watchdog terminated the process"),
     ),
     _row(
         "NCCL WARN",
         r"NCCL WARN (?P<what>.{1,300})",
-        _plain(Shape.NCCL_WARN, "NCCL says: {what}"),
+        _plain(Shape.NCCL_WARN, "NCCL warns: {what}"),
     ),
     _row(
         "NVRM: Xid",
@@ -317,7 +318,7 @@ ROWS: Final = (
     _row(
         "are the lagging ranks",
         r"ranks \[(?P<ranks>[\d, ]{1,2000})\] are the lagging ranks",
-        _blames(Shape.MISSING, "ranks <ranks> lag behind and never came to the op"),
+        _blames(Shape.MISSING, "ranks <ranks> lag behind and never called the op"),
     ),
     _row(
         "joined but didn't finish collective",
@@ -334,12 +335,12 @@ ROWS: Final = (
     _row(
         "Expected to have finished reduction in the prior iteration",
         r"Expected to have finished reduction in the prior iteration",
-        _plain(Shape.DDP_UNUSED, "parameters of its model took no part in the loss"),
+        _plain(Shape.DDP_UNUSED, "some parameters of its model got no gradient"),
     ),
     _row(
         "did not receive grad for rank",
         r"Parameters which did not receive grad for rank (?P<rank>\d{1,7}): (?P<names>.{1,300})",
-        _plain(Shape.DDP_UNUSED, "its parameters {names} took no part in the loss"),
+        _plain(Shape.DDP_UNUSED, "its parameters {names} got no gradient"),
     ),
     _row(
         "appears not to match sizes of the same param",
@@ -347,7 +348,7 @@ ROWS: Final = (
         r"\[(?P<sizes>[\d, ]{0,200})\] appears not to match",
         _blames(
             Shape.DDP_DIFFERS,
-            "parameter {index} of its model has sizes [{sizes}], others than rank 0's",
+            "parameter {index} of its model has sizes [{sizes}], unlike rank 0's",
         ),
     ),
     _row(
@@ -360,18 +361,18 @@ ROWS: Final = (
     _row(
         "[missing ranks:",
         r"(?P<name>[\w./:-]{1,200}) \[missing ranks:(?P<ranks>[\d, ]{1,2000})\]",
-        _blames(Shape.MISSING, "ranks <ranks> have not come to {name}"),
+        _blames(Shape.MISSING, "ranks <ranks> have not called {name}"),
     ),
     _row(
         "[ready ranks:",
         r"(?P<name>[\w./:-]{1,200}) \[ready ranks:(?P<came>[\d, ]{1,2000})\]",
-        _plain(Shape.NOT_FINISHED, "only ranks {came} have come to {name}"),
+        _plain(Shape.NOT_FINISHED, "only ranks {came} have called {name}"),
     ),
     # ---------------------------------------------------------------- launchers and kernel
     _row(
         "closing signal",
         r"Sending process (?P<pid>\d{1,9}) closing signal (?P<signal>\w{1,12})",
-        _plain(Shape.ENDED_BY_LAUNCHER, "the launcher ended process {pid} with {signal}"),
+        _plain(Shape.ENDED_BY_LAUNCHER, "the launcher sent process {pid} {signal}"),
     ),
     _row(
         "failed (exitcode:",
@@ -398,7 +399,7 @@ ROWS: Final = (
         "error: ",
         r"srun: error: (?P<node>[\w.-]{1,64}): task (?P<rank>\d{1,7}): (?P<how>Killed|Exited with exit code "
         r"\d{1,4}|Segmentation fault|Out Of Memory|Aborted)",
-        _plain(Shape.KILLED, "srun says of it on {node}: {how}"),
+        _plain(Shape.KILLED, "srun reports on {node}: {how}"),
     ),
     _row(
         "CANCELLED AT",

@@ -1,4 +1,4 @@
-"""Findings from what lines state: their words, whom they blame, and where it stands."""
+"""Wording of findings from logs: their text, the ranks they name, and the line."""
 
 from __future__ import annotations
 

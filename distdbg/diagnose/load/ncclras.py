@@ -1,7 +1,7 @@
-"""What `ncclras` tells of a job, its text and its JSON: ranks that are gone, and who is behind.
+"""Reads the output of `ncclras`, text or JSON: ranks that are gone or behind.
 
 NCCL counts the collectives of each kind on each communicator. Where ranks differ it lists the fewer of them
-as if they were at fault; who is to blame are those with the lower count, be they few or many. A difference in
+as if they were at fault; the cause are those with the lower count, few or many. A difference in
 one look is normal while a job runs, so it is a warning.
 
 Version 2.28.9 leaves out a comma between two values. It is put in where a value ends and a key begins.
@@ -90,7 +90,7 @@ def _parse(text: str, name: str) -> Mapping[str, Any]:
             mended = _NO_COMMA_IN_LINE.sub(r"\1,", mended)
             value = json.loads(mended)
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"{name} is no JSON of ncclras: {error}", path=name) from None
+        raise RecordError(f"{name} is not JSON of ncclras: {error}", path=name) from None
     if not isinstance(value, dict):
         raise RecordError(f"{name} is no JSON of ncclras", path=name)
     return value
@@ -134,7 +134,7 @@ def _gone(missing: list[Mapping[str, Any]], label: str) -> Iterator[Finding]:
     dead = [r for r in missing if r.get("considered_dead") is True]
     silent = [r for r in missing if r not in dead]
     for kind, those, words in (
-        (Kind.DEAD_RANK, dead, "NCCL takes it for dead"),
+        (Kind.DEAD_RANK, dead, "NCCL considers it dead"),
         (Kind.STUCK_RANK, silent, "it does not answer NCCL"),
     ):
         if those:

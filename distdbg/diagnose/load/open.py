@@ -1,13 +1,13 @@
-"""Whatever is left of a job, as sessions: one per start, from any mix of files and folders.
+"""Opens any mix of files and folders of a job as sessions, one per start.
 
     open_paths(["runs/0412"])                     a run of ours
     open_paths(["host1/0412", "host2/0412"])      the same, by what each host has of it
-    open_paths(["dumps/", "logs/", "dmesg.txt"])  a torch job: dumps give the ops, logs what was said
+    open_paths(["dumps/", "logs/", "dmesg.txt"])  a torch job: dumps give the ops, logs the messages
     open_paths(["ras.json"])                      an output of ncclras
 
-What a file is, its first bytes say, not its name. What cannot be read goes into `Session.lacks`; only
-where nothing can be used there is an error. Links to folders are not followed, and what is no regular file
-is not opened.
+The first bytes of a file decide what it is, not its name. What cannot be read goes into `Session.lacks`; it
+is an error only when nothing can be used. Links to folders are not followed, and only regular files are
+opened.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def open_paths(
         path = Path(given)
         if not os.path.lexists(path):
             raise UsageError(
-                f"{path}: there is no such file or folder",
+                f"{path}: no such file or folder",
                 hint="distdbg ps lists the runs that are alive",
             )
         found = list(_runs(path))
@@ -122,9 +122,9 @@ def _open_others(
         elif sort is _Sort.LOG:
             found.logs.append(path)
         elif rank_of_file(path.name) is not None and not path.suffix and not path.stat().st_size:
-            lacks.append(f"{path} is empty: its rank was ended before it had written its dump")
+            lacks.append(f"{path} is empty: its rank ended before it wrote its dump")
         elif path in was_named:
-            lacks.append(f"{path} is neither a record, nor a dump, nor text")
+            lacks.append(f"{path} is not a record, dump or text")
     root = paths[0] if len(paths) == 1 and paths[0].is_dir() else Path(os.path.commonpath(paths))
     if len(runs) == 1 and not any(found.dumps or found.reports for found in starts.values()):
         logs = [path for found in starts.values() for path in found.logs]
@@ -136,7 +136,7 @@ def _open_others(
     if not useful and not runs:
         names = ", ".join(str(path) for path in paths[:4])
         raise RecordError(
-            f"{names}: nothing here tells of a job",
+            f"{names}: no run found here",
             path=str(paths[0]),
             details=lacks[:8],
             hint="give the folder of a run, torch's flight-recorder dumps, or logs of the job",

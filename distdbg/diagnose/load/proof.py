@@ -1,7 +1,7 @@
 """The deadlock that an agent proved while the job ran, from verdict.json in the run's folder.
 
-A record that is read when all is over does not always hold the proof: a wait for an op begun earlier is not
-written down once it has ended. Anything else in verdict.json is worked out anew from the records.
+The records of a finished job do not always hold the proof: a wait for an op begun earlier is not recorded
+once it has ended. Everything else in verdict.json is found anew from the records.
 """
 
 from __future__ import annotations

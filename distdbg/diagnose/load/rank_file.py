@@ -1,4 +1,4 @@
-"""One record as a rank of a session: its columns, with what they point to in the session's tables."""
+"""Reads one record as a rank of a session: its columns, and their entries in the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads pickles of plain values from anybody: numbers, text, lists, tuples, dicts, and nothing else.
+"""Reads untrusted pickles of plain values: numbers, text, lists, tuples, dicts, and nothing else.
 
 A pickle is a program. One that wants a class or function is refused with the name of what it wanted,
 before anything of it has run. So is one that claims more than it brings: the library's reader makes room
@@ -81,12 +81,12 @@ def _walk(data: bytes) -> int:
 
 def _refuse(data: bytes, at: int, path: str) -> NoReturn:
     if at >= len(data):
-        raise RecordError(f"{path} is a pickle that breaks off", path=path, offset=at)
+        raise RecordError(f"{path} is a truncated pickle", path=path, offset=at)
     if data[at] in _WANTS:
         # What is before this opcode is harmless: the reader comes as far as the name.
         _load(data[: at + 600], path)
     raise RecordError(
-        f"{path} is no pickle of plain values: opcode {bytes(data[at : at + 1])!r} at {at}",
+        f"{path} is not a pickle of plain values: opcode {bytes(data[at : at + 1])!r} at {at}",
         path=path,
         offset=at,
     )
@@ -97,10 +97,10 @@ def _load(data: bytes, path: str) -> object:
         return _Reader(io.BytesIO(data)).load()
     except _WantedError as wanted:
         raise RecordError(
-            f"{path} wants to load {wanted}: a dump of plain values has no use for it",
+            f"{path} tries to load {wanted}, which a dump never needs",
             path=path,
-            details=["nothing of it was run"],
-            hint="whoever wrote this file may want to run a program on your machine: ask them",
+            details=["none of it was run"],
+            hint="this file may be an attack: ask whoever wrote it",
         ) from None
     except RecursionError:
         raise RecordError(f"{path} is a pickle nested too deeply", path=path) from None

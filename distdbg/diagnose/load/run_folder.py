@@ -1,4 +1,4 @@
-"""Sessions from runs of ours: a folder, one start of a launcher, single records; live or long over.
+"""Reads sessions from our runs: a folder, one start, single records; running or finished.
 
     load_run("runs/0412")                       its last start
     load_run("runs/0412", attempt=0)            the first
@@ -6,8 +6,8 @@
     load_run("rank00003.ddr")                   one rank
     load_runs(["host1/0412", "host2/0412"])     folders of one run, copied from several hosts
 
-What cannot be read is said in `Session.lacks`; only where nothing can be read there is an error. Nothing is
-asked of ranks that live.
+What cannot be read is in `Session.lacks`; it is an error only when nothing can be read. Running ranks are
+not interrupted.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _read_all(paths: Iterable[Path], session: Session) -> tuple[dict[int, RankFi
             newer, older = sorted((file, other), key=_began, reverse=True)
             file = newer
             session.lacks.append(
-                f"rank {rank} is there twice: {newer.log.source} was read, "
+                f"rank {rank} has two records: {newer.log.source} was read, "
                 f"{older.log.source} is older"
             )
         files[rank] = file
@@ -309,7 +309,7 @@ def _say_what_is_missing(session: Session, files: dict[int, RankFile]) -> None:
         lacks.append(f"nothing is known of {_ranks(missing)} of {session.world_size}")
     without = [rank for rank in session.ranks if rank not in files]
     if without:
-        lacks.append(f"{_ranks(without)} left no record; only the end is known")
+        lacks.append(f"{_ranks(without)} left no record; only how it ended is known")
     damaged = {rank: file.unreadable for rank, file in files.items() if file.unreadable}
     if damaged:
         count = sum(damaged.values())
@@ -318,7 +318,7 @@ def _say_what_is_missing(session: Session, files: dict[int, RankFile]) -> None:
     elsewhere = [rank for rank, log in session.ranks.items() if log.clock_error_ns is None]
     if rank_hosts := {session.ranks[rank].host for rank in elsewhere if rank in files}:
         hosts = ", ".join(sorted(rank_hosts)[:8])
-        lacks.append(f"nobody has compared the clocks of {hosts} with that of the first host")
+        lacks.append(f"the clocks of {hosts} were not compared with that of the first host")
     unknown = [group.label for group in session.groups if not group.ranks]
     if unknown:
         names = ", ".join(f"'{label}'" for label in unknown[:8])

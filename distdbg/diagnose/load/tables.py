@@ -1,4 +1,4 @@
-"""The tables of a session while it is filled: what ranks have in common is there once.
+"""The tables of a session while it is filled: forms, stacks and groups that ranks share.
 
     tables = Tables(session)
     tables.form(form), tables.stack(stack)        indexes for the columns

@@ -1,4 +1,4 @@
-"""What ranks wrote into their records in words: errors of ops, and what a check noticed, as JSON."""
+"""Errors and findings that ranks wrote into their records, as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts the entries of one rank together again where torch wrote one op as several.
+"""Joins the entries of ops that torch wrote as several (coalesced batches).
 
 A coalesced batch is its parts, then an entry named 'coalesced' that alone knows whether the batch has
 ended. Parts that are collectives share one seq: they become one op. Parts that are messages stay messages,

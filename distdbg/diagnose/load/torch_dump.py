@@ -1,10 +1,10 @@
-"""One file of torch's flight recorder: a pickle or JSON, of one rank or of several, of any version.
+"""Reads one file of torch's flight recorder: pickle or JSON, one rank or several, any version.
 
     for dump in read_dumps(Path("comm_lib_trace_rank_3")):
         dump.rank, dump.entries
 
-Every key may be absent: versions differ, and so do backends. What a value must be to be believed is
-asked where it is used (`integer`, `text`).
+Every key may be absent: versions differ, and so do backends. Values are checked
+where they are used (`integer`, `text`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def read_dumps(path: Path, *, rank: int | None = None) -> list[Dump]:
         raise RecordError(f"{name}: {error.strerror or error}", path=name) from error
     if len(data) > MOST_PICKLE_NBYTES:
         raise RecordError(
-            f"{name} is larger than {MOST_PICKLE_NBYTES >> 20} MiB: no dump is",
+            f"{name} is larger than {MOST_PICKLE_NBYTES >> 20} MiB: too large for a dump",
             path=name,
         )
     value = read_plain(data, name) if data[:1] == b"\x80" else _read_json(data, name)
@@ -95,7 +95,7 @@ def read_dumps(path: Path, *, rank: int | None = None) -> list[Dump]:
     for dump in dumps:
         dump.written_ns = written_ns
     if not dumps:
-        raise RecordError(f"{name} is no dump of torch's flight recorder", path=name)
+        raise RecordError(f"{name} is not a dump of torch's flight recorder", path=name)
     return dumps
 
 
@@ -113,9 +113,9 @@ def _dumps(value: object, name: str, rank: int | None) -> Iterator[Dump]:
         own = rank if rank is not None else integer(value.get("rank"), -1)
         if not 0 <= own <= MOST_RANK:
             raise RecordError(
-                f"{name} does not say of which rank it is",
+                f"{name} does not have its rank",
                 path=name,
-                hint="give the file a name that ends in the rank: trace_rank_3",
+                hint="rename the file so that it ends in the rank: trace_rank_3",
             )
         yield _dump(value, name, own)
     elif isinstance(value, list) and value and _is_entry(value[0]):

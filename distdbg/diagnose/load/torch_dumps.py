@@ -1,4 +1,4 @@
-"""Dumps of torch's flight recorder, NCCL's or gloo's, as a session.
+"""Reads dumps of torch's flight recorder, of NCCL or gloo, as a session.
 
     session = read_torch_dumps([Path("trace_rank_0"), Path("trace_rank_1")])
 
@@ -217,28 +217,26 @@ class _Builder:
         found = []
         missing = self.session.missing_ranks()
         if missing:
-            found.append(f"there is no dump of {say_ranks(missing)}")
+            found.append(f"no dump of {say_ranks(missing)} was found")
         if self._groups.unknown:
             named = ", ".join(repr(label) for label in self._groups.unknown[:8])
             found.append(
-                f"no dump tells the members of group {named}: those that mention it are taken"
+                f"no dump has the members of group {named}: the ranks that use it are taken"
             )
         versions = {dump.version for dump in self._dumps}
         if len(versions) > 1:
             found.append(f"the dumps are of different versions: {', '.join(sorted(versions)[:8])}")
         cut = [rank for rank, log in self.session.ranks.items() if log.lost.get("ops")]
         if cut:
-            found.append(f"the rings of {say_ranks(cut)} have come round: older ops are gone")
+            found.append(f"the rings of {say_ranks(cut)} wrapped around: older ops are lost")
         if not any(dump.has_frames for dump in self._dumps):
-            found.append("the dumps have no stacks: nothing says where an op was called")
+            found.append("the dumps have no stacks: the lines of calls are unknown")
         if self._untracked:
-            found.append(
-                "this backend's recorder does not tell which ops failed, nor which messages were sent"
-            )
+            found.append("this backend's recorder has neither failed ops nor messages")
         if not self._has_extras:
             found.append(
                 "torch's dumps have no reduce op, root, split sizes, strides or tags: "
-                "ranks that differ there look alike"
+                "differences there cannot be seen"
             )
         return found
 

@@ -1,4 +1,4 @@
-"""The form of an op in torch's dumps, and the number that must be equal on all ranks.
+"""The form of an op in torch's dumps, and the count that all ranks must have alike.
 
 What has to be equal depends on the kind: an all_gather of uneven blocks is legal and has different
 inputs, but the same outputs; only the root of a scatter has an input. So each kind says what it compares,

@@ -1,6 +1,6 @@
-"""Which process groups the dumps of a torch job speak of: a table by (rank, name).
+"""The process groups in the dumps of a torch job: a table by (rank, name).
 
-torch gives groups of disjoint ranks one name, so a group is its name and its members. NCCL's dumps tell
+torch gives groups of disjoint ranks one name, so a group is its name and its members. NCCL's dumps have
 the members; gloo's do not: then the default group has all ranks, and any other those that mention it.
 """
 

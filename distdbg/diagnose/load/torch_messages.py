@@ -1,8 +1,8 @@
 """Numbers the messages of a torch job, so that a send and its recv have one seq.
 
-torch counts the messages of a rank on a group, whoever the peer: sender and receiver count differently. What
-holds is their order between two ranks. Where a ring has come round its beginning is unknown; then the last
-message that has ended on both sides is the same one.
+torch counts the messages of a rank on a group over all peers, so sender and receiver have different numbers.
+Their order between two ranks is reliable. Where a ring has wrapped around its start is unknown; then the last
+message that has ended on both sides is taken as the same one.
 """
 
 from __future__ import annotations

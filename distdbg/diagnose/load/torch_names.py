@@ -1,4 +1,4 @@
-"""What torch calls its ops and files, in our words.
+"""Torch's names of ops and files, translated into ours.
 
 'nccl:_all_gather_base'   all_gather, called _all_gather_base, by the backend nccl
 'nccl:send 1->2'          send, from group rank 1 to group rank 2

@@ -1,8 +1,8 @@
-"""What torch's dumps state of an op that all its ranks have called and that has not ended.
+"""Ops in torch's dumps that all ranks have called and that have not ended.
 
-Nobody is missing and nothing differs, so no order of calls explains it. The dumps know one thing more than
-other sessions do: whether the device of a rank has begun the op. A rank whose device has not is no culprit:
-its queue may be held up by another op, which then is named.
+No rank is missing and no call differs. Torch's dumps have one more fact than other sessions: whether the
+device of a rank has begun the op. A rank whose device has not is not the cause: its queue may be blocked by
+another op, which is then named.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def _stall(
         evidence += [
             fact for rank in queued[:_MOST_SAID] for fact in _in_the_way(session, waiting[rank])
         ]
-        advice = f"look at what the device of rank {queued[0]} runs before it: py-spy and nvidia-smi there"
+        advice = (
+            f"see what the device of rank {queued[0]} runs before it: py-spy and nvidia-smi there"
+        )
     else:
         done = sorted(set(members) - waiting.keys())
         where = f" on {say_ranks(waiting)}" if done else ""

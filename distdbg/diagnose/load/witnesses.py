@@ -1,4 +1,4 @@
-"""What others saw of the ranks: how they ended, what they last did, which of their threads live."""
+"""What launcher and agents saw of the ranks: their ends, last states, and running threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank without data still takes part, with arrays of no elements."""
+"""A rank without data still participates, with arrays of no elements."""
 
 import numpy as np
 

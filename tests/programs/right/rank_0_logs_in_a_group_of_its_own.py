@@ -1,5 +1,5 @@
 """Rank 0 alone has a logger, with a group of one rank and messages to itself that nobody else
-takes part in.
+is in.
 """
 
 import numpy as np

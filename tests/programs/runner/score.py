@@ -122,7 +122,10 @@ def _score_mismatch(truth: Truth, rank: int, error: dict[str, Any]) -> list[str]
     complaints += _score_lines(truth, error["text"])
     if len(error["first"]) > 200:
         complaints.append(f"the first line has {len(error['first'])} characters")
-    own = "this rank is the odd one out" in error["text"] or "one of the odd" in error["text"]
+    own = (
+        "this rank is the one that differs" in error["text"]
+        or "one of those that differ" in error["text"]
+    )
     if own != (rank in truth.odd):
         complaints.append("says of this rank that it is odd" if own else "does not say it is odd")
     if truth.op == "new_group":

@@ -25,7 +25,7 @@ class Verdict(StrEnum):
     SILENT = "silent"
     WRONG_RESULT = "wrong result"
     FALSE_ALARM = "error"
-    WRONG_BLAME = "wrong blame"
+    WRONG_BLAME = "wrong rank"
     VAGUE = "vague"
     NO_LINES = "no lines"
     NAMED = "named"
@@ -34,8 +34,8 @@ class Verdict(StrEnum):
 
 
 ABOUT = {
-    Verdict.NAMED: "op, odd ranks and both source lines, on every rank",
-    Verdict.NO_LINES: "op and an odd rank on every rank, but no source line",
+    Verdict.NAMED: "op, ranks that differ and both source lines, on every rank",
+    Verdict.NO_LINES: "op and a rank that differs, on every rank, but no source line",
     Verdict.VAGUE: "an error that leaves open, on some rank, which op or which rank it is about",
     Verdict.WRONG_BLAME: "an error that names an op that nobody called, or only innocent ranks",
     Verdict.SILENT: "no error on some rank that should have had one",

@@ -1,4 +1,4 @@
-"""Three pairs of ranks in a circle, each rank in its left pair first: nobody's partner comes."""
+"""Three pairs of ranks in a ring, each rank in its left pair first: nobody's partner comes."""
 
 from datetime import timedelta
 

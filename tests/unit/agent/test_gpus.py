@@ -81,7 +81,7 @@ def test_use_is_summed_over_gpus_and_the_newest_share_counts(tmp_path: Path) -> 
 
 
 def test_a_library_that_refuses_or_knows_no_gpu_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="there is no GPU"):
+    with pytest.raises(OSError, match="no GPU found"):
         Nvml(build(tmp_path, gpus=0))
     (tmp_path / "other").mkdir()
     nvml = Nvml(build(tmp_path / "other", processes=999))
@@ -114,7 +114,7 @@ def test_use_is_told_until_the_first_error_which_switches_it_off(
     wait_for(lambda: told.is_closed)
     assert gpus.use_of(5) is None
     assert [record.getMessage() for record in caplog.records] == [
-        "the use of GPUs is told no more: the driver is gone"
+        "GPU use is no longer available: the driver is gone"
     ]
 
 

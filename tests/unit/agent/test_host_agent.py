@@ -54,7 +54,7 @@ def test_a_diagnosis_that_fails_is_dropped_and_the_ranks_are_watched_all_the_sam
 
     monkeypatch.setattr(agent.watch, "tick", fail)
     agent.tick(time.monotonic_ns())
-    assert caplog.text.count("the job is judged no more") == 1
+    assert caplog.text.count("the job is no longer diagnosed") == 1
 
 
 def test_what_fails_at_its_end_takes_nothing_else_with_it(agent: HostAgent) -> None:
@@ -86,4 +86,4 @@ def test_a_policy_that_cannot_be_read_is_said_where_the_job_is_started(tmp_path:
     assert done.stdout.startswith(
         "distdbg run: the variable DISTDBG_ABORT_ON='dedlock' is not valid"
     )
-    assert "no verdict ends the job" in done.stdout
+    assert "no verdict aborts the job" in done.stdout

@@ -108,7 +108,7 @@ def test_an_account_that_cannot_be_read_is_left_out_and_named() -> None:
         session = make_session([good, bad], Facts(now_ns=91_000, wall_ns=91_000))
         assert sorted(session.ranks) == [0]
         [lack] = session.lacks
-        assert lack.startswith("what the agent of host b tells cannot be read")
+        assert lack.startswith("the account of host b cannot be read")
 
 
 def told(kind: str, at_ns: int | None) -> dict[str, Any]:

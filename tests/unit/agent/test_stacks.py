@@ -110,7 +110,7 @@ def test_threads_of_a_pool_are_counted_not_repeated() -> None:
     threads = tuple(ThreadStack((idle,), name=f"Thread-{n}") for n in range(1, 13))
     found = merge([RankStacks(rank=r, pid=r, threads=threads, how="py-spy") for r in (0, 1)])
     assert [(stack.ranks, stack.thread_count) for stack in found] == [((0, 1), 24)]
-    assert render(found)[0] == "ranks 0-1: Thread-1 and its like (24 threads)"
+    assert render(found)[0] == "ranks 0-1: Thread-1 and similar ones (24 threads)"
 
 
 def test_nothing_of_a_stack_steers_a_terminal() -> None:

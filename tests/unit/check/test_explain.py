@@ -51,7 +51,7 @@ def test_the_whole_text_of_an_outlier() -> None:
         "  rank 2 called all_reduce at train.py:9 (step)\n"
         "  no data was exchanged; the group is still usable\n"
         "  hint: the calls are at different lines: "
-        "look which branch on rank 2 was taken, then at the sizes"
+        "see which branch was taken on rank 2, then the sizes"
     )
 
 
@@ -60,7 +60,7 @@ def test_the_text_is_the_same_on_every_rank_but_for_the_line_about_this_rank() -
     texts = [str(explain(*calls, this_rank=rank)).splitlines() for rank in range(3)]
     assert texts[0] == texts[1]
     assert [line for line in texts[2] if "this rank" not in line] == texts[0]
-    assert "  this rank is the odd one out" in texts[2]
+    assert "  this rank is the one that differs" in texts[2]
 
 
 def test_facts_are_on_the_error_and_survive_pickling() -> None:
@@ -90,7 +90,7 @@ def test_a_tie_has_no_odd_ranks_and_says_so() -> None:
 def test_two_equal_outliers_beside_a_majority_are_both_odd() -> None:
     error = explain(words(), words(), words(shape=[3]), words(shape=[5]), this_rank=3)
     assert error.ranks == [2, 3]
-    assert "this rank is one of the odd ones: 2-3" in str(error)
+    assert "this rank is one of those that differ: 2-3" in str(error)
 
 
 def test_where_kinds_differ_the_op_before_is_told() -> None:

@@ -33,9 +33,9 @@ def test_the_whole_text() -> None:
         "new_group #3 differs between ranks: group 0-2 on ranks 0,2, group 0-1 on rank 1\n"
         "  ranks 0,2 called new_group for group 0-2 at train.py:8 (main)\n"
         "  rank 1 called new_group for group 0-1 at train.py:9 (main)\n"
-        "  the group was not made on these ranks; other groups are not touched\n"
-        "  this rank is the odd one out\n"
-        "  hint: every rank must make the same groups in the same order, also those it is not in"
+        "  the group was not made on these ranks; other groups are unaffected\n"
+        "  this rank is the one that differs\n"
+        "  hint: every rank must make the same groups in the same order, including groups it is not in"
     )
 
 
@@ -47,7 +47,7 @@ def test_orders_of_ranks_are_told_apart() -> None:
 
 def test_a_circle_names_what_each_makes() -> None:
     error = explain_circle([words(1, [0, 1]), words(0, [0, 2])])
-    assert "ranks 0-1 wait for each other in different groups" in error.what
+    assert "ranks 0-1 are deadlocked, each in another group" in error.what
     assert "rank 0 makes group 0,2, rank 1 makes group 0-1" in error.what
 
 
@@ -181,7 +181,7 @@ def test_members_alone_in_another_order_wait_in_a_circle() -> None:
 
     errors = errors_of(make, 2)
     assert errors[0].what == errors[1].what
-    assert "ranks 0-1 wait for each other in different groups" in errors[0].what
+    assert "ranks 0-1 are deadlocked, each in another group" in errors[0].what
 
 
 def test_three_ranks_in_a_circle() -> None:

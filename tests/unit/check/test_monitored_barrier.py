@@ -152,12 +152,12 @@ def test_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
     all_are_done = threading.Barrier(4)
     first, place, *rest = run_store_ranks(run, 4)[0].splitlines()
-    start = r"monitored_barrier #1 on group 'world' waited \d+\.\d s "
+    start = r"monitored_barrier #1 on group 'world' waited \d+\.\d+ s "
     assert re.fullmatch(start + "for rank 2 of 0-3; 3 of 4 ranks arrived", first)
     assert re.match(r"  rank 2: last op barrier #1 .* ended [\d.]+ [mu]?s ago", place)
     assert rest == [
         "  the group is still usable",
-        "  hint: raise the limit with timeout= if the rank is only slow",
+        "  hint: raise timeout= if the rank is only slow",
     ]
 
 
@@ -279,8 +279,8 @@ def test_the_last_one_is_logged_with_its_delay(caplog: pytest.LogCaptureFixture)
 
     with caplog.at_level(logging.DEBUG, "distdbg"):
         run_store_ranks(run, 3, store=store)
-    (line,) = [r.getMessage() for r in caplog.records if "came last" in r.getMessage()]
-    told = r"\[rank 0\] monitored_barrier #1 on group 'world': rank 1 came last, (\d+\.\d+)"
+    (line,) = [r.getMessage() for r in caplog.records if "arrived last" in r.getMessage()]
+    told = r"\[rank 0\] monitored_barrier #1 on group 'world': rank 1 arrived last, (\d+\.\d+)"
     found = re.match(told, line)
     assert found is not None, line
     assert float(found[1]) >= 0.1

@@ -57,7 +57,7 @@ def test_a_nonfinite_input_is_told_with_rank_amount_place_and_line() -> None:
         "  rank 6: 3 of 8 elements, the first, NaN, at index 6 (index 2 of block 1); "
         "called at a.py:2 (f)\n"
         "  nothing was written; the group is still usable\n"
-        "  hint: look at what rank 6 computed before that line"
+        "  hint: see what rank 6 computed before that line"
     )
 
 
@@ -80,7 +80,7 @@ def test_a_changed_buffer_is_told_by_who_knows_of_it() -> None:
         "nothing was written; the group is still usable",
     ]
     at_end = explain(found("changed", [(0,) * 7, (2,) + (0,) * 6], ["", "a:2"]), [0, 1])
-    assert at_end.details[1] == ("it was seen after the op: the outputs of all ranks may be wrong")
+    assert at_end.details[1] == ("it was found after the op: the outputs of all ranks may be wrong")
     message = explain(found("changed", [(2,) + (0,) * 6, (0,) * 7], ["", ""]), [0, 1], seq=-1)
     assert message.details[0] == "rank 0 started it at b.py:9 (g)"
     assert message.details[1].startswith("the receiver may have got")
@@ -92,7 +92,7 @@ def test_diverged_outputs_name_the_minority() -> None:
     assert isinstance(error, DivergedError)
     assert error.ranks == [4]
     assert error.what == (
-        "all_reduce #7 on group 'dp' left other results on rank 4 than on the other ranks"
+        "all_reduce #7 on group 'dp' left results on rank 4 that differ from those of the other ranks"
     )
     pair = explain(found("diverged", troubles[1:], ["a:1"] * 2), [0, 1])
     assert pair.ranks == [0, 1]
@@ -113,10 +113,10 @@ def test_a_suspicion_shows_both_lines_and_the_odd_rank() -> None:
     assert suspicion.ranks == [0]
     assert suspicion.sites == {0: "a:1", 1: "a:2", 2: "a:2"}
     assert suspicion.text.splitlines() == [
-        "op #12 and op #11 on group 'dp' look swapped between ranks: each came from the other's line",
-        "  rank 0 came from a:1",
-        "  ranks 1-2 came from a:2",
-        "  the calls are alike, so both ops were carried out",
+        "op #12 and op #11 on group 'dp' look swapped between ranks: each was called at the other's line",
+        "  rank 0 called it at a:1",
+        "  ranks 1-2 called it at a:2",
+        "  the calls are equal, so both ops were carried out",
     ]
 
 

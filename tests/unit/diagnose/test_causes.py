@@ -65,7 +65,11 @@ def waiting_for_0(*, is_live: bool = True, at_s: float = 88) -> SessionBuilder:
             "was killed by SIGABRT (core dumped)",
             "the core dump",
         ),
-        ({"cause": "signal", "signal": 10}, "was killed by SIGUSR1", "who sent the signal"),
+        (
+            {"cause": "signal", "signal": 10},
+            "was killed by SIGUSR1",
+            "which process sent the signal",
+        ),
         ({"cause": "oom", "signal": 9}, "was killed for memory", "more memory"),
         (
             {"cause": "exited", "exit_code": 3},
@@ -482,7 +486,7 @@ def test_without_an_agent_a_stall_has_the_last_op_and_the_time_since() -> None:
     build = waiting_for_0()
     finding = find_one(stall, build)
     assert finding.what.startswith("ranks 1-3 wait for rank 0, in its own code for 1 min 39 s")
-    assert "rank 0 is in its own code; no agent looked closer" in texts(finding)
+    assert "rank 0 is in its own code; no agent has looked closer" in texts(finding)
 
 
 def test_a_stall_by_a_stack_alone_and_by_several_ranks() -> None:
@@ -576,7 +580,7 @@ def test_a_gap_that_the_rank_came_out_of_before_is_no_reason_to_warn() -> None:
     finding = find_one(stall, build)
     assert finding.severity is Severity.NOTE
     assert "rank 0 is busy for 40 s on CPU" in texts(finding)
-    assert "the longest earlier time between two ops of rank 0 was 19 s" in texts(finding)
+    assert "the longest earlier gap between two ops of rank 0 was 19 s" in texts(finding)
 
 
 def test_a_rank_that_is_over_or_runs_is_not_stuck() -> None:
@@ -639,7 +643,7 @@ def test_a_call_that_was_wrong_by_itself_blames_its_rank() -> None:
     build.op(1, "barrier", at_s=2, ended_s=2, status=Status.USAGE, error="not so")
     finding = find_one(failed_op, build)
     assert (finding.ranks, finding.victims) == ((1,), ())
-    assert finding.what.endswith("was called wrongly on rank 1: not so")
+    assert finding.what.endswith("got wrong arguments on rank 1: not so")
 
 
 def test_an_error_without_an_op_is_told_by_its_words() -> None:

@@ -238,7 +238,7 @@ def test_asides_are_waited_for_like_collectives() -> None:
     found = only(build.session)
     assert found.ranks == (0, 1)
     assert found.advice == (
-        "let all ranks of the group reach monitored_barrier at the same place of the program"
+        "make all ranks of the group call monitored_barrier at the same place of the program"
     )
 
 

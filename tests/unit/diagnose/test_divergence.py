@@ -172,8 +172,8 @@ def test_the_verdict_says_where_a_call_was_skipped() -> None:
     )
     texts = [line.text for line in root.evidence]
     assert "rank 1 made 19 all_reduces on group 'world' where ranks 0,2 made 20" in texts
-    assert "they part at #4: mark 'step' was 4 there on rank 1, 3 on rank 0" in texts
-    assert root.advice == "look at what rank 1 did differently after #3"
+    assert "they diverge at #4: mark 'step' was 4 there on rank 1, 3 on rank 0" in texts
+    assert root.advice == "see what rank 1 did differently after #3"
     assert root.numbers["parted"] == 4
 
 

@@ -29,7 +29,7 @@ def test_words_that_found_no_room_are_counted_over_all_ranks() -> None:
 
     (finding,) = find(build.session)
 
-    assert finding.what == "ranks 0-1 lost 6 names and messages that found no room"
+    assert finding.what == "ranks 0-1 lost 6 names and messages that did not fit"
 
 
 def test_a_ring_that_has_come_round_is_no_loss() -> None:
@@ -49,7 +49,7 @@ def test_it_is_one_where_somebody_is_in_an_op_that_is_overwritten_elsewhere() ->
 
     (finding,) = find(build.session)
 
-    assert finding.what == "rank 1 went on so far that op #7 on group 'world' is overwritten"
+    assert finding.what == "rank 1 went on so far that op #7 on group 'world' was overwritten"
 
 
 def test_clocks_of_hosts_that_nobody_has_compared_are_named() -> None:

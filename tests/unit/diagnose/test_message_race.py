@@ -50,7 +50,7 @@ def test_a_receive_at_its_own_line_that_fits_another_message_is_a_warning() -> N
     assert finding.severity is Severity.WARNING
     assert finding.ranks == (0,)
     assert finding.what == (
-        "rank 0's recv at job.py:5 (main) took rank 2's message; rank 1's would have fitted as well"
+        "rank 0's recv at job.py:5 (main) took rank 2's message; rank 1's would have matched as well"
     )
     assert [fact.site for fact in finding.evidence] == [FIRST, SENT, SENT, SECOND]
 

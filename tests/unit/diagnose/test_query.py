@@ -114,7 +114,7 @@ def test_an_expression_means_these_ops(
         ("kind in broadcast", 9, "expected '(' after 'in'"),
         ("kind in (a b)", 12, "expected ',' or ')'"),
         ("async=maybe", 7, "async is yes or no, not 'maybe'"),
-        ("(" * 500 + "rank=1", 101, "too many brackets"),
+        ("(" * 500 + "rank=1", 101, "nested too deeply"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_column(expression: str, column: int, why: str) -> None:

@@ -126,7 +126,7 @@ def test_one_slow_part_among_many_short_ones_is_found_with_its_lines() -> None:
 
     assert finding.ranks == (1,)
     assert finding.advice == (
-        "look at what rank 1 does between train.py:4 (step) and train.py:5 (step)"
+        "see what rank 1 does between train.py:4 (step) and train.py:5 (step)"
     )
 
 

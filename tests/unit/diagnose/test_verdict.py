@@ -163,7 +163,7 @@ def test_ranks_that_timed_out_one_after_the_other_were_in_no_deadlock() -> None:
     verdict = diagnose(build.session)
     assert verdict.root is not None
     assert (verdict.root.kind, verdict.root.ranks) == (Kind.MISSING_RANK, (1,))
-    assert verdict.lacks == ("nobody saw what rank 1 did after the last op",)
+    assert verdict.lacks == ("no agent saw what rank 1 did after the last op",)
 
 
 def test_a_rank_that_came_too_late_is_missing_although_it_came_in_the_end() -> None:
@@ -410,7 +410,7 @@ def test_clocks_that_nobody_compared_are_lacking() -> None:
     build.end(1, at_s=3, cause="exited", exit_code=4)
     assert diagnose(build.session).lacks == (
         "parts of the record of rank 1 cannot be read",
-        "the clocks of the hosts were not compared: who was first is their word",
+        "the clocks of the hosts were not compared: the order of events is uncertain",
     )
 
 

@@ -223,7 +223,7 @@ def test_a_rank_may_be_given(tmp_path: Path) -> None:
     job.op(0, "all_reduce")
     path = tmp_path / "dump"
     path.write_bytes(pickle.dumps(job.dump(0)))
-    with pytest.raises(RecordError, match="of which rank") as caught:
+    with pytest.raises(RecordError, match="does not have its rank") as caught:
         read_torch_dumps([path])
     assert "ends in the rank" in (caught.value.hint or "")
     assert list(read_torch_dumps([path], ranks={path: 5}).ranks) == [5]
