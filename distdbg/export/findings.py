@@ -17,10 +17,10 @@ from typing import Any, Final
 from distdbg.diagnose.finding import Finding, Kind, Severity
 from distdbg.diagnose.verdict import diagnose
 from distdbg.export.reading import Start
+from distdbg.record.folders import VERDICT_NAME
 
 #: About 150 MiB.
 MOST_OPS: Final = 250_000
-_VERDICT: Final = "verdict.json"
 _MOST_NBYTES: Final = 1 << 26
 
 
@@ -35,7 +35,7 @@ def find_findings(start: Start, *, most_ops: int = MOST_OPS) -> list[Finding]:
             if verdict.root is not None and all(one is not verdict.root for one in found):
                 found = (verdict.root, *found)
         return list(_flat(found))
-    told = [finding for folder in start.folders for finding in read_verdict(folder / _VERDICT)]
+    told = [finding for folder in start.folders for finding in read_verdict(folder / VERDICT_NAME)]
     start.session.lacks.append(
         f"more than {most_ops:,} ops: findings are those of the agent, {len(told):,}; "
         "distdbg analyze judges all of it"

@@ -34,6 +34,8 @@ from distdbg.record.trusted_path import check_folder, check_own
 if TYPE_CHECKING:
     from distdbg.record.entries import Header
 
+#: The verdict of the agent, in the folder of a start.
+VERDICT_NAME: Final = "verdict.json"
 LATEST: Final = "latest"
 SUFFIX: Final = ".ddr"
 AGENTS: Final = ".agents"
@@ -52,7 +54,7 @@ _OF_A_RUN: Final = (
     "ends-*.jsonl",
     "seen-*.jsonl",
     "agent-*.log",
-    "verdict.json",
+    VERDICT_NAME,
     "rank*.stacks.txt",
 )
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from distdbg.diagnose.finding import Edge, Evidence, Finding
-from distdbg.diagnose.load.proof import VERDICT_NAME
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.record.entries import Frame
+from distdbg.record.folders import VERDICT_NAME
 from distdbg.record.printable import printable, shorten
 
 #: A line of a program's making may be a megabyte.

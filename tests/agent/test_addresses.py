@@ -64,7 +64,7 @@ def test_a_run_on_another_host_is_reached_through_ssh(
                 assert again.ask("about")["run"] == job.run_folder.name
                 break
             assert time.monotonic() < deadline
-        with pytest.raises(UsageError, match="ssh://here: no run 'nope' lives there"):
+        with pytest.raises(UsageError, match="ssh://here: no running job 'nope' there"):
             find_way("ssh://here/nope", environ)
 
 
@@ -91,7 +91,7 @@ def test_ssh_ends_with_who_has_started_it_however_that_ends(
 
 def test_what_is_in_the_way_is_said(tmp_path: Path, environ: dict[str, str]) -> None:
     (tmp_path / "job0").mkdir()
-    with pytest.raises(UsageError, match="ssh://here: no run of this user lives there"):
+    with pytest.raises(UsageError, match="ssh://here: no running job of this user there"):
         find_way("ssh://here", environ)
     with pytest.raises(DistNetworkError, match="ssh://locked: ssh is not let in"):
         find_way("ssh://locked", environ)

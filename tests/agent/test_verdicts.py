@@ -32,7 +32,7 @@ def test_ranks_that_wait_for_each_other_raise_why(start_job: Callable[..., Any])
         assert f"rank {rank} waits in recv from rank {1 - rank}" in job.output(rank)
     folder = job.run_folder
     [log] = folder.glob("agent-*.log")
-    assert log.read_text().count(f"distdbg: {WHAT}") == 1
+    assert log.read_text().count(f"aborting the job: {WHAT}") == 1
     verdict = json.loads((folder / "verdict.json").read_text())
     assert verdict["findings"][0]["kind"] == "deadlock"
 

@@ -38,7 +38,7 @@ def test_a_full_disk_is_said_and_what_ranks_do_goes_on(
 ) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         whose = "this kernel lets nobody" if os.getuid() == 0 else "this user may not"
         pytest.skip(f"{whose} mount a file system")

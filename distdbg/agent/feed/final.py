@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from distdbg.record.ends import RankEnd, read_ends
-from distdbg.record.folders import attempts
+from distdbg.record.folders import VERDICT_NAME, attempts
 from distdbg.record.rank_state import RankState
 from distdbg.tui.snapshot import RankRow
 
 #: What the row of a rank says whose program has returned: `agent/roster.py`.
 RETURNED: Final = "its program returned"
-_VERDICT_NAME: Final = "verdict.json"
 _MOST_NBYTES: Final = 16 << 20
 
 
@@ -66,7 +65,7 @@ def final_verdict(folder: Path | None) -> tuple[tuple[str, ...], Mapping[str, An
     """The words and the verdict that the agent has left; nothing when all was well."""
     for attempt in attempts(folder)[-1:] if folder is not None else ():
         try:
-            with open(attempt / _VERDICT_NAME, "rb") as file:
+            with open(attempt / VERDICT_NAME, "rb") as file:
                 found = json.loads(file.read(_MOST_NBYTES))
             root = found["verdict"]["root"]
             if root is None:

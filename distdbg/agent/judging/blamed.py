@@ -21,11 +21,11 @@ from typing import Any, Final
 from distdbg.agent.seat import Seat
 from distdbg.agent.stacks import RankStacks, ThreadStack, read_faulthandler
 from distdbg.agent.take_stacks import Target, ask_faulthandler, take_stacks
+from distdbg.record.folders import VERDICT_NAME
 from distdbg.record.rank_state import RankState
 from distdbg.record.sightings import Sighting, write_sighting
 from distdbg.record.stack_file import stacks_name
 
-VERDICT_NAME: Final = "verdict.json"
 #: A job that is about to be ended waits for the stacks of its ranks no longer than this.
 STACKS_NS: Final = 300_000_000
 #: What one of them may take to answer a signal.

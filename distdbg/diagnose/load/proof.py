@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
+from distdbg.record.folders import VERDICT_NAME
 
-VERDICT_NAME: Final = "verdict.json"
 _MOST_NBYTES: Final = 1 << 24
 _MOST_EACH: Final = 1 << 10
 
