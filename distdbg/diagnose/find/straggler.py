@@ -52,6 +52,8 @@ _LEAST_OF_WORST: Final = 0.2
 _FEW: Final = 3
 _LEAST_TIMES_PEER: Final = 4
 _MOST_FINDINGS: Final = 8
+#: What a straggler that is in time again must have cost to be a warning.
+_LEAST_WARNED_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +239,7 @@ def _say_rank(session: Session, it: _Straggler) -> Finding:
     kind, label = _kind(session, it), session.groups[it.group].label
     return Finding(
         kind=Kind.STRAGGLER,
-        severity=Severity.WARNING,
+        severity=_severity(it),
         what=fit(
             f"rank {it.rank} comes late to {kind} on group '{label}'",
             f": by {format_duration(int(it.usual_ns))} in {say_share(it.share)} of the ops",
@@ -251,6 +253,11 @@ def _say_rank(session: Session, it: _Straggler) -> Finding:
         advice=_advice(session, it),
         numbers=_numbers(it),
     )
+
+
+def _severity(it: _Straggler) -> Severity:
+    """A note where it is over and has cost all others together less than a second."""
+    return Severity.NOTE if it.is_over and it.cost_ns < _LEAST_WARNED_NS else Severity.WARNING
 
 
 def _say_host(

@@ -77,16 +77,20 @@ def test_it_is_said_since_when_a_rank_is_late_and_after_which_mark() -> None:
 
 
 def test_it_is_said_when_a_rank_is_in_time_again() -> None:
-    build = SessionBuilder(world_size=3)
-    for step in range(120):
-        for rank in range(3):
-            late = 0.03 if rank == 1 and 20 <= step < 60 else 0.0
-            build.op(rank, "all_reduce", at_s=step * 0.1 + late, ended_s=step * 0.1 + 0.04)
+    def late_for_a_while(by_s: float) -> Finding:
+        build = SessionBuilder(world_size=3)
+        for step in range(120):
+            for rank in range(3):
+                late = by_s if rank == 1 and 20 <= step < 60 else 0.0
+                build.op(rank, "all_reduce", at_s=step * 0.1 + late, ended_s=step * 0.1 + 0.04)
+        (finding,) = find(build.session)
+        return finding
 
-    (finding,) = find(build.session)
-
+    finding = late_for_a_while(0.03)
     assert "since all_reduce #21" in finding.evidence[0].text
     assert finding.evidence[0].text.endswith("until #60")
+    assert finding.severity is Severity.WARNING
+    assert late_for_a_while(0.01).severity is Severity.NOTE  # over, and cost less than a second
 
 
 def test_two_stragglers_are_two_findings() -> None:
