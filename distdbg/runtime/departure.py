@@ -11,12 +11,13 @@ import os
 import sys
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from distdbg.errors import DistError, error_text
 from distdbg.native import NativeError
 from distdbg.record.error_file import write_error_file
 from distdbg.record.format import Exit
+from distdbg.record.printable import shorten
 from distdbg.runtime.latent import end_latent
 from distdbg.runtime.recording import end_recording
 from distdbg.runtime.uncaught import print_in_blocks
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from distdbg.runtime.world import World
 
 RETURNED = "returned"
+#: Of `RankState::why` in native/core/segment.hpp: one byte ends it.
+_MOST_WHY: Final = 63
 
 
 class ExitNote:
@@ -88,7 +91,7 @@ def leave(world: World, error: BaseException | None = None, at_once: bool = Fals
 
 def _leave(world: World, error: BaseException | None, at_once: bool) -> None:
     end_recording(world, Exit.RETURNED if error is None else Exit.RAISED, error)
-    why = RETURNED if error is None else raised(error)
+    why = RETURNED if error is None else shorten(raised(error), _MOST_WHY)
     for group in list(world.groups.values()):
         engine: object = group.engine
         while engine is not None:  # there may be others around the one that can tell

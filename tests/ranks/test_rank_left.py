@@ -117,11 +117,12 @@ def test_a_rank_that_dies_has_not_left(
 
 def test_threads_that_return_and_raise_leave_too() -> None:
     errors: list[BaseException] = []
+    words = "no data"
 
     def wait_for_zero(how: str) -> None:
         if dist.get_rank() == 0:
             if how == "raises":
-                raise ValueError("no data")
+                raise ValueError(words)
             return
         try:
             dist.barrier()
@@ -136,3 +137,9 @@ def test_threads_that_return_and_raise_leave_too() -> None:
         dist.run_threads(wait_for_zero, 3, "raises")
     assert len(errors) == 2
     assert all("rank 0 left (raised ValueError: no data)" in str(error) for error in errors)
+    errors.clear()
+    words = "unable to allocate 8 GiB for an array with too many elements"
+    with pytest.raises(ValueError, match=words):
+        dist.run_threads(wait_for_zero, 3, "raises")
+    cut = "rank 0 left (raised ValueError: unable to allocate 8 GiB for an array ...)"
+    assert all(cut in str(error) for error in errors)
