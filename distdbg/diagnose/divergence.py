@@ -24,7 +24,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Final
 
-from distdbg.diagnose.matching import GroupOps
+from distdbg.diagnose.matching import GroupOps, RankOps
 from distdbg.diagnose.ops import NEVER, NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.entries import Mark, SpanBegin
@@ -95,18 +95,35 @@ class _Calls:
 
 
 def find_parting(
-    session: Session, ops: GroupOps, group: int, rank: int, other: int, *, skipped: int
+    session: Session,
+    ops: GroupOps,
+    group: int,
+    rank: int,
+    other: int,
+    *,
+    skipped: int,
+    before: int | None = None,
 ) -> Parting | None:
-    """Compare `rank` with `other`, which made `skipped` calls more; None: there is nothing to compare."""
+    """Compare `rank` with `other`, which made `skipped` calls more; None: there is nothing to compare.
+
+    `before`: only calls with smaller numbers count.
+    """
     mine, theirs = ops.by_rank.get(rank), ops.by_rank.get(other)
     if mine is None or theirs is None or skipped < 1:
         return None
     last = min(mine.last_seq, theirs.last_seq)
     first = max(mine.first_seq, theirs.first_seq, last - _MOST_COMPARED + 1)
+    if before is not None:
+        last = min(last, before - 1)
     if first > last:
         return None
-    calls = _Calls(session.ranks[rank], first, mine.indexes[first - mine.first_seq :])
-    others = _Calls(session.ranks[other], first, theirs.indexes[first - theirs.first_seq :])
+
+    def cut(each: RankOps) -> Sequence[int]:
+        end = None if before is None else last + 1 - each.first_seq
+        return each.indexes[first - each.first_seq : end]
+
+    calls = _Calls(session.ranks[rank], first, cut(mine))
+    others = _Calls(session.ranks[other], first, cut(theirs))
     for sign, at, skip, own, foreign in _signs(session, group, calls, others, skipped):
         own_at, foreign_at = calls.ats[at], others.ats[at]
         return Parting(

@@ -14,6 +14,7 @@ from typing import Final
 
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.find.parted import Parted, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.legality import split_pairs
@@ -141,24 +142,29 @@ def _compared(session: Session, comparer: Comparer, group: int, ops: GroupOps) -
         numbers["later"] = float(rest)
     if slip is not None:
         numbers["slipped"] = float(slip.skipped)
+    parted = Parted()
+    if odd and (slip is None or abs(slip.skipped) == 1):
+        parted = tell_parting_before(session, ops, group, odd, sides[0][0].rank, seq)
+    if parted.seq:
+        numbers["parted"] = float(parted.seq)
     evidence = [
         line for side in sides[:_MOST_SIDES] for line in _call_lines(session, side, _MOST_SITES)
     ]
-    evidence += _slip_lines(session, ops, sides, seq, slip)
+    evidence += [*_slip_lines(session, ops, sides, seq, slip), *parted.evidence]
     evidence += _previous_lines(session, ops, sides, seq)
     if not odd:
         evidence.append(Evidence(text=_NO_MAJORITY))
     return Finding(
         kind=Kind.MISMATCH,
         severity=_severity(session, ops, calls),
-        what=_what(session, comparer, ops, sides, seq, slip),
+        what=_what(session, comparer, ops, sides, seq, slip, parted),
         ranks=odd,
         victims=tuple(sorted(set(calls) - set(odd))),
         group=session.groups[group].label,
         seq=seq,
         at_ns=_first_issue(session, calls, odd or tuple(calls)),
         evidence=tuple(evidence),
-        advice=_advice(comparer, sides, odd),
+        advice=parted.advice or _advice(comparer, sides, odd),
         numbers=numbers,
     )
 
@@ -272,6 +278,7 @@ def _what(
     sides: Sequence[Sequence[OpRef]],
     seq: int,
     slip: Slip | None,
+    parted: Parted,
 ) -> str:
     group = session.group_of(sides[0][0])
     where = f" on group '{group.label}'" if group else ""
@@ -281,7 +288,10 @@ def _what(
         calls = "" if count == 1 else f" and {count - 1} more"
         if slip.skipped > 0:
             op = sides[0][0]
-            head = f"{whom} skipped {session.name_of(op)}{calls}"
+            if parted.seq:
+                return fit(f"{parted.head}{where}", f"; the calls differ since #{seq}")
+            like = ", or an earlier one like it," if _is_repeat(session, ops, op, seq) else ""
+            head = f"{whom} skipped {session.name_of(op)}{calls}{like}"
         else:
             op = sides[1][0]
             head = f"{whom} called {session.name_of(op)}{calls} and the others did not"
@@ -296,7 +306,17 @@ def _what(
     ]
     if len(sides) > _MOST_SIDES:
         texts.append(f"and {len(sides) - _MOST_SIDES} other calls")
-    return fit(head + ", ".join(texts))
+    return fit(head + ", ".join(texts), f"; {parted.head}" if parted.seq else "")
+
+
+def _is_repeat(session: Session, ops: GroupOps, op: OpRef, seq: int) -> bool:
+    """Whether the call before was of the same kind, from the same line: either may be the skipped one."""
+    at = ops.index(op.rank, seq - 1)
+    if at is None:
+        return False
+    before = OpRef(op.rank, at)
+    facts = [(session.kind_of(each), site_of(session, each)) for each in (op, before)]
+    return facts[0] == facts[1]
 
 
 def _aspects(comparer: Comparer, sides: Sequence[Sequence[OpRef]]) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from distdbg.diagnose.divergence import Parting, Sign, find_parting
 from distdbg.diagnose.finding import Evidence
-from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.matching import GroupOps, Matched
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.wording import say_op, say_ranks, site_of, verb
@@ -22,6 +22,8 @@ _NAME_STEPS: Final = (
 class Parted:
     """What a finding says of it."""
 
+    head: str = ""
+    """A clause of its own: 'rank 1 skipped one call after #3'."""
     tail: str = ""
     """Of its first line: ': it skipped one after #3'."""
     evidence: tuple[Evidence, ...] = ()
@@ -70,6 +72,27 @@ def tell_parting(
         advice=f"see what {say_ranks(fewer, 3)} did differently {after}",
         seq=parting.seq,
     )
+
+
+def tell_parting_before(
+    session: Session, ops: GroupOps, group: int, odd: Sequence[int], other: int, seq: int
+) -> Parted:
+    """Where the calls of ranks that differ at `seq` were shifted already, though they still fitted."""
+    for rank, against, words in (
+        (odd[0], other, "skipped one call"),
+        (other, odd[0], "made one call more than the others"),
+    ):
+        parting = find_parting(session, ops, group, rank, against, skipped=1, before=seq)
+        if parting is None or not parting.seq or not parting.skipped or not parting.is_sure:
+            continue
+        after = f"after #{parting.seq - 1}" if parting.seq > 1 else "before its first"
+        return Parted(
+            head=f"{say_ranks(odd, 3)} {words} {after}",
+            evidence=(_sign(session, parting),),
+            advice=f"see what {say_ranks(odd, 3)} did differently {after}",
+            seq=parting.seq,
+        )
+    return Parted()
 
 
 def _made(session: Session, rank: int, group: int) -> int:

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from distdbg.diagnose.divergence import Parting, Sign, find_parting
+from distdbg.diagnose.finding import Kind
 from distdbg.diagnose.matching import match
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.verdict import diagnose
@@ -211,3 +212,34 @@ def test_4096_ranks_with_a_thousand_calls_each_take_no_time() -> None:
     assert time.process_time() - begun < 0.5  # two ranks are compared, whatever the number
     assert found is not None
     assert found.seq == 401
+
+
+def ended_by_a_barrier(build: SessionBuilder, made: list[int]) -> SessionBuilder:
+    for rank, count in enumerate(made):
+        build.op(rank, "barrier", seq=count + 1, at_s=9.0, site="train.py:30 (main)")
+    return build
+
+
+def test_a_skipped_call_that_ends_in_a_mismatch_is_named_where_it_was_skipped() -> None:
+    build = ended_by_a_barrier(loop(3, marks=True), [STEPS, STEPS - 1, STEPS])
+    verdict = diagnose(build.session)
+    assert verdict.root is not None
+    assert verdict.root.kind is Kind.MISMATCH
+    assert (verdict.root.ranks, verdict.root.seq) == ((1,), STEPS)
+    assert verdict.what == (
+        "rank 1 skipped one call after #3 on group 'world'; the calls differ since #20"
+    )
+    assert verdict.root.numbers["parted"] == 4
+    texts = [one.text for one in verdict.root.evidence]
+    assert "they diverge at #4: mark 'step' was 4 there on rank 1, 3 on rank 0" in texts
+
+
+def test_where_calls_are_alike_the_skipped_one_may_be_an_earlier_one() -> None:
+    build = ended_by_a_barrier(loop(3), [STEPS, STEPS - 1, STEPS])
+    verdict = diagnose(build.session)
+    assert verdict.root is not None
+    assert verdict.root.kind is Kind.MISMATCH
+    assert verdict.what.startswith(
+        "rank 1 skipped all_reduce #20 on group 'world', or an earlier one like it, at train.py:8"
+    )
+    assert "parted" not in verdict.root.numbers
