@@ -19,9 +19,8 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from distdbg.agent import protocol
 from distdbg.agent.protocol import MOST_REQUEST_NBYTES, BadLine, Request
-from distdbg.control import sockets
+from distdbg.control import served, sockets
 from distdbg.errors import ConfigError, DistNetworkError
-from distdbg.runtime.rendezvous import served
 
 #: Of each way to come in.
 MOST_CLIENTS: Final = 64

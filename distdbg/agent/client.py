@@ -12,9 +12,8 @@ from typing import Any, Self
 
 from distdbg.agent import protocol
 from distdbg.agent.protocol import MOST_ANSWER_NBYTES, PROTOCOL
-from distdbg.control import sockets
+from distdbg.control import served, sockets
 from distdbg.errors import ConfigError, DistNetworkError, UsageError
-from distdbg.runtime.rendezvous import served
 
 #: How long the last word of an agent that is gone may take: it has been said.
 _LAST_WORD_S = 0.1

@@ -27,8 +27,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from distdbg.control.tokens import derive_token
 from distdbg.errors import DistError, UsageError
-from distdbg.runtime.rendezvous.token import derive_token
 
 PROTOCOL: Final = 2
 MOST_REQUEST_NBYTES: Final = 1 << 20

@@ -93,7 +93,7 @@ def test_what_is_in_the_way_is_said(tmp_path: Path, environ: dict[str, str]) -> 
     (tmp_path / "job0").mkdir()
     with pytest.raises(UsageError, match="ssh://here: no running job of this user there"):
         find_way("ssh://here", environ)
-    with pytest.raises(DistNetworkError, match="ssh://locked: ssh is not let in"):
+    with pytest.raises(DistNetworkError, match="ssh://locked: ssh was refused"):
         find_way("ssh://locked", environ)
     with pytest.raises(DistNetworkError, match="ssh://n14: unknown host name"):
         find_way("ssh://n14", environ)

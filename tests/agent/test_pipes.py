@@ -56,7 +56,7 @@ def test_a_client_speaks_with_the_debugger_of_a_rank(start_job: Callable[..., Jo
                 theirs.sendall(b"the last")
             assert ours.recv(100) == b"the last"
             assert ours.recv(100) == b""
-        with pytest.raises(UsageError, match="leads elsewhere"):
+        with pytest.raises(UsageError, match="was forwarded and cannot be used"):
             client.ask("about")
 
 
@@ -106,7 +106,7 @@ def test_requests_that_cannot_become_pipes_are_refused(start_job: Callable[..., 
         for words, why in (
             ({"do": "debug"}, "'rank' is a number"),
             ({"do": "debug", "rank": True}, "'rank' is a number"),
-            ({"do": "debug", "rank": 7}, "rank 7 is no rank of host"),
+            ({"do": "debug", "rank": 7}, "rank 7 is not on host"),
             ({"do": "via"}, "'host' is the name of a host"),
             ({"do": "via", "rank": -1}, "'host' is the name of a host"),
             ({"do": "via", "host": "n99"}, "no agent of host n99 is in touch"),

@@ -107,7 +107,7 @@ def test_a_run_is_reached_through_sshd(
     with find_way(environ["ADDRESS"], environ) as way:
         with way.connect() as one, way.connect() as other:
             assert one.ask("about")["run"] == other.ask("about")["run"] == job.run_folder.name
-        with pytest.raises(DistNetworkError, match="ssh is not let in"):
+        with pytest.raises(DistNetworkError, match="ssh was refused"):
             find_way("ssh://nobody@127.0.0.1:" + environ["ADDRESS"].rpartition(":")[2], environ)
 
 

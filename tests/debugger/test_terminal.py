@@ -169,6 +169,7 @@ def test_a_rank_with_a_terminal_of_its_own_is_debugged_there(ranks_of: Any) -> N
         assert "no rank 0" in done.stderr or "cannot be" in done.stderr or done.returncode == 2
         rank.type("n\n")
         rank.expect('-> me = "another"')
+        rank.expect(PROMPT)
         rank.type("__import__('time').sleep(600)\n")
         rank.expect(r"sleep\(600\)\n")
         rank.interrupt()

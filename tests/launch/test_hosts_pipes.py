@@ -85,7 +85,7 @@ def test_any_agent_leads_to_any_other_and_to_its_ranks(tmp_path: Path) -> None:
                 ours.sendall(b"yes?")
                 assert (ours.recv(9), theirs.recv(9)) == (b"hello", b"yes?")
             assert ours.recv(9) == b""
-        with agent_of(hosts, 1) as middle, pytest.raises(AgentError, match="in no debugger"):
+        with agent_of(hosts, 1) as middle, pytest.raises(AgentError, match="is not in a debugger"):
             middle.debug(2)
         with agent_of(hosts, 1) as middle, pytest.raises(AgentError, match="no agent of host n99"):
             middle.via("n99")

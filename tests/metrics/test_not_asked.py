@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from distdbg.agent.client import AgentClient
@@ -50,7 +51,10 @@ def test_an_agent_has_neither_threads_nor_a_port_for_it(
         for task in os.listdir(f"/proc/{pid}/task")
     }
     assert not [name for name in names if "http" in name or "sending" in name]
-    sockets = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    sockets = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # closed since it was listed
+            sockets.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
     inodes = {name[8:-1] for name in sockets if name.startswith("socket:")}
     tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
     assert not [

@@ -172,7 +172,7 @@ def test_outputs_must_be_writable_places() -> None:
     with pytest.raises(UsageError, match=r"NumPy scalar \(float32\)"):
         as_output(np.float32(3))
     repeated = np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,))
-    with pytest.raises(UsageError, match="same place in memory"):
+    with pytest.raises(UsageError, match="share one place in memory"):
         as_output(repeated)
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from distdbg.control.served import peer_address
+from distdbg.control.tokens import derive_token
 from distdbg.errors import DistNetworkError, UsageError
 from distdbg.native import StoreServer
-from distdbg.runtime.rendezvous.served import peer_address
-from distdbg.runtime.rendezvous.token import derive_token
 from distdbg.runtime.store import TCPStore
 from tests.relay import relay
 

@@ -90,7 +90,7 @@ def test_tensors_without_usable_memory_are_refused(make: Any, words: str) -> Non
 def test_expanded_tensors_can_be_read_but_not_written() -> None:
     tensor = torch.ones(1).expand(3)
     assert as_input(tensor).count == 3
-    with pytest.raises(UsageError, match="same place in memory"):
+    with pytest.raises(UsageError, match="share one place in memory"):
         as_output(tensor)
 
 

@@ -403,8 +403,8 @@ def test_two_swapped_ops_are_a_warning_on_every_rank_once(
         assert "op #2 and op #1 on group 'world' look swapped between ranks" in text
         assert "(swap.<locals>.first)" in text
         assert "(swap.<locals>.second)" in text
-        assert "rank 1 came from" in text
-        assert "ranks 0,2 came from" in text
+        assert "rank 1 called it at" in text
+        assert "ranks 0,2 called it at" in text
     assert {text[:8] for text in texts} == {"[rank 0]", "[rank 1]", "[rank 2]"}
 
 

@@ -61,7 +61,7 @@ def test_what_follows_can_be_opened_and_so_can_the_op() -> None:
         await press(pilot, "enter")
         await see(pilot, "consequences", "#42, on all ranks")
         await press(pilot, "end", "enter")
-        await see(pilot, "missing rank > failed op", "rank 1 gave up", "to blame")
+        await see(pilot, "missing rank > failed op", "rank 1 gave up", "the cause")
         await press(pilot, "escape", "home", *["down"] * 6, "enter")
         await see(pilot, "5 of 8 ranks called it")
 

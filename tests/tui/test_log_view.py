@@ -87,9 +87,7 @@ def test_where_no_output_is_kept_it_says_how_to_keep_it() -> None:
     feed = MadeUpFeed(job(row(0)))
 
     async def script(pilot: Pilot[None]) -> None:
-        await see(
-            pilot, "no output is kept; start the job with distdbg run --tee 3 or --redirects 3"
-        )
+        await see(pilot, "no output is kept; `distdbg run --tee 3` or `--redirects 3` keeps it")
         feed.lines = [LogRow(at=None, ranks=(), stream="err", text="no output is kept: look there")]
         await draw(pilot)
         await see(pilot, "no output is kept: look there", no=("err",))

@@ -36,7 +36,7 @@ _FIND_NS: Final = 1_000_000_000
 _IDLE_NS: Final = 60 * 10**9
 
 #: As short as the smallest terminal is wide.
-NOT_KEPT: Final = "no output is kept; start the job with distdbg run --tee 3 or --redirects 3"
+NOT_KEPT: Final = "no output is kept; `distdbg run --tee 3` or `--redirects 3` keeps it"
 
 
 class Numbered(NamedTuple):

@@ -12,8 +12,6 @@ elsewhere need one of the variables.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import secrets
 import stat
@@ -46,12 +44,6 @@ def run_token(environ: Mapping[str, str] = os.environ) -> bytes:
         details=[f"tried {folder}" for folder in _folders(environ)],
         hint="set DISTDBG_TOKEN to the same secret text on all ranks",
     )
-
-
-def derive_token(key: bytes, purpose: str, run: str = "") -> bytes:
-    """The token of one purpose, and of one run, from what `run_token` has found."""
-    words = f"distdbg token\0{purpose}\0{run}".encode("utf-8", "surrogateescape")
-    return hmac.digest(key, words, hashlib.sha256)
 
 
 def read_token(path: Path, *, variable: str = "DISTDBG_TOKEN_FILE") -> bytes:

@@ -7,10 +7,10 @@ import socket
 import threading
 import weakref
 
+from distdbg.control.served import read_served_as
+from distdbg.control.tokens import derive_token
 from distdbg.errors import DistNetworkError
 from distdbg.native import NativeError, StoreServer
-from distdbg.runtime.rendezvous.served import read_served_as
-from distdbg.runtime.rendezvous.token import derive_token
 from distdbg.runtime.store.listen import adopt_listener, listen_on
 from distdbg.runtime.store.timeouts import to_ns
 

@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Protocol, Self
 
 from distdbg.control.clock import FREE_CLOCK
+from distdbg.control.tokens import derive_token
 from distdbg.errors import (
     DistStoreError,
     InternalError,
@@ -23,7 +24,7 @@ from distdbg.errors import (
 )
 from distdbg.native import Control, NativeError, StoreClient
 from distdbg.record.durations import duration_text
-from distdbg.runtime.rendezvous.token import derive_token, run_token
+from distdbg.runtime.rendezvous.token import run_token
 from distdbg.runtime.store.base import (
     Store,
     Value,

@@ -244,7 +244,7 @@ def test_a_rank_that_waits_in_new_group_is_there(tmp_path: Path, recorded: Recor
 
     recorded(program, 2)
     assert asked.is_set()
-    assert places[-1].startswith("in new_group #1 on group 'world' since ")
+    assert places[-1].startswith("in new_group #1 on group 'world' for ")
 
 
 def test_groups_that_differ_are_a_finding(recorded: Recorded) -> None:
