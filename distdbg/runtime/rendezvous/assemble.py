@@ -85,7 +85,7 @@ def assemble(
     rank after the decision and before this rank tells that it knows it.
     """
     started_ns = time.monotonic_ns() if started_ns is None else started_ns
-    number = _find_round(store, me, where, is_exclusive)
+    number = _find_round(store, me, where, is_exclusive, is_host)
     arena = Round(store, number, me, hosts)
     try:
         arrival = arena.announce()
@@ -124,12 +124,15 @@ def await_left(store: Store, round_number: int, ranks: Sequence[int], timeout_s:
     store.wait(keys, timedelta(seconds=timeout_s))
 
 
-def _find_round(store: Store, me: Member, where: str, is_exclusive: bool) -> int:
+def _find_round(store: Store, me: Member, where: str, is_exclusive: bool, is_host: bool) -> int:
     # Returns the round to announce in; ends one that a killed run left unfinished.
     while True:
         number = store.add(f"{_PREFIX}/round", 0)
         if number > 0:
-            _check_former(Round(store, number - 1, me, ()), me, where, is_exclusive)
+            former = Round(store, number - 1, me, ())
+            _check_former(former, me, where, is_exclusive)
+            if is_host and not is_exclusive:  # else the traces may be those of a former run
+                _check_failed(former, me, where)
         if not is_exclusive or store.add(f"{_PREFIX}/{number}/arrived", 0) == 0:
             return number
         arena = Round(store, number, me, ())
@@ -165,6 +168,20 @@ def _check_former(former: Round, me: Member, where: str, is_exclusive: bool) -> 
                 details=["that process cannot be seen from here"],
                 hint=f"if that run has ended, delete {where.removeprefix('file://')}",
             )
+
+
+def _check_failed(former: Round, me: Member, where: str) -> None:
+    """Raise what the others have raised already, in the moment since this rank serves the store.
+
+    It would wait for them alone in the next round.
+    """
+    verdict = former.wait(time.monotonic_ns() + int(_FOLLOW_UP_S * 1e9))
+    if verdict is None or verdict.outcome == "complete":
+        return
+    if any(member.process == me.process for member in verdict.members):
+        return  # it has failed there too, and tries again
+    former.linger()
+    raise explain(verdict, me, where)
 
 
 class Round:
@@ -245,6 +262,11 @@ class Round:
                 self._store.set(f"{self._prefix}/all_read", "1")
             elif is_host:
                 self._store.wait([f"{self._prefix}/all_read"], timedelta(seconds=_LINGER_S))
+
+    def linger(self) -> None:
+        """Keep the store until all have read the verdict, or for a moment."""
+        with suppress(DistError):
+            self._store.wait([f"{self._prefix}/all_read"], timedelta(seconds=_LINGER_S))
 
     def has_left(self, rank: int) -> bool:
         """Whether a rank of this round has left its group."""

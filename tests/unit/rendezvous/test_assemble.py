@@ -110,6 +110,21 @@ def test_a_rank_announced_twice_is_named_with_both_processes() -> None:
         assert "pid 77 on n04" in error.what
 
 
+def test_who_serves_the_store_and_announces_itself_after_the_others_failed_fails_as_they_did() -> (
+    None
+):
+    store, other = HashStore(), replace(HERE, pid=HERE.pid + 1)
+    only_errors(meet(store, [make_member(1, 3, other), make_member(1, 3, ELSEWHERE)]))
+    with pytest.raises(RendezvousError, match="rank 1 was announced twice at "):
+        assemble(
+            store,
+            make_member(0, 3),
+            time.monotonic_ns() + int(60e9),
+            where="tcp://n01:29500",
+            is_host=True,
+        )
+
+
 def test_different_world_sizes_are_told_apart_by_rank() -> None:
     members = [make_member(0, 4), make_member(1, 4), make_member(2, 8)]
     store = HashStore()
