@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from distdbg.cli.chosen_run import find_run
 from distdbg.errors import RecordError, UsageError
-from distdbg.record.folders import attempts, list_runs, user_folder
+from distdbg.record.folders import attempts
 
 if TYPE_CHECKING:
     from distdbg.diagnose.finding import Verdict
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--attempt counts from 0")
     if chosen.html is not None:
         _check_place(Path(chosen.html))
-    paths = [find_run(path) for path in chosen.paths] or [_newest_run()]
+    paths = [find_run(path) for path in chosen.paths] or [find_run(None)]
     ranks = dict(_read_rank(text) for text in chosen.rank)
     return report(_read(paths, chosen.attempt, ranks), chosen)
 
@@ -99,13 +99,6 @@ def _read_rank(text: str) -> tuple[Path, int]:
     if not path or not number.isdecimal():
         raise UsageError(f"--rank {text}: FILE=RANK is expected", hint="--rank dumps/n04=3")
     return Path(path), int(number)
-
-
-def _newest_run() -> Path:
-    runs = list_runs()
-    if not runs:
-        raise UsageError(f"no run in {user_folder()}", hint="give its folder: distdbg analyze PATH")
-    return runs[-1]
 
 
 # ------------------------------------------------------------------------------------------ reading

@@ -12,7 +12,7 @@ import pytest
 
 import distdbg
 from distdbg.cli.main import main
-from distdbg.record.folders import attempt_folder, record_name
+from distdbg.record.folders import attempt_folder, place_record, record_name
 from distdbg.record.format import Exit
 from distdbg.render.schema import faults
 from distdbg.testing.record_builder import RecordBuilder
@@ -116,10 +116,11 @@ def test_without_a_path_the_newest_run_of_the_user_is_read(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["analyze"]) == 2
-    assert "no run in" in capsys.readouterr().err
+    assert "no run of this user on this host" in capsys.readouterr().err
     mine = tmp_path / f"distdbg-{os.getuid()}"
     write_run(mine / "20261121-000000-aaaaaa", run="20261121-000000-aaaaaa")
     write_run(mine / "20261122-000000-bbbbbb", run="20261122-000000-bbbbbb", is_fine=True)
+    (mine / "latest").symlink_to("20261122-000000-bbbbbb")
     assert main(["analyze", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["run"] == "20261122-000000-bbbbbb"
     assert main(["analyze", "--json", "20261121"]) == 1
@@ -133,6 +134,18 @@ def test_without_a_path_the_newest_run_of_the_user_is_read(
         ["  20261121-000000-aaaaaa  train.py", " 2 ranks"],
     ]
     assert all(line.endswith(" ago") for line in said[1:3])
+
+
+def test_of_two_runs_of_one_second_the_later_one_is_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("20261121-000000-ffffff", "20261121-000000-000000"):
+        _, why = place_record(name, 0, {})
+        assert not why
+        write_run(tmp_path / f"distdbg-{os.getuid()}" / name, run=name)
+    assert main(["analyze", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["run"] == "20261121-000000-000000"
 
 
 def test_whose_a_dump_is_can_be_said_where_its_name_does_not(
