@@ -49,7 +49,7 @@ NOBODY_COMES = """
 from datetime import timedelta
 group = dist.new_group(timeout=timedelta(seconds=2))
 if rank == 1:
-    time.sleep(120)
+    time.sleep(120)  # never arrives
 while not os.path.exists(os.path.join(sys.path[0], "held")):
     time.sleep(0.02)
 began = time.monotonic()
@@ -162,7 +162,7 @@ group = dist.new_group([0, 1])
 if rank == 1:
     stop_here("before all_reduce #1 on group 'dp'")
 elif rank == 2:
-    time.sleep(120)
+    time.sleep(120)  # never arrives
 if rank < 2:
     dist.all_reduce(x, group=group)
 """
@@ -202,7 +202,7 @@ def test_breakpoints_are_armed_listed_and_cleared_by_the_agent(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    job = start_job("time.sleep(120)\n", 1)
+    job = start_job("time.sleep(120)  # until the test ends it\n", 1)
     monkeypatch.setattr(tempfile, "tempdir", str(job.folder))
     with job.connect() as client:
         assert is_there(job, client)
@@ -281,7 +281,7 @@ def test_an_op_outlives_a_hold_and_times_out_after_it_when_nobody_comes(
 def test_a_dashboard_arms_and_clears_breakpoints_by_their_numbers(
     start_job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = start_job("time.sleep(120)\n", 1)
+    job = start_job("time.sleep(120)  # until the test ends it\n", 1)
     monkeypatch.setattr(tempfile, "tempdir", str(job.folder))
     with job.connect() as client:
         assert is_there(job, client)

@@ -6,11 +6,14 @@ package pulls in.
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
 import json
 import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -95,3 +98,52 @@ def test_the_client_of_prometheus_is_loaded_for_those_alone_who_have_it_themselv
     )
     assert not loaded_of(loaded, {"prometheus_client"})
     assert "prometheus_client" in modules_after("import distdbg.exporter")
+
+
+def installed_by(requirements: list[str]) -> set[str]:
+    """The distributions that these requirements install, with all that they need themselves."""
+    found: set[str] = set()
+    waiting = list(requirements)
+    while waiting:
+        requirement = waiting.pop()
+        match = re.match(r"[\w.-]+", requirement)
+        assert match, requirement
+        name = re.sub(r"[-_.]+", "-", match[0]).lower()
+        if name in found or "extra ==" in requirement:
+            continue
+        found.add(name)
+        try:
+            waiting += importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # a tool of a group that is not installed here
+    return found
+
+
+def test_what_is_imported_has_types_where_only_build_and_lint_are_installed() -> None:
+    """`make check` checks types before the tests' libraries are there."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+    present = installed_by(project["project"]["dependencies"] + groups["build"] + groups["lint"])
+    untyped = {
+        name.removesuffix(".*")
+        for override in project["tool"]["mypy"]["overrides"]
+        if override.get("ignore_missing_imports")
+        for name in override["module"]
+    }
+    imported: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module)
+    providers = importlib.metadata.packages_distributions()
+    missing = {
+        name
+        for name in imported
+        if (top := name.split(".")[0]) not in sys.stdlib_module_names | {"distdbg"}
+        if not any(f"{name}.".startswith(f"{known}.") for known in untyped)
+        if not {provider.lower().replace("_", "-") for provider in providers.get(top, [top])}
+        & present
+    }
+    assert not missing

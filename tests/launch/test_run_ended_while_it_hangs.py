@@ -26,7 +26,7 @@ import time
 import numpy as np
 import distdbg as dist
 def load():
-    time.sleep(float(sys.argv[1]))
+    time.sleep(float(sys.argv[1]))  # the hang itself; the test ends it
 dist.init_process_group(timeout=float(sys.argv[2]))
 x = np.ones(4)
 dist.all_reduce(x)

@@ -22,7 +22,7 @@ def main():
         start(array).synchronize()
         work = start(array)
         while not work.is_completed():
-            time.sleep(0.001)
+            time.sleep(0.001)  # polling is one of the ways
         start(array).get_future_result().wait()
         with dist._coalescing_manager(async_ops=True) as block:
             dist.all_reduce(array)

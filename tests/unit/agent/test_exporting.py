@@ -181,7 +181,7 @@ def test_the_first_numbers_are_those_of_all_records_that_are_there(tmp_path: Pat
     loop = threading.Thread(target=agent.run)
     asker.start()
     while not agent._done:  # asked before the loop has looked at anything
-        time.sleep(0.001)
+        time.sleep(0.001)  # until it has asked, which nothing else shows
     loop.start()
     asker.join()
     os.close(launcher)

@@ -44,7 +44,7 @@ def test_a_duration_has_one_spelling(seconds: float, text: str) -> None:
 def test_the_page_of_an_analysis_spells_durations_alike() -> None:
     node = shutil.which("node")
     if node is None:
-        pytest.skip("no Node.js")
+        pytest.skip("no Node.js")  # make check installs it
     page = Path(distdbg.__file__).parent / "render/page/page.js"
     function = re.search(r"^  const seconds = .*?^  };", page.read_text(), re.DOTALL | re.MULTILINE)
     assert function is not None
