@@ -167,7 +167,8 @@ class Unwaited:
 
     def __init__(self, latent: Latent) -> None:
         self.latent = latent
-        self._lock = threading.Lock()
+        #: Of the thread: a signal handler may leave its groups in the middle of a call.
+        self._lock = threading.RLock()
         self._started: list[Started] = []
         self._sweep_at = 64
         self._ranges: list[Range] = []
@@ -178,30 +179,35 @@ class Unwaited:
     def start(self, group: ProcessGroup, call: Call, pending: Any) -> Started:
         """An op was started by the line above the package."""
         started = Started(self, group, call, pending, spot_above(3))
-        mine = self._started
-        mine.append(started)
-        if len(mine) >= self._sweep_at:
-            with self._lock:  # what another thread appends meanwhile may be lost, and is not told
+        other = None
+        with self._lock:
+            mine = self._started
+            while mine and mine[-1].is_over:  # most often all are, and there is nothing to compare
+                mine.pop()
+            mine.append(started)
+            if len(mine) >= self._sweep_at:
                 mine[:] = [each for each in mine if not each.is_over]
                 self._sweep_at = 2 * len(mine) + 64
-        if started.views and len(mine) > 1:
-            self._compare(started)
+            if started.views and len(mine) > 1:
+                other = self._find_shared(started)
+        if other is not None:
+            self._tell_shared(other, started)
         return started
 
     def block(self, group: ProcessGroup, call: Call) -> None:
         """A blocking op begins: its arrays must not be those of an op in flight either."""
         mine = self._started
-        while mine and mine[-1].is_over:  # most often all are, and the next op finds none
-            mine.pop()
         if not mine:
             return
-        before = [each for each in mine[-_MOST_BEFORE:] if not each.is_over]
-        if call.kind < Kind.SEND and all(
-            each.group is group and each.call.kind < Kind.SEND for each in before
-        ):
-            return  # they run in order, and addresses cost more than the op
-        new = _Blocking(group, call)
         with self._lock:
+            while mine and mine[-1].is_over:
+                mine.pop()
+            before = [each for each in mine[-_MOST_BEFORE:] if not each.is_over]
+            if call.kind < Kind.SEND and all(
+                each.group is group and each.call.kind < Kind.SEND for each in before
+            ):
+                return  # they run in order, and addresses cost more than the op
+            new = _Blocking(group, call)
             for each in before:
                 if not each.is_placed:
                     self._place(each)
@@ -225,21 +231,14 @@ class Unwaited:
 
     def tell_dropped(self, started: Started) -> None:
         """Warn of a Work that was dropped; silent where that is a consequence of an error."""
-        latent = self.latent
-        if not latent.is_on or sys.is_finalizing() or has_failed(started.pending):
+        if not self.latent.is_on or sys.is_finalizing() or has_failed(started.pending):
             return
-        latent.tell(
-            Fact(
-                type="LeakedWork",
-                kind=started.label,
-                group=_label(started),
-                what=f"the Work of {started.name} was dropped, and nobody waited for it",
-                begun="started it",
-                place=started.place,
-                others=[("dropped its Work", place_above(3))],
-                hint="keep the Work and call wait() on it",
-                record_group=_number(started),
-            )
+        self._tell(
+            "LeakedWork",
+            started,
+            f"the Work of {started.name} was dropped, and nobody waited for it",
+            [("dropped its Work", place_above(3))],
+            "keep the Work and call wait() on it",
         )
 
     def tell_changed(self, started: Started) -> None:
@@ -249,18 +248,12 @@ class Unwaited:
         group = started.group
         if started.seq and group is not None and _next_seq(group, started.call) != started.seq:
             return  # a later op of the group may have written it, and those run in order
-        self.latent.tell(
-            Fact(
-                type="BufferRace",
-                kind=started.label,
-                group=_label(started),
-                what=f"the input of {started.name} was changed between its start and the wait for it",
-                begun="started it",
-                place=started.place,
-                others=[("waited for it", place_above(4))],
-                hint="change the array after wait(), or send a copy",
-                record_group=_number(started),
-            )
+        self._tell(
+            "BufferRace",
+            started,
+            f"the input of {started.name} was changed between its start and the wait for it",
+            [("waited for it", place_above(4))],
+            "change the array after wait(), or send a copy",
         )
 
     def close(self, place: Place | None, how: str) -> None:
@@ -274,18 +267,12 @@ class Unwaited:
             started.is_over = True
             if id(started) in parts or not self.latent.is_on or has_failed(started.pending):
                 continue  # of a bundle the whole is told
-            self.latent.tell(
-                Fact(
-                    type="LeakedWork",
-                    kind=started.label,
-                    group=_label(started),
-                    what=f"nobody waited for {started.name}",
-                    begun="started it",
-                    place=started.place,
-                    others=[(how, place)] if place is not None else (),
-                    hint="call wait() on its Work before the rank leaves",
-                    record_group=_number(started),
-                )
+            self._tell(
+                "LeakedWork",
+                started,
+                f"nobody waited for {started.name}",
+                [(how, place)] if place is not None else [],
+                "call wait() on its Work before the rank leaves",
             )
 
     def forget(self) -> None:
@@ -295,22 +282,20 @@ class Unwaited:
 
     # -------------------------------------------------------------------------------- ranges
 
-    def _compare(self, new: Started) -> None:
-        """Find an op in flight that shares bytes with a new one, where one of the two writes them."""
-        with self._lock:
-            if len(self._ranges) >= _MOST_PLACED:
-                self._ranges = [each for each in self._ranges if not each[4].is_over]
-                del self._ranges[: -_MOST_PLACED // 2]
-            # An op that is alone in flight is placed when a second one comes.
-            for each in self._started[-2:-1]:
-                if not each.is_placed:
-                    self._place(each)
-            other = None
-            for begin, end, writes in new.ranges():
-                other = other or self._find(begin, end, writes, new)
-            self._place(new)
-        if other is not None:
-            self._tell_shared(other, new)
+    def _find_shared(self, new: Started) -> Started | None:
+        """An op in flight that shares bytes with a new one, where one of the two writes them."""
+        if len(self._ranges) >= _MOST_PLACED:
+            self._ranges = [each for each in self._ranges if not each[4].is_over]
+            del self._ranges[: -_MOST_PLACED // 2]
+        # An op that is alone in flight is placed when a second one comes.
+        for each in self._started[-2:-1]:
+            if not each.is_placed:
+                self._place(each)
+        other = None
+        for begin, end, writes in new.ranges():
+            other = other or self._find(begin, end, writes, new)
+        self._place(new)
+        return other
 
     def _place(self, started: Started) -> None:
         started.is_placed = True
@@ -337,20 +322,38 @@ class Unwaited:
         return None
 
     def _tell_shared(self, old: Started, new: Started) -> None:
-        if not self.latent.is_on:
-            return
+        if self.latent.is_on:
+            self._tell(
+                "BufferRace",
+                new,
+                f"{new.name} shares memory with {old.name}, which is in flight, and one of them "
+                f"writes to it",
+                [(f"had started {old.label}", old.place)],
+                f"wait for the {old.label} first, or give each op its own array",
+                begun=f"started {new.label}",
+            )
+
+    def _tell(
+        self,
+        type_: str,
+        started: Started,
+        what: str,
+        others: Sequence[tuple[str, Place | None]],
+        hint: str,
+        begun: str = "started it",
+    ) -> None:
+        group = started.group
         self.latent.tell(
             Fact(
-                type="BufferRace",
-                kind=new.label,
-                group=_label(new),
-                what=f"{new.name} shares memory with {old.name}, which is in flight, and one of "
-                f"them writes to it",
-                begun=f"started {new.label}",
-                place=new.place,
-                others=[(f"had started {old.label}", old.place)],
-                hint=f"wait for the {old.label} first, or give each op its own array",
-                record_group=_number(new),
+                type=type_,
+                kind=started.label,
+                group="" if group is None else group.label,
+                what=what,
+                begun=begun,
+                place=started.place,
+                others=others,
+                hint=hint,
+                record_group=0 if group is None else group.record_number,
             )
         )
 
@@ -369,14 +372,6 @@ def _next_seq(group: ProcessGroup, call: Call) -> int:
     """-1: the engine does not know."""
     ask = getattr(group.engine, "next_seq", None)
     return -1 if ask is None else int(ask(call))
-
-
-def _label(started: Started) -> str:
-    return "" if started.group is None else started.group.label
-
-
-def _number(started: Started) -> int:
-    return 0 if started.group is None else started.group.record_number
 
 
 def _is_race(there: Range, writes: bool, new: Started | _Blocking) -> bool:
