@@ -469,16 +469,20 @@ class Session:
 
     def _break_off(self) -> None:
         if self._stopper.is_main_thread:
-            self._stopper.send_signal()
+            self._stopper.break_off()
         elif self._pdb is not None:
             thread = self._stopper.thread
             self._pdb.break_off(lambda: raise_in(thread, KeyboardInterrupt))
 
     def _on_signal(self, frame: FrameType | None) -> None:
         """In the main thread, between any two bytecodes."""
-        if self._is_executing and self.is_stopped:
-            self._stopper.break_off(frame, is_foreign=self._terminal is not None)
-        elif self._stopper.is_wanted and frame is not None and not is_critical(frame):
+        if self._stopper.takes_break(
+            frame,
+            is_executing=self.is_stopped and self._is_executing,
+            is_foreign=self._terminal is not None,
+        ):
+            raise KeyboardInterrupt
+        if self._stopper.is_wanted and frame is not None and not is_critical(frame):
             self._stop_now(frame)  # which does nothing where it has stopped
 
     @property

@@ -6,13 +6,10 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 from distdbg.debugger.desk import Desk
 from distdbg.debugger.interrupt import Chase, MainThreadSignal, at_next_op, is_at_console
-
-#: How long until an interrupt is tried again that came in the midst of the prompt's own work.
-_AGAIN_S: Final = 0.01
 
 
 class Stopper:
@@ -39,6 +36,8 @@ class Stopper:
         self._no_signal = ""
         self._chase: Chase | None = None
         self._last_chase: Chase | None = None
+        #: Of what was typed, until the handler has run.
+        self._break: Chase | None = None
         self._forget_next_op: Callable[[], None] = lambda: None
 
     @property
@@ -62,28 +61,40 @@ class Stopper:
     def close(self) -> None:
         """Take the handler away; in the rank's thread."""
         self.give_up()
+        self._end_break()
         if self._signal is not None:
             self._signal.remove()
             self._signal = None
 
-    def send_signal(self) -> bool:
-        """Once, to the main thread; False where there is no handler."""
+    def break_off(self) -> None:
+        """Interrupt what was typed, in the main thread; from any other.
+
+        The signal is sent until the handler has run: one that comes just before a `time.sleep` begins does
+        not end it.
+        """
         if self._signal is None or not self._signal.is_there:
             self._desk.write(f"*** it cannot be interrupted: {self._why_no_signal}\n")
-            return False
-        self._signal.send()
-        return True
+        elif self._break is None:
+            self._break = chase = Chase(
+                rank=self._desk.rank, thread=self.thread, say=self._desk.write
+            )
+            chase.begin(self._signal.send, by_signal=True)
 
-    def break_off(self, frame: FrameType | None, *, is_foreign: bool) -> None:
-        """In the handler: KeyboardInterrupt, for what was typed; `is_foreign`: at a debugger of another's.
+    def takes_break(self, frame: FrameType | None, *, is_executing: bool, is_foreign: bool) -> bool:
+        """In the handler: whether what was typed is to be interrupted now.
 
-        Not in the midst of the prompt's own work: a lock may be held there, and would stay so.
+        Not in the midst of the prompt's own work, for a lock may be held there; the signal comes again.
+        `is_foreign`: it was typed at a debugger of another's.
         """
-        if is_foreign or not is_at_console(frame):
-            raise KeyboardInterrupt
-        timer = threading.Timer(_AGAIN_S, self.send_signal)
-        timer.daemon = True
-        timer.start()
+        if is_executing and not is_foreign and is_at_console(frame):
+            return False
+        return self._end_break() and is_executing
+
+    def _end_break(self) -> bool:
+        chase, self._break = self._break, None
+        if chase is not None:
+            chase.end()
+        return chase is not None
 
     @property
     def _why_no_signal(self) -> str:

@@ -188,6 +188,27 @@ def test_ctrl_c_breaks_off_a_statement_and_the_rank_lives(ranks_of: Any) -> None
     assert ranks_of.wait() == [0]
 
 
+def test_ctrl_c_ends_a_sleep_that_the_first_signal_does_not_reach(ranks_of: Any) -> None:
+    """As where it comes after Python has looked for signals, and before the system call."""
+    ranks_of.start(STOPS)
+    ranks_of.until_stopped()
+    with ranks_of.attach() as client:
+        client.expect(PROMPT)
+        client.type(
+            "import signal, time; mine = {signal.SIGRTMIN + 8}; mask = signal.pthread_sigmask\n"
+        )
+        client.expect(PROMPT)
+        client.type(
+            "mask(0, mine); print('begun'); signal.sigwait(mine); mask(1, mine); time.sleep(600)\n"
+        )
+        client.expect(r"\nbegun")
+        client.interrupt()
+        assert "KeyboardInterrupt" in client.expect(PROMPT)
+        client.type("c\n")
+        client.expect("goes on")
+    assert ranks_of.wait() == [0]
+
+
 @pytest.mark.slow
 def test_the_clock_of_the_job_stands_at_the_prompt_alone(ranks_of: Any) -> None:
     ranks_of.start(STOPS, 2, DISTDBG_TIMEOUT_S="3")
