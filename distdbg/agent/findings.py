@@ -1,8 +1,9 @@
-"""Errors and findings from the records of ranks, in the order in which they were seen."""
+"""Errors and findings from the records of ranks, and of the agent, in the order in which they were seen."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, Final
 
 from distdbg.agent.roster import Roster
@@ -19,6 +20,10 @@ class Findings:
     def __init__(self) -> None:
         self._found: list[dict[str, Any]] = []
         self._texts: dict[int, tuple[int, int]] = {}
+        self.open_lines = 0
+        """Lines that receive from any rank and drop the sender."""
+        self.suspicions: Counter[int] = Counter()
+        """By rank, what the agent has found itself."""
 
     def look(self, roster: Roster) -> list[dict[str, Any]]:
         """Take in what is new; returns it."""
@@ -39,9 +44,17 @@ class Findings:
                 continue
             read = [{"rank": rank, "number": n, **read_words(words)} for n, words in texts]
             # What only helps to judge other things is no finding.
-            new += [facts for facts in read if facts["type"] != SOURCE_DROPPED]
+            mine = [facts for facts in read if facts["type"] != SOURCE_DROPPED]
+            self.open_lines += len(read) - len(mine)
+            new += mine
         self._found += new[: max(0, _MOST - len(self._found))]
         return new
+
+    def add(self, facts: dict[str, Any]) -> None:
+        """The agent has found something itself."""
+        self.suspicions[facts["rank"]] += 1
+        if len(self._found) < _MOST:
+            self._found.append(facts)
 
     def since(self, count: int) -> list[dict[str, Any]]:
         """All but the first so many."""

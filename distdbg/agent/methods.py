@@ -27,6 +27,7 @@ from distdbg.agent.pipes import ClientPipes
 from distdbg.agent.plain import plain_group, plain_op
 from distdbg.agent.processes import read_parent
 from distdbg.agent.protocol import PROTOCOL, Request
+from distdbg.agent.races import Races
 from distdbg.agent.stacks import RankStacks
 from distdbg.agent.take_stacks import Target, take_stacks
 from distdbg.control.words import AbortWords
@@ -67,6 +68,7 @@ class Methods:
         self._subscriptions: list[_Subscription] = []
         self._told_ns = 0
         self.findings = Findings()
+        self._races = Races(agent, self.findings)
         self.pipes = ClientPipes(agent)
         self._board = Board(agent)
         self.breakpoints = Breakpoints(agent)
@@ -127,6 +129,7 @@ class Methods:
     def tick(self, now_ns: int) -> None:
         """Tell subscribers what has changed."""
         self.findings.look(self._agent.roster)
+        self._races.tick(now_ns)
         self.pipes.tick(now_ns)
         self._board.tick(now_ns)
         if not self._subscriptions or now_ns - self._told_ns < _EVENT_NS:
@@ -151,6 +154,7 @@ class Methods:
     def begin_anew(self) -> None:
         """The ranks were started again."""
         self.findings = Findings()
+        self._races = Races(self._agent, self.findings)
         self.pipes.begin_anew()
         self._board.begin_anew()
         for subscription in self._subscriptions:

@@ -67,7 +67,9 @@ class Started:
         #: Native views of inputs, then outputs; () where the backend is not ours.
         self.views: Sequence[View] = getattr(pending, "views", ())
         inputs = call.inputs
-        if 0 < len(inputs) <= _MOST_SAMPLED and inputs is not call.outputs and is_only_read(call):
+        if inputs is call.outputs:
+            return
+        if 0 < len(inputs) <= _MOST_SAMPLED and is_only_read(call):
             # Of its own: the program may put other arrays into its list meanwhile.
             self.read = tuple(inputs)
             self.sampled = sample_all(self.read)
@@ -104,9 +106,12 @@ class Started:
     def end(self) -> None:
         """Nothing is to be told of it any more; its arrays are the program's again."""
         self.is_over = True
-        for part in self.parts:
-            part.end()
-        self.views = self.read = ()
+        if self.parts:
+            for part in self.parts:
+                part.end()
+        if self.read:
+            self.read = ()
+        self.views = ()
         self.group = self.pending = None
         self.call = _OVER
 
@@ -179,10 +184,15 @@ class Unwaited:
     def start(self, group: ProcessGroup, call: Call, pending: Any) -> Started:
         """An op was started by the line above the package."""
         started = Started(self, group, call, pending, spot_above(3))
+        mine = self._started
+        # Most often the op before is over, and there is nothing to compare. What another thread appends at
+        # this moment may be lost, and is not watched.
+        if len(mine) == 1 and mine[0].is_over:
+            mine[0] = started
+            return started
         other = None
         with self._lock:
-            mine = self._started
-            while mine and mine[-1].is_over:  # most often all are, and there is nothing to compare
+            while mine and mine[-1].is_over:
                 mine.pop()
             mine.append(started)
             if len(mine) >= self._sweep_at:

@@ -476,11 +476,8 @@ class Session:
 
     def _on_signal(self, frame: FrameType | None) -> None:
         """In the main thread, between any two bytecodes."""
-        if self._stopper.takes_break(
-            frame,
-            is_executing=self.is_stopped and self._is_executing,
-            is_foreign=self._terminal is not None,
-        ):
+        is_executing = self.is_stopped and self._is_executing
+        if self._stopper.takes_break(frame, is_executing, is_foreign=self._terminal is not None):
             raise KeyboardInterrupt
         if self._stopper.is_wanted and frame is not None and not is_critical(frame):
             self._stop_now(frame)  # which does nothing where it has stopped

@@ -80,7 +80,7 @@ class Stopper:
             )
             chase.begin(self._signal.send, by_signal=True)
 
-    def takes_break(self, frame: FrameType | None, *, is_executing: bool, is_foreign: bool) -> bool:
+    def takes_break(self, frame: FrameType | None, is_executing: bool, *, is_foreign: bool) -> bool:
         """In the handler: whether what was typed is to be interrupted now.
 
         Not in the midst of the prompt's own work, for a lock may be held there; the signal comes again.

@@ -57,7 +57,10 @@ class Work:
         self.started: Started | None = None
 
     def __del__(self) -> None:
-        started = getattr(self, "started", None)
+        try:
+            started = self.started
+        except AttributeError:  # it was never made
+            return
         if started is not None:
             started.drop()
 
@@ -88,8 +91,10 @@ class Work:
         except BaseException:
             self._forget()
             raise
-        if self.started is not None:
-            self._waited()
+        started = self.started
+        if started is not None:
+            self.started = None
+            started.waited()
         return True
 
     def synchronize(self) -> None:

@@ -163,3 +163,29 @@ def test_a_rank_that_waits_for_an_async_op_is_waiting_at_its_wait(
         assert row["op"].startswith("all_reduce #21 on group"), row
         line = int(row["site"].split(":")[1].split()[0])
         assert "works[0].wait()" in (job.folder / "job.py").read_text().splitlines()[line - 1], row
+
+
+@pytest.mark.slow
+def test_a_message_race_is_found_while_the_job_runs(start_job: Callable[..., Any]) -> None:
+    job = start_job(
+        "if rank:\n"
+        "    dist.send(x, 0)\n"
+        "else:\n"
+        "    dist.recv(x)\n"
+        "    dist.recv(x)\n"
+        "time.sleep(60)  # until the test ends it\n",
+        3,
+        DISTDBG_DEBUG="DETAIL",
+    )
+    with job.connect() as client:
+        client.ask("subscribe", to=["findings"])
+        found = next(
+            finding
+            for event in client.events(30)
+            for finding in event.get("findings", ())
+            if finding["type"] == "MessageRace"
+        )
+    assert (found["rank"], found["group"]) == (0, "world")
+    assert found["what"].startswith("rank 0's recv at job.py:")
+    assert "'s would have matched as well" in found["what"]
+    assert len(found["details"]) == 4

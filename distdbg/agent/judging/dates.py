@@ -70,6 +70,8 @@ class Dates:
 
     def _dated(self, told: _Told, seat: Seat | None) -> _Told | None:
         known = self._known.get(told["rank"])
+        if "at_ns" in told:
+            return told
         if seat is None or known is None or known.record is not seat.record:
             return told
         at_ns = known.at_ns.get(_words_of(told))

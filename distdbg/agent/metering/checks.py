@@ -6,7 +6,7 @@ buffer_changed  an array changed while an op had it  timeout      an op did not 
 diverged        what must be equal is not            aborted      somebody ended the job
 suspicion       noticed, and not forbidden           other        any other error of an op
 
-Latent errors (leaked work, leaked groups, buffer races) are suspicions too.
+Latent errors (leaked work, leaked groups, buffer and message races) are suspicions too.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from typing import Any, Final
 from distdbg.record.entries import SOURCE_DROPPED
 
 OTHER: Final = "other"
+SUSPICION: Final = "suspicion"
 CHECKS: Final = {
     "MismatchError": "mismatch",
     "NonFiniteError": "nonfinite",
     "BufferChangedError": "buffer_changed",
     "DivergedError": "diverged",
-    "Suspicion": "suspicion",
+    "Suspicion": SUSPICION,
     "RankLeft": "rank_left",
     "PeerLost": "peer_lost",
     "OpTimeout": "timeout",
     "JobAborted": "aborted",
 }
-_LATENT: Final = ("LeakedWork", "LeakedGroup", "BufferRace")
+_LATENT: Final = ("LeakedWork", "LeakedGroup", "BufferRace", "MessageRace")
 
 
 def check_of(words: Mapping[str, Any]) -> str | None:
@@ -36,4 +37,4 @@ def check_of(words: Mapping[str, Any]) -> str | None:
     kind = words.get("type")
     if not kind or kind == SOURCE_DROPPED:
         return None
-    return "suspicion" if kind in _LATENT else CHECKS.get(str(kind), OTHER)
+    return SUSPICION if kind in _LATENT else CHECKS.get(str(kind), OTHER)

@@ -176,7 +176,7 @@ class Metering:
             self._roster = agent.roster
             agent.roster.settle(now_ns)
             self._look_for_hosts()
-        ranks = self._reader.read(agent.roster, now_ns)
+        ranks = self._reader.read(agent.roster, now_ns, agent.methods.findings.suspicions)
         stat = read_stat(os.getpid())
         # Who does not know its ranks does not know either whether other hosts have some.
         is_root = agent.steering.is_root and bool(ranks)

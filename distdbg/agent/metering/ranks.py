@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from distdbg.agent.findings import read_words
-from distdbg.agent.metering.checks import check_of
+from distdbg.agent.metering.checks import SUSPICION, check_of
 from distdbg.errors import RecordError
 from distdbg.export.metrics.bounds import group_label
 from distdbg.export.metrics.facts import OpCount, RankFacts
@@ -47,10 +47,16 @@ class RankReader:
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
 
-    def read(self, roster: Roster, now_ns: int) -> tuple[RankFacts, ...]:
-        """All ranks, by rank."""
+    def read(
+        self, roster: Roster, now_ns: int, suspicions: Mapping[int, int] | None = None
+    ) -> tuple[RankFacts, ...]:
+        """All ranks, by rank; `suspicions`: how many the agent itself has found of each."""
         roster.freshen(now_ns)
-        return tuple(self._read(seat, now_ns) for _, seat in sorted(roster.seats.items()))
+        more = suspicions or {}
+        return tuple(
+            self._read(seat, now_ns, more.get(rank, 0))
+            for rank, seat in sorted(roster.seats.items())
+        )
 
     def is_due(self, roster: Roster) -> bool:
         """Whether a rank makes so many groups that counters of closed ones may be lost unread."""
@@ -61,7 +67,7 @@ class RankReader:
                 return True
         return False
 
-    def _read(self, seat: Seat, now_ns: int) -> RankFacts:
+    def _read(self, seat: Seat, now_ns: int, suspicions: int) -> RankFacts:
         life = (seat.attempt, seat.pid)
         known = self._known.get(seat.rank)
         if known is None or known.life != life:
@@ -88,6 +94,9 @@ class RankReader:
             in_flight = 0
         elif seat.standing is not None and seat.is_exact:
             in_flight = len(seat.standing.in_flight)  # it does not move: all is known of it
+        found = dict(known.found)
+        if suspicions:
+            found[SUSPICION] = found.get(SUSPICION, 0) + suspicions
         return RankFacts(
             rank=seat.rank,
             is_up=not is_over,
@@ -100,7 +109,7 @@ class RankReader:
             cpu_s=seat.stat.cpu_s if seat.stat is not None else None,
             rss_nbytes=seat.stat.rss_nbytes if seat.stat is not None and not is_over else None,
             counters=counters,
-            found=dict(known.found),
+            found=found,
             lost=lost,
             life=life,
         )

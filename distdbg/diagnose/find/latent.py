@@ -1,7 +1,7 @@
-"""Latent errors that ranks have found themselves: leaked work, leaked groups, arrays in two ops at once.
+"""Latent errors found while the job ran: leaked work, leaked groups, arrays in two ops at once.
 
 Each rank records once what a line of the program did, and at its end how often. Records of several ranks
-about one line are one finding.
+about one line are one finding. Of a running job the agent adds the message races that it has found.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ KINDS: Final = {
     "LeakedWork": Kind.LEAKED_WORK,
     "LeakedGroup": Kind.LEAKED_GROUP,
     "BufferRace": Kind.BUFFER_RACE,
+    "MessageRace": Kind.MESSAGE_RACE,
 }
 _MOST_FINDINGS: Final = 16
 
@@ -84,6 +85,8 @@ def _what(kind: Kind, found: Found, site: str, ranks: str, times: int) -> str:
         return f"{ranks} never waited for {found.kind} on group '{found.group}'{at}{often}"
     if kind is Kind.LEAKED_GROUP:
         return f"{ranks} made a group{at}{often}, and never destroyed it"
+    if kind is Kind.MESSAGE_RACE:
+        return found.what
     return f"{ranks}: {found.what}{at}{often}"
 
 

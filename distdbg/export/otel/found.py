@@ -23,7 +23,7 @@ _MOST_LINES: Final = 8
 _MOST_LETTERS: Final = 2000
 #: What the check noticed and did not forbid.
 #: What a rank writes that is no error of an op.
-_WARNINGS: Final = ("Suspicion", "LeakedWork", "LeakedGroup", "BufferRace")
+_WARNINGS: Final = ("Suspicion", "LeakedWork", "LeakedGroup", "BufferRace", "MessageRace")
 FINDING: Final = "distdbg.finding"
 RANK_ERROR: Final = "distdbg.rank.error"
 RANK_END: Final = "distdbg.rank.end"

@@ -21,12 +21,14 @@ def builder() -> RecordBuilder:
     return RecordBuilder(counter_count=4, text_count=4, host=HOST, run="r", **words)
 
 
-def read(folder: Path, record: RecordBuilder) -> RankFacts:
+def read(
+    folder: Path, record: RecordBuilder, suspicions: dict[int, int] | None = None
+) -> RankFacts:
     (folder / "rank00003.ddr").write_bytes(record.to_bytes())
     roster = Roster(folder, HOST, is_told=True)
     try:
         roster.tick(time.monotonic_ns())
-        (facts,) = RankReader().read(roster, time.monotonic_ns())
+        (facts,) = RankReader().read(roster, time.monotonic_ns(), suspicions)
     finally:
         roster.close()
     return facts
@@ -101,3 +103,13 @@ def test_a_rank_that_makes_group_after_group_is_to_be_read_again(tmp_path: Path)
             reader.read(roster, time.monotonic_ns())
     finally:
         roster.close()
+
+
+def test_what_the_agent_has_found_itself_counts_with_the_suspicions_of_the_rank(
+    tmp_path: Path,
+) -> None:
+    record = builder()
+    record.add_text(json.dumps({"type": "LeakedWork", "what": "w"}))
+
+    assert read(tmp_path, record).found == {"suspicion": 1}
+    assert read(tmp_path, record, {3: 2, 4: 7}).found == {"suspicion": 3}
