@@ -125,8 +125,12 @@ class Prompt:
             while data := client.recv(4096):
                 self.heard += data
 
-    def close(self) -> None:
+    def join(self) -> None:
+        """Until the client has closed its end."""
         self._thread.join(30)
+
+    def close(self) -> None:
+        self.join()
         self._socket.close()
 
 
@@ -157,5 +161,7 @@ def test_ranks_at_prompts_go_on_and_others_say_why_not(
         3: "rank 3 is not in a debugger",
         4: "its debugger is shown elsewhere",
     }
+    for prompt in prompts:
+        prompt.join()
     assert json.loads(prompts[0].heard) == {"continue": True}
     assert prompts[1].heard == b""
