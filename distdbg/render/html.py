@@ -35,6 +35,7 @@ from distdbg.render.words import (
     facts_of,
     iso_text,
     ranks_text,
+    tag_text,
 )
 
 _CELLS: Final = {
@@ -143,7 +144,7 @@ def _about(session: Session) -> str:
 def _verdict(session: Session, verdict: Verdict) -> str:
     root = verdict.root
     if root is not None:
-        kind, tag = str(root.severity), f"{root.severity}: {root.kind}"
+        kind, tag = str(root.severity), tag_text(root)
     elif verdict.has_faults:
         kind, tag = "warning", "no single cause"
     else:

@@ -32,6 +32,7 @@ from distdbg.render.words import (
     facts_of,
     ranks_text,
     safe,
+    tag_text,
 )
 
 _STYLES: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -121,7 +122,7 @@ def _panel(session: Session, verdict: Verdict) -> Panel:
         body += [Text(""), lines]
     kind = "findings" if verdict.has_faults else "notes" if verdict.findings else "ok"
     if root is not None:
-        kind = f"{root.severity}: {root.kind}"
+        kind = tag_text(root)
     return Panel(
         Group(*body),
         title=Text(f" {kind} ", style=f"bold {style}"),

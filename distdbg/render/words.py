@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from distdbg.diagnose.finding import Edge, Evidence, Finding
+from distdbg.diagnose import headline
+from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.errors import format_ranks
 from distdbg.record.durations import duration_text
 from distdbg.record.entries import Frame
@@ -102,3 +103,13 @@ def _for_whom(edge: Edge) -> str:
     if len(edge.on) == 1 and f"{whom} " in f"{edge.text} ":
         return ""
     return f" for {'any of ' if edge.is_any and len(edge.on) > 1 else ''}{whom}"
+
+
+def tag_text(root: Finding) -> str:
+    """'DEADLOCK', 'FAILED: NaN source', 'warning: straggler': errors by the word of the launcher's report."""
+    if root.severity is not Severity.ERROR:
+        return f"{root.severity}: {root.kind}"
+    word = headline.of_kind(root.kind.value, root.what)
+    return (
+        word if word != headline.FAILED or root.kind is Kind.FAILED_OP else f"{word}: {root.kind}"
+    )
