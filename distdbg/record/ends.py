@@ -11,12 +11,14 @@ import signal
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from distdbg.record.durations import nbytes_text
 from distdbg.record.line_file import append_line, read_lines
 
 Cause = Literal["exited", "signal", "oom", "unknown"]
+MORE_MEMORY: Final = "smaller batches, fewer ranks on this host, or more memory"
+_CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,32 @@ class RankEnd:
         if self.exit_code is not None:
             return f"exited with code {self.exit_code}"
         return "is gone; how it ended is unknown"
+
+    @property
+    def hint(self) -> str:
+        """What to look at, of a rank that gave no reason itself; '' for an exit."""
+        if self.cause == "oom":
+            return MORE_MEMORY
+        if self.signal == signal.SIGKILL:
+            return (
+                f"the sender of SIGKILL is unknown: dmesg on {self.host} shows whether it was the "
+                "kernel, for memory; else ask the scheduler"
+            )
+        if self.signal == signal.SIGBUS:
+            return (
+                f"often /dev/shm or a disk is full; see df on {self.host}; "
+                "or a file of the run folder was cut short"
+            )
+        if self.signal in _CRASHES:
+            core = "the core dump, " if self.core_dumped else ""
+            return (
+                f"native code crashed: {core}@distdbg.record on main(), or PYTHONFAULTHANDLER=1, "
+                "shows where"
+            )
+        if self.signal is not None:
+            name = signal_name(self.signal)
+            return f"{name} came from outside: from a scheduler, a person, or another process"
+        return ""
 
     @property
     def shell_code(self) -> int:

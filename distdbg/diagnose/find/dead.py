@@ -7,7 +7,6 @@ lost, and whose end nobody saw, is dead as well.
 
 from __future__ import annotations
 
-import signal
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.stops import ONE_BLOW_NS, is_stopped_from_outside
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s
+from distdbg.record.ends import MORE_MEMORY
 
 _MOST_VICTIMS_TOLD = 4
 
@@ -83,9 +83,7 @@ def _finding(
         victims=victims,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
-        advice=_advice(session, first).replace(
-            "killed it", "killed them" if ranks[1:] else "killed it"
-        ),
+        advice=_advice(first),
     )
 
 
@@ -197,22 +195,12 @@ def _losses(ranks: tuple[int, ...], failures: Mapping[int, tuple[Failure, ...]])
     return found[:_MOST_VICTIMS_TOLD]
 
 
-def _advice(session: Session, one: Ending) -> str:
+def _advice(one: Ending) -> str:
     end = one.end
-    if end is not None and end.cause == "oom":
-        return "give the ranks of its host more memory, or let each use less"
-    number = None if end is None or one.reason else end.signal
-    if number == signal.SIGKILL:
-        return (
-            "something killed it: look for the OOM killer in the kernel's log, or at the scheduler"
-        )
-    if number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL):
-        core = " and the core dump" if end is not None and end.core_dumped else ""
-        return f"look at the stack on its stderr{core}: native code crashed"
-    if number is not None:
-        return "find out which process sent the signal"
     if one.reason.startswith("MemoryError"):
-        return "smaller batches, fewer ranks on this host, or more memory"
+        return MORE_MEMORY
+    if end is not None and end.hint and (end.cause == "oom" or not one.reason):
+        return end.hint
     if one.where:
         return f"look at {one.where} on {say_ranks([one.rank])}: the failure is its own"
     return f"look at the last lines of stderr of rank {one.rank}"

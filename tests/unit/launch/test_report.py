@@ -182,7 +182,8 @@ def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
             "RANK DIED: rank 2 was killed by SIGKILL (host n14, pid 8812)",
             "  at its end: in all_reduce #12 on group 'dp' for 0.1 s",
             "  ranks 0-1,3 failed because of it: PeerLost",
-            "  hint: the sender of SIGKILL is unknown; if it was the kernel, dmesg on n14 says so",
+            "  hint: the sender of SIGKILL is unknown: dmesg on n14 shows whether it was the kernel, "
+            "for memory; else ask the scheduler",
             f"  run folder: {FOLDER}",
         ],
     )
@@ -197,7 +198,8 @@ def test_a_crash_is_told_by_name(number: signal.Signals) -> None:
         [
             f"RANK DIED: rank 2 was killed by {number.name} (core dumped) (host n14, pid 8812)",
             "  3 other ranks were terminated because of it",
-            "  hint: @distdbg.record on main(), or PYTHONFAULTHANDLER=1, prints where the crash was",
+            "  hint: native code crashed: the core dump, @distdbg.record on main(), or "
+            "PYTHONFAULTHANDLER=1, shows where",
             f"  run folder: {FOLDER}",
         ],
     )
