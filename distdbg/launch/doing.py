@@ -9,14 +9,16 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from distdbg.errors import RecordError, format_ranks
-from distdbg.launch.last_seen import read_last_seen
+from distdbg.launch.last_seen import last_seen, place_now
 from distdbg.record import thresholds
 from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name
+from distdbg.record.sightings import Sighting, read_sightings
 
 _MOST_LINES: Final = 8
 #: Ops that failed this shortly before were ended by the signal: Ctrl-C reaches the ranks first.
@@ -44,6 +46,9 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...
     now_ns, boot_id = time.monotonic_ns(), read_boot_id()
     words = {}
     waited_s: dict[int, float] = {}
+    seen: list[Sighting] = []
+    with suppress(OSError):
+        seen += read_sightings(folder)
     for rank, pid in pids.items():
         try:
             with RecordFile(paths[rank], salvage=True) as record:
@@ -51,9 +56,11 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...
                     words[rank] = describe(record, Clock(record.header, now_ns, boot_id)) or ""
                     if (since_ns := waits_since(record, now_ns - _ENDED_NS)) is not None:
                         waited_s[rank] = (now_ns - since_ns) / 1e9
+                    elif place := place_now(seen, rank, pid, record.state().heartbeat_ns):
+                        words[rank] += f"; {place}" if words[rank] else place
         except RecordError:
             continue
-    return fold(words), name_hang(words, waited_s, read_last_seen(folder, pids))
+    return fold(words), name_hang(words, waited_s, last_seen(seen, pids))
 
 
 def name_hang(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.launch.last_seen import last_seen
+from distdbg.launch.last_seen import last_seen, place_now
 from distdbg.launch.memory_limit import name_limit
 from distdbg.record.rank_state import RankState
 from distdbg.record.sightings import Sighting
@@ -17,6 +17,14 @@ def test_the_last_sighting_of_the_same_process_counts() -> None:
     seen = [sighting("stopped"), sighting("running"), sighting("stopped", pid=8)]
     assert last_seen(seen, {2: 9}) == {2: "in load() at slp.py:7"}
     assert last_seen(seen, {1: 9}) == {}
+
+
+def test_where_a_rank_is_now_was_seen_since_it_moved_last() -> None:
+    seen = [sighting("asleep")]
+    assert place_now(seen, 2, 9, 100) == "asleep in load() at slp.py:7"
+    assert place_now(seen, 2, 9, 101) == ""
+    assert place_now(seen, 2, 8, 100) == ""
+    assert place_now([*seen, sighting("running")], 2, 9, 100) == "in load() at slp.py:7"
 
 
 def test_the_smallest_limit_of_memory_is_named() -> None:
