@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from distdbg.diagnose.find.other_group import ADVICE
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
@@ -24,9 +25,6 @@ _ADVICE: Final = {
     Differ.SOURCE: "compare dst of the send with src of the recv: they name different ranks",
 }
 _ANY: Final = "receive from the intended rank (src=), or give its messages their own tag"
-_ONE_GROUP: Final = (
-    "see how that line chooses the group: all ranks of a group must call the same ops on it"
-)
 _GROUPS: Final = "use the same groups in the same order on all ranks: compare the two lines"
 
 
@@ -151,7 +149,7 @@ def _mixed(session: Session, waiter: Edge, other: Edge) -> Miss | None:
         )
         text = f"at {site} {calls}"
         evidence = Evidence(text=text, rank=other.rank, ranks=ranks, op=other.op, site=other.site)
-        return Miss(evidence, _ONE_GROUP, (f"at {site.partition(' (')[0]} {calls}",))
+        return Miss(evidence, ADVICE, (f"at {site.partition(' (')[0]} {calls}",))
     if waiter.rank not in groups[1].ranks:
         return None
     first, second = sorted((waiter.op, other.op))

@@ -14,6 +14,7 @@ from typing import Final
 
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
+from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere
 from distdbg.diagnose.find.parted import Parted, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
@@ -42,7 +43,7 @@ def find(
     told = {(finding.group, finding.seq) for finding in said}
     comparer = Comparer(session)
     for group, ops in sorted(matched):
-        finding = _compared(session, comparer, group, ops) or _splits(session, group, ops)
+        finding = _compared(session, matched, comparer, group) or _splits(session, group, ops)
         if finding is not None and not _is_told(finding, told):
             said.append(finding)
     return said
@@ -84,9 +85,16 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     members = {error.rank for error in errors} | set(calls) | set(first.named)
     # A message has two sides: both are named, and neither has a majority.
     odd = set(first.named) if first.seq and set(first.named) < members else set()
+    meant = calls_meant_elsewhere(session, matched, calls) if first.seq and not odd else {}
+    odd = odd or set(meant)
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
     evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
-    evidence += [as_told(line) for line in first.details if not _is_known(line, calls)]
+    evidence += list(meant.values())
+    evidence += [
+        as_told(line)
+        for line in first.details
+        if not _is_known(line, calls) and not (meant and line == _NO_MAJORITY)
+    ]
     return Finding(
         kind=Kind.MISMATCH,
         # Who catches it and goes on has looked for it, or will fail by something else.
@@ -98,7 +106,9 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         seq=first.seq,
         at_ns=known_ns(first.at_ns),
         evidence=tuple(evidence),
-        advice=first.hint or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
+        advice=ADVICE
+        if meant
+        else first.hint or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
     )
 
 
@@ -128,13 +138,16 @@ def _calls(session: Session, matched: Matched, error: Failure) -> dict[int, OpRe
 # ------------------------------------------------------------------------- what the columns say
 
 
-def _compared(session: Session, comparer: Comparer, group: int, ops: GroupOps) -> Finding | None:
+def _compared(session: Session, matched: Matched, comparer: Comparer, group: int) -> Finding | None:
+    ops = matched.of(group)
     seq = comparer.first_difference(ops)
     if seq is None:
         return None
     sides = _sides(comparer, ops.at(seq))
-    odd = _odd(sides)
     calls = {op.rank: op for side in sides for op in side}
+    odd = _odd(sides)
+    meant = {} if odd else calls_meant_elsewhere(session, matched, calls)
+    odd = odd or tuple(sorted(meant))
     slip = _slip(session, comparer, ops, sides, seq)
     numbers = {"sides": float(len(sides))}
     rest = comparer.differences(ops, sides[-1][0].rank, sides[0][0].rank, seq + 1)
@@ -143,13 +156,14 @@ def _compared(session: Session, comparer: Comparer, group: int, ops: GroupOps) -
     if slip is not None:
         numbers["slipped"] = float(slip.skipped)
     parted = Parted()
-    if odd and (slip is None or abs(slip.skipped) == 1):
+    if odd and not meant and (slip is None or abs(slip.skipped) == 1):
         parted = tell_parting_before(session, ops, group, odd, sides[0][0].rank, seq)
     if parted.seq:
         numbers["parted"] = float(parted.seq)
     evidence = [
         line for side in sides[:_MOST_SIDES] for line in _call_lines(session, side, _MOST_SITES)
     ]
+    evidence += meant.values()
     evidence += [*_slip_lines(session, ops, sides, seq, slip), *parted.evidence]
     evidence += _previous_lines(session, ops, sides, seq)
     if not odd:
@@ -164,7 +178,7 @@ def _compared(session: Session, comparer: Comparer, group: int, ops: GroupOps) -
         seq=seq,
         at_ns=_first_issue(session, calls, odd or tuple(calls)),
         evidence=tuple(evidence),
-        advice=parted.advice or _advice(comparer, sides, odd),
+        advice=ADVICE if meant else parted.advice or _advice(comparer, sides, odd),
         numbers=numbers,
     )
 

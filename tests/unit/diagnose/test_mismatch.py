@@ -159,6 +159,44 @@ def test_two_against_two_blames_nobody_and_shows_both() -> None:
     assert "no side has a majority" in texts(finding)
 
 
+def mixed_up(*, waits: bool = True, is_said: bool) -> SessionBuilder:
+    """Rank 2 calls on 'tp' what it should have called on 'dp', where rank 0 waits for it."""
+    build = SessionBuilder(4)
+    build.group("dp", [0, 2])
+    build.group("tp", [2, 3])
+    large = {"inputs": [(8,)], "dtype": "float64"}
+    small = {"inputs": [(4,)], "dtype": "float64"}
+    for ranks, group, form in (((0, 2), "dp", large), ((2, 3), "tp", small)):
+        for rank in ranks:
+            build.op(
+                rank, "all_reduce", group=group, at_s=1, ended_s=1.1, site="a.py:9 (f)", **form
+            )
+    if waits:
+        build.op(0, "all_reduce", group="dp", at_s=2, site="a.py:9 (f)", **large)
+    what = "all_reduce #2 on group 'tp' differs between ranks: float64[8] on rank 2, float64[4] on rank 3"
+    no_majority = "no side has a majority: the calls do not show which one is wrong"
+    words = error(what, ranks=[2, 3], seq=2, group="tp", details=[no_majority]) if is_said else ""
+    ends = {"ended_s": 2.2, "status": Status.MISMATCH, "error": words} if is_said else {}
+    build.op(2, "all_reduce", group="tp", at_s=2.1, site="a.py:7 (f)", **ends, **large)
+    build.op(3, "all_reduce", group="tp", at_s=2.1, site="a.py:10 (f)", **ends, **small)
+    return build
+
+
+@pytest.mark.parametrize("is_said", [True, False])
+def test_a_call_that_others_wait_for_on_another_group_is_the_wrong_one(is_said: bool) -> None:
+    finding = find_one(mixed_up(is_said=is_said))
+    assert (finding.ranks, finding.victims, finding.group) == ((2,), (3,), "tp")
+    assert (
+        "rank 0 waited for the same call of rank 2 in all_reduce #2 on group 'dp' at a.py:9 (f)"
+        in texts(finding)
+    )
+    assert "no side has a majority" not in texts(finding)
+    assert finding.advice.startswith("see how that line chooses the group")
+    finding = find_one(mixed_up(is_said=is_said, waits=False))
+    assert finding.ranks == ()
+    assert "no side has a majority" in texts(finding)
+
+
 @pytest.mark.parametrize(
     ("kind", "usual", "odd", "told"),
     [
