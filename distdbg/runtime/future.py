@@ -65,15 +65,21 @@ class Future(Generic[T]):
         self._complete(None, result)
 
     def _complete(self, value: T | None, error: BaseException | None) -> None:
+        if not self.offer(value, error):
+            raise UsageError("the future is already complete; it can be set only once")
+
+    def offer(self, value: T | None, error: BaseException | None) -> bool:
+        """Complete the future unless somebody has; return whether this call did."""
         with self._lock:
             if self._event.is_set():
-                raise UsageError("the future is already complete; it can be set only once")
+                return False
             self._value = value
             self._error = error
             self._event.set()
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             self._call(callback)
+        return True
 
     def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
         """Run `callback(self)` when complete; what it raises is logged and dropped."""

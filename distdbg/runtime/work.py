@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from distdbg.control.clock import JobClock
 from distdbg.errors import DistError, OpTimeout, UsageError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.future import Future
+from distdbg.runtime.torch_futures import for_torch
 from distdbg.runtime.waits import op_number, waiting_for
 
 if TYPE_CHECKING:
@@ -46,13 +47,15 @@ def deadline_after(timeout: timedelta | float | None, clock: JobClock) -> int:
 class Work:
     """One op in flight. Dropped without a wait, the op goes on and its arrays stay alive."""
 
-    __slots__ = ("_call", "_future", "_group", "pending", "started")
+    __slots__ = ("_call", "_future", "_group", "_public", "pending", "started")
 
     def __init__(self, group: ProcessGroup, call: Call, pending: Pending) -> None:
         self._group = group
         self._call = call
         self.pending = pending
         self._future: Future[list[Any]] | None = None
+        #: The same as the user has it.
+        self._public: Any = None
         #: Where it was started, until somebody has waited for it; None: nobody has to.
         self.started: Started | None = None
 
@@ -90,7 +93,11 @@ class Work:
             self.pending.wait(deadline_after(timeout, self._group.world.control))
         except BaseException:
             self._forget()
+            if self._future is not None and self.pending.done():
+                self._end_future()
             raise
+        if self._future is not None:
+            self._end_future()
         started = self.started
         if started is not None:
             self.started = None
@@ -147,35 +154,48 @@ class Work:
         return self.pending.source_rank()
 
     def get_future(self) -> Future[list[Any]]:
-        """Return a future of the output arrays; its callbacks run on a background thread."""
+        """Return a future of the output arrays; a torch.futures.Future where torch is imported.
+
+        It is complete when wait() has returned. Its callbacks run in the thread that completes it: one that
+        waits for the op, or a background thread.
+        """
         if self.started is not None:
             self._forget()
+        if self._public is None:
+            self._public = for_torch(self._get_future())
+        return cast(Future[list[Any]], self._public)
+
+    def _get_future(self) -> Future[list[Any]]:
         if self._future is None:
             future: Future[list[Any]] = Future()
             future.say_wait = self._waiting
             self._future = future
-
-            def on_end() -> None:
-                if not self.pending.done():
-                    future.set_exception(
-                        UsageError("the process groups were destroyed before the op ended")
-                    )
-                    return
-                error = self.exception()
-                if error is None:
-                    future.set_result(list(self._call.outputs))
-                else:
-                    future.set_exception(error)
-
-            self._group.world.get_watcher().watch(self.pending, on_end)
+            if self.pending.done():
+                self._end_future()
+            else:
+                self._group.world.get_watcher().watch(self.pending, self._end_future)
         return self._future
+
+    def _end_future(self) -> None:
+        """Complete the future of an op that has ended, or never will."""
+        future = self._future
+        if future is None or future.done():
+            return
+        if not self.pending.done():
+            text = "the process groups were destroyed before the op ended"
+            future.offer(None, UsageError(text))
+            return
+        error = self.exception()
+        future.offer(list(self._call.outputs) if error is None else None, error)
 
     def _waiting(self) -> AbstractContextManager[None]:
         return waiting_for(self._group.world.recorder, op_number(self.pending))
 
     def get_future_result(self) -> Future[int]:
         """Return a future of a WorkResult; it never raises."""
-        return self.get_future().then(_to_work_result)
+        if self.started is not None:
+            self._forget()
+        return cast(Future[int], for_torch(self._get_future().then(_to_work_result)))
 
     def boxed(self) -> object:
         """Return self; torch needs a wrapper here to get the handle through its dispatcher."""

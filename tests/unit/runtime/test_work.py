@@ -12,6 +12,7 @@ from distdbg.errors import CollectiveError, OpTimeout, UsageError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.future import Future
 from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.watcher import Watcher
 from distdbg.runtime.work import ManyPending, Work, WorkResult
 from distdbg.runtime.world import World, use
 
@@ -107,6 +108,35 @@ def test_callbacks_run_on_another_thread_without_anyone_waiting() -> None:
         assert called.wait(30)
         assert threads[0] is not threading.current_thread()
         assert after.wait().tolist() == [2.0]
+        assert world.watcher is not None
+        world.watcher.close()
+
+
+def test_a_future_is_complete_when_the_wait_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watcher, "watch", lambda *_: None)  # it comes too late
+    with use(World()) as world:
+        called: list[object] = []
+        work, pending = make_work()
+        future = work.get_future()
+        future.add_done_callback(lambda _: called.append("first"))
+        future.add_done_callback(lambda _: called.append("second"))
+        pending.end()
+        work.wait()
+        assert future.done()
+        assert future.value()[0].tolist() == [1.0]
+        assert called == ["first", "second"]
+
+        failing, pending = make_work()
+        future = failing.get_future()
+        pending.end(CollectiveError("broken"))
+        with pytest.raises(CollectiveError, match="broken"):
+            failing.wait()
+        assert future.done()
+
+        over, pending = make_work()
+        pending.end()
+        over.wait()
+        assert over.get_future().done()
         assert world.watcher is not None
         world.watcher.close()
 

@@ -1,0 +1,46 @@
+"""A Future as a torch.futures.Future, for whoever has imported torch: its C++ takes no other.
+
+Like torch_arrays.py this never imports torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+from distdbg.runtime.future import Future
+
+
+def for_torch(future: Future[Any]) -> Any:
+    """The same future as torch's type; itself as long as nobody imported torch."""
+    futures = getattr(sys.modules.get("torch"), "futures", None)
+    if futures is None or not hasattr(futures, "Future"):
+        return future
+    theirs = _class_of(futures.Future)()
+    theirs.say_wait = future.say_wait
+
+    def carry(ended: Future[Any]) -> None:
+        try:
+            value = ended.value()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the future is waited for
+            theirs.set_exception(error)
+        else:
+            theirs.set_result(value)
+
+    future.add_done_callback(carry)
+    return theirs
+
+
+@cache
+def _class_of(base: Any) -> Any:
+    class TorchFuture(base):  # type: ignore[misc]  # torch's class is not known here
+        """torch.futures.Future; a wait for it is in the record."""
+
+        def wait(self) -> Any:
+            if self.done():
+                return super().wait()
+            with self.say_wait():
+                return super().wait()
+
+    return TorchFuture
