@@ -103,6 +103,10 @@ class UsageError(DistError, ValueError):
         return self
 
 
+class WrongTypeError(UsageError, TypeError):
+    """An argument is of a type that cannot be used there."""
+
+
 class ConfigError(DistError):
     """A variable, flag or file is wrong, or something is not installed."""
 

@@ -17,6 +17,7 @@ from distdbg.errors import UsageError
 from distdbg.runtime.buffers import Buffer, as_input, as_output, copy_of, overlaps
 from distdbg.runtime.call import Call
 from distdbg.runtime.dtypes import FROM_NUMPY, Dtype
+from distdbg.runtime.integers import to_int, to_ints
 from distdbg.runtime.reduce_op import ReduceOp, check_reduce
 
 #: An array as the user has it: NumPy, torch, DLPack or the buffer protocol. No common type exists.
@@ -25,6 +26,8 @@ Array: TypeAlias = Any
 _ndarray = np.ndarray
 _SUM = ReduceOp.SUM
 _PREMUL_SUM = ReduceOp.PREMUL_SUM.code
+#: What a message has room for.
+_LARGEST_TAG = 2**63 - 1
 
 
 def check_arrays(call: Call) -> None:
@@ -53,16 +56,20 @@ def check_table(what: str, rows: Sequence[Sequence[Array]], size: int, width: in
             )
 
 
-def check_rank(what: str, argument: str, rank: int, size: int) -> None:
+def check_rank(what: str, argument: str, rank: int, size: int) -> int:
+    rank = to_int(what, argument, rank)
     if not 0 <= rank < size:
         raise UsageError(
             f"{what}: group rank {rank} given as {argument} is not in the group of {size} ranks"
         )
+    return rank
 
 
-def check_tag(what: str, tag: object) -> None:
-    if not isinstance(tag, int) or tag < 0:
-        raise UsageError(f"{what}: tag must be a number from 0 on, not {tag!r}")
+def check_tag(what: str, tag: int) -> int:
+    tag = to_int(what, "tag", tag)
+    if not 0 <= tag <= _LARGEST_TAG:
+        raise UsageError(f"{what}: tag must be a number from 0 to {_LARGEST_TAG}, not {tag}")
+    return tag
 
 
 def check_list(what: str, argument: str, blocks: Sequence[Array], size: int) -> None:
@@ -124,7 +131,9 @@ def check_splits(
     what: str, side: str, splits: Sequence[int] | None, buffer: Buffer, size: int
 ) -> list[int]:
     rows = buffer.shape[0] if buffer.shape else buffer.count
-    if not splits:
+    # Not by its truth: an array of several numbers has none.
+    cut = [] if splits is None else to_ints(what, f"{side}_split_sizes", splits)
+    if not cut:
         if rows % size:
             raise UsageError(
                 f"{what}: the first dimension of {side}, {rows}, is not a multiple of the "
@@ -132,9 +141,8 @@ def check_splits(
                 hint=f"give {side}_split_sizes",
             )
         return [rows // size] * size
-    if len(splits) != size:
-        raise UsageError(f"{what}: {side}_split_sizes has {len(splits)} entries, expected {size}")
-    cut = [int(rows_of_rank) for rows_of_rank in splits]
+    if len(cut) != size:
+        raise UsageError(f"{what}: {side}_split_sizes has {len(cut)} entries, expected {size}")
     if min(cut) < 0 or sum(cut) != rows:
         raise UsageError(
             f"{what}: {side}_split_sizes sum up to {sum(cut)}, "

@@ -47,7 +47,7 @@ def all_reduce(array: Array, op: ReduceOp, timeout_s: float | None = None) -> Ca
 
 def broadcast(size: int, array: Array, root: int, timeout_s: float | None = None) -> Call:
     """Send the root's array to all, in place."""
-    check_rank("broadcast", "src", root, size)
+    root = check_rank("broadcast", "src", root, size)
     both = (array,)
     return Call(Kind.BROADCAST, both, both, None, root, -1, 0, None, None, timeout_s)
 
@@ -56,7 +56,7 @@ def reduce(
     size: int, rank: int, array: Array, root: int, op: ReduceOp, timeout_s: float | None = None
 ) -> Call:
     """Reduce into the root's array."""
-    check_rank("reduce", "dst", root, size)
+    root = check_rank("reduce", "dst", root, size)
     source, sum_op = reducible("reduce", array, op)
     outputs = (array,) if rank == root else ()
     call = Call(Kind.REDUCE, (source,), outputs, sum_op, root, -1, 0, None, None, timeout_s)
@@ -131,7 +131,7 @@ def gather(
     timeout_s: float | None = None,
 ) -> Call:
     """Collect one block from each rank on the root."""
-    check_rank("gather", "dst", root, size)
+    root = check_rank("gather", "dst", root, size)
     if rank != root:
         if outputs:
             raise UsageError(
@@ -158,7 +158,7 @@ def scatter(
     timeout_s: float | None = None,
 ) -> Call:
     """Give each rank its block of the root's list."""
-    check_rank("scatter", "src", root, size)
+    root = check_rank("scatter", "src", root, size)
     if rank != root:
         if inputs:
             raise UsageError(
@@ -257,7 +257,7 @@ def all_to_all_single(
 ) -> Call:
     """Cut along the first dimension, evenly or by the splits, and exchange the parts."""
     what = "all_to_all_single"
-    if not input_splits and not output_splits and are_plain(array, output):
+    if _is_even(input_splits) and _is_even(output_splits) and are_plain(array, output):
         shape = array.shape
         if shape and shape == output.shape and shape[0] % size == 0:
             return Call(
@@ -280,7 +280,7 @@ def all_to_all_single(
         )
     if overlaps(source, target):
         array = copy_of(array)
-    is_even = not input_splits and not output_splits
+    is_even = _is_even(input_splits) and _is_even(output_splits)
     return Call(
         Kind.ALL_TO_ALL,
         (array,),
@@ -298,16 +298,15 @@ def all_to_all_single(
 
 def send(size: int, array: Array, peer: int, tag: int, timeout_s: float | None = None) -> Call:
     """Send to one rank."""
-    check_rank("send", "dst", peer, size)
-    check_tag("send", tag)
+    peer, tag = check_rank("send", "dst", peer, size), check_tag("send", tag)
     return Call(Kind.SEND, (array,), (), None, -1, peer, tag, None, None, timeout_s)
 
 
 def recv(size: int, array: Array, peer: int, tag: int, timeout_s: float | None = None) -> Call:
     """Receive from one rank, or from any (-1)."""
     if peer != -1:
-        check_rank("recv", "src", peer, size)
-    check_tag("recv", tag)
+        peer = check_rank("recv", "src", peer, size)
+    tag = check_tag("recv", tag)
     return Call(Kind.RECV, (), (array,), None, -1, peer, tag, None, None, timeout_s)
 
 
@@ -321,3 +320,8 @@ def _marked(call: Call, op: ReduceOp) -> Call:
     if call.op is not op:
         call.add_extra(Variant.PREMUL_SUM)
     return call
+
+
+def _is_even(splits: Sequence[int] | None) -> bool:
+    """Whether none were given; not by their truth, for an array of several numbers has none."""
+    return splits is None or (isinstance(splits, (list, tuple)) and not splits)

@@ -15,6 +15,7 @@ from distdbg.runtime.arguments import Array
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.coalescing import limited, start_all
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
+from distdbg.runtime.integers import to_ints
 from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.work import Work
@@ -345,7 +346,9 @@ def barrier(
     timeout: Timeout = None,
 ) -> Work | None:
     """Wait until all ranks of the group have called it."""
-    # device_ids chooses a GPU for the wait in torch; host memory has nothing to choose.
+    if device_ids is not None:
+        # It chooses a GPU for the wait in torch; host memory has nothing to choose.
+        to_ints("barrier", "device_ids", device_ids)
     pg = _current_world().default if group is None else None
     if pg is None:
         pg = resolve(group, "barrier")

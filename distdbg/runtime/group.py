@@ -19,6 +19,7 @@ from distdbg.errors import UsageError
 from distdbg.runtime.call import Call
 from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.group_methods import GroupMethods
+from distdbg.runtime.integers import to_int
 from distdbg.runtime.options import seconds_or_none
 from distdbg.runtime.stops import Breakpoints
 from distdbg.runtime.work import Work
@@ -318,6 +319,7 @@ def to_group_rank(
     if group_rank is not None:
         if global_rank is not None:
             raise UsageError(f"{what}: give {argument} or group_{argument}, not both")
+        group_rank = to_int(what, f"group_{argument}", group_rank)
         if not 0 <= group_rank < group.size():
             raise UsageError(
                 f"{what}: group_{argument}={group_rank} is not in group {group.label!r} "
@@ -328,9 +330,10 @@ def to_group_rank(
         if default is None:
             raise UsageError(f"{what}: give {argument} or group_{argument}")
         global_rank = default
+    global_rank = to_int(what, argument, global_rank)
     try:
         return group.group_ranks[global_rank]
-    except (KeyError, TypeError):
+    except KeyError:
         raise UsageError(
             f"{what}: rank {global_rank} given as {argument} is not in group {group.label!r}",
             hint=f"{argument} is a global rank; group_{argument} counts within the group",

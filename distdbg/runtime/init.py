@@ -14,7 +14,7 @@ from typing import Any
 from distdbg.check.latent import place_above
 from distdbg.check.levels import prepare
 from distdbg.check.logs import get_logger
-from distdbg.errors import DistError, UsageError
+from distdbg.errors import DistError, UsageError, WrongTypeError
 from distdbg.record.format import Exit
 from distdbg.runtime.agent_start import start_agent
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
@@ -23,6 +23,7 @@ from distdbg.runtime.debuggable import close_to_debuggers, open_to_debuggers
 from distdbg.runtime.departure import ExitNote, tell_launcher_of_errors
 from distdbg.runtime.following import follow_launcher, unfollow_control
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
+from distdbg.runtime.integers import to_ints, to_place
 from distdbg.runtime.latent import begin_latent, end_latent
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.meeting import part
@@ -37,6 +38,9 @@ default_pg_timeout = timedelta(minutes=30)
 
 #: How long the rank that serves the store stays for others that have not destroyed theirs yet.
 _LINGER_S = 5.0
+
+#: Without which no ranks can meet.
+_STORE_METHODS = ("set", "get", "add", "wait", "check", "compare_set", "delete_key")
 
 _log = get_logger("runtime")
 
@@ -85,6 +89,9 @@ def init_process_group(
     backend_config = BackendConfig(Backend(backend or "undefined"))
     check_available(backend_config)
     timeout_s = timeout_seconds(timeout)
+    rank, world_size = to_place("rank", rank), to_place("world_size", world_size)
+    ranks = None if _ranks is None else to_ints("init_process_group", "_ranks", _ranks)
+    _check_types(init_method, store, group_name)
     if store is not None:
         _check_store_arguments(init_method, world_size, rank)
     follow_launcher(world)
@@ -101,8 +108,8 @@ def init_process_group(
         raise
     try:
         size = membership.world_size
-        if _ranks is not None and len(_ranks) != size:
-            raise UsageError(f"_ranks has {len(_ranks)} ranks, world_size is {size}")
+        if ranks is not None and len(ranks) != size:
+            raise UsageError(f"_ranks has {len(ranks)} ranks, world_size is {size}")
         membership.store.set_timeout(timedelta(seconds=timeout_s))
         host = membership.members[membership.rank].host
         me = membership.members[membership.rank].process
@@ -125,7 +132,7 @@ def init_process_group(
             membership.store,
             name=group_name or "0",
             desc="default_pg",
-            ranks=range(size) if _ranks is None else _ranks,
+            ranks=range(size) if ranks is None else ranks,
             rank=membership.rank,
             backend=backend_config,
             timeout_s=timeout_s,
@@ -214,6 +221,19 @@ def _destroy(world: World) -> None:
 def _leave_group(group: ProcessGroup) -> None:
     group.shutdown()
     _log.info("group '%s' destroyed", group.label, rank=group.ranks[group.rank()])
+
+
+def _check_types(init_method: object, store: object, group_name: object) -> None:
+    """Also stores that are no subclass of ours serve, torch's for one: they have the same methods."""
+    wrong = ""
+    if init_method is not None and not isinstance(init_method, str):
+        wrong = f"init_method must be a URL as text, not {init_method!r:.80}"
+    elif store is not None and not all(callable(getattr(store, n, None)) for n in _STORE_METHODS):
+        wrong = f"store must be a Store, not {store!r:.80}"
+    elif not isinstance(group_name, str):
+        wrong = f"group_name must be text, not {group_name!r:.80}"
+    if wrong:
+        raise WrongTypeError(f"init_process_group: {wrong}")
 
 
 def _check_store_arguments(init_method: str | None, world_size: int, rank: int) -> None:

@@ -7,6 +7,7 @@ import os
 from distdbg.errors import ConfigError, UsageError
 from distdbg.runtime.backends.registry import Backend
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
+from distdbg.runtime.integers import to_int
 from distdbg.runtime.world import current
 
 
@@ -60,7 +61,7 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
             raise ConfigError(f"the variable LOCAL_RANK={text!r} is not valid; expected a number")
         return int(text)
     if fallback_rank is not None:
-        return int(fallback_rank)
+        return to_int("get_node_local_rank", "fallback_rank", fallback_rank)
     raise UsageError(
         "get_node_local_rank: LOCAL_RANK is not in the environment",
         hint="pass fallback_rank, or start the ranks with a launcher that sets LOCAL_RANK",
@@ -70,6 +71,7 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
     """Return the number in `group` of a global rank."""
     pg = _known(group, "get_group_rank")
+    global_rank = to_int("get_group_rank", "global_rank", global_rank)
     try:
         return pg.group_ranks[global_rank]
     except KeyError:
@@ -81,6 +83,7 @@ def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
 def get_global_rank(group: ProcessGroup, group_rank: int) -> int:
     """Return the global rank of number `group_rank` in `group`."""
     pg = _known(group, "get_global_rank")
+    group_rank = to_int("get_global_rank", "group_rank", group_rank)
     if not 0 <= group_rank < pg.size():
         raise UsageError(
             f"get_global_rank: {group_rank} is not a rank of group {pg.label!r} "

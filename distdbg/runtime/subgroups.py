@@ -22,6 +22,7 @@ from distdbg.runtime.backends.registry import Backend, BackendConfig, check_avai
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup, resolve
 from distdbg.runtime.init import destroy_process_group
+from distdbg.runtime.integers import to_int, to_ints
 from distdbg.runtime.lives import Lives
 from distdbg.runtime.objects import broadcast_object_list
 from distdbg.runtime.store import PrefixStore, Store
@@ -82,6 +83,7 @@ def new_subgroups(
         raise UsageError("new_subgroups: this rank is not in the given group")
     if group_size is None:
         raise UsageError("new_subgroups: give group_size; there are no devices to count")
+    group_size = to_int("new_subgroups", "group_size", group_size)
     if group_size < 1 or pg.size() % group_size:
         raise UsageError(
             f"new_subgroups: group_size {group_size} does not divide the group's {pg.size()} ranks"
@@ -102,11 +104,12 @@ def new_subgroups_by_enumeration(
         raise UsageError("new_subgroups_by_enumeration: ranks_per_subgroup_list is empty")
     default = current().require_default()
     seen: set[int] = set()
-    for ranks in ranks_per_subgroup_list:
-        twice = seen.intersection(_check_ranks("new_subgroups_by_enumeration", default, ranks))
+    for given in ranks_per_subgroup_list:
+        members = _check_ranks("new_subgroups_by_enumeration", default, given)
+        twice = seen.intersection(members)
         if twice:
             raise UsageError(f"new_subgroups_by_enumeration: rank {min(twice)} is in two subgroups")
-        seen.update(ranks)
+        seen.update(members)
     mine: ProcessGroup | None = None
     groups: list[ProcessGroup] = []
     for ranks in ranks_per_subgroup_list:
@@ -136,8 +139,8 @@ def split_group(
         raise UsageError("split_group: split_ranks is empty")
     seen: set[int] = set()
     mine: list[int] | None = None
-    for part in split_ranks:
-        _check_group_ranks("split_group", parent, part)
+    for given in split_ranks:
+        part = _check_group_ranks("split_group", parent, given)
         if seen.intersection(part):
             raise UsageError(f"split_group: rank {min(seen.intersection(part))} is in two lists")
         seen.update(part)
@@ -177,12 +180,13 @@ def shrink_group(
     pg = resolve(group, "shrink_group")
     if pg is None:
         raise UsageError("shrink_group: this rank is not in the given group")
-    if not ranks_to_exclude:
+    excluded_ranks = to_ints("shrink_group", "ranks_to_exclude", ranks_to_exclude)
+    if not excluded_ranks:
         raise UsageError("shrink_group: ranks_to_exclude must be a list with at least one rank")
     if shrink_flags not in (SHRINK_DEFAULT, SHRINK_ABORT):
         raise UsageError(f"shrink_group: shrink_flags must be 0 or 1, got {shrink_flags!r}")
-    excluded = set(ranks_to_exclude)
-    if len(excluded) != len(ranks_to_exclude):
+    excluded = set(excluded_ranks)
+    if len(excluded) != len(excluded_ranks):
         raise UsageError("shrink_group: a rank is in ranks_to_exclude twice")
     outside = excluded.difference(range(pg.size()))
     if outside:
@@ -222,9 +226,10 @@ def split_off(
     group_desc: str | None,
 ) -> ProcessGroup:
     """Make a group of some group ranks of `parent`; all of them call it, and nobody else."""
-    if parent.rank() not in ranks:
-        raise UsageError(f"split_group: rank {parent.rank()} is not among {list(ranks)[:8]}")
-    members = [parent.ranks[rank] for rank in _check_group_ranks("split_group", parent, ranks)]
+    chosen = _check_group_ranks("split_group", parent, ranks)
+    if parent.rank() not in chosen:
+        raise UsageError(f"split_group: rank {parent.rank()} is not among {chosen[:8]}")
+    members = [parent.ranks[rank] for rank in chosen]
     name = group_name or _next_name(parent.world, members, is_local=True)
     return _create(parent.world, parent, members, name, timeout, None, pg_options, group_desc, None)
 
@@ -269,14 +274,15 @@ def merge_remote(
 
 
 def _check_group_ranks(what: str, parent: ProcessGroup, ranks: Sequence[int]) -> list[int]:
-    if not ranks or len(set(ranks)) != len(ranks):
-        raise UsageError(f"{what}: the ranks must be some, and different; got {list(ranks)[:8]}")
-    if min(ranks) < 0 or max(ranks) >= parent.size():
+    chosen = to_ints(what, "ranks", ranks)
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise UsageError(f"{what}: the ranks must be some, and different; got {chosen[:8]}")
+    if min(chosen) < 0 or max(chosen) >= parent.size():
         raise UsageError(
-            f"{what}: {list(ranks)[:8]} are not all group ranks of {parent.label!r} "
+            f"{what}: {chosen[:8]} are not all group ranks of {parent.label!r} "
             f"with {parent.size()} ranks"
         )
-    return list(ranks)
+    return chosen
 
 
 def _create(
@@ -355,10 +361,7 @@ def _next_name(world: World, members: Sequence[int], is_local: bool) -> str:
 def _check_ranks(what: str, default: ProcessGroup, ranks: Sequence[int] | None) -> list[int]:
     if ranks is None:
         return list(default.ranks)
-    try:
-        members = [int(rank) for rank in ranks]
-    except (TypeError, ValueError):
-        raise UsageError(f"{what}: ranks must be a list of rank numbers, not {ranks!r}") from None
+    members = to_ints(what, "ranks", ranks)
     if not members:
         raise UsageError(f"{what}: the list of ranks is empty")
     if len(set(members)) != len(members):

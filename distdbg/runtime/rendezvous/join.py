@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from distdbg.errors import DistError, DistNetworkError, DistStoreError, RendezvousError, UsageError
+from distdbg.runtime.integers import to_place
 from distdbg.runtime.rendezvous.assemble import assemble, await_left, leave
 from distdbg.runtime.rendezvous.meeting import Meeting, find_place, plan_meeting
 from distdbg.runtime.rendezvous.process import find_launcher_process, identify_self, is_gone
@@ -128,9 +129,7 @@ def rendezvous(
     """
     if not isinstance(url, str):
         raise UsageError(f"rendezvous needs a URL as text, got {type(url).__name__}")
-    for name, value in (("rank", rank), ("world_size", world_size)):
-        if not isinstance(value, int):
-            raise UsageError(f"{name}= needs a number, got {value!r}")
+    rank, world_size = to_place("rank", rank), to_place("world_size", world_size)
     scheme = urlsplit(url).scheme
     if scheme in _handlers:
         return iter(_handlers[scheme](_with_query(url, rank, world_size), **kwargs))

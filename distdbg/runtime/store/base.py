@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Never, Self
 
-from distdbg.errors import DistStoreError, QueueEmptyError, UsageError
+from distdbg.errors import DistStoreError, QueueEmptyError, UsageError, WrongTypeError
 from distdbg.record.durations import duration_text
+from distdbg.runtime.integers import to_int
 from distdbg.runtime.store.timeouts import Timeout, to_seconds
 from distdbg.runtime.world import current
 
@@ -38,20 +39,22 @@ def to_bytes(value: Value) -> bytes:
         return value.encode("utf-8", "surrogateescape")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    raise TypeError(f"a store holds str or bytes, not {type(value).__name__}")
+    raise WrongTypeError(f"a store holds str or bytes, not {type(value).__name__}")
 
 
 def check_key(key: str) -> str:
     """Refuse keys that are no text, most of all a str given where a list of keys is meant."""
     if not isinstance(key, str):
-        raise TypeError(f"a key of a store is a str, not {type(key).__name__}")
+        raise WrongTypeError(f"a key of a store is a str, not {type(key).__name__}")
     return key
 
 
 def check_keys(keys: Sequence[str]) -> list[str]:
     """As check_key, for several; one str is not taken for a list of its letters."""
     if isinstance(keys, (str, bytes)):
-        raise TypeError(f"a list of keys is needed, not {type(keys).__name__}: write [{keys!r}]")
+        raise WrongTypeError(
+            f"a list of keys is needed, not {type(keys).__name__}: write [{keys!r}]"
+        )
     return [check_key(key) for key in keys]
 
 
@@ -60,6 +63,11 @@ def check_pairs(keys: Sequence[str], values: Sequence[Value]) -> list[tuple[str,
     if len(keys) != len(values):
         raise UsageError(f"multi_set got {len(keys)} keys and {len(values)} values")
     return list(zip(check_keys(keys), map(to_bytes, values), strict=True))
+
+
+def check_amount(amount: int) -> int:
+    """What add() adds."""
+    return to_int("store.add", "amount", amount)
 
 
 def missing_keys(store: str, keys: Sequence[str], count: int, waited_s: float) -> DistStoreError:

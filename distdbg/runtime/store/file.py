@@ -17,6 +17,7 @@ from distdbg.errors import QueueEmptyError, UsageError
 from distdbg.runtime.store.base import (
     Store,
     Value,
+    check_amount,
     check_key,
     check_keys,
     check_pairs,
@@ -86,7 +87,7 @@ class FileStore(Store):
 
         def make(table: Table) -> list[Record]:
             nonlocal total
-            total = add_to(key, table.values.get(key), int(amount))
+            total = add_to(key, table.values.get(key), check_amount(amount))
             return [Record(Kind.SET, key, str(total).encode())]
 
         _fit_key(key)

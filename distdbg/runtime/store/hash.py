@@ -11,6 +11,7 @@ from distdbg.errors import QueueEmptyError
 from distdbg.runtime.store.base import (
     Store,
     Value,
+    check_amount,
     check_key,
     check_keys,
     check_pairs,
@@ -56,7 +57,7 @@ class HashStore(Store):
 
     def add(self, key: str, amount: int) -> int:
         with self._changed:
-            total = add_to(check_key(key), self._table.values.get(key), int(amount))
+            total = add_to(check_key(key), self._table.values.get(key), check_amount(amount))
             self._table.values[key] = str(total).encode()
             self._changed.notify_all()
             return total

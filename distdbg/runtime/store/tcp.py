@@ -28,6 +28,7 @@ from distdbg.runtime.rendezvous.token import run_token
 from distdbg.runtime.store.base import (
     Store,
     Value,
+    check_amount,
     check_key,
     check_keys,
     check_pairs,
@@ -242,7 +243,7 @@ class TCPStore(Store):
         return fields[0]
 
     def add(self, key: str, amount: int) -> int:
-        number = int(amount)
+        number = check_amount(amount)
         if not -(2**63) <= number < 2**63:
             raise out_of_range(key)
         status, total, fields = self._call(Op.ADD, number, _encode(key))

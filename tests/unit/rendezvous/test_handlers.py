@@ -60,8 +60,8 @@ def test_a_url_of_no_known_scheme_is_refused_at_once() -> None:
 
 
 def test_arguments_of_wrong_type_are_refused_before_anything_starts() -> None:
-    with pytest.raises(UsageError, match="rank= needs a number"):
-        rendezvous("env://", "0")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="rank='first' is not a number"):
+        rendezvous("env://", "first")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="URL as text"):
         rendezvous(5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="does not know colour="):
