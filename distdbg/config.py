@@ -84,7 +84,7 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_DEBUG",
         "str",
         None,
-        "How much is compared: off, info or detail; detail when not set.",
+        "How much is compared: off, info or detail; detail when not set. Torch's OFF counts as not set.",
         choices=("off", "info", "detail"),
         aliases=("TORCH_DISTRIBUTED_DEBUG",),
     ),

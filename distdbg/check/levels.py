@@ -6,6 +6,7 @@ publishes its level with its ops, and the highest one counts for all.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from distdbg import config
@@ -84,6 +85,20 @@ def _change(world: World, level: DebugLevel, *, is_chosen: bool) -> None:
         )
 
 
+def tell_if_off(world: World, rank: int) -> None:
+    """Say once per job that nothing is compared."""
+    if rank == 0 and level_of(world) is DebugLevel.OFF:
+        _log.warning(
+            "the check is off (DISTDBG_DEBUG=OFF): ranks that call different ops are not reported, and "
+            "may get wrong data"
+        )
+
+
 def _read_level() -> DebugLevel | None:
     text = config.read_setting("DISTDBG_DEBUG")
-    return None if text is None else DebugLevel[str(text).upper()]
+    if text is None:
+        return None
+    level = DebugLevel[str(text).upper()]
+    # OFF is torch's default, which job scripts set: it is about torch's own check, which costs time.
+    is_torchs = not os.environ.get("DISTDBG_DEBUG", "").strip()
+    return None if is_torchs and level is DebugLevel.OFF else level

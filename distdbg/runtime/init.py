@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from distdbg.check.latent import place_above
-from distdbg.check.levels import prepare
+from distdbg.check.levels import prepare, tell_if_off
 from distdbg.check.logs import get_logger
 from distdbg.errors import DistError, UsageError, WrongTypeError
 from distdbg.record.format import Exit
@@ -141,6 +141,7 @@ def init_process_group(
             have_met=True,
             members=lives,
         )
+        tell_if_off(world, membership.rank)
     except BaseException:
         world.unwaited = world.abandoned = None
         end_stops(world)

@@ -66,9 +66,34 @@ def test_detail_is_the_level_when_nobody_says_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "Info")
     with use(World()):
         assert dist.get_debug_level() is dist.DebugLevel.INFO
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "OFF")
+    with use(World()):
+        assert dist.get_debug_level() is dist.DebugLevel.DETAIL
     monkeypatch.setenv("DISTDBG_DEBUG", "off")
     with use(World()):
         assert dist.get_debug_level() is dist.DebugLevel.OFF
+
+
+def test_torchs_off_leaves_the_comparison_on_and_ours_says_once_that_it_is_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def program() -> str:
+        array = np.ones(2, np.float32 if dist.get_rank() else np.float64)
+        try:
+            dist.all_reduce(array)
+        except dist.MismatchError:
+            return "mismatch"
+        except dist.DistError as error:
+            return type(error).__name__
+        return "garbage"
+
+    monkeypatch.delenv("DISTDBG_DEBUG", raising=False)
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "OFF")
+    assert dist.run_threads(program, 2, timeout_s=60) == ["mismatch"] * 2
+    assert "the check is off" not in caplog.text
+    monkeypatch.setenv("DISTDBG_DEBUG", "OFF")
+    assert "mismatch" not in dist.run_threads(program, 2, timeout_s=60)
+    assert caplog.text.count("the check is off (DISTDBG_DEBUG=OFF)") == 1
 
 
 def test_a_bad_level_is_an_error_at_first_use_not_at_import(
