@@ -396,6 +396,14 @@ class DistBackendError(DistError):
     exit_code = 8
 
 
+class BackendMissingError(ConfigError, DistBackendError):
+    """The backend cannot be used here: its library or its device is not there."""
+
+
+class UnknownBackendError(UsageError, DistBackendError):
+    """Nobody has registered a backend of this name."""
+
+
 class RecordError(DistError):
     """A file is no record, was written by another version, or is damaged beyond reading."""
 

@@ -34,6 +34,7 @@ from distdbg.runtime.options import (
     ReduceScatterOptions,
     ScatterOptions,
 )
+from distdbg.runtime.torch_backends import is_torchs, options_for_torch, with_tensors
 from distdbg.runtime.work import NO_DEADLINE
 
 #: The backend's object and its handles: third-party code, of no common type.
@@ -54,6 +55,7 @@ class ForeignEngine:
         clock: JobClock = FREE_CLOCK,
     ) -> None:
         self.backend = backend
+        self._is_torchs = is_torchs(backend)
         #: What a wait with a deadline looks at; one without is the backend's own.
         self.clock = clock
         self._rank = rank
@@ -70,6 +72,8 @@ class ForeignEngine:
     def submit(self, call: Call) -> Pending:
         """Translate the call into the method of torch's name and start it."""
         check_arrays(call)
+        if self._is_torchs:
+            call = with_tensors(call)
         timeout_s = self._timeout_s if call.timeout_s is None else call.timeout_s
         try:
             work = _STARTERS[call.kind](self, call, timedelta(seconds=timeout_s))
@@ -137,12 +141,12 @@ class ForeignEngine:
     # --- one starter for each kind --------------------------------------------------------------
 
     def _broadcast(self, call: Call, timeout: timedelta) -> Foreign:
-        options = _with(BroadcastOptions(), timeout, rootRank=call.root)
+        options = self._with(BroadcastOptions(), timeout, rootRank=call.root)
         return self._need("broadcast")([call.outputs[0]], options)
 
     def _all_reduce(self, call: Call, timeout: timedelta) -> Foreign:
         _move(call.inputs[0], call.outputs[0])
-        options = _with(AllreduceOptions(), timeout, reduceOp=call.op)
+        options = self._with(AllreduceOptions(), timeout, reduceOp=call.op)
         return self._need("allreduce")([call.outputs[0]], options)
 
     def _reduce(self, call: Call, timeout: timedelta) -> Foreign:
@@ -150,39 +154,39 @@ class ForeignEngine:
         if call.outputs:
             _move(array, call.outputs[0])
             array = call.outputs[0]
-        options = _with(ReduceOptions(), timeout, reduceOp=call.op, rootRank=call.root)
+        options = self._with(ReduceOptions(), timeout, reduceOp=call.op, rootRank=call.root)
         return self._need("reduce")([array], options)
 
     def _all_gather(self, call: Call, timeout: timedelta) -> Foreign:
-        options = _with(AllgatherOptions(), timeout)
+        options = self._with(AllgatherOptions(), timeout)
         if self._is_flat(call.outputs, call.name):
             method = self._method("all_gather_single", "_allgather_base")
             if method is not None:
-                return method(call.outputs[0], call.inputs[0], options)
+                return method(*self._flat(call.outputs[0], call.inputs[0]), options)
         outputs = self._blocks(call.outputs, call.inputs[0], call.name)
         return self._need("allgather")([outputs], [call.inputs[0]], options)
 
     def _gather(self, call: Call, timeout: timedelta) -> Foreign:
-        options = _with(GatherOptions(), timeout, rootRank=call.root)
+        options = self._with(GatherOptions(), timeout, rootRank=call.root)
         outputs = [list(call.outputs)] if call.outputs else []
         return self._need("gather")(outputs, [call.inputs[0]], options)
 
     def _scatter(self, call: Call, timeout: timedelta) -> Foreign:
-        options = _with(ScatterOptions(), timeout, rootRank=call.root)
+        options = self._with(ScatterOptions(), timeout, rootRank=call.root)
         inputs = [list(call.inputs)] if call.inputs else []
         return self._need("scatter")([call.outputs[0]], inputs, options)
 
     def _reduce_scatter(self, call: Call, timeout: timedelta) -> Foreign:
-        options = _with(ReduceScatterOptions(), timeout, reduceOp=call.op)
+        options = self._with(ReduceScatterOptions(), timeout, reduceOp=call.op)
         if self._is_flat(call.inputs, call.name):
             method = self._method("reduce_scatter_single", "_reduce_scatter_base")
             if method is not None:
-                return method(call.outputs[0], call.inputs[0], options)
+                return method(*self._flat(call.outputs[0], call.inputs[0]), options)
         inputs = self._blocks(call.inputs, call.outputs[0], call.name)
         return self._need("reduce_scatter")([call.outputs[0]], [inputs], options)
 
     def _all_to_all(self, call: Call, timeout: timedelta) -> Foreign:
-        options = _with(AllToAllOptions(), timeout)
+        options = self._with(AllToAllOptions(), timeout)
         if self._is_flat(call.outputs, call.name):
             method = self._method("all_to_all_single", "alltoall_base")
             if method is not None:
@@ -195,7 +199,7 @@ class ForeignEngine:
         return self._need("alltoall")(outputs, inputs, options)
 
     def _barrier(self, call: Call, timeout: timedelta) -> Foreign:
-        return self._need("barrier")(_with(BarrierOptions(), timeout))
+        return self._need("barrier")(self._with(BarrierOptions(), timeout))
 
     def _send(self, call: Call, timeout: timedelta) -> Foreign:
         return self._need("send")([call.inputs[0]], call.peer, call.tag)
@@ -205,9 +209,19 @@ class ForeignEngine:
             return self._need("recv_anysource")([call.outputs[0]], call.tag)
         return self._need("recv")([call.outputs[0]], call.peer, call.tag)
 
+    def _with(self, options: CollectiveOptions, timeout: timedelta, **values: object) -> Foreign:
+        options.timeout = timeout
+        for name, value in values.items():
+            setattr(options, name, value)
+        return options_for_torch(options) if self._is_torchs else options
+
     def _is_flat(self, arrays: Sequence[Array], name: str | None) -> bool:
         # A list op on a group of one also has one array; only the flat forms carry a name.
         return len(arrays) == 1 and (self._size > 1 or name is not None)
+
+    def _flat(self, *arrays: Array) -> Sequence[Array]:
+        """Views in one dimension for torch's own backends, whose gloo cuts along the first one only."""
+        return [array.reshape(-1) for array in arrays] if self._is_torchs else arrays
 
     def _cut(self, array: Array, splits: Sequence[int] | None) -> list[Array]:
         rows = array.shape[0]
@@ -289,13 +303,6 @@ class ForeignPending:
             if ask is not None:
                 return int(ask())
         return self._call.peer
-
-
-def _with(options: CollectiveOptions, timeout: timedelta, **values: object) -> CollectiveOptions:
-    options.timeout = timeout
-    for name, value in values.items():
-        setattr(options, name, value)
-    return options
 
 
 def _move(source: Array, target: Array) -> None:

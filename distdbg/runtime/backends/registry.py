@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distdbg.errors import ConfigError, UsageError
+from distdbg.errors import BackendMissingError, UnknownBackendError, UsageError
 from distdbg.runtime.engine import Engine
 from distdbg.runtime.stops import on_other_rules
 
@@ -210,13 +210,18 @@ def check_available(config: BackendConfig) -> None:
     names = set(config.device_backend_map.values())
     unknown = sorted(names.difference(Backend.backend_list))
     if unknown:
-        raise UsageError(
+        raise UnknownBackendError(
             f"unknown backend {unknown[0]!r}; available: {', '.join(_available())}",
             hint="Backend.register_backend adds one",
         )
     if not any(name in OWN or name in Backend.plugins for name in names):
-        raise ConfigError(
+        raise BackendMissingError(
             f"backend {min(names)!r} is not available here; available: {', '.join(_available())}",
+            hint="use backend='gloo', which moves arrays in host memory",
+        )
+    if "cpu" not in config.device_backend_map and names <= set(OWN):
+        raise BackendMissingError(
+            f"backend '{config}' serves no arrays in host memory, and no others are supported here",
             hint="use backend='gloo', which moves arrays in host memory",
         )
 
@@ -267,8 +272,10 @@ def _make_foreign(
     plugin: BackendPlugin, group: ProcessGroup, store: Store, pg_options: object
 ) -> Engine:
     from distdbg.runtime.backends.foreign import ForeignEngine
+    from distdbg.runtime.torch_backends import store_for_maker
 
     timeout = timedelta(seconds=group.timeout_s)
+    store = store_for_maker(store, timeout)
     if plugin.extended_api:
         made = plugin.creator_fn(
             DistributedBackendOptions(

@@ -70,3 +70,10 @@ def test_default_backends_of_devices() -> None:
     assert dist.get_default_backend_for_device(Device()) == "nccl"
     with pytest.raises(UsageError, match="'tpu'"):
         dist.get_default_backend_for_device("tpu")
+
+
+@pytest.mark.parametrize("backend", ["nccl", "mpi", "ucc", "nobodys", "cuda:gloo"])
+def test_a_backend_that_is_not_there_is_a_backend_error(backend: str) -> None:
+    with pytest.raises(dist.DistBackendError, match=backend):
+        dist.init_process_group(backend, rank=0, world_size=1, store=dist.HashStore())
+    assert not dist.is_initialized()
