@@ -19,6 +19,8 @@ from distdbg.testing.leftovers import find_marked, new_mark
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
+#: Without these a screen stays empty, and nothing would say why.
+_MUST_WORK = ("new-session", "new-window", "capture-pane")
 
 PROGRAM = """\
 import os
@@ -65,6 +67,7 @@ class Terminal:
             timeout=60,
             check=False,
         )
+        assert words[0] not in _MUST_WORK or done.returncode == 0, done.stderr
         return done.stdout
 
     def open(self, command: str) -> int:

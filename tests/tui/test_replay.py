@@ -156,10 +156,15 @@ def test_it_plays_as_fast_as_asked_and_stands_at_the_end() -> None:
     app = TopApp(feed, now=lambda: 0.0)
 
     async def script(pilot: Pilot[None]) -> None:
-        scrubber = app.query_one(Scrubber)
+        scrubber, now = app.query_one(Scrubber), [0.0]
+        scrubber._clock = lambda: now[0]
         await pilot.press("colon", *"speed 200", "enter")
         await pilot.press("space")  # from the end it begins anew
         assert scrubber.is_playing
+        now[0] = 0.03
+        await until(pilot, lambda: 5 < app.snapshot.at < 8)
+        assert scrubber.is_playing
+        now[0] = 0.2
         await until(pilot, lambda: not scrubber.is_playing)
         assert app.snapshot.at == near(16)
 
