@@ -79,12 +79,17 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "distdbg.runtime.world": ("record_comm",),
 }  # fmt: skip
 
+#: Modules that torch.distributed and torch have under these names.
+_MODULES = ("distributed_c10d", "multiprocessing")
+
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted(name for name in _HOME_OF if not name.startswith("_"))
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"distdbg.{name}")
     module = _HOME_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'distdbg' has no attribute {name!r}")
@@ -94,4 +99,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF})
+    return sorted({*globals(), *_HOME_OF, *_MODULES})

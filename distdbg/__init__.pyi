@@ -1,5 +1,7 @@
 """The names of distdbg for type checkers; __init__.py loads them lazily."""
 
+from distdbg import distributed_c10d as distributed_c10d
+from distdbg import multiprocessing as multiprocessing
 from distdbg.check.latent import (
     LatentWarning as LatentWarning,
 )

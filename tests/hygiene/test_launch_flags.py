@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,14 @@ def test_every_spelling_of_the_table_is_in_the_parser() -> None:
 def test_ours_is_looked_at_before_torchruns_variable() -> None:
     for flag in FLAGS:
         assert not flag.variables or flag.variables[0] == f"DISTDBG_{flag.dest.upper()}"
+
+
+def test_the_module_that_torch_has_for_torchrun_is_here_as_well() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "distdbg.run", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.startswith("usage: python -m distdbg.run ")

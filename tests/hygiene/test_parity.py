@@ -100,7 +100,8 @@ def test_type_checkers_see_the_names_that_are_loaded() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert seen == vars(dist)["_HOME_OF"]
+    modules = dict.fromkeys(vars(dist)["_MODULES"], "distdbg")
+    assert seen == vars(dist)["_HOME_OF"] | modules
 
 
 def test_all_public_names_can_be_loaded() -> None:
@@ -109,3 +110,20 @@ def test_all_public_names_can_be_loaded() -> None:
         assert getattr(dist, name) is not None or name == "default_pg_timeout"
     with pytest.raises(AttributeError, match="no_such_name"):
         getattr(dist, "no_such_name")  # noqa: B009 - mypy would see the attribute
+
+
+def test_scripts_that_import_from_torchs_modules_find_the_names_there() -> None:
+    from distdbg import distributed_c10d, multiprocessing
+    from distdbg.distributed_c10d import ReduceOp
+
+    assert dist.distributed_c10d is distributed_c10d
+    assert ReduceOp is dist.ReduceOp
+    assert set(dist.__all__) <= set(dir(distributed_c10d))
+    assert all(getattr(distributed_c10d, name) is getattr(dist, name) for name in dist.__all__)
+    with pytest.raises(dist.UsageError, match="init_process_group"):
+        distributed_c10d._get_default_group()
+    with pytest.raises(ImportError, match="no_such_name"):
+        from distdbg.distributed_c10d import no_such_name  # type: ignore[attr-defined] # noqa: F401
+    assert dist.multiprocessing is multiprocessing
+    assert multiprocessing.spawn is dist.spawn
+    assert issubclass(multiprocessing.ProcessRaisedException, dist.DistError)
