@@ -396,6 +396,10 @@ class DistBackendError(DistError):
     exit_code = 8
 
 
+class NotAuthenticatedError(DistNetworkError):
+    """The two ends of a connection do not know the same token."""
+
+
 class BackendMissingError(ConfigError, DistBackendError):
     """The backend cannot be used here: its library or its device is not there."""
 

@@ -55,7 +55,11 @@ void bind_store(nb::module_& module) {
           nb::arg("value_nbytes"), nb::arg("shares_port"), nb::arg("proof_timeout_ns"),
           nb::arg("served_as") = std::vector<nb::bytes>{})
       .def("close", &StoreServer::close, nb::call_guard<ReleaseGil>())
-      .def("count_clients", &StoreServer::count_clients);
+      .def("count_clients", &StoreServer::count_clients)
+      .def("refused", [](const StoreServer& self) {
+        const auto [count, last] = self.refusals().get();
+        return nb::make_tuple(count, to_bytes(last));
+      });
 
   nb::class_<StoreClient>(module, "StoreClient")
       .def(

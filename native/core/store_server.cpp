@@ -42,6 +42,7 @@ struct Connection {
   std::string out;  // what of the reply is not sent yet, from out_sent on
   std::size_t out_sent = 0;
   std::string waits_for;
+  std::string peer;  // its address, until it has proven itself
 };
 
 void set_socket_options(int fd) {
@@ -68,7 +69,8 @@ bool raise_fd_limit() {
 class StoreServer::Loop {
  public:
   Loop(int listen_fd, std::string token, std::vector<std::string> served_as, StoreLimits limits,
-       bool shares_port, std::int64_t proof_timeout_ns, std::atomic<int>& client_count)
+       bool shares_port, std::int64_t proof_timeout_ns, std::atomic<int>& client_count,
+       StoreRefusals& refusals)
       : listen_fd_(listen_fd),
         token_(std::move(token)),
         served_as_(std::move(served_as)),
@@ -76,6 +78,7 @@ class StoreServer::Loop {
         shares_port_(shares_port),
         proof_timeout_ns_(proof_timeout_ns),
         client_count_(client_count),
+        refusals_(refusals),
         table_(limits),
         scratch_(256u << 10, '\0') {
     epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
@@ -219,6 +222,7 @@ class StoreServer::Loop {
   // Closed at once, freed after the current batch of events, which may still point to it.
   void bury(Connection& connection) {
     if (connection.state == Connection::State::closed) return;
+    if (connection.state == Connection::State::proving) refusals_.note(connection.peer);
     unpark(connection);
     set_deadline(connection, no_deadline);
     connection.state = Connection::State::closed;
@@ -334,6 +338,10 @@ class StoreServer::Loop {
     if (connection.state == Connection::State::closed) return;
     consume(connection, store_challenge_nbytes);
     connection.state = Connection::State::proving;
+    try {
+      connection.peer = peer_store_address(connection.fd);
+    } catch (const Error&) {  // it is gone already
+    }
   }
 
   bool is_served_at(int fd, std::string_view address) const {
@@ -455,6 +463,7 @@ class StoreServer::Loop {
   bool shares_port_;
   std::int64_t proof_timeout_ns_;
   std::atomic<int>& client_count_;
+  StoreRefusals& refusals_;
   StoreTable table_;
   std::string scratch_;
   std::int64_t accept_again_ns_ = no_deadline;
@@ -468,7 +477,7 @@ StoreServer::StoreServer(int listen_fd, std::string token, std::vector<std::stri
                          StoreLimits limits, bool shares_port, std::int64_t proof_timeout_ns)
     : pid_(::getpid()) {
   loop_ = std::make_unique<Loop>(listen_fd, std::move(token), std::move(served_as), limits,
-                                 shares_port, proof_timeout_ns, client_count_);
+                                 shares_port, proof_timeout_ns, client_count_, refusals_);
   thread_ = std::make_unique<std::thread>([loop = loop_.get()] { loop->run(); });
 }
 

@@ -21,6 +21,7 @@
 
 #include <sys/types.h>
 
+#include "store_refusals.hpp"
 #include "store_wire.hpp"
 
 namespace distdbg {
@@ -39,12 +40,14 @@ class StoreServer {
   // Ends the thread and every connection; idempotent. In a forked child it only lets go of the fds.
   void close();
   int count_clients() const { return client_count_.load(std::memory_order_relaxed); }
+  const StoreRefusals& refusals() const { return refusals_; }
 
  private:
   class Loop;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<std::thread> thread_;
   std::atomic<int> client_count_{0};
+  StoreRefusals refusals_;
   pid_t pid_;
 };
 

@@ -13,7 +13,12 @@ from collections.abc import Callable
 
 import pytest
 
-from distdbg.errors import DistNetworkError, DistStoreError, UsageError
+from distdbg.errors import (
+    DistNetworkError,
+    DistStoreError,
+    NotAuthenticatedError,
+    UsageError,
+)
 from distdbg.runtime.store import PrefixStore, TCPStore
 from distdbg.runtime.store.holder import find_port_holders
 
@@ -151,7 +156,7 @@ def test_tenants_of_one_process_share_a_server() -> None:
 def test_a_listening_socket_can_be_handed_over() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    with pytest.raises(UsageError, match=f"listens on port {port}"):
+    with pytest.raises(UsageError, match=f"is bound to port {port}, not 1"):
         serve(1, master_listen_fd=listener.fileno())
     store = serve(port, master_listen_fd=listener.detach())
     assert store.port == port
@@ -159,6 +164,31 @@ def test_a_listening_socket_can_be_handed_over() -> None:
     assert not find_port_holders(port)
     with pytest.raises(UsageError, match="not a TCP socket"):
         serve(0, master_listen_fd=999_999)
+
+
+def test_a_bound_socket_can_be_handed_over_as_in_torch() -> None:
+    bound = socket.socket()
+    with pytest.raises(UsageError, match="is bound to no port"):
+        serve(0, master_listen_fd=bound.fileno())
+    bound.bind(("127.0.0.1", 0))
+    port = bound.getsockname()[1]
+    store = serve(port, master_listen_fd=bound.detach())
+    store.set("a", b"1")
+    assert join(port).get("a") == b"1"
+    store.close()
+    assert not find_port_holders(port)
+
+
+def test_who_does_not_know_the_token_is_counted() -> None:
+    store = serve()
+    assert store.refused() == (0, "")
+    for _ in range(2):
+        with pytest.raises(NotAuthenticatedError):
+            TCPStore("127.0.0.1", store.port, _token=b"another")
+    while store.refused()[0] < 2:
+        time.sleep(0.001)  # the server reads the end of a connection when it comes to it
+    assert store.refused() == (2, "127.0.0.1")
+    store.close()
 
 
 def test_a_blocked_client_learns_at_once_that_the_server_has_gone() -> None:

@@ -17,7 +17,7 @@ from distdbg.runtime.integers import to_place
 from distdbg.runtime.rendezvous.assemble import assemble, await_left, leave
 from distdbg.runtime.rendezvous.meeting import Meeting, find_place, plan_meeting
 from distdbg.runtime.rendezvous.process import find_launcher_process, identify_self, is_gone
-from distdbg.runtime.rendezvous.reach import Reached, reach
+from distdbg.runtime.rendezvous.reach import Reached, add_refused, reach
 from distdbg.runtime.rendezvous.verdict import Member
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ def join(
         reached = reach(meeting, deadline_ns, me.process)
         try:
             return _join_reached(reached, meeting, me, started_ns, deadline_ns)
-        except RendezvousError:
+        except RendezvousError as error:
+            if reached.is_host:
+                add_refused(error, reached)
             raise
         except (DistNetworkError, DistStoreError):
             # The store ended under us: it belonged to the group that is just being destroyed there.

@@ -5,11 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distdbg.errors import DistError, DistNetworkError, DistStoreError, RendezvousError
+from distdbg.errors import (
+    DistError,
+    DistNetworkError,
+    DistStoreError,
+    NotAuthenticatedError,
+    RendezvousError,
+)
 from distdbg.record.durations import duration_text
 from distdbg.runtime.rendezvous import spot
 from distdbg.runtime.rendezvous.meeting import AtAddress, AtFile, AtSpot, Meeting
@@ -68,6 +76,12 @@ def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reac
         )
     except (DistNetworkError, DistStoreError) as error:
         if is_host:
+            if other := _other_rank_0(where.port):
+                raise RendezvousError(
+                    f"two processes are rank 0 at {where}: this one (pid {os.getpid()}) and {other}",
+                    expected=meeting.world_size,
+                    hint="give every process its own RANK, and every job its own MASTER_PORT",
+                ) from error
             raise RendezvousError(
                 f"rank 0 cannot listen at {where} for the other ranks",
                 expected=meeting.world_size,
@@ -75,10 +89,25 @@ def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reac
                 hint="check that the port is free and the host is this one; "
                 "MASTER_PORT=0 does not work: the other ranks could not know the port",
             ) from error
+        if isinstance(error, NotAuthenticatedError):
+            raise _refused(meeting, error) from error
         raise _not_reached(meeting, started_ns, str(error).splitlines()[0]) from error
     if where.prefix:
         return Reached(store=PrefixStore(where.prefix, store), is_host=False)
     return Reached(store=store, is_host=is_host)
+
+
+def _other_rank_0(port: int) -> str:
+    """The process that serves there and was started as rank 0 as well; '' if it cannot be seen."""
+    from distdbg.runtime.store.holder import find_port_holders
+
+    for pid, command in find_port_holders(port):
+        with suppress(OSError):  # another user's, or gone
+            if pid != os.getpid() and b"RANK=0" in Path(f"/proc/{pid}/environ").read_bytes().split(
+                b"\0"
+            ):
+                return f"{command} (pid {pid})"
+    return ""
 
 
 def _reach_file(meeting: Meeting, where: AtFile) -> Reached:
@@ -156,6 +185,26 @@ def _connect_spot(published: spot.Published, deadline_ns: int) -> Reached:
             f"the store at port {published.port} is not the one that was published"
         )
     return Reached(store=store, is_host=False)
+
+
+def _refused(meeting: Meeting, error: NotAuthenticatedError) -> RendezvousError:
+    return RendezvousError(
+        f"rank {meeting.rank} cannot join at {meeting.where}: it and the store there have different tokens "
+        "(DISTDBG_TOKEN)",
+        missing=[0],
+        expected=meeting.world_size,
+        details=[error.what, *error.details],
+        hint=error.hint,
+    )
+
+
+def add_refused(error: RendezvousError, reached: Reached) -> None:
+    """Say to the rank that serves the store who was refused there."""
+    count, last = getattr(reached.store, "refused", lambda: (0, ""))()
+    if count:
+        times = "once" if count == 1 else f"{count} times"
+        error.details.append(f"the store refused a client {times}, last from {last}: other token")
+        error.hint = "give all ranks the same DISTDBG_TOKEN (or DISTDBG_TOKEN_FILE)"
 
 
 def _not_reached(meeting: Meeting, started_ns: int, trouble: str) -> RendezvousError:

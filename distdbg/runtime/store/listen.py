@@ -45,17 +45,19 @@ def listen_on(host: str, port: int) -> socket.socket:
 
 
 def adopt_listener(fd: int, port: int) -> socket.socket:
-    """Take over a socket that already listens; `port` must be its port, or 0."""
+    """Take over a socket that is bound, or listens already; `port` must be its port, or 0."""
     try:
         listener = socket.socket(fileno=fd)
         is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         bound = int(listener.getsockname()[1])
     except OSError as error:
         raise UsageError(f"master_listen_fd={fd} is not a TCP socket: {error.strerror}") from error
-    if not is_listening or port not in (0, bound):
+    if not bound or port not in (0, bound):
         listener.detach()  # it stays the caller's
-        what = f"listens on port {bound}, not {port}" if is_listening else "does not listen"
+        what = f"is bound to port {bound}, not {port}" if bound else "is bound to no port"
         raise UsageError(f"master_listen_fd={fd} {what}")
+    if not is_listening:
+        listener.listen(_BACKLOG)
     return listener
 
 

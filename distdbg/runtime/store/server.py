@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import threading
@@ -47,12 +48,22 @@ class SharedServer:
             self._owners += 1
             return True
 
+    def refused(self) -> tuple[int, str]:
+        """How many clients did not know the token, and the address of the last one."""
+        count, address = self.native.refused()
+        return count, str(_plain(address[:16])) if len(address) >= 16 else ""
+
     def release(self) -> None:
         """Stop being an owner."""
         with self._lock:
             self._owners -= 1
             if self._owners == 0:
                 self.native.close()
+
+
+def _plain(address: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    found = ipaddress.IPv6Address(address)
+    return found.ipv4_mapped or found
 
 
 # multi_tenant means "the server of this process on this port", so it is known per process.

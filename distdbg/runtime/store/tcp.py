@@ -154,6 +154,10 @@ class TCPStore(Store):
             self.close()
             raise
 
+    def refused(self) -> tuple[int, str]:
+        """Of the server of this store: how many clients did not know the token, and who was last."""
+        return (0, "") if self._server is None else self._server.refused()
+
     # Coming and going --------------------------------------------------------------------------
 
     def _connect(self) -> None:
