@@ -76,6 +76,8 @@ class CheckedEngine:
         self._unsettled: list[Agreement] = []
         #: Why the group cannot be used any more.
         self._cause: DistError | None = None
+        #: Whether an op has raised it; what the messages' thread finds, none has.
+        self._is_raised = False
         self._is_closed = False
         self._messages = Messages(self, control, traits.ignores_tags)
         control.set_level(level)
@@ -84,6 +86,17 @@ class CheckedEngine:
 
     def run(self, call: Call) -> int:
         """Carry out `call`, blocking."""
+        try:
+            return self._run(call)
+        except DistError as error:
+            self.note_raised(error)
+            raise
+
+    def note_raised(self, error: DistError) -> None:
+        """The program has this error."""
+        self._is_raised = self._is_raised or error is self._cause
+
+    def _run(self, call: Call) -> int:
         self._begin(call)
         if call.kind >= _SEND:
             return self._messages.run(call)
@@ -178,6 +191,9 @@ class CheckedEngine:
         if self._cause is None or isinstance(self._cause, JobAborted):
             self.clock.check(kind=call.kind.label, group=self._control.name)
         if self._cause is not None:
+            if isinstance(self._cause, MismatchError) and not self._is_raised:
+                self._is_raised = True
+                raise self._cause
             what = self._control.op_text(call, 0)
             raise CollectiveError(
                 f"{what} cannot run: {self._cause.what}",

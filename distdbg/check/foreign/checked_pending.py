@@ -124,6 +124,7 @@ class CheckedPending:
         if not self._has_started.is_set():
             self._wait_start(deadline_ns)
         if self._error is not None:
+            self._engine.note_raised(self._error)
             raise self._error
         foreign = self._foreign
         assert foreign is not None  # or there is an error
@@ -135,6 +136,7 @@ class CheckedPending:
         except DistError as error:
             if deadline_ns == NO_DEADLINE or foreign.done():
                 self._error = error
+            self._engine.note_raised(error)
             raise
         self._engine.settle()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,28 @@ def test_a_pair_that_differs_is_told_to_both_sides(what: str, is_any: bool, is_a
     assert first == second
     wanted = "4 int32" if what == "dtype" else "3 float32"
     assert f"rank 0 sent 4 float32, rank 1 expects {wanted} (tag 0)" in first
+
+
+def test_a_sender_that_notices_later_has_the_same_error() -> None:
+    def rank_main(rank: int) -> str:
+        if rank:
+            return caught(lambda: dist.recv(np.zeros(3, np.float32))).what
+        dist.send(np.ones(4, np.float32), 1)
+        engine: Any = dist.group.WORLD.engine
+        while not hasattr(engine, "_cause"):
+            engine = engine.inner
+        while (told := engine._control.told_mismatch()) is None:
+            time.sleep(0.001)  # until rank 1 has broken the group
+        engine.on_trouble(told)  # as by the watch of a send that ends well at that moment
+        error = caught(dist.barrier)
+        assert isinstance(error, MismatchError)
+        later = caught(dist.barrier)
+        assert not isinstance(later, MismatchError)
+        assert later.what == f"barrier on group 'world' cannot run: {error.what}"
+        return error.what
+
+    first, second = run(rank_main, 2)
+    assert first == second
 
 
 def test_sends_before_receives_and_tags_in_any_order_are_legal() -> None:
