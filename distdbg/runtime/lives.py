@@ -33,9 +33,10 @@ _EARLY_S = 0.02
 class Life:
     """One process, watched from now on: only so can be told how it ended, once it is gone."""
 
-    __slots__ = ("identity", "is_near", "watched")
+    __slots__ = ("identity", "is_near", "process", "watched")
 
     def __init__(self, process: Process, me: Process) -> None:
+        self.process = process
         #: (pid, start time), (0, 0) of this process itself, and where this host cannot tell.
         self.identity = (0, 0)
         self.watched: Watched | None = None
@@ -52,9 +53,15 @@ class Lives:
     def __init__(self, group_name: str, ranks: Sequence[int], members: Sequence[Life] = ()) -> None:
         self._group_name = group_name
         self._ranks = ranks
+        self.members = members
         #: By group rank; empty when nothing is known of the members.
         self.identities = [life.identity for life in members]
         self._watched = [(i, life.watched) for i, life in enumerate(members) if life.watched]
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        """By group rank, what messages call the members."""
+        return self._ranks
 
     def wait(
         self, store: Store, key: str, timeout_s: float, look: Callable[[], None] | None = None

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,9 @@ except dist.DistError as error:
 """
 
 
-def start(port: int, rank: int, limit_s: float, **variables: str) -> subprocess.Popen[str]:
+def start(
+    port: int, rank: int, limit_s: float, *, within: Sequence[str] = (), **variables: str
+) -> subprocess.Popen[str]:
     environ = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -39,7 +42,7 @@ def start(port: int, rank: int, limit_s: float, **variables: str) -> subprocess.
         **variables,
     }
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(limit_s)],
+        [*within, sys.executable, "-c", PROGRAM, str(limit_s)],
         env=environ,
         stdout=subprocess.PIPE,
         text=True,
@@ -90,6 +93,29 @@ def test_two_processes_of_one_rank_are_both_named(rank: int) -> None:
         for process in others:
             process.kill()
             said(process)
+
+
+@pytest.mark.slow
+@pytest.mark.ranks
+def test_ranks_in_two_containers_all_say_at_once_who_is_where() -> None:
+    apart = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    allowed = subprocess.run([*apart, "true"], capture_output=True, text=True, check=False)
+    if allowed.returncode:
+        pytest.skip(f"this kernel lets nobody make a pid namespace: {allowed.stderr.strip()}")
+    port = free_port()
+    ranks = [start(port, rank, 60.0, within=apart if rank == 2 else ()) for rank in range(3)]
+    texts = [said(process) for process in ranks]
+    assert len(set(texts)) == 1, texts
+    first, *rest = texts[0].splitlines()
+    assert first == (
+        "the ranks of group 'world' share no memory: they are on 2 containers of one host"
+    )
+    assert re.fullmatch(r"  ranks 0-1: host \S+, pid namespace \d+", rest[0])
+    assert re.fullmatch(r"  rank 2: host \S+, pid namespace \d+", rest[1])
+    assert rest[2:] == [
+        "  nothing was exchanged",
+        "  hint: start all ranks on one host and in one container",
+    ]
 
 
 def wait_until_served(port: int) -> None:

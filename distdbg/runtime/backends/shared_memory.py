@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _KEY = "shared_memory"
 
+_MOST_PLACES = 16
 #: A slot holds at least this; small groups get more, see slot_nbytes_for().
 MIN_SLOT_NBYTES = 32 << 10
 MAX_SLOT_NBYTES = 512 << 10
@@ -110,6 +111,7 @@ def connect(
 
     `deadline_ns` is job time: of `clock`, which reads the same page as `control`.
     """
+    _check_near(group_name, lives)
     here = Place.here()
     settings = (patience.spins, patience.yield_ns, single_copy)
     if rank == 0:
@@ -168,6 +170,29 @@ def connect(
             hint="every member must call the function that makes the group, in the same order",
         ) from None
     return group
+
+
+def _check_near(group_name: str, lives: Lives) -> None:
+    """Refuse members that share no memory, on every rank at once: all know where all of them are."""
+    if all(life.is_near for life in lives.members):
+        return
+    places: dict[tuple[str, str, int], list[int]] = {}
+    for rank, life in zip(lives.ranks, lives.members, strict=True):
+        process = life.process
+        key = process.host, process.boot_id, process.pid_namespace
+        places.setdefault(key, []).append(rank)
+    details = [
+        f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}: host {host}, "
+        f"pid namespace {namespace}"
+        for (host, _, namespace), ranks in places.items()
+    ]
+    kernels = {boot_id for _, boot_id, _ in places}
+    where = "hosts" if len(kernels) > 1 else "containers of one host"
+    raise DistBackendError(
+        f"the ranks of group '{group_name}' share no memory: they are on {len(places)} {where}",
+        details=[*details[:_MOST_PLACES], "nothing was exchanged"],
+        hint="start all ranks on one host and in one container",
+    )
 
 
 def _find(
