@@ -194,6 +194,12 @@ VARIABLES: tuple[Variable, ...] = (
         "The name of this run; made by rank 0 when no launcher has set it.",
     ),
     Variable(
+        "DISTDBG_RUNS_DAYS",
+        "int",
+        30,
+        "How many days the runs in the private folder of the user are kept; 0: until there is no room.",
+    ),
+    Variable(
         "DISTDBG_RUNS_NBYTES",
         "int",
         1 << 30,

@@ -12,6 +12,7 @@ from distdbg.agent.addresses import LocalAddress, Way, find_way, parse_address
 from distdbg.agent.client import AgentClient
 from distdbg.agent.live_runs import LiveRun, choose_run, find_live_runs, rows_without_agent
 from distdbg.cli.clock_words import is_paused, who_holds
+from distdbg.cli.kept_runs import print_kept_runs
 from distdbg.cli.table import print_table
 from distdbg.control.sockets import is_served
 from distdbg.errors import DistNetworkError, UsageError
@@ -30,7 +31,17 @@ def main(argv: Sequence[str]) -> int:
         help="this one alone, also HOST:PORT or ssh://HOST/RUN; all of this host when not given",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="the runs of this host whose records are kept, with what they take and when they are removed",
+    )
     chosen = parser.parse_args(argv)
+    if chosen.all:
+        if chosen.run is not None or chosen.json:
+            parser.error("--all takes neither a run nor --json")
+        print_kept_runs()
+        return 0
     runs = _join(_look_around(chosen.run))
     if chosen.json:
         sys.stdout.write(json.dumps({"runs": runs}, indent=1) + "\n")

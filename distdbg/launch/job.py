@@ -46,7 +46,8 @@ from distdbg.launch.stopped_ranks import StoppedRanks
 from distdbg.launch.warden import Warden
 from distdbg.record import folders
 from distdbg.record.ends import RankEnd, signal_name
-from distdbg.record.folders import agent_socket
+from distdbg.record.folders import agent_socket, record_name
+from distdbg.record.holes import give_back
 from distdbg.record.printable import printable
 from distdbg.record.stop_order import read_stop_order
 
@@ -325,6 +326,8 @@ class Job:
         )
         self._warden.sweep(keep=[AGENT])
         self._here.drain()
+        for rank in running.attempt.pids:
+            give_back(running.folder / record_name(rank))
 
     def _end(self, rendezvous: Rendezvous, running: Running, decision: Decision) -> int:
         if decision.action is Action.END_FAILED:

@@ -43,6 +43,7 @@ LOGS: Final = "logs"
 #: What a launcher holds a lock on: the name of its run is in it.
 _HOLD: Final = ".run"
 _ATTEMPT: Final = "attempt_"
+_DAY_NS: Final = 86_400 * 10**9
 _STARTING_NS: Final = 3_600 * 10**9
 #: What a control page has room for.
 _MOST_NAME_NBYTES: Final = 64
@@ -183,7 +184,8 @@ def _make_own_folder(run: str, environ: Mapping[str, str] | None, tempdir: str |
     _point_latest(parent, run)
     if is_first:
         most_nbytes = config.read_int("DISTDBG_RUNS_NBYTES", environ)
-        prune_runs(parent, most_nbytes, wall_ns=time.time_ns(), keep=[run])
+        days = config.read_int("DISTDBG_RUNS_DAYS", environ)
+        prune_runs(parent, most_nbytes, wall_ns=time.time_ns(), keep=[run], most_days=days)
     return folder
 
 
@@ -234,6 +236,11 @@ def place_record(
     return folder / record_name(rank), ""
 
 
+def is_live_run(folder: Path) -> bool:
+    """Whether a launcher holds the folder, or a process one of its records."""
+    return is_held(folder, tries=1) or any(map(is_live, _records(folder)))
+
+
 def is_live(record: Path) -> bool:
     """Whether a process holds the record open for writing; False for one that is gone."""
     try:
@@ -252,24 +259,26 @@ def is_live(record: Path) -> bool:
 
 
 def prune_runs(
-    parent: Path, most_nbytes: int, *, wall_ns: int, keep: Iterable[str] = ()
+    parent: Path, most_nbytes: int, *, wall_ns: int, keep: Iterable[str] = (), most_days: int = 0
 ) -> list[str]:
     """Remove the oldest runs until the rest is at most `most_nbytes`; return their names.
 
-    A run of which a record is live stays, and so does what `keep` names; both count. A folder
-    without records is removed when it is an hour old: until then its ranks may be starting.
+    So are those to which nothing was added for `most_days`. A run of which a record is live stays, and so
+    does what `keep` names; both count. A folder without records is removed when it is an hour old: until
+    then its ranks may be starting.
     """
     kept = {*keep, _read_latest(parent)}
     runs = _list_runs(parent)
-    sizes = {run: _nbytes_of(parent / run) for run in runs}
+    sizes = {run: nbytes_of(parent / run) for run in runs}
     total = sum(sizes.values())
     removed = []
     for run in runs:
         is_old = _is_old(parent / run, wall_ns)
+        is_over = most_days > 0 and _is_old(parent / run, wall_ns, most_days * _DAY_NS)
         if run in kept or (total <= most_nbytes and not is_old):
             continue  # this is each run of nearly each start of a job: nothing more is looked at
         records = _records(parent / run)
-        is_due = total > most_nbytes if records else is_old
+        is_due = is_over or total > most_nbytes if records else is_old
         is_live_run = is_due and (is_held(parent / run) or any(map(is_live, records)))
         if is_due and not is_live_run and _remove_run(parent / run):
             removed.append(run)
@@ -396,19 +405,19 @@ def _records(folder: Path) -> list[Path]:
         return []
 
 
-def _is_old(folder: Path, wall_ns: int) -> bool:
+def _is_old(folder: Path, wall_ns: int, than_ns: int = _STARTING_NS) -> bool:
     try:
-        return wall_ns - folder.lstat().st_mtime_ns > _STARTING_NS
+        return wall_ns - folder.lstat().st_mtime_ns > than_ns
     except OSError:
         return False
 
 
-def _nbytes_of(folder: Path | str) -> int:
+def nbytes_of(folder: Path | str) -> int:
     total = 0
     with suppress(OSError), os.scandir(folder) as found:  # another pruner was here first
         for entry in found:
             if entry.is_dir(follow_symlinks=False):
-                total += _nbytes_of(entry.path)
+                total += nbytes_of(entry.path)
                 continue
             # Blocks, not length: what a file takes from the disk.
             with suppress(OSError):

@@ -30,6 +30,12 @@ def summarize_runs(folders: Sequence[Path], *, now_ns: int | None = None) -> lis
 
 def summarize_run(folder: Path, *, now_ns: int | None = None) -> str:
     """The same of one run; its name alone where its records do not tell more."""
+    facts = [fact for fact in facts_of_run(folder, now_ns=now_ns) if fact]
+    return printable(f"{folder.name}  {', '.join(facts)}" if facts else folder.name)
+
+
+def facts_of_run(folder: Path, *, now_ns: int | None = None) -> tuple[str, str, str]:
+    """Script, ranks, age: 'train.py', '4 ranks', '3 min 20 s ago'; '' for what is not known."""
     now_ns = time.time_ns() if now_ns is None else now_ns
     last = attempts(folder)
     records = sorted(last[-1].glob("rank*.ddr")) if last else []
@@ -40,13 +46,11 @@ def summarize_run(folder: Path, *, now_ns: int | None = None) -> str:
         except (DistError, OSError, ValueError):
             continue
         here = [int(one.stem[4:]) for one in records if one.stem[4:].isdecimal()]
-        script = _script(header.argv)
         ranks = f"{header.world_size} rank{'' if header.world_size == 1 else 's'}"
         if len(here) < header.world_size:
             ranks += f" ({format_ranks(here)} here)"
-        facts = [ranks, age_text((now_ns - header.wall_ns) / 1e9)]
-        return printable(f"{folder.name}  {', '.join([script, *facts] if script else facts)}")
-    return printable(folder.name)
+        return _script(header.argv), ranks, age_text((now_ns - header.wall_ns) / 1e9)
+    return "", "", ""
 
 
 def _script(argv: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from distdbg.errors import ConfigError
 from distdbg.native import NativeError, Recorder
 from distdbg.record import folders
 from distdbg.record.format import Exit
+from distdbg.record.holes import give_back
 from distdbg.record.writing import make_recorder, write_exit
 from distdbg.runtime.following import follow_control, unfollow_control
 from distdbg.runtime.lives import Lives
@@ -85,3 +86,5 @@ def end_recording(world: World, how: Exit, error: BaseException | None = None) -
         world.recorder = None
         world.run_folder = None
         world.mark_forms.clear()
+        if recorder.path is not None and not recorder.is_forked:
+            give_back(recorder.path)

@@ -171,6 +171,21 @@ def test_the_oldest_runs_are_removed_until_the_rest_fits(tmp_path: Path) -> None
     assert [path.name for path in parent.iterdir() if path.name != "latest"] == [runs[3].name]
 
 
+def test_runs_to_which_nothing_was_added_for_long_are_removed_though_there_is_room(
+    tmp_path: Path,
+) -> None:
+    runs = [make(tmp_path, i) for i in range(3)]
+    for run in runs:
+        fill(run)
+    parent, added_ns = runs[0].parent, runs[0].stat().st_mtime_ns
+    in_a_week_ns = added_ns + 7 * 86_400 * SECOND
+    assert prune_runs(parent, 1 << 20, wall_ns=in_a_week_ns, most_days=8) == []
+    assert prune_runs(parent, 1 << 20, wall_ns=in_a_week_ns, most_days=0) == []
+    # The latest stays.
+    removed = prune_runs(parent, 1 << 20, wall_ns=in_a_week_ns, most_days=6)
+    assert removed == [runs[0].name, runs[1].name]
+
+
 def test_where_there_is_room_no_record_of_an_earlier_run_is_opened(tmp_path: Path) -> None:
     runs = [make(tmp_path, i) for i in range(3)]
     for run in runs:
