@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 
 import distdbg as dist
 from distdbg.cli.main import main
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_kept_runs_are_listed_with_what_they_take(

@@ -79,8 +79,13 @@ def read_token(path: Path, *, variable: str = "DISTDBG_TOKEN_FILE") -> bytes:
 
 def _folders(environ: Mapping[str, str]) -> list[Path]:
     state = environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-    return [home / "distdbg", Path(tempfile.gettempdir()) / f"distdbg-{os.getuid()}"]
+    folders = [Path(tempfile.gettempdir()) / f"distdbg-{os.getuid()}"]
+    if os.path.isabs(state):
+        return [Path(state) / "distdbg", *folders]
+    # An empty HOME, as of some services, would be the root of the file system.
+    if environ.get("HOME") == "":
+        return folders
+    return [Path.home() / ".local" / "state" / "distdbg", *folders]
 
 
 def _make_private_folder(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from pathlib import Path
 
@@ -78,3 +79,13 @@ def test_a_home_that_cannot_be_written_is_replaced_by_a_private_folder(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     token = run_token({"XDG_STATE_HOME": str(blocked)})
     assert (tmp_path / f"distdbg-{os.getuid()}" / "token").read_bytes().strip() == token
+
+
+def test_an_empty_home_is_not_taken_for_the_root_of_the_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "another"))
+    token = run_token({"HOME": ""})
+    assert (tmp_path / f"distdbg-{os.getuid()}" / "token").read_bytes().strip() == token
+    assert not (tmp_path / "another").exists()
