@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -86,8 +87,7 @@ def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reac
                 f"rank 0 cannot listen at {where} for the other ranks",
                 expected=meeting.world_size,
                 details=[str(error).splitlines()[0]],
-                hint="check that the port is free and the host is this one; "
-                "MASTER_PORT=0 does not work: the other ranks could not know the port",
+                hint=_hint_about_port(where.port),
             ) from error
         if isinstance(error, NotAuthenticatedError):
             raise _refused(meeting, error) from error
@@ -95,6 +95,23 @@ def _reach_address(meeting: Meeting, where: AtAddress, deadline_ns: int) -> Reac
     if where.prefix:
         return Reached(store=PrefixStore(where.prefix, store), is_host=False)
     return Reached(store=store, is_host=is_host)
+
+
+def _hint_about_port(port: int) -> str:
+    from distdbg.runtime.store.holder import find_port_holders
+
+    torch = getattr(sys.modules.get("torch"), "distributed", None)
+    is_ours = any(pid == os.getpid() for pid, _ in find_port_holders(port))
+    if is_ours and torch is not None and torch.is_available() and torch.is_initialized():
+        return (
+            "torch.distributed of this process serves its own store there: give one of the two another "
+            "port on all ranks, as in init_process_group(init_method='tcp://HOST:PORT', rank=..., "
+            "world_size=...)"
+        )
+    return (
+        "check that the port is free and the host is this one; "
+        "MASTER_PORT=0 does not work: the other ranks could not know the port"
+    )
 
 
 def _other_rank_0(port: int) -> str:
