@@ -247,7 +247,7 @@ class ProcessGroup(GroupMethods):
 
     def __repr__(self) -> str:
         return (
-            f"<ProcessGroup {self.group_name!r} rank {self._rank} of {self._size} "
+            f"<ProcessGroup {self.label!r} rank {self._rank} of {self._size} "
             f"({self.backend_config})>"
         )
 

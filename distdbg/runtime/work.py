@@ -210,7 +210,7 @@ class Work:
 
     def __repr__(self) -> str:
         state = "completed" if self.pending.done() else "in flight"
-        return f"<Work {self._call.kind.label} on group {self._group.group_name!r}, {state}>"
+        return f"<Work {self._call.kind.label} on group {self._group.label!r}, {state}>"
 
 
 class ManyPending:

@@ -252,3 +252,19 @@ def test_a_local_rank_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("LOCAL_RANK", "x")
     with pytest.raises(ConfigError, match="LOCAL_RANK='x' is not valid"):
         dist.get_node_local_rank()
+
+
+def test_a_group_has_one_name_in_repr_and_in_errors() -> None:
+    def program() -> list[str]:
+        described = dist.new_group(group_desc="dp")
+        works = [dist.barrier(described, async_op=True), dist.barrier(async_op=True)]
+        for work in works:
+            assert work is not None
+            work.wait()
+        return [repr(dist.group.WORLD), repr(described), *map(repr, works)]
+
+    (world, described, work, other) = dist.run_threads(program, 1, timeout_s=60)[0]
+    assert world.startswith("<ProcessGroup 'world' rank 0 of 1 (")
+    assert described.startswith("<ProcessGroup 'dp' rank 0 of 1 (")
+    assert work == "<Work barrier on group 'dp', completed>"
+    assert other == "<Work barrier on group 'world', completed>"
