@@ -250,6 +250,7 @@ def test_an_agent_of_an_older_version_is_said_so() -> None:
         thread.join()
 
 
+@pytest.mark.slow
 def test_idle_strangers_take_no_place_of_others(serving: Serving) -> None:
     def dial() -> socket.socket:
         return socket.create_connection(("127.0.0.1", serving.port), 5)

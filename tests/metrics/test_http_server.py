@@ -128,6 +128,7 @@ def test_an_answer_that_is_on_its_way_arrives_though_the_server_ends(
         end.join()
 
 
+@pytest.mark.slow
 def test_idle_strangers_keep_nobody_out() -> None:
     served = Served(patience_s=30.0)
     try:
