@@ -29,9 +29,10 @@ def print_kept_runs() -> None:
     days = config.read_int("DISTDBG_RUNS_DAYS")
     most = nbytes_text(config.read_int("DISTDBG_RUNS_NBYTES"))
     age = f", and after {days} days (DISTDBG_RUNS_DAYS)" if days > 0 else ""
+    count, take = ("1 run", "takes") if len(rows) == 1 else (f"{len(rows)} runs", "take")
     if rows:
-        print_table(f"{len(rows)} runs in {user_folder()}", HEADS, rows)
+        print_table(f"{count} in {user_folder()}", HEADS, rows)
     sys.stdout.write(
-        f"{len(rows)} runs take {nbytes_text(sum(sizes))}; the oldest are removed beyond {most} "
+        f"{count} {take} {nbytes_text(sum(sizes))}; the oldest are removed beyond {most} "
         f"(DISTDBG_RUNS_NBYTES){age}, when the next run starts\n"
     )

@@ -43,8 +43,8 @@ LOGS: Final = "logs"
 #: What a launcher holds a lock on: the name of its run is in it.
 _HOLD: Final = ".run"
 _ATTEMPT: Final = "attempt_"
-_DAY_NS: Final = 86_400 * 10**9
 _STARTING_NS: Final = 3_600 * 10**9
+_DAY_NS: Final = 86_400 * 10**9
 #: What a control page has room for.
 _MOST_NAME_NBYTES: Final = 64
 

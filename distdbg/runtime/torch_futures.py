@@ -23,7 +23,7 @@ def for_torch(future: Future[Any]) -> Any:
     def carry(ended: Future[Any]) -> None:
         try:
             value = ended.value()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the future is waited for
+        except Exception as error:  # noqa: BLE001 - it is raised where the future is waited for
             theirs.set_exception(error)
         else:
             theirs.set_result(value)

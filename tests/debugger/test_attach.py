@@ -198,6 +198,7 @@ def test_ctrl_c_ends_a_sleep_that_the_first_signal_does_not_reach(ranks_of: Any)
             "import signal, time; mine = {signal.SIGRTMIN + 8}; mask = signal.pthread_sigmask\n"
         )
         client.expect(PROMPT)
+        # The sleep is what is interrupted; sigwait takes the first signal.
         client.type(
             "mask(0, mine); print('begun'); signal.sigwait(mine); mask(1, mine); time.sleep(600)\n"
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from distdbg.control.words import to_error
 from distdbg.errors import (
     DistError,
@@ -15,10 +13,6 @@ from distdbg.errors import (
 from distdbg.record.durations import duration_text
 from distdbg.runtime.store.holder import find_sockets, holder_of, is_of_this_host
 
-SAME_TOKEN: Final = (
-    "all ranks of a run need the same DISTDBG_TOKEN (or DISTDBG_TOKEN_FILE); "
-    "without it, ranks must be of one user with one home folder"
-)
 _ERRNO_NOT_AUTHENTICATED = 13  # EACCES
 #: The native client's words for a server that is not where it was dialled.
 _ELSEWHERE = "is not at the address that was dialled"
@@ -39,7 +33,8 @@ def connect_error(
         return NotAuthenticatedError(
             f"{label}: not authenticated: {error}",
             details=_who_listens(host, port),
-            hint=SAME_TOKEN,
+            hint="all ranks of a run need the same DISTDBG_TOKEN (or DISTDBG_TOKEN_FILE); "
+            "without it, ranks must be of one user with one home folder",
         )
     if getattr(error, "fault", "") == "network":
         return DistNetworkError(
