@@ -68,6 +68,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_it_follows_a_restart_and_leaves_with_the_launcher(
     launcher: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_dashboard_that_cannot_begin_says_why(browser: Browser, server) -> Non
     assert len(processes()) == 1
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_said(server) -> None:
     from distdbg.errors import UsageError
     from distdbg.tui.web import serve

@@ -74,6 +74,7 @@ def test_nothing_is_left_in_a_rank_that_went_on(ranks_of: Any) -> None:
     assert sorted(path.suffix for path in ranks_of.run.iterdir()) == ["", ".ddr"]
 
 
+@pytest.mark.slow
 def test_quitting_is_told_to_whoever_stopped_the_rank(ranks_of: Any) -> None:
     ranks_of.start(STOPS)
     ranks_of.until_stopped()
@@ -84,6 +85,7 @@ def test_quitting_is_told_to_whoever_stopped_the_rank(ranks_of: Any) -> None:
     assert "result quit" in ranks_of.out()
 
 
+@pytest.mark.slow
 def test_the_tab_key_completes_from_the_ranks_frame(ranks_of: Any) -> None:
     ranks_of.start(STOPS)
     ranks_of.until_stopped()
@@ -105,6 +107,7 @@ def test_statements_go_over_lines(ranks_of: Any) -> None:
     assert "total 6\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_rank_stays_at_its_breakpoint_when_the_client_detaches_or_is_killed(
     ranks_of: Any,
 ) -> None:
@@ -127,6 +130,7 @@ def test_a_rank_stays_at_its_breakpoint_when_the_client_detaches_or_is_killed(
     assert ranks_of.wait() == [0]
 
 
+@pytest.mark.slow
 def test_the_end_of_the_input_at_a_terminal_lets_the_rank_go_on(ranks_of: Any) -> None:
     ranks_of.start(STOPS)
     ranks_of.until_stopped()
@@ -138,6 +142,7 @@ def test_the_end_of_the_input_at_a_terminal_lets_the_rank_go_on(ranks_of: Any) -
     assert ranks_of.wait() == [0]
 
 
+@pytest.mark.slow
 def test_a_second_client_is_told_who_is_there(ranks_of: Any) -> None:
     ranks_of.start(STOPS)
     ranks_of.until_stopped()
@@ -162,6 +167,7 @@ def test_the_end_of_a_rank_is_told_to_its_client(ranks_of: Any) -> None:
     assert "rank 0 is gone" in text
 
 
+@pytest.mark.slow
 def test_a_socket_that_a_killed_rank_has_left_is_replaced(ranks_of: Any) -> None:
     ranks_of.start(STOPS)
     ranks_of.until_stopped()
@@ -188,6 +194,7 @@ def test_ctrl_c_breaks_off_a_statement_and_the_rank_lives(ranks_of: Any) -> None
     assert ranks_of.wait() == [0]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_sleep_that_the_first_signal_does_not_reach(ranks_of: Any) -> None:
     """As where it comes after Python has looked for signals, and before the system call."""
     ranks_of.start(STOPS)
@@ -223,6 +230,7 @@ def test_the_clock_of_the_job_stands_at_the_prompt_alone(ranks_of: Any) -> None:
     assert ranks_of.wait() == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_running_rank_of_a_job_that_is_not_debuggable_is_left_alone(ranks_of: Any) -> None:
     ranks_of.start(
         """
@@ -265,6 +273,7 @@ def test_a_rank_to_which_nobody_can_come_says_why_and_goes_on(ranks_of: Any) -> 
     assert "result unreachable" in ranks_of.out()
 
 
+@pytest.mark.slow
 def test_what_says_no_line_of_the_protocol_is_dropped(ranks_of: Any) -> None:
     from distdbg.control import sockets
 
@@ -333,6 +342,7 @@ def test_a_completion_without_an_end_is_broken_off(ranks_of: Any) -> None:
     assert ranks_of.wait() == [0]
 
 
+@pytest.mark.slow
 def test_at_the_error_of_an_op_the_line_that_called_it_is_looked_into(ranks_of: Any) -> None:
     ranks_of.start(
         """
@@ -373,6 +383,7 @@ def test_at_the_error_of_an_op_the_line_that_called_it_is_looked_into(ranks_of: 
     assert all("raised MismatchError" in ranks_of.out(rank) for rank in range(2))
 
 
+@pytest.mark.slow
 def test_ranks_that_wait_at_a_breakpoint_of_others_can_be_asked_and_attached_to(
     ranks_of: Any,
 ) -> None:

@@ -101,6 +101,7 @@ def spawned(rank: int, folder: str) -> None:
     dist.barrier()
 
 
+@pytest.mark.slow
 def test_children_of_spawn_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTDBG_DEBUG_ON_ERROR", "1")
     with pytest.raises(Exception, match="no data"):

@@ -15,6 +15,7 @@ def test_the_fuzzer_finds_nothing_in_a_second() -> None:
 
 
 @pytest.mark.parametrize("name", ["torch", "api", "debugger", "tree", "http"])
+@pytest.mark.slow
 def test_the_others_find_nothing_in_a_moment(name: str) -> None:
     fuzzer = importlib.import_module(f"tests.fuzz.fuzz_{name}")
     assert harness.run(fuzzer.one, 0.4, 1, f"fuzz_{name}")

@@ -90,6 +90,7 @@ def found() -> list[str]:
     return find_all()
 
 
+@pytest.mark.slow
 def test_no_word_is_used_that_the_glossary_rules_out(found: list[str]) -> None:
     assert not found, "\n".join(found)
 

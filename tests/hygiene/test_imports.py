@@ -119,6 +119,7 @@ def installed_by(requirements: list[str]) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_what_is_imported_has_types_where_only_build_and_lint_are_installed() -> None:
     """`make check` checks types before the tests' libraries are there."""
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())

@@ -169,6 +169,7 @@ def test_the_meeting_port_is_free_once_static_launchers_have_met(make_nodes: Mak
         ranks.listen()
 
 
+@pytest.mark.slow
 def test_a_static_launcher_that_does_not_come_is_named_by_its_place(make_nodes: MakeNodes) -> None:
     conf = {**QUICK, "join_timeout": "2"}
     nodes = make_nodes(3, rdzv_backend="static", min_nodes=3, max_nodes=3, rdzv_conf=conf)
@@ -306,6 +307,7 @@ def serves(node: Node) -> bool:
     return bool(rendezvous._reached.store.is_serving)
 
 
+@pytest.mark.slow
 def test_a_dead_launcher_is_noticed_and_the_others_go_on(
     make_nodes: MakeNodes,
 ) -> None:

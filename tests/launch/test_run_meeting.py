@@ -66,6 +66,7 @@ def test_each_rank_is_told_the_launchers_store_and_its_own_place(
     assert first["MASTER_ADDR"] == "127.0.0.1"
 
 
+@pytest.mark.slow
 def test_two_jobs_on_one_host_do_not_meet(start_job: StartJob, write_script: WriteScript) -> None:
     script = write_script(
         "import os, distdbg as dist\n"

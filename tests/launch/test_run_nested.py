@@ -47,6 +47,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_rank_may_run_a_job_of_its_own(start_job: StartJob, write_script: WriteScript) -> None:
     done = start_job("--nproc-per-node=2", write_script(JOB_IN_A_RANK)).wait()
     assert done.code == 0, done.err
@@ -54,6 +55,7 @@ def test_a_rank_may_run_a_job_of_its_own(start_job: StartJob, write_script: Writ
     assert sorted(done.out.splitlines()) == sorted([*inner, "outer 0 2 1", "outer 1 2 1"])
 
 
+@pytest.mark.slow
 def test_a_rank_may_spawn_ranks_of_their_own(
     start_job: StartJob, write_script: WriteScript
 ) -> None:

@@ -46,6 +46,7 @@ def test_each_traceback_is_one_block(start_job: StartJob, write_script: WriteScr
         assert all(line.startswith(f"{rank}] ") for line in lines[start : end + 1]), done.err
 
 
+@pytest.mark.slow
 def test_frames_of_the_package_are_hidden_unless_they_are_asked_for(
     start_job: StartJob, write_script: WriteScript
 ) -> None:

@@ -76,6 +76,7 @@ def test_who_asked_for_the_end_of_a_job_is_named(
     assert "interrupted" not in done.err
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_hear_are_killed_after_the_shutdown_timeout(
     start_waiting: StartWaiting,
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_launcher_started_with_sigchld_ignored_says_how_its_ranks_ended(
     assert "FAILED: rank" in done.report[0]
 
 
+@pytest.mark.slow
 def test_a_killed_agent_costs_one_line(start_waiting: StartWaiting) -> None:
     job = start_waiting("loud", has_agent=True)
     socket_path = agent_socket(job.run_folder.name, host_name(), str(job.folder))

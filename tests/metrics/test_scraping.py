@@ -58,6 +58,7 @@ def test_a_live_job_of_four_ranks_can_be_scraped(
         pass  # it is free at once
 
 
+@pytest.mark.slow
 def test_a_scraper_gets_the_format_that_it_asks_for(
     start_job: StartJob, free_port: int, go: Go
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_scraper_gets_the_format_that_it_asks_for(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="this user cannot be another one, only root can")
+@pytest.mark.slow
 def test_another_user_of_the_host_is_told_what_to_do(
     start_job: StartJob, free_port: int, go: Go
 ) -> None:
@@ -97,6 +99,7 @@ def test_another_user_of_the_host_is_told_what_to_do(
     assert answer.text.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_token_lets_in_whoever_has_it(
     start_job: StartJob, free_port: int, go: Go, tmp_path: Path
 ) -> None:
@@ -147,6 +150,7 @@ def test_a_wait_that_goes_on_is_counted_while_it_lasts_and_once(
     assert by_rank == pytest.approx(waits, abs=waited(then) / 2)
 
 
+@pytest.mark.slow
 def test_a_killed_rank_is_dead_in_the_numbers(start_job: StartJob, free_port: int, go: Go) -> None:
     program = "if rank == 1:\n    os.kill(os.getpid(), 9)\nwait_for('go')\n"
     # Rank 1 fails; the launcher ends the other one, which does not hear of SIGTERM.
@@ -208,6 +212,7 @@ def test_an_agent_that_is_killed_serves_again_at_the_same_port(
     assert job.wait().code == 0
 
 
+@pytest.mark.slow
 def test_a_finding_of_the_check_is_counted(start_job: StartJob, free_port: int, go: Go) -> None:
     program = (
         "try:\n"

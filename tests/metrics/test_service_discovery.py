@@ -32,6 +32,7 @@ def targets(port: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_the_second_job_of_a_host_is_found_at_the_port_of_the_first(
     start_job: StartJob, free_port: int, go: Go
 ) -> None:

@@ -52,6 +52,7 @@ def test_a_token_that_others_can_read_is_an_error(start_job: StartJob, tmp_path:
     assert "begun" not in done.out
 
 
+@pytest.mark.slow
 def test_a_folder_that_goes_while_the_job_runs_costs_one_line(
     start_job: StartJob, tmp_path: Path, go: Callable[[str], None]
 ) -> None:

@@ -157,6 +157,7 @@ def test_a_byte_other_than_0_is_true(level: int) -> None:
 
 
 @pytest.mark.parametrize(("kind", "dtype"), PAIRS, ids=PAIR_IDS)
+@pytest.mark.slow
 def test_destination_may_be_a_source(level: int, kind: RedOpType, dtype: Dtype) -> None:
     a, b = random_values(dtype, 1001, 3), random_values(dtype, 1001, 4)
     for which in ("a", "b", "both"):

@@ -12,7 +12,7 @@ from distdbg.cli.export import main
 from tests.perfetto.engine import Row, Trace, load_trace
 from tests.unit.export.small_job import END_NS, US, WALL_NS, make_job
 
-pytestmark = pytest.mark.node
+pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 #: The clock of a trace begins 1 ns before the run, as nothing may be at 0.
 ZERO = 1

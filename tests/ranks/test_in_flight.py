@@ -138,6 +138,7 @@ def test_a_daemon_thread_in_an_op_does_not_disturb_the_exit(
 
 
 @pytest.mark.parametrize("single_copy", ["0", "1"])
+@pytest.mark.slow
 def test_thousands_of_messages_in_flight_take_linear_time(
     ranks: Callable[..., list[Any]], single_copy: str
 ) -> None:

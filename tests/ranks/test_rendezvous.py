@@ -152,6 +152,7 @@ def test_every_rank_learns_who_is_missing(ranks: Ranks, tmp_path: Path, scheme: 
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "local"])
+@pytest.mark.slow
 def test_without_rank_0_the_error_says_that_it_should_be_listening(
     ranks: Ranks, tmp_path: Path, scheme: str
 ) -> None:

@@ -193,6 +193,7 @@ if __name__ == "__main__":
         ("thread", signal.SIGKILL),
     ],
 )
+@pytest.mark.slow
 def test_no_process_outlives_its_parent(
     tmp_path: Path, starter: str, signum: signal.Signals
 ) -> None:

@@ -123,6 +123,7 @@ def test_an_op_in_flight_is_asked_for_again_until_it_has_ended() -> None:
 
 
 @pytest.mark.parametrize("keys", ["gow", "fs", "lb"])
+@pytest.mark.slow
 def test_views_and_details_are_drawn_on_a_very_small_terminal_without_colour(
     keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

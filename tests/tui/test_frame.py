@@ -329,6 +329,7 @@ def test_a_replay_cannot_be_changed_either() -> None:
 SIZES = [(200, 60), (80, 24), (79, 24), (60, 20), (40, 10), (20, 5), (10, 2), (1, 1), (80, 24)]
 
 
+@pytest.mark.slow
 def test_it_is_drawn_on_a_terminal_of_any_size() -> None:
     app, _ = made()
 

@@ -278,6 +278,7 @@ def test_a_store_that_is_gone_disturbs_nobody(start_job: Callable[[int], Job]) -
     poll_for(lambda: job.trees[0].view().ranks[1].state == RankState.DEAD)
 
 
+@pytest.mark.slow
 def test_a_store_that_was_never_there_is_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -145,6 +145,7 @@ def test_when_all_die_at_once_the_news_stay_within_bounds() -> None:
     assert all(row.state == RankState.DEAD for row in view(simulation).ranks)
 
 
+@pytest.mark.slow
 def test_words_that_nothing_compresses_stay_within_the_budget() -> None:
     simulation = make_tree(120)
     chance = random.Random(7)

@@ -336,6 +336,7 @@ def test_a_rank_may_leave_when_it_has_done_its_part() -> None:
 
 @pytest.mark.parametrize("backend", ["together", "bound"])
 @pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.slow
 def test_a_backend_that_hangs_does_not_keep_the_caller(backend: str, is_async: bool) -> None:
     in_memory.Together.hangs[1] = "allreduce"
 

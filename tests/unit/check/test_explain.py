@@ -6,6 +6,8 @@ import json
 import pickle
 from typing import Any
 
+import pytest
+
 from distdbg.check.explain import describe as describe_shape
 from distdbg.check.explain import explain_mismatch
 from distdbg.errors import MismatchError
@@ -185,6 +187,7 @@ def test_a_difference_deep_in_a_long_list_is_shown_with_its_place() -> None:
     assert "7 at 200 on rank 2" in what
 
 
+@pytest.mark.slow
 def test_the_text_is_bounded_whatever_the_ranks_call() -> None:
     calls = [
         describe(

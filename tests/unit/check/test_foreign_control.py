@@ -100,6 +100,7 @@ def test_an_abort_ends_an_op_that_hangs_in_the_backend(backend: str, is_async: b
 
 
 @pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.slow
 def test_a_limit_outlives_a_pause(is_async: bool) -> None:
     in_memory.Together.hangs.update({0: "allreduce", 1: "allreduce"})
 

@@ -232,6 +232,7 @@ def test_a_wrong_place_is_caught(group: Group, parity: int, data: st.DataObject)
 
 @settings(checked, suppress_health_check=[HealthCheck.filter_too_much])
 @given(groups(3, SWAPPABLE, swappable_counts), st.integers(0, 1), st.data())
+@pytest.mark.slow
 def test_swapped_offsets_are_caught(group: Group, parity: int, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, len(group.plans) - 1))
     steps = group.plans[rank].steps[:40]
@@ -254,6 +255,7 @@ def test_swapped_offsets_are_caught(group: Group, parity: int, data: st.DataObje
 
 @pytest.mark.parametrize("single_copy", [False, True])
 @pytest.mark.parametrize("kind", [kind for kind in COLLECTIVES if kind is not Kind.REDUCE_SCATTER])
+@pytest.mark.slow
 def test_plans_of_64_ranks_and_several_rounds_are_right(kind: Kind, single_copy: bool) -> None:
     # Slots are used by turns: the third round is the first that finds one used before.
     topology = Topology(single_copy=single_copy, slot_nbytes=1 << 20)

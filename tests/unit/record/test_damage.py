@@ -154,6 +154,7 @@ def bits_that_matter(build: RecordBuilder, data: bytes) -> Iterator[tuple[int, i
 
 @parts
 @both
+@pytest.mark.slow
 def test_any_flipped_bit_gives_a_prefix(build: Build, part: int) -> None:
     builder = build()
     data = builder.to_bytes()

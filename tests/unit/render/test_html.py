@@ -93,6 +93,7 @@ def test_what_a_program_says_stays_text(words: str) -> None:
     data_of(page)
 
 
+@pytest.mark.slow
 def test_ops_are_bounded_and_what_is_left_out_is_said() -> None:
     build = SessionBuilder(world_size=100, now_s=2000)
     for rank in range(100):

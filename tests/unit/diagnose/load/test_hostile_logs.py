@@ -49,6 +49,7 @@ def test_a_line_of_a_megabyte_is_read_at_once(tmp_path: Path, head: str) -> None
     assert time.thread_time() - began < MOST_S
 
 
+@pytest.mark.slow
 def test_no_pattern_is_quadratic_on_its_own_beginnings() -> None:
     began = time.thread_time()
     for pattern in patterns():
