@@ -21,7 +21,7 @@ import numpy as np
 
 from distdbg.errors import UsageError
 from distdbg.native import View, scale
-from distdbg.runtime import torch_arrays
+from distdbg.runtime import torch_arrays, torch_profiler
 from distdbg.runtime.dtypes import CARRIERS, FROM_NUMPY, Dtype
 
 # An array of any library; there is no common type to name.
@@ -96,6 +96,8 @@ def _from_numpy(x: np.ndarray[Any, Any], owner: Array, name: str, writable: bool
 
 
 def _from_tensor(x: Array, name: str, writable: bool) -> Buffer:
+    if torch_profiler.profiler is None:
+        torch_profiler.look_for_torch()
     simple = torch_arrays.simple_memory(x)
     if simple is not None:
         try:

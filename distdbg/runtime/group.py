@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NewType, overload
 
 from distdbg.errors import UsageError
+from distdbg.runtime import torch_profiler
 from distdbg.runtime.call import Call
 from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.group_methods import GroupMethods
@@ -152,6 +153,8 @@ class ProcessGroup(GroupMethods):
         """Give one op to the engine. Blocking: the group rank a recv came from, else -1."""
         if self.collector is not None and self.collector.takes(call):
             return self.collector.illegal_work() if async_op else -1
+        if torch_profiler.profiler is not None and torch_profiler.is_on():
+            return torch_profiler.run_shown(self, call, async_op)
         engine = self._engine or self.engine
         try:
             if async_op:

@@ -32,6 +32,7 @@ from distdbg.runtime.rendezvous import Membership, join
 from distdbg.runtime.stack_signal import install_stack_signal, remove_stack_signal
 from distdbg.runtime.stops import check_stops, end_stops, hold_on_error, start_stops
 from distdbg.runtime.store import PrefixStore, Store, TCPStore
+from distdbg.runtime.torch_profiler import look_for_torch
 from distdbg.runtime.world import World, current
 
 default_pg_timeout = timedelta(minutes=30)
@@ -84,6 +85,7 @@ def init_process_group(
             hint="call destroy_process_group before initializing again",
         )
     tell_launcher_of_errors()
+    look_for_torch()
     prepare(world)
     check_stops()
     backend_config = BackendConfig(Backend(backend or "undefined"))
