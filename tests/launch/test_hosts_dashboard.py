@@ -52,6 +52,17 @@ def await_snapshot(feed: LiveFeed, is_it: Callable[[Snapshot], object]) -> Snaps
     return snapshot
 
 
+def await_agents(host: str, tempdir: str) -> list[LiveRun]:
+    """The agents of both hosts: they begin to listen when ranks may be at work already."""
+    deadline = time.monotonic() + 30
+    while True:
+        found = find_live_runs(host, tempdir=tempdir)
+        if len({run.host for run in found}) == 2:
+            return found
+        assert time.monotonic() < deadline, f"no agents of two hosts, but {found}"
+        time.sleep(0.05)  # no agent announces itself to those who are no ranks
+
+
 def other_socket(hosts: Hosts, runs: list[LiveRun]) -> Path:
     (path,) = [run.socket for run in runs if run.host == hosts.address(1)]
     assert path is not None
@@ -65,7 +76,7 @@ def test_ranks_of_two_hosts_are_one_job_until_a_host_is_lost(tmp_path: Path) -> 
         runs = hosts.runs.parent
         for launcher in launchers:
             launcher.wait_for("ready", 2)
-        found = find_live_runs(hosts.address(0), tempdir=str(runs))
+        found = await_agents(hosts.address(0), str(runs))
         live = newest_run(found)
         assert live is not None
         feed = LiveFeed(RunDoor(agents_of(found, live)))
