@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from distdbg.control.holds import hold_of
@@ -92,6 +93,15 @@ class JobClock:
                 return
             if self._holds.pop(rank, None) is not None and self._page is not None:
                 self._page.release(hold_of(rank))
+
+    @contextmanager
+    def held(self, rank: int) -> Iterator[None]:
+        """In this block the clock of the job stands."""
+        self.hold(rank)
+        try:
+            yield
+        finally:
+            self.release(rank)
 
     @property
     def break_generation(self) -> int:

@@ -6,13 +6,23 @@ import os
 from contextlib import suppress
 
 from distdbg.debugger.desk import Desk
+from distdbg.debugger.given_input import FROM_STDIN
 
 
 def announce(desk: Desk, why: str, site: str) -> None:
-    """How to come to a rank that has stopped; nothing where somebody is there."""
-    if not desk.has_own_terminal and not desk.client:
+    """How to come to a rank that has stopped; nothing where a person is there."""
+    if not desk.has_own_terminal and desk.client in ("", FROM_STDIN):
         how = f"distdbg attach --rank {desk.rank} {desk.run}"
         say(desk.rank, f"stopped at {site}, {why}; attach: {how}")
+
+
+def say_passed(rank: int, why: str, site: str) -> None:
+    """Why a rank has not stopped at a line that wants it to."""
+    say(
+        rank,
+        f"{why} at {site} continues: this rank has neither a terminal nor input; "
+        "dist.breakpoint(timeout_s=...) waits for distdbg attach",
+    )
 
 
 def say(rank: int, text: str) -> None:

@@ -26,6 +26,7 @@ from typing import Any, Final
 from distdbg.check.gone import find_gone
 from distdbg.check.logs import get_logger
 from distdbg.debugger.frames import site_of, user_frame
+from distdbg.debugger.outcome import LIMIT_S
 from distdbg.debugger.session import Outcome, served
 from distdbg.debugger.stopping import Stop, open_prompt
 from distdbg.errors import (
@@ -63,11 +64,15 @@ _KIND: Final = Aside.BREAKPOINT.label
 _log = get_logger("debugger")
 
 
-def breakpoint(rank: int | Sequence[int] = 0, skip: int = 0, timeout_s: float = 3600) -> None:
+def breakpoint(
+    rank: int | Sequence[int] = 0, skip: int = 0, timeout_s: float | None = None
+) -> None:
     """Open a debugger on one rank, or on each of several, while the others wait.
 
     All ranks of the default group call it. `skip`: so many times this line does nothing. The clock of
-    the job stands while somebody is at a prompt; `timeout_s` is by the clock on the wall.
+    the job stands while somebody is at a prompt; `timeout_s` is by the clock on the wall, an hour when it
+    is not given. A rank with neither a terminal nor input, which `distdbg run` has not started, waits for
+    `distdbg attach` where `timeout_s` is given; else it says so and continues.
 
     Raises:
         DebuggerQuit: On all ranks, when somebody quits instead of continuing.
@@ -80,7 +85,7 @@ def run_breakpoint(
     world: World,
     rank: int | Sequence[int],
     skip: int,
-    timeout_s: float,
+    timeout_s: float | None,
     frame: FrameType,
     stop: Stop | None = None,
 ) -> None:
@@ -99,17 +104,17 @@ def run_breakpoint(
     if own.passed[line] <= skip:
         return
     own.count += 1
-    _Meeting(group, ranks, own.count, float(timeout_s), frame).come(stop)
+    _Meeting(group, ranks, own.count, timeout_s, frame).come(stop)
 
 
 def open_here(frame: FrameType, stop: Stop | None = None) -> None:
     """What Python's own `breakpoint()` does in a rank that has no terminal."""
-    if open_prompt("breakpoint()", frame=frame, by=stop) is Outcome.QUIT:
+    if open_prompt("breakpoint()", frame=frame, limit_s=None, by=stop) is Outcome.QUIT:
         raise bdb.BdbQuit
 
 
 def _checked(
-    group: ProcessGroup, rank: int | Sequence[int], skip: int, timeout_s: float
+    group: ProcessGroup, rank: int | Sequence[int], skip: int, timeout_s: float | None
 ) -> list[int]:
     ranks = list(rank) if isinstance(rank, Iterable) else [rank]
     for each in ranks:
@@ -123,7 +128,7 @@ def _checked(
         raise UsageError("breakpoint: no rank was chosen for the debugger")
     if not isinstance(skip, int) or skip < 0:
         raise UsageError(f"breakpoint: skip is a count, not {skip!r}")
-    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
+    if timeout_s is not None and not (isinstance(timeout_s, (int, float)) and timeout_s > 0):
         raise UsageError(f"breakpoint: timeout_s is more than 0, not {timeout_s!r}")
     return sorted(set(ranks))
 
@@ -132,7 +137,12 @@ class _Meeting:
     """One rank's way through one breakpoint."""
 
     def __init__(
-        self, group: ProcessGroup, ranks: Sequence[int], seq: int, limit_s: float, frame: FrameType
+        self,
+        group: ProcessGroup,
+        ranks: Sequence[int],
+        seq: int,
+        timeout_s: float | None,
+        frame: FrameType,
     ) -> None:
         self._group = group
         self._store = group.get_group_store()
@@ -140,7 +150,8 @@ class _Meeting:
         self._rank = group.ranks[group.rank()]
         self._ranks = ranks
         self._seq = seq
-        self._limit_s = limit_s
+        self._timeout_s = timeout_s
+        self._limit_s = LIMIT_S if timeout_s is None else float(timeout_s)
         self._frame = frame
         self._site = site_of(frame)
         self._started = time.monotonic()
@@ -175,7 +186,7 @@ class _Meeting:
         quit_ = {"how": "quit", "rank": self._rank, "site": self._site}
         try:
             outcome = open_prompt(
-                _KIND, frame=self._frame, limit_s=self._limit_s, by=stop
+                _KIND, frame=self._frame, limit_s=self._timeout_s, by=stop
             )  # the op of the record is called as the function is
         except JobAborted:  # which the others see by themselves
             raise

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
+from distdbg import config
 from distdbg.debugger.desk import Desk, Expired
+from distdbg.debugger.given_input import Given, given, is_by_our_launcher, turn
 from distdbg.debugger.keyboard import Complete, editing
 
 #: Threads of one process take turns at its terminal.
@@ -111,23 +113,40 @@ def at_own_terminal(look: Callable[[], None] = lambda: None) -> Iterator[OwnTerm
         yield None
         return
     try:
-        with _TURN:
+        with _TURN, turn(fd, look):
             yield OwnTerminal(fd, look)
     finally:
         os.close(fd)
 
 
 def _open_terminal() -> int | None:
-    """The terminal that this process is in the foreground of."""
+    """The terminal that this process is in the foreground of, or was given by a launcher.
+
+    torchrun starts its ranks in sessions of their own: they have its terminal as stdin alone.
+    """
     try:
         fd = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
+        if is_by_our_launcher() or given() is not Given.TERMINAL:
+            return None
+        with suppress(OSError):
+            return os.open(os.ttyname(0), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         return None
     with suppress(OSError):
         if os.tcgetpgrp(fd) == os.getpgrp():
             return fd
     os.close(fd)
     return None
+
+
+def nobody_types() -> bool:
+    """Whether there is no way to type at a prompt of this process, but for who knows that he can attach."""
+    if config.read_setting("DISTDBG_DEBUGGABLE") or is_by_our_launcher():
+        return False
+    fd = _open_terminal()
+    if fd is not None:
+        os.close(fd)
+    return fd is None and given() is Given.NOTHING
 
 
 @contextmanager

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from distdbg.errors import DebuggerQuit
+
+#: How long a prompt waits that was given no limit.
+LIMIT_S: Final = 3600.0
 
 
 class Outcome(StrEnum):

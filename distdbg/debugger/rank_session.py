@@ -31,6 +31,7 @@ from distdbg.debugger.desk import Desk, Expired, Interrupted, not_debuggable
 from distdbg.debugger.evaluate import evaluate, evaluate_in
 from distdbg.debugger.foreign import DebuggerFailed, Foreign, chosen_debugger
 from distdbg.debugger.frames import program_frame, site_at, stop_place, user_frame
+from distdbg.debugger.given_input import typing_lines
 from distdbg.debugger.identity import rank_of, run_of
 from distdbg.debugger.interrupt import is_critical, raise_in
 from distdbg.debugger.outcome import Outcome, quit_error
@@ -332,8 +333,12 @@ class Session:
             self._stopper.give_up()
             self._stops += 1
             self._frame = frame
+            reads = own is None and self._is_breakpoint and self._foreign is None
             try:
-                with StopOp(self._world, self._stops, why, None if trace is None else place):
+                with (
+                    typing_lines(self.desk, reads),
+                    StopOp(self._world, self._stops, why, None if trace is None else place),
+                ):
                     return self._prompt(why, site, own, show)
             finally:
                 self._frame = None
@@ -343,7 +348,7 @@ class Session:
     def _prompt(
         self, why: str, site: str, own: OwnTerminal | None, show: Callable[[], Any]
     ) -> Outcome:
-        with self._holding():
+        with self._world.control.held(self.rank):
             self.desk.begin(why, site)
             try:
                 announce(self.desk, why, site)
@@ -374,16 +379,6 @@ class Session:
                     yield self._terminal is not None
             finally:
                 self._terminal = None
-
-    @contextmanager
-    def _holding(self) -> Iterator[None]:
-        """The clock of the job stands."""
-        clock = self._world.control
-        clock.hold(self.rank)
-        try:
-            yield
-        finally:
-            clock.release(self.rank)
 
     # ------------------------------------------------------------------ the prompt
 

@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from types import FrameType
 from weakref import WeakKeyDictionary
 
-from distdbg.debugger.frames import user_frame
-from distdbg.debugger.outcome import Outcome
+from distdbg.debugger.announce import say_passed
+from distdbg.debugger.console import nobody_types
+from distdbg.debugger.frames import site_of, user_frame
+from distdbg.debugger.identity import rank_of
+from distdbg.debugger.outcome import LIMIT_S, Outcome
 from distdbg.debugger.rank_session import Session
 from distdbg.runtime.world import World, current
 
@@ -22,19 +25,25 @@ def stop_here(
     *,
     frame: FrameType | None = None,
     error: BaseException | None = None,
-    limit_s: float = 3600.0,
+    limit_s: float | None = LIMIT_S,
 ) -> Outcome:
     """Open the debugger in this thread, at `frame`; else where `error` was raised, or at the user's frame.
 
     With both, `error` is only told: it has not come to the frame, which runs still.
 
     Returns after the first command that lets the rank go on; the debugger may stop it again later.
-    JobAborted when somebody ends the job meanwhile.
+    JobAborted when somebody ends the job meanwhile. Without a limit it is an hour, but where nobody can type
+    the rank says so and continues at once.
     """
     told = error if frame is not None else None
     if frame is None:
         frame = user_frame(sys._getframe(1))
     raised = error if told is None else None
+    if limit_s is None:
+        if nobody_types():
+            say_passed(rank_of(current()), why, site_of(frame))
+            return Outcome.UNREACHABLE
+        limit_s = LIMIT_S
     return session_of(current()).stop(why, frame=frame, error=raised, told=told, limit_s=limit_s)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import call_site, shorten
 from distdbg.debugger import session
-from distdbg.debugger.outcome import quit_error
+from distdbg.debugger.outcome import LIMIT_S, quit_error
 from distdbg.debugger.session import Outcome
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Stop(Protocol):
         *,
         frame: FrameType | None = None,
         error: BaseException | None = None,
-        limit_s: float = 3600.0,
+        limit_s: float | None = LIMIT_S,
     ) -> Outcome: ...
 
 
@@ -59,10 +59,13 @@ def open_prompt(
     *,
     frame: FrameType | None = None,
     error: BaseException | None = None,
-    limit_s: float = 3600.0,
+    limit_s: float | None = LIMIT_S,
     by: Stop | None = None,
 ) -> Outcome:
-    """Open the debugger in this thread; returns when the rank may go on."""
+    """Open the debugger in this thread; returns when the rank may go on.
+
+    `limit_s` None: LIMIT_S, and not at all where nobody can type.
+    """
     with _at_prompt():
         return (by or session.stop_here)(why, frame=frame, error=error, limit_s=limit_s)
 

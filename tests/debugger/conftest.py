@@ -37,7 +37,9 @@ class Ranks:
         self.run = folder / "run"
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, program: str, world_size: int = 1, **environ: str) -> None:
+    def start(
+        self, program: str, world_size: int = 1, stdin: int = subprocess.DEVNULL, **environ: str
+    ) -> None:
         """Start them; their records are in `run`."""
         self.run.mkdir(exist_ok=True)
         path = self.folder / "program.py"
@@ -47,7 +49,7 @@ class Ranks:
                 self.processes.append(
                     subprocess.Popen(
                         [sys.executable, path],
-                        stdin=subprocess.DEVNULL,
+                        stdin=stdin,
                         stdout=out,
                         stderr=subprocess.STDOUT,
                         env=self.environ(rank, world_size) | environ,

@@ -43,7 +43,7 @@ def answer(with_: Callable[[str], Outcome] = lambda why: Outcome.CONTINUED) -> l
         *,
         frame: FrameType | None = None,
         error: BaseException | None = None,
-        limit_s: float = 3600.0,
+        limit_s: float | None = 3600.0,
     ) -> Outcome:
         assert frame is not None
         whys.append(f"{why} in {frame.f_code.co_name}")
@@ -304,7 +304,7 @@ def test_threads_that_wait_are_released_when_one_raises(monkeypatch: pytest.Monk
         ({"rank": 0.0}, "rank takes numbers, not 0.0"),
         ({"skip": -1}, "skip is a count, not -1"),
         ({"timeout_s": 0}, "timeout_s is more than 0"),
-        ({"timeout_s": None}, "timeout_s is more than 0, not None"),
+        ({"timeout_s": "5"}, "timeout_s is more than 0, not '5'"),
     ],
 )
 def test_what_is_wrong_with_the_arguments_is_said(arguments: dict[str, Any], what: str) -> None:

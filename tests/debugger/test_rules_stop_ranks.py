@@ -36,7 +36,7 @@ def answer(with_: Callable[[str], Outcome] = lambda why: Outcome.CONTINUED) -> l
         *,
         frame: FrameType | None = None,
         error: BaseException | None = None,
-        limit_s: float = 3600.0,
+        limit_s: float | None = 3600.0,
     ) -> Outcome:
         whys.append(why if error is None else f"{why}: {type(error).__name__}")
         return with_(why)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -84,3 +86,35 @@ def test_the_agent_does_not_keep_torchrun_from_ending(tmp_path: Path, torchrun: 
     while list(tmp_path.glob("distdbg-*/.agents/*.sock")) and time.monotonic() < deadline:
         time.sleep(0.02)  # they leave by themselves
     assert not list(tmp_path.glob("distdbg-*/.agents/*.sock"))
+
+
+def test_lines_on_torchruns_stdin_are_typed_at_a_breakpoint(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import distdbg as dist\n"
+        "dist.init_process_group()\n"
+        "x = 40 + dist.get_rank()\n"
+        "dist.breakpoint(rank=1)\n"
+        "print(f'x is {x}\\n', end='', flush=True)\n"
+        "dist.destroy_process_group()\n"
+    )
+    path = os.pathsep.join(entry for entry in [os.getcwd(), *sys.path] if entry)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            script,
+        ],
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        input="p x\nx = 7\ncontinue\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "(Pdb) p x\n41\n(Pdb) x = 7\n(Pdb) continue\n" in done.stdout
+    assert sorted(re.findall(r"x is (\d+)", done.stdout)) == ["40", "7"]
