@@ -49,6 +49,11 @@ def check_table(what: str, rows: Sequence[Sequence[Array]], size: int, width: in
     """Raise UsageError when `rows` is not one list per rank with one array per input."""
     check_list(what, "output_tensor_lists", rows, size)
     for rank, row in enumerate(rows):
+        if not isinstance(row, (list, tuple)):
+            raise UsageError(
+                f"{what}: output_tensor_lists[{rank}] must be a list of {width} arrays, "
+                f"not {type(row).__name__}"
+            )
         if len(row) != width:
             raise UsageError(
                 f"{what}: output_tensor_lists[{rank}] has {len(row)} arrays, expected {width}, "

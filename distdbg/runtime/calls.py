@@ -115,6 +115,10 @@ def all_gather_coalesced(
     name: str,
 ) -> list[Call]:
     """Gather several arrays: table[r][i] becomes input i of rank r."""
+    if not isinstance(arrays, (list, tuple)):
+        raise UsageError(
+            f"{name}: input_tensor_list must be a list of arrays, not {type(arrays).__name__}"
+        )
     check_table(name, table, size, len(arrays))
     return [
         all_gather(size, rank, [row[i] for row in table], array, timeout_s, name)

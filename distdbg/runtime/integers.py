@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import index
 from typing import Any
 
@@ -29,6 +29,18 @@ def to_ints(what: str, argument: str, values: Any) -> list[int]:
             f"({type(values).__name__})"
         )
     return [to_int(what, f"{argument}[{at}]", value) for at, value in enumerate(values)]
+
+
+def to_lists(what: str, argument: str, values: Any) -> Sequence[Any]:
+    """A list of one list of ranks or more; what is in them is looked at later."""
+    if not isinstance(values, (list, tuple)):
+        raise WrongTypeError(
+            f"{what}: {argument} must be a list of lists of ranks, not {values!r:.80} "
+            f"({type(values).__name__})"
+        )
+    if not values:
+        raise UsageError(f"{what}: {argument} is empty")
+    return values
 
 
 def to_place(argument: str, value: Any) -> int:

@@ -34,7 +34,7 @@ def all_gather_object(
         return
     deadline = _deadline_after(timeout)
     _check_length("all_gather_object", "object_list", object_list, pg.size())
-    data = _to_bytes(obj)
+    data = _to_bytes("all_gather_object", obj)
     sizes = _gather_sizes(pg, data, Variant.ALL_GATHER_OBJECT, deadline)
     widest = int(sizes.max())
     gathered = np.empty((pg.size(), widest), np.uint8)
@@ -62,7 +62,7 @@ def gather_object(
         _check_length("gather_object", "object_gather_list", object_gather_list, pg.size())
     elif object_gather_list:
         raise UsageError("gather_object: object_gather_list was given, but this is not the root")
-    data = _to_bytes(obj)
+    data = _to_bytes("gather_object", obj)
     sizes = _gather_sizes(pg, data, Variant.GATHER_OBJECT, deadline)
     widest = int(sizes.max())
     blocks: list[Bytes] | None = None
@@ -90,7 +90,7 @@ def broadcast_object_list(
     root = to_group_rank(pg, "broadcast_object_list", "src", src, group_src, default=0)
     _check_objects("broadcast_object_list", object_list)
     is_root = pg.rank() == root
-    parts = [_to_bytes(item) for item in object_list] if is_root else []
+    parts = [_to_bytes("broadcast_object_list", item) for item in object_list] if is_root else []
     sizes = _sizes(parts) if is_root else np.empty(len(object_list), np.int64)
     _run(pg, calls.broadcast(pg.size(), sizes, root), Variant.BROADCAST_OBJECT_LIST, deadline)
     data = np.concatenate(parts) if is_root else np.empty(int(sizes.sum()), np.uint8)
@@ -121,7 +121,7 @@ def scatter_object_list(
         _check_length(
             "scatter_object_list", "scatter_object_input_list", scatter_object_input_list, size
         )
-        parts = [_to_bytes(item) for item in scatter_object_input_list or ()]
+        parts = [_to_bytes("scatter_object_list", item) for item in scatter_object_input_list or ()]
         widths = _sizes(parts)
     _run(pg, calls.broadcast(size, widths, root), Variant.SCATTER_OBJECT_LIST, deadline)
     widest = int(widths.max())
@@ -147,7 +147,7 @@ def send_object_list(
     deadline = _deadline_after(timeout)
     peer = to_group_rank(pg, "send_object_list", "dst", dst, group_dst)
     _check_objects("send_object_list", object_list)
-    parts = [_to_bytes(item) for item in object_list]
+    parts = [_to_bytes("send_object_list", item) for item in object_list]
     for array in (_sizes(parts), np.concatenate(parts)):
         if use_batch:
             batch = [P2POp(isend, array, group=pg, group_peer=peer)]
@@ -226,8 +226,14 @@ def _left_s(deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline - current().control.now(), 0.0)
 
 
-def _to_bytes(obj: Any) -> Bytes:
-    return np.frombuffer(bytearray(pickle.dumps(obj, pickle.HIGHEST_PROTOCOL)), np.uint8)
+def _to_bytes(what: str, obj: Any) -> Bytes:
+    try:
+        pickled = pickle.dumps(obj, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # whatever the object's own methods raise
+        raise UsageError(
+            f"{what}: an object of type {type(obj).__name__} cannot be pickled: {error}"
+        ) from error
+    return np.frombuffer(bytearray(pickled), np.uint8)
 
 
 def _from_bytes(data: Bytes) -> Any:

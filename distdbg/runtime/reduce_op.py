@@ -19,7 +19,7 @@ import warnings
 from enum import IntEnum
 from typing import ClassVar, Self
 
-from distdbg.errors import UsageError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime.dtypes import Dtype
 
 
@@ -134,6 +134,8 @@ def make_premul_sum(factor: float) -> ReduceOp:
 
 def supports_complex(reduceOp: ReduceOp) -> bool:
     """Whether the op is defined for complex64 and complex128."""
+    if not isinstance(reduceOp, ReduceOp):
+        raise WrongTypeError(f"supports_complex takes a ReduceOp, not {reduceOp!r:.80}")
     return _is_defined(reduceOp.op, Dtype.complex64)
 
 

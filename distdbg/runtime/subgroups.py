@@ -15,14 +15,14 @@ from typing import Any, cast
 from distdbg.check.latent import place_above
 from distdbg.check.membership import Creation
 from distdbg.check.sites import call_site
-from distdbg.errors import UsageError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.record.format import Aside
 from distdbg.runtime.aside import aside
 from distdbg.runtime.backends.registry import Backend, BackendConfig, check_available
 from distdbg.runtime.creation import create_group, timeout_seconds
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup, resolve
 from distdbg.runtime.init import destroy_process_group
-from distdbg.runtime.integers import to_int, to_ints
+from distdbg.runtime.integers import to_int, to_ints, to_lists
 from distdbg.runtime.lives import Lives
 from distdbg.runtime.objects import broadcast_object_list
 from distdbg.runtime.store import PrefixStore, Store
@@ -100,11 +100,12 @@ def new_subgroups_by_enumeration(
     group_desc: str | None = None,
 ) -> tuple[ProcessGroup | None, list[ProcessGroup]]:
     """Make one group for each list of ranks; no rank may be in two. Return one's own and all."""
-    if not ranks_per_subgroup_list:
-        raise UsageError("new_subgroups_by_enumeration: ranks_per_subgroup_list is empty")
+    lists = to_lists(
+        "new_subgroups_by_enumeration", "ranks_per_subgroup_list", ranks_per_subgroup_list
+    )
     default = current().require_default()
     seen: set[int] = set()
-    for given in ranks_per_subgroup_list:
+    for given in lists:
         members = _check_ranks("new_subgroups_by_enumeration", default, given)
         twice = seen.intersection(members)
         if twice:
@@ -112,7 +113,7 @@ def new_subgroups_by_enumeration(
         seen.update(members)
     mine: ProcessGroup | None = None
     groups: list[ProcessGroup] = []
-    for ranks in ranks_per_subgroup_list:
+    for ranks in lists:
         made = new_group(ranks, timeout, backend, pg_options, group_desc=group_desc)
         groups.append(made)
         if isinstance(made, ProcessGroup):
@@ -135,11 +136,10 @@ def split_group(
     parent = resolve(parent_pg, "split_group")
     if parent is None:
         return None
-    if not split_ranks:
-        raise UsageError("split_group: split_ranks is empty")
+    lists = to_lists("split_group", "split_ranks", split_ranks)
     seen: set[int] = set()
     mine: list[int] | None = None
-    for given in split_ranks:
+    for given in lists:
         part = _check_group_ranks("split_group", parent, given)
         if seen.intersection(part):
             raise UsageError(f"split_group: rank {min(seen.intersection(part))} is in two lists")
@@ -297,6 +297,8 @@ def _create(
     device_id: object,
     creation: Creation | None = None,
 ) -> ProcessGroup:
+    if not isinstance(group_desc, str | None):
+        raise WrongTypeError(f"group_desc must be text, not {group_desc!r:.80}")
     chosen = BackendConfig(Backend(backend)) if backend else BackendConfig(parent.backend_config)
     check_available(chosen)
     if world.membership is None:

@@ -1,0 +1,63 @@
+"""Arguments of a type that cannot be used: refused in words, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distdbg as dist
+from distdbg.errors import UsageError
+from distdbg.testing.store_ranks import run_store_ranks
+
+
+def local() -> Any:
+    return lambda: None
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "all_gather_object: an object of type function cannot be pickled": lambda: (
+        dist.all_gather_object([None, None], local())
+    ),
+    "gather_object: an object of type function cannot": lambda: dist.gather_object(
+        local(), [None, None] if dist.get_rank() == 0 else None
+    ),
+    "all_gather_coalesced: input_tensor_list must be a list of arrays, not generator": lambda: (
+        dist.all_gather_coalesced([], (np.ones(1) for _ in range(1)))
+    ),
+    r"output_tensor_lists\[0\] must be a list of 1 arrays, not int": lambda: (
+        dist.all_gather_coalesced([1, 2], [np.ones(1)])
+    ),
+    "ranks_per_subgroup_list must be a list of lists of ranks, not 5": lambda: (
+        dist.new_subgroups_by_enumeration(5)
+    ),
+    "split_group: split_ranks must be a list of lists of ranks, not '01'": lambda: dist.split_group(
+        None, "01"
+    ),
+    "split_group: split_ranks is empty": lambda: dist.split_group(None, []),
+    "group_desc must be text, not 5": lambda: dist.new_group(group_desc=5),
+    "supports_complex takes a ReduceOp, not 'sum'": lambda: dist.supports_complex("sum"),
+}
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_it_is_said_and_the_group_goes_on(words: str) -> None:
+    def run(rank: int) -> list[float]:
+        with pytest.raises(UsageError, match=words):
+            CALLS[words]()
+        x = np.ones(2)
+        dist.all_reduce(x)
+        return x.tolist()
+
+    assert run_store_ranks(run, 2, backend="gloo") == [[2.0, 2.0]] * 2
+
+
+def test_the_words_of_pickle_are_the_cause() -> None:
+    def run(rank: int) -> None:
+        with pytest.raises(UsageError) as caught:
+            dist.broadcast_object_list([local()])
+        assert isinstance(caught.value.__cause__, AttributeError)
+
+    run_store_ranks(run, 1, backend="gloo")
