@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from control_layout import control_layout_page
 from metrics_page import metrics_page as metrics_tables
 from otel_page import otel_page as otel_tables
+from other_variables import other_variables
 from record_layout import layout_page
 from tables_page import tables_page as table_columns
 
@@ -95,7 +96,7 @@ def env_page() -> str:
         if variable.aliases:
             about += f" Otherwise {' or '.join(f'`{name}`' for name in variable.aliases)}."
         lines.append(f"| `{variable.name}` | {kind} | {default} | {about} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *other_variables()])
 
 
 def error_classes() -> list[type[errors.DistError]]:
