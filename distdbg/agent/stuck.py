@@ -10,7 +10,9 @@
     anything else: computes in C, writes                              RUNNING
 
 Without py-spy nobody knows who owns the GIL, nor what lies below Python: then the same line in both
-looks while a core burns counts as one call, which a long computation in a library is as well.
+looks while a core burns counts as one call, which a long computation in a library is as well. Of an
+interpreter without symbols (Debian's) py-spy shows no C functions: a call that stays in those, as a regular
+expression does, is BUSY there.
 """
 
 from __future__ import annotations
