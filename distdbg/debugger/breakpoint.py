@@ -64,15 +64,13 @@ _KIND: Final = Aside.BREAKPOINT.label
 _log = get_logger("debugger")
 
 
-def breakpoint(
-    rank: int | Sequence[int] = 0, skip: int = 0, timeout_s: float | None = None
-) -> None:
+def breakpoint(rank: int | Sequence[int] = 0, skip: int = 0, timeout_s: float = 3600) -> None:
     """Open a debugger on one rank, or on each of several, while the others wait.
 
     All ranks of the default group call it. `skip`: so many times this line does nothing. The clock of
-    the job stands while somebody is at a prompt; `timeout_s` is by the clock on the wall, an hour when it
-    is not given. A rank with neither a terminal nor input, which `distdbg run` has not started, waits for
-    `distdbg attach` where `timeout_s` is given; else it says so and continues.
+    the job stands while somebody is at a prompt; `timeout_s` is by the clock on the wall. A rank
+    with neither a terminal nor input, which `distdbg run` has not started, waits for `distdbg attach` where
+    `timeout_s` is another than the default; else it says so and continues.
 
     Raises:
         DebuggerQuit: On all ranks, when somebody quits instead of continuing.
@@ -85,7 +83,7 @@ def run_breakpoint(
     world: World,
     rank: int | Sequence[int],
     skip: int,
-    timeout_s: float | None,
+    timeout_s: float,
     frame: FrameType,
     stop: Stop | None = None,
 ) -> None:
@@ -114,7 +112,7 @@ def open_here(frame: FrameType, stop: Stop | None = None) -> None:
 
 
 def _checked(
-    group: ProcessGroup, rank: int | Sequence[int], skip: int, timeout_s: float | None
+    group: ProcessGroup, rank: int | Sequence[int], skip: int, timeout_s: float
 ) -> list[int]:
     ranks = list(rank) if isinstance(rank, Iterable) else [rank]
     for each in ranks:
@@ -128,7 +126,7 @@ def _checked(
         raise UsageError("breakpoint: no rank was chosen for the debugger")
     if not isinstance(skip, int) or skip < 0:
         raise UsageError(f"breakpoint: skip is a count, not {skip!r}")
-    if timeout_s is not None and not (isinstance(timeout_s, (int, float)) and timeout_s > 0):
+    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
         raise UsageError(f"breakpoint: timeout_s is more than 0, not {timeout_s!r}")
     return sorted(set(ranks))
 
@@ -141,7 +139,7 @@ class _Meeting:
         group: ProcessGroup,
         ranks: Sequence[int],
         seq: int,
-        timeout_s: float | None,
+        timeout_s: float,
         frame: FrameType,
     ) -> None:
         self._group = group
@@ -150,8 +148,7 @@ class _Meeting:
         self._rank = group.ranks[group.rank()]
         self._ranks = ranks
         self._seq = seq
-        self._timeout_s = timeout_s
-        self._limit_s = LIMIT_S if timeout_s is None else float(timeout_s)
+        self._limit_s = float(timeout_s)
         self._frame = frame
         self._site = site_of(frame)
         self._started = time.monotonic()
@@ -186,7 +183,10 @@ class _Meeting:
         quit_ = {"how": "quit", "rank": self._rank, "site": self._site}
         try:
             outcome = open_prompt(
-                _KIND, frame=self._frame, limit_s=self._timeout_s, by=stop
+                _KIND,
+                frame=self._frame,
+                limit_s=None if self._limit_s == LIMIT_S else self._limit_s,
+                by=stop,
             )  # the op of the record is called as the function is
         except JobAborted:  # which the others see by themselves
             raise

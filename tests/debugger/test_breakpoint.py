@@ -304,6 +304,7 @@ def test_threads_that_wait_are_released_when_one_raises(monkeypatch: pytest.Monk
         ({"rank": 0.0}, "rank takes numbers, not 0.0"),
         ({"skip": -1}, "skip is a count, not -1"),
         ({"timeout_s": 0}, "timeout_s is more than 0"),
+        ({"timeout_s": None}, "timeout_s is more than 0, not None"),
         ({"timeout_s": "5"}, "timeout_s is more than 0, not '5'"),
     ],
 )
