@@ -14,7 +14,7 @@ from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
 from distdbg.diagnose.unmatched import Differ, Pair, find_pairs, say_taken, taken_by_any
-from distdbg.diagnose.wording import known_ns, say_op, site_of
+from distdbg.diagnose.wording import known_ns, say_op, say_ranks, site_of
 from distdbg.record.format import Flag
 
 _MOST: Final = 16
@@ -125,14 +125,15 @@ def mixed_groups(
             pair = frozenset((edge.rank, other.rank))
             if len(pair) < 2 or pair in found or len(found) == _MOST:
                 continue
-            miss = _mixed(session, other, edge)
+            miss = _mixed(session, other, edge, everybody)
             if miss is not None:
                 found[pair] = miss
-    causes = [miss for miss in found.values() if miss.cause]
-    return causes or list(found.values())
+    # Each names all ranks of its line.
+    causes = {miss.cause: miss for miss in found.values() if miss.cause}
+    return list(causes.values()) or list(found.values())
 
 
-def _mixed(session: Session, waiter: Edge, other: Edge) -> Miss | None:
+def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge]) -> Miss | None:
     """`waiter` waits on its group for the rank of `other`, which is in an op on another one."""
     if waiter.op is None or other.op is None or other.rank not in waiter.on:
         return None
@@ -143,10 +144,7 @@ def _mixed(session: Session, waiter: Edge, other: Edge) -> Miss | None:
     ranks, site = (waiter.rank, other.rank), site_of(session, other.op)
     # The whole stack: a line of a function that takes the group as an argument says nothing.
     if len(kinds) == 1 and site and _stack(session, waiter.op) == _stack(session, other.op):
-        calls = (
-            f"rank {waiter.rank} called {kinds.pop()} on group '{groups[0].label}', "
-            f"rank {other.rank} on group '{groups[1].label}'"
-        )
+        calls = _calls_by_group(session, other.op, kinds.pop(), everybody)
         text = f"at {site} {calls}"
         evidence = Evidence(text=text, rank=other.rank, ranks=ranks, op=other.op, site=other.site)
         return Miss(evidence, ADVICE, (f"at {site.partition(' (')[0]} {calls}",))
@@ -161,6 +159,20 @@ def _mixed(session: Session, waiter: Edge, other: Edge) -> Miss | None:
         text=text, rank=first.rank, ranks=ranks, op=first, site=site_of(session, first)
     )
     return Miss(evidence, _GROUPS)
+
+
+def _calls_by_group(session: Session, op: OpRef, kind: str, edges: Sequence[Edge]) -> str:
+    """'rank 1 called all_reduce on group 'dp', ranks 0,2-3 on group 'tp'': the fewest first."""
+    ranks: dict[str, set[int]] = {}
+    for edge in edges:
+        if edge.op is None or session.kind_of(edge.op) != kind:
+            continue
+        group = session.group_of(edge.op)
+        if group is not None and _stack(session, edge.op) == _stack(session, op):
+            ranks.setdefault(group.label, set()).add(edge.rank)
+    parts = sorted(ranks.items(), key=lambda part: (len(part[1]), min(part[1])))
+    words = [f"{say_ranks(sorted(members))} on group '{label}'" for label, members in parts]
+    return ", ".join([words[0].replace(" on group", f" called {kind} on group", 1), *words[1:]])
 
 
 def _stack(session: Session, op: OpRef) -> Stack:
