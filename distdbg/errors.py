@@ -107,6 +107,10 @@ class WrongTypeError(UsageError, TypeError):
     """An argument is of a type that cannot be used there."""
 
 
+class UnknownGroupError(UsageError, KeyError):
+    """This rank is not in the group, or it is none."""
+
+
 class ConfigError(DistError):
     """A variable, flag or file is wrong, or something is not installed."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from distdbg.errors import ConfigError, UsageError
+from distdbg.errors import ConfigError, UnknownGroupError, UsageError
 from distdbg.runtime.backends.registry import Backend
 from distdbg.runtime.group import Group, GroupMember, ProcessGroup
 from distdbg.runtime.integers import to_int
@@ -20,11 +20,11 @@ def _is_outside(group: Group) -> bool:
 
 
 def _known(group: Group, what: str) -> ProcessGroup:
-    """Return the group that is meant; UsageError when this rank is not in it."""
+    """Return the group that is meant; UnknownGroupError when this rank is not in it."""
     if group is None:
         return current().require_default()
     if not isinstance(group, ProcessGroup):
-        raise UsageError(f"{what}: this rank is not in the given group: {group!r}")
+        raise UnknownGroupError(f"{what}: this rank is not in the given group: {group!r}")
     return group
 
 

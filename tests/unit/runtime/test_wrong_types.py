@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -61,3 +62,17 @@ def test_the_words_of_pickle_are_the_cause() -> None:
         assert isinstance(caught.value.__cause__, AttributeError)
 
     run_store_ranks(run, 1, backend="gloo")
+
+
+def test_the_ranks_of_a_group_that_one_is_not_in_are_torchs_key_error_in_words() -> None:
+    def run(rank: int) -> None:
+        group = dist.new_group([0])
+        if rank == 1:
+            with pytest.raises(KeyError) as caught:
+                dist.get_process_group_ranks(group)
+            assert isinstance(caught.value, UsageError)
+            said = "get_process_group_ranks: this rank is not in the given group: "
+            assert str(caught.value) == f"{said}GroupMember.NON_GROUP_MEMBER"
+            assert type(pickle.loads(pickle.dumps(caught.value))) is type(caught.value)
+
+    run_store_ranks(run, 2, backend="gloo")
