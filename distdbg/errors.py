@@ -408,6 +408,10 @@ class BackendMissingError(ConfigError, DistBackendError):
     """The backend cannot be used here: its library or its device is not there."""
 
 
+class NoSharedMemoryError(DistBackendError):
+    """The ranks are on several hosts, or in containers that share no processes."""
+
+
 class UnknownBackendError(UsageError, DistBackendError):
     """Nobody has registered a backend of this name."""
 

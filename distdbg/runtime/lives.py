@@ -12,7 +12,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from distdbg.errors import DistBackendError, DistNetworkError, DistStoreError, PeerLost, RankLeft
+from distdbg.errors import (
+    DistBackendError,
+    DistNetworkError,
+    DistStoreError,
+    NoSharedMemoryError,
+    PeerLost,
+    RankLeft,
+)
 from distdbg.native import Watched
 from distdbg.runtime.rendezvous.process import Process
 from distdbg.runtime.world import current
@@ -110,7 +117,10 @@ class Lives:
         """Turn the failure of a store or of memory into PeerLost, where the rank it was on has died."""
         try:
             yield
-        except PeerLost:
+        except (
+            PeerLost,
+            NoSharedMemoryError,
+        ):  # which is so on all ranks, whoever has left already
             raise
         except (DistNetworkError, DistBackendError):
             self.check()

@@ -392,7 +392,7 @@ def test_ranks_that_wait_at_a_breakpoint_of_others_can_be_asked_and_attached_to(
         import distdbg as dist
 
         def step(scale):
-            dist.breakpoint(rank=0)
+            dist.breakpoint(rank=0, timeout_s=600)
             return scale
 
         dist.init_process_group()

@@ -71,7 +71,7 @@ MEETS = """
 
     def step():
         mine = dist.get_rank()
-        dist.breakpoint(rank=[0, 3])
+        dist.breakpoint(rank=[0, 3], timeout_s=600)
         return mine
 
     open(f"up{os.environ['RANK']}", "w").close()

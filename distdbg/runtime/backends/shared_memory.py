@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 from distdbg.check.options import read_options
 from distdbg.config import read_setting
 from distdbg.control.words import to_error
-from distdbg.errors import DistBackendError, DistStoreError, RendezvousError, format_ranks
+from distdbg.errors import (
+    DistBackendError,
+    DistStoreError,
+    NoSharedMemoryError,
+    RendezvousError,
+    format_ranks,
+)
 from distdbg.native import Control, Group, NativeError
 from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.waiting import Patience
@@ -130,7 +136,7 @@ def connect(
     else:
         found = _find(store, group_name, deadline_ns, clock, lives)
         if not here.shares_memory_with(found.place):
-            raise DistBackendError(
+            raise NoSharedMemoryError(
                 f"ranks 0 and {rank} of group '{group_name}' share no memory: one is on "
                 f"{_describe(found.place, here)}, the other on {_describe(here, found.place)}",
                 details=["the CPU backend connects the ranks of one host; nothing was exchanged"],
@@ -188,7 +194,7 @@ def _check_near(group_name: str, lives: Lives) -> None:
     ]
     kernels = {boot_id for _, boot_id, _ in places}
     where = "hosts" if len(kernels) > 1 else "containers of one host"
-    raise DistBackendError(
+    raise NoSharedMemoryError(
         f"the ranks of group '{group_name}' share no memory: they are on {len(places)} {where}",
         details=[*details[:_MOST_PLACES], "nothing was exchanged"],
         hint="start all ranks on one host and in one container",
