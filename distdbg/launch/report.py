@@ -165,9 +165,9 @@ def _by_verdict(outcome: Outcome, word: str) -> Iterator[str]:
     failed = [one for one in outcome.evidence if one.end.is_failure and not one.end.was_asked]
     ended = sum(one.end.was_asked for one in outcome.evidence)
     here = " of this host" if outcome.is_elsewhere else ""
-    many = f"{_count(len(failed))}{here} failed because of it"
+    many = f"the job was aborted: {_count(len(failed))}{here} raised JobAborted or failed"
     if ended:
-        many += f" and {ended} {_were(ended)} terminated"
+        many += f", {ended} {_were(ended)} terminated"
     yield verdict.what
     yield from verdict.details[:_MOST_DETAILS]
     for rank in list(verdict.ranks)[:_MOST_DETAILS]:

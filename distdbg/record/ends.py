@@ -68,8 +68,8 @@ class RankEnd:
             return MORE_MEMORY
         if self.signal == signal.SIGKILL:
             return (
-                f"the sender of SIGKILL is unknown: dmesg on {self.host} shows whether it was the "
-                "kernel, for memory; else ask the scheduler"
+                f"the sender of SIGKILL is unknown: dmesg on {self.host} shows whether the kernel killed "
+                "it for memory; else ask the scheduler"
             )
         if self.signal == signal.SIGBUS:
             return (
@@ -77,10 +77,9 @@ class RankEnd:
                 "or a file of the run folder was cut short"
             )
         if self.signal in _CRASHES:
-            core = "the core dump, " if self.core_dumped else ""
+            core = "look into the core dump, or " if self.core_dumped else ""
             return (
-                f"native code crashed: {core}@distdbg.record on main(), or PYTHONFAULTHANDLER=1, "
-                "shows where"
+                f"native code crashed: {core}run again with PYTHONFAULTHANDLER=1 to get its stack"
             )
         if self.signal is not None:
             name = signal_name(self.signal)

@@ -28,6 +28,8 @@ from distdbg.record.thresholds import limit_ns
 _S: Final = 1_000_000_000
 #: How long ranks may take to raise by themselves.
 GRACE_NS: Final = 400_000_000
+#: How long a rank that was stuck has moved when that is reported.
+CALM_NS: Final = 1_000_000_000
 #: How long those who wait for others than the dead one may.
 LONG_GRACE_NS: Final = _S
 #: Until those that wait for a stuck rank are all seen to wait.
@@ -72,6 +74,8 @@ class News:
         self._since_ns = 0
         self._said: set[_Key] = set()
         self._stuck: dict[_Key, Case] = {}
+        #: Since when those of them move.
+        self._freed_ns: dict[_Key, int] = {}
         self._counts: Counter[str | None] = Counter()
 
     @property
@@ -119,16 +123,24 @@ class News:
         word = headline.of_kind(finding.kind.value, finding.what)
         return f"{word} on rank{'' if ranks.isdecimal() else 's'} {ranks}: the job is aborted"
 
-    def taken_back(self, states: Mapping[int, RankState]) -> list[str]:
-        """One line for each stuck rank that was named and goes on, by what the ranks do now."""
+    def taken_back(self, states: Mapping[int, RankState], now_ns: int) -> list[str]:
+        """One line for each stuck rank that was named and goes on, by what the ranks do now.
+
+        A moment later: a rank that a signal ends moves as well before it is over.
+        """
         lines = []
         for key, case in list(self._stuck.items()):
             now = [states.get(rank) for rank in case.finding.ranks]
             if any(state is not None and state.is_stuck for state in now):
+                self._freed_ns.pop(key, None)
+                continue
+            self._said.discard(key)
+            is_alive = all(state is not None and not state.is_over for state in now)
+            if is_alive and now_ns - self._freed_ns.setdefault(key, now_ns) < CALM_NS:
                 continue
             del self._stuck[key]
-            self._said.discard(key)
-            if all(state is not None and not state.is_over for state in now):
+            self._freed_ns.pop(key, None)
+            if is_alive:
                 ranks = format_ranks(case.finding.ranks)
                 was = f"no longer {case.state}" if case.state is not None else "not stuck any more"
                 who = f"rank {ranks} goes" if ranks.isdecimal() else f"ranks {ranks} go"

@@ -372,7 +372,7 @@ class Watch:
             self._news.take(None, now_ns)
 
     def _speak(self, now_ns: int) -> None:
-        for line in self._news.taken_back(self._states()):
+        for line in self._news.taken_back(self._states(), now_ns):
             self._say([line])
         case = self._news.due(now_ns)
         if case is None or self._judged is None or self._doubt is not None:

@@ -110,7 +110,7 @@ def doing_evidence(session: Session, doing: Doing) -> list[Evidence]:
     found = [Evidence(text=text, rank=doing.rank, site=doing.site, at_ns=since)]
     if doing.longest_gap_ns:
         gap = say_s(doing.longest_gap_ns)
-        text = f"the longest earlier gap between two ops of rank {doing.rank} was {gap}"
+        text = f"no earlier gap between two ops of rank {doing.rank} was longer than {gap}"
         found.append(Evidence(text=text, rank=doing.rank))
     if doing.why:
         found.append(Evidence(text=f"rank {doing.rank}: {doing.why}", rank=doing.rank))
@@ -146,9 +146,20 @@ def _finding(session: Session, rank: int, end: ChainEnd | None) -> Finding:
         victims=() if end is None else end.waiters,
         at_ns=known_ns(session.time_ns(rank, seen.since_ns)),
         evidence=tuple(evidence),
-        advice=_ADVICE.get(seen.state, ""),
+        advice=_advice(seen.state, doing.why, is_past=session.cut is not None),
         numbers=numbers,
     )
+
+
+def _advice(state: RankState, why: str, *, is_past: bool) -> str:
+    if state is RankState.BUSY and is_past:
+        return (
+            "it may have been at work: next time take its stacks twice before you stop the job "
+            "(distdbg stacks)"
+        )
+    if state is RankState.ASLEEP and "sleep" in why:
+        return "see why it sleeps there: time.sleep, or a wait with a time limit"
+    return _ADVICE.get(state, "")
 
 
 def _severity(session: Session, doing: Doing, end: ChainEnd | None) -> Severity:

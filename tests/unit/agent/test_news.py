@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from distdbg.agent.judging.news import GRACE_NS, SETTLE_NS, STALL_NS, Case, News
+from distdbg.agent.judging.news import CALM_NS, GRACE_NS, SETTLE_NS, STALL_NS, Case, News
 from distdbg.diagnose.finding import Finding, Kind, Severity
 from distdbg.record.rank_state import RankState
 
@@ -57,9 +57,11 @@ def test_a_stuck_rank_that_goes_on_is_taken_back_once_and_may_be_named_again() -
     one = case(Kind.STUCK_RANK, 3, state=RankState.STOPPED)
     news.take(one, 0)
     news.said(one)
-    assert news.taken_back({3: RankState.STOPPED}) == []
-    assert news.taken_back({3: RankState.RUNNING}) == ["rank 3 goes on: no longer stopped"]
-    assert news.taken_back({3: RankState.RUNNING}) == []
+    assert news.taken_back({3: RankState.STOPPED}, 0) == []
+    assert news.taken_back({3: RankState.RUNNING}, 1) == []
+    said = ["rank 3 goes on: no longer stopped"]
+    assert news.taken_back({3: RankState.RUNNING}, 1 + CALM_NS) == said
+    assert news.taken_back({3: RankState.RUNNING}, 2 + CALM_NS) == []
     news.take(None, 1)
     news.take(one, 2)
     assert news.due(2 + SETTLE_NS) is one
@@ -69,7 +71,16 @@ def test_a_stuck_rank_that_died_has_not_gone_on() -> None:
     news = News()
     one = case(Kind.STUCK_RANK, 3, state=RankState.STOPPED)
     news.said(one)
-    assert news.taken_back({3: RankState.DEAD}) == []
+    assert news.taken_back({3: RankState.DEAD}, 0) == []
+
+
+def test_a_stuck_rank_that_a_signal_ends_has_not_gone_on_either() -> None:
+    news = News()
+    one = case(Kind.STUCK_RANK, 3, state=RankState.BUSY)
+    news.said(one)
+    assert news.taken_back({3: RankState.RUNNING}, 0) == []
+    assert news.taken_back({3: RankState.FAILED}, CALM_NS) == []
+    assert news.taken_back({3: RankState.FAILED}, 2 * CALM_NS) == []
 
 
 def test_what_keeps_coming_back_is_not_said_for_ever() -> None:
@@ -81,7 +92,7 @@ def test_what_keeps_coming_back_is_not_said_for_ever() -> None:
         if news.due(at * STALL_NS + SETTLE_NS) is not None:
             news.said(one)
             count += 1
-        news.taken_back({3: RankState.RUNNING})
+        news.taken_back({3: RankState.RUNNING}, at * STALL_NS)
         news.take(None, at * STALL_NS + 1)
     assert count == 20
 
@@ -93,7 +104,7 @@ def test_what_is_proven_is_said_however_much_was_said_before() -> None:
         news.take(one, at * STALL_NS)
         if news.due(at * STALL_NS + SETTLE_NS) is one:
             news.said(one)
-        news.taken_back({3: RankState.RUNNING})
+        news.taken_back({3: RankState.RUNNING}, at * STALL_NS)
     proven = case(Kind.DEADLOCK, 0, 1, proof="deadlock")
     news.take(proven, 100 * STALL_NS)
     assert news.due(100 * STALL_NS) is proven
