@@ -185,7 +185,8 @@ def test_shapes() -> None:
 
 @promise("Integers, floats, complex numbers and booleans can be sent")
 @pytest.mark.parametrize(
-    "dtype", ["int8", "uint8", "int32", "int64", "float16", "float32", "float64", "complex64", "bool"]
+    "dtype",
+    ["int8", "uint8", "int32", "int64", "float16", "float32", "float64", "complex64", "bool"],
 )
 def test_dtypes(dtype: str) -> None:
     def run(rank: int) -> Array:

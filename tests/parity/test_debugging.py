@@ -158,8 +158,8 @@ def test_detail_shows_the_shapes() -> None:
         return str(caught.value)
 
     for text in on_ranks(run):
-        assert "[10, 1]" in text
-        assert "[10, 2]" in text
+        assert "[10,1]" in text
+        assert "[10,2]" in text
 
 
 @promise("With `DETAIL` different collectives on different ranks are an error that names both")

@@ -96,19 +96,25 @@ def test_init_method_or_store() -> None:
 @promise("`tcp://host:port` lets the ranks meet at an address of rank 0")
 def test_init_at_a_tcp_address() -> None:
     url = f"tcp://127.0.0.1:{free_port()}"
-    assert meet(lambda rank: dist.init_process_group("gloo", url, rank=rank, world_size=2)) == [2, 2]
+    assert meet(lambda rank: dist.init_process_group("gloo", url, rank=rank, world_size=2)) == [
+        2,
+        2,
+    ]
 
 
 @promise("`file:///path` lets the ranks meet in a file that all can reach")
 def test_init_in_a_file(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/some_file"
-    assert meet(lambda rank: dist.init_process_group("gloo", url, rank=rank, world_size=2)) == [2, 2]
+    assert meet(lambda rank: dist.init_process_group("gloo", url, rank=rank, world_size=2)) == [
+        2,
+        2,
+    ]
 
 
 @promise("The file of `file://` is made when it is missing; its folder must be there")
 def test_the_folder_of_the_file(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/no_folder/some_file"
     with use(World()), pytest.raises(RuntimeError, match="no_folder"):
-        url = f"file://{tmp_path}/no_folder/some_file"
         dist.init_process_group("gloo", url, rank=0, world_size=1)
 
 
@@ -142,7 +148,7 @@ def test_a_url_needs_rank_and_size(scheme: str) -> None:
     with use(World()):
         with pytest.raises(ValueError, match="rank"):
             dist.init_process_group("gloo", scheme, world_size=1)
-        with pytest.raises(ValueError, match="world_size|world size"):
+        with pytest.raises(ValueError, match="world_size"):
             dist.init_process_group("gloo", scheme, rank=0)
 
 

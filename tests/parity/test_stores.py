@@ -48,7 +48,9 @@ def test_set_replaces(store: Any) -> None:
     assert store.get("key") == b"new"
 
 
-@promise("`set` takes bytes as well as text", here="more", note="torch's signature names text alone")
+@promise(
+    "`set` takes bytes as well as text", here="more", note="torch's signature names text alone"
+)
 def test_set_takes_bytes(store: Any) -> None:
     store.set("key", b"\x00\xff")
     assert store.get("key") == b"\x00\xff"

@@ -249,9 +249,13 @@ def test_coalescing() -> None:
 
 @promise("A block of coalesced ops holds ops of one kind")
 def test_coalescing_of_two_kinds() -> None:
-    def run(rank: int) -> None:
-        with pytest.raises(RuntimeError, match="one kind"), dist._coalescing_manager():
+    def two_kinds() -> None:
+        with dist._coalescing_manager():
             dist.all_reduce(np.ones(1))
             dist.broadcast(np.ones(1), 0)
+
+    def run(rank: int) -> None:
+        with pytest.raises(RuntimeError, match="one kind"):
+            two_kinds()
 
     on_ranks(run)
