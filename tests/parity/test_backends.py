@@ -201,11 +201,16 @@ def test_an_op_that_is_not_there(made: list[Theirs]) -> None:
     run_theirs(check)
 
 
-@promise("An error of a registered backend is a `DistBackendError`")
+@promise(
+    "What a registered backend raises reaches the caller",
+    here="different",
+    note="as the cause of a `DistBackendError`",
+)
 def test_an_error_of_a_backend(made: list[Theirs]) -> None:
     def check() -> None:
-        with pytest.raises(dist.DistBackendError, match="the wire is cut"):
+        with pytest.raises(dist.DistBackendError, match="the wire is cut") as caught:
             dist.barrier()
+        assert isinstance(caught.value.__cause__, OSError)
 
     run_theirs(check)
 

@@ -178,7 +178,9 @@ def test_detail_names_the_collectives() -> None:
          note="groups that exist as well")  # fmt: skip
 def test_the_level_of_a_group_that_exists() -> None:
     def run(rank: int) -> None:
+        dist.set_debug_level(LEVELS.OFF)
         group = dist.new_group()
+        dist.barrier(group)
         dist.set_debug_level(LEVELS.DETAIL)
         with pytest.raises(dist.MismatchError):
             dist.all_reduce(np.ones(1 + rank), group=group)
@@ -257,7 +259,7 @@ dist.destroy_process_group()
 
 @pytest.mark.slow
 @pytest.mark.ranks
-@promise("`breakpoint` opens a debugger on one rank, the others wait until it continues")
+@promise("`breakpoint` opens a debugger on the given rank, 0 if none is given, until it continues")
 def test_breakpoint() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -48,9 +48,7 @@ def test_set_replaces(store: Any) -> None:
     assert store.get("key") == b"new"
 
 
-@promise(
-    "`set` takes bytes as well as text", here="more", note="torch's signature names text alone"
-)
+@promise("`set` takes bytes as well as text")
 def test_set_takes_bytes(store: Any) -> None:
     store.set("key", b"\x00\xff")
     assert store.get("key") == b"\x00\xff"
@@ -157,7 +155,11 @@ def test_wait(store: Any) -> None:
     assert ended.is_set()
 
 
-@promise("`wait` with a timeout of its own raises after it, and names the keys that are missing")
+@promise(
+    "`wait` with a timeout of its own raises after it",
+    here="more",
+    note="and names the keys that are missing, torch's all of them",
+)
 def test_wait_with_a_timeout(store: Any) -> None:
     store.set("there", "1")
     with pytest.raises(dist.DistStoreError, match="bad_key") as caught:
@@ -173,7 +175,11 @@ def test_check(store: Any) -> None:
     assert store.check(["a", "b"]) is False
 
 
-@promise("`delete_key` removes a key and returns whether it was there")
+@promise(
+    "`delete_key` removes a key and returns whether it was there; not with a `FileStore`",
+    here="more",
+    note="with a `FileStore` too",
+)
 def test_delete_key(store: Any) -> None:
     store.set("first_key", "x")
     assert store.delete_key("first_key") is True
@@ -184,7 +190,7 @@ def test_delete_key(store: Any) -> None:
 @promise(
     "`num_keys` returns the number of keys written by `set` and `add`",
     here="different",
-    note="a key that `TCPStore` of torch makes for itself is not counted",
+    note="a key that a store of torch makes for itself is not counted",
 )
 def test_num_keys(store: Any) -> None:
     store.set("first_key", "x")
@@ -221,7 +227,11 @@ def test_list_keys(store: Any) -> None:
     assert sorted(store.list_keys()) == ["first", "second"]
 
 
-@promise("`queue_push` and `queue_pop` keep the order; `queue_len` counts what is left")
+@promise(
+    "`queue_push` and `queue_pop` keep the order; `queue_len` counts what is left",
+    here="more",
+    note="with a `FileStore` too",
+)
 def test_queues(store: Any) -> None:
     store.queue_push("queue", "first")
     store.queue_push("queue", "second")
@@ -256,7 +266,11 @@ def test_store_barrier(store: Any) -> None:
     thread.join()
 
 
-@promise("`has_extended_api` says that `append`, `multi_get` and `multi_set` are there")
+@promise(
+    "`has_extended_api` says that `append`, `multi_get` and `multi_set` are there",
+    here="more",
+    note="with a `FileStore` too",
+)
 def test_has_extended_api(store: Any) -> None:
     assert store.has_extended_api() is True
 
