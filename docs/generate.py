@@ -37,6 +37,7 @@ from control_layout import control_layout_page
 from metrics_page import metrics_page as metrics_tables
 from otel_page import otel_page as otel_tables
 from other_variables import other_variables
+from parity_table import parity_page
 from record_layout import layout_page
 from tables_page import tables_page as table_columns
 
@@ -470,6 +471,7 @@ PAGES = {
     "launch-flags.md": launch_flags_page,
     "metrics.md": metrics_page,
     "otel.md": otel_page,
+    "parity.md": parity_page,
     "plans.md": plans_page,
     "tables.md": tables_page,
     "top-keys.md": top_keys_page,

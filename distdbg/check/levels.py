@@ -13,7 +13,7 @@ from distdbg import config
 from distdbg.check import logs
 from distdbg.check.log_levels import DebugLevel
 from distdbg.check.tracing import TracingEngine, untraced
-from distdbg.errors import UsageError
+from distdbg.errors import WrongTypeError
 from distdbg.runtime.world import World, current
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def get_debug_level() -> DebugLevel:
 def set_debug_level(arg0: DebugLevel) -> None:
     """Set the level of all groups of this rank, living and to come."""
     if not isinstance(arg0, DebugLevel):
-        raise UsageError(f"set_debug_level expects a DebugLevel, not {type(arg0).__name__}")
+        raise WrongTypeError(f"set_debug_level expects a DebugLevel, not {type(arg0).__name__}")
     _change(current(), arg0, is_chosen=True)
 
 

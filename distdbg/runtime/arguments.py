@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from distdbg.errors import UsageError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime.buffers import Buffer, as_input, as_output, copy_of, overlaps
 from distdbg.runtime.call import Call
 from distdbg.runtime.dtypes import FROM_NUMPY, Dtype
@@ -50,7 +50,7 @@ def check_table(what: str, rows: Sequence[Sequence[Array]], size: int, width: in
     check_list(what, "output_tensor_lists", rows, size)
     for rank, row in enumerate(rows):
         if not isinstance(row, (list, tuple)):
-            raise UsageError(
+            raise WrongTypeError(
                 f"{what}: output_tensor_lists[{rank}] must be a list of {width} arrays, "
                 f"not {type(row).__name__}"
             )
@@ -79,7 +79,7 @@ def check_tag(what: str, tag: int) -> int:
 
 def check_list(what: str, argument: str, blocks: Sequence[Array], size: int) -> None:
     if not isinstance(blocks, (list, tuple)):
-        raise UsageError(
+        raise WrongTypeError(
             f"{what}: {argument} must be a list of {size} arrays, not {type(blocks).__name__}"
         )
     if len(blocks) != size:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from distdbg.errors import UsageError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.native import View, scale
 from distdbg.runtime import torch_arrays, torch_profiler
 from distdbg.runtime.dtypes import CARRIERS, FROM_NUMPY, Dtype
@@ -64,7 +64,7 @@ def _resolve(x: Array, name: str, writable: bool) -> Buffer:
     if torch_arrays.is_tensor(x):
         return _from_tensor(x, name, writable)
     if isinstance(x, np.generic) and writable:
-        raise UsageError(
+        raise WrongTypeError(
             f"{name} is a NumPy scalar ({type(x).__name__}), which cannot be written",
             hint="pass an array of one element, such as np.array(value)",
         )
@@ -173,7 +173,7 @@ def _to_numpy(x: Array, name: str) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(memoryview(x))
     except (TypeError, BufferError, ValueError):
-        raise UsageError(
+        raise WrongTypeError(
             f"{name} is {_describe(x)}, not an array",
             details=[_ACCEPTED],
         ) from None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distdbg.errors import UsageError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime.arguments import (
     Array,
     are_plain,
@@ -116,7 +116,7 @@ def all_gather_coalesced(
 ) -> list[Call]:
     """Gather several arrays: table[r][i] becomes input i of rank r."""
     if not isinstance(arrays, (list, tuple)):
-        raise UsageError(
+        raise WrongTypeError(
             f"{name}: input_tensor_list must be a list of arrays, not {type(arrays).__name__}"
         )
     check_table(name, table, size, len(arrays))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NewType, overload
 
-from distdbg.errors import UsageError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime import torch_profiler
 from distdbg.runtime.call import Call
 from distdbg.runtime.engine import Engine, Pending
@@ -307,7 +307,9 @@ def resolve(group: Group, what: str) -> ProcessGroup | None:
             stacklevel=3,
         )
         return None
-    raise UsageError(f"{what}: group must be a ProcessGroup or None, not {type(group).__name__}")
+    raise WrongTypeError(
+        f"{what}: group must be a ProcessGroup or None, not {type(group).__name__}"
+    )
 
 
 def to_group_rank(

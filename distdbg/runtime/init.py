@@ -164,7 +164,7 @@ def destroy_process_group(group: Group = None) -> None:
     if group is not None and not isinstance(group, ProcessGroup):
         if group == GroupMember.NON_GROUP_MEMBER:
             return
-        raise UsageError(f"destroy_process_group: not a group: {group!r}")
+        raise WrongTypeError(f"destroy_process_group: not a group: {group!r}")
     if group is None or group is world.default:
         world.require_default()
         # Many a program leaves its groups on the way out of an exception: then that is the last moment.

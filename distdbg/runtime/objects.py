@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from distdbg.errors import UsageError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime import calls
 from distdbg.runtime.call import Call, Variant
 from distdbg.runtime.group import Group, ProcessGroup, resolve, to_group_rank
@@ -258,9 +258,11 @@ def _padded(data: Bytes, nbytes: int) -> Bytes:
 def _check_length(what: str, argument: str, items: object, size: int) -> None:
     if not isinstance(items, list) or len(items) != size:
         got = f"{len(items)} places" if isinstance(items, list) else type(items).__name__
-        raise UsageError(f"{what}: {argument} must be a list of {size} places, got {got}")
+        wrong = UsageError if isinstance(items, list) else WrongTypeError
+        raise wrong(f"{what}: {argument} must be a list of {size} places, got {got}")
 
 
 def _check_objects(what: str, items: object) -> None:
     if not isinstance(items, list) or not items:
-        raise UsageError(f"{what}: the list must have at least one object")
+        wrong = UsageError if isinstance(items, list) else WrongTypeError
+        raise wrong(f"{what}: the list must have at least one object")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from distdbg.errors import UsageError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime.reduce_op import ReduceOp
 
 UNSET = timedelta(milliseconds=-1)
@@ -30,7 +30,8 @@ def seconds_or_none(timeout: Timeout) -> float | None:
     elif isinstance(timeout, (int, float)) and timeout == timeout:
         seconds = float(timeout)
     else:
-        raise UsageError(f"timeout must be a timedelta or seconds, not {timeout!r}")
+        wrong = UsageError if isinstance(timeout, float) else WrongTypeError  # NaN
+        raise wrong(f"timeout must be a timedelta or seconds, not {timeout!r}")
     return min(seconds, _LONGEST_S) if seconds >= 0 else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from distdbg.check.latent import place_above
-from distdbg.errors import UsageError
+from distdbg.errors import UsageError, WrongTypeError
 from distdbg.runtime import calls
 from distdbg.runtime.arguments import Array
 from distdbg.runtime.call import ANY_SOURCE
@@ -131,7 +131,7 @@ def batch_isend_irecv(p2p_op_list: list[P2POp], timeout: Timeout = None) -> list
 
 def _check_batch(items: Sequence[P2POp]) -> None:
     if not isinstance(items, (list, tuple)) or not all(isinstance(item, P2POp) for item in items):
-        raise UsageError("batch_isend_irecv expects a list of P2POp")
+        raise WrongTypeError("batch_isend_irecv expects a list of P2POp")
     if not items:
         raise UsageError("batch_isend_irecv: the list is empty")
     if any(item.group is not items[0].group for item in items):

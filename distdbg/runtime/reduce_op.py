@@ -158,7 +158,9 @@ def check_reduce(op: ReduceOp, dtype: Dtype) -> None:
     try:
         defined = _DEFINED[op.code][dtype]
     except AttributeError:
-        raise UsageError(f"a reduce op is a ReduceOp such as ReduceOp.SUM, got {op!r}") from None
+        raise WrongTypeError(
+            f"a reduce op is a ReduceOp such as ReduceOp.SUM, got {op!r}"
+        ) from None
     if not defined:
         others = ", ".join(kind.name for kind in RedOpType if _DEFINED[kind][dtype])
         raise UsageError(

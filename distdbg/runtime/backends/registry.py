@@ -13,7 +13,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distdbg.errors import BackendMissingError, UnknownBackendError, UsageError
+from distdbg.errors import BackendMissingError, UnknownBackendError, UsageError, WrongTypeError
 from distdbg.runtime.engine import Engine
 from distdbg.runtime.stops import on_other_rules
 
@@ -85,7 +85,9 @@ class Backend(str):
 
     def __new__(cls, name: str) -> Backend:
         if not isinstance(name, str):
-            raise UsageError(f"the name of a backend is a str, not {type(name).__name__}: {name!r}")
+            raise WrongTypeError(
+                f"the name of a backend is a str, not {type(name).__name__}: {name!r}"
+            )
         return super().__new__(cls, name.lower())
 
     @classmethod

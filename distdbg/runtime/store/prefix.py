@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Self
 
-from distdbg.errors import UsageError
+from distdbg.errors import WrongTypeError
 from distdbg.runtime.store.base import Store, Value, check_key, check_keys
 from distdbg.runtime.store.timeouts import Timeout
 
@@ -17,7 +17,7 @@ class PrefixStore(Store):
     def __init__(self, prefix: str, store: Store) -> None:
         super().__init__()
         if not isinstance(store, Store):
-            raise UsageError(f"a PrefixStore needs a Store, not {type(store).__name__}")
+            raise WrongTypeError(f"a PrefixStore needs a Store, not {type(store).__name__}")
         self._prefix = check_key(prefix)
         self._store = store
 

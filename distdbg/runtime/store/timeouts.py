@@ -6,7 +6,7 @@ import math
 from datetime import timedelta
 
 from distdbg.control.clock import JobClock
-from distdbg.errors import UsageError
+from distdbg.errors import UsageError, WrongTypeError
 
 Timeout = timedelta | float
 
@@ -20,7 +20,7 @@ def to_seconds(timeout: Timeout) -> float:
     elif isinstance(timeout, (int, float)) and not isinstance(timeout, bool):
         seconds = float(timeout)
     else:
-        raise UsageError(f"a timeout is a timedelta or seconds, not {type(timeout).__name__}")
+        raise WrongTypeError(f"a timeout is a timedelta or seconds, not {type(timeout).__name__}")
     if math.isnan(seconds) or seconds < 0:
         raise UsageError(f"a timeout cannot be {seconds} s")
     return seconds

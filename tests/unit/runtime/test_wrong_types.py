@@ -55,6 +55,40 @@ def test_it_is_said_and_the_group_goes_on(words: str) -> None:
     assert run_store_ranks(run, 2, backend="gloo") == [[2.0, 2.0]] * 2
 
 
+WRONG_TYPES: dict[str, Callable[[], Any]] = {
+    "all_reduce: tensor is str, not an array": lambda: dist.all_reduce("text"),
+    "tensor is a NumPy scalar": lambda: dist.all_reduce(np.float64(1)),
+    "all_reduce: group must be a ProcessGroup": lambda: dist.all_reduce(np.ones(1), group="world"),
+    "timeout must be a timedelta or seconds, not '5'": lambda: dist.barrier(timeout="5"),
+    "a reduce op is a ReduceOp": lambda: dist.all_reduce(np.ones(1), "sum"),
+    "all_gather: tensor_list must be a list of 2 arrays, not int": lambda: dist.all_gather(
+        3, np.ones(1)
+    ),
+    "input_tensor_list must be a list of arrays": lambda: dist.all_gather_coalesced([], 3),
+    r"output_tensor_lists\[0\] must be a list": lambda: dist.all_gather_coalesced(
+        [1, 2], [np.ones(1)]
+    ),
+    "object_list must be a list of 2 places, got str": lambda: dist.all_gather_object("ab", 1),
+    "the list must have at least one object": lambda: dist.broadcast_object_list("ab"),
+    "batch_isend_irecv expects a list of P2POp": lambda: dist.batch_isend_irecv(3),
+    "destroy_process_group: not a group": lambda: dist.destroy_process_group("world"),
+    "set_debug_level expects a DebugLevel": lambda: dist.set_debug_level("INFO"),
+    "the name of a backend is a str": lambda: dist.Backend(3),
+    "a PrefixStore needs a Store": lambda: dist.PrefixStore("a", "b"),
+    "a timeout is a timedelta or seconds, not str": lambda: dist.HashStore().set_timeout("5"),
+}
+
+
+@pytest.mark.parametrize("words", WRONG_TYPES)
+def test_a_wrong_type_is_a_type_error_too(words: str) -> None:
+    def run(rank: int) -> None:
+        with pytest.raises(TypeError, match=words) as caught:
+            WRONG_TYPES[words]()
+        assert isinstance(caught.value, UsageError)
+
+    run_store_ranks(run, 2, backend="gloo")
+
+
 def test_the_words_of_pickle_are_the_cause() -> None:
     def run(rank: int) -> None:
         with pytest.raises(UsageError) as caught:
