@@ -146,7 +146,9 @@ def _finding(session: Session, rank: int, end: ChainEnd | None) -> Finding:
         victims=() if end is None else end.waiters,
         at_ns=known_ns(session.time_ns(rank, seen.since_ns)),
         evidence=tuple(evidence),
-        advice=_advice(seen.state, doing.why, is_past=session.cut is not None),
+        advice=_advice(
+            seen.state, doing.why, is_past=session.cut is not None or not session.is_live
+        ),
         numbers=numbers,
     )
 

@@ -583,6 +583,24 @@ def test_a_gap_that_the_rank_came_out_of_before_is_no_reason_to_warn() -> None:
     assert "no earlier gap between two ops of rank 0 was longer than 19 s" in texts(finding)
 
 
+@pytest.mark.parametrize(
+    ("state", "why", "is_past", "advice"),
+    [
+        (RankState.ASLEEP, "in a sleep that ends by itself", False, "see why it sleeps there"),
+        (RankState.ASLEEP, "in a lock", False, "look at what it waits for"),
+        (RankState.BUSY, "", False, "it may be at work: take its stacks twice"),
+        (RankState.BUSY, "", True, "next time take its stacks twice before you stop the job"),
+    ],
+)
+def test_what_to_do_about_a_stuck_rank_fits_what_was_seen_and_when(
+    state: RankState, why: str, is_past: bool, advice: str
+) -> None:
+    build = waiting_for_0(at_s=30, is_live=not is_past)
+    build.seen(0, state, since_s=30, why=why, site="/job/x.py:7 (train)")
+    finding = find_one(stuck, build)
+    assert advice in finding.advice
+
+
 def test_a_rank_that_is_over_or_runs_is_not_stuck() -> None:
     build = trained(2)
     build.seen(0, RankState.RUNNING, since_s=2)
