@@ -146,7 +146,7 @@ def _pair(session: Session, send: OpRef, recv: OpRef, differ: Differ) -> Pair:
     is_likely = differ in (Differ.TAG, Differ.GROUP)
     if differ is Differ.DST:
         target = _peer(session, send)
-        is_likely = _is_past_messages(session, target) and not _has_taken(session, target, send)
+        is_likely = is_past_messages(session, target) and not _has_taken(session, target, send)
     return Pair(
         send=send,
         recv=recv,
@@ -167,7 +167,7 @@ def _cause(session: Session, send: OpRef, recv: OpRef) -> tuple[str, ...]:
     )
 
 
-def _is_past_messages(session: Session, rank: int) -> bool:
+def is_past_messages(session: Session, rank: int) -> bool:
     """Whether it is gone, or in an op of all: it waits for no message."""
     log = session.ranks.get(rank)
     if log is None:

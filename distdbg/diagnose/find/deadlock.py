@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.astray import Miss, mixed_groups, taken_messages, unmatched_messages
+from distdbg.diagnose.find.unsent import unsent_messages
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.graph import find_knots
 from distdbg.diagnose.matching import Matched
@@ -75,6 +76,7 @@ class _Telling:
         self._misses: list[Miss] = [
             *taken_messages(session, edges),
             *unmatched_messages(session, edges, behind),
+            *unsent_messages(session, edges),
         ] or mixed_groups(session, edges, behind)
 
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:

@@ -435,3 +435,35 @@ def test_a_group_that_is_broken_lets_its_ranks_go() -> None:
     log = build.session.ranks[0]
     log.progress[0] = type(log.progress[0])(issued_seq=0, ended_seq=0, broken="timed out")
     assert deadlocks(build.session) == []
+
+
+def never_sent(*, sends_there_too: bool = False) -> SessionBuilder:
+    """Rank 0 collects a message of each; rank 2 goes on to the barrier without sending one."""
+    build = SessionBuilder(4)
+    build.op(1, "send", peer=0, tag=1, at_s=1, ended_s=2, site="/job/x.py:5 (send_stats)")
+    build.op(0, "recv", peer=1, tag=1, at_s=1, ended_s=2, site="/job/x.py:8 (collect)")
+    if sends_there_too:
+        build.op(2, "send", peer=0, tag=9, at_s=1, ended_s=2, site="/job/x.py:5 (send_stats)")
+    build.op(0, "recv", peer=2, tag=2, at_s=3, site="/job/x.py:8 (collect)")
+    for rank in (1, 2):
+        build.op(rank, "barrier", at_s=3, site="/job/x.py:11 (main)")
+    build.op(3, "send", peer=0, tag=3, at_s=3, site="/job/x.py:5 (send_stats)")
+    return build
+
+
+def test_a_message_that_was_never_sent_is_the_cause_where_another_rank_sent_its_own() -> None:
+    root = only(never_sent().session)
+    assert root.what == (
+        "ranks 0,2 are deadlocked: rank 0 waits for a message (tag 2) that rank 2 never sent; "
+        "rank 1 sent its own at x.py:5"
+    )
+    assert root.advice == "see why rank 2 does not send at x.py:5, as rank 1 does"
+    said = (
+        "rank 2 never sent rank 0 the message (tag 2); rank 1 sent its own at x.py:5 (send_stats)"
+    )
+    assert said in texts(root)
+
+
+def test_where_the_rank_has_sent_from_that_line_nothing_is_known_of_the_message() -> None:
+    root = only(never_sent(sends_there_too=True).session)
+    assert "never sent" not in root.what

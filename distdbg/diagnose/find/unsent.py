@@ -1,0 +1,86 @@
+"""Messages that are waited for and were never sent, by ranks in a collective: evidence of a deadlock.
+
+    rank 2 never sent rank 0 the message (tag 2); rank 1 sent its own at x.py:5 (send_stats)
+
+What makes it likely is another rank that did send one to the same rank, from a line where this one did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.finding import Edge, Evidence
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session
+from distdbg.diagnose.unmatched import is_past_messages
+from distdbg.diagnose.wording import site_of
+from distdbg.record.format import Flag
+
+
+def unsent_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
+    """One for each recv that waits for a rank which is in a collective, or gone."""
+    found = []
+    for edge in edges:
+        if edge.op is None or edge.is_any or len(edge.on) != 1:
+            continue
+        if session.kind_of(edge.op) != "recv" or not is_past_messages(session, edge.on[0]):
+            continue
+        like = _sent_by_another(session, edge.op, edge.on[0])
+        if like is not None:
+            found.append(_miss(session, edge.op, edge.on[0], like))
+    return found
+
+
+def _miss(session: Session, recv: OpRef, sender: int, like: OpRef) -> Miss:
+    tag = session.ranks[recv.rank].ops.tag[recv.at]
+    shown = f" (tag {tag})" if tag else ""
+    site = site_of(session, like)
+    short = site.partition(" (")[0]
+    return Miss(
+        Evidence(
+            text=f"rank {sender} never sent rank {recv.rank} the message{shown}; "
+            f"rank {like.rank} sent its own at {site}",
+            rank=sender,
+            ranks=(sender, recv.rank),
+            op=recv,
+            site=site,
+        ),
+        f"see why rank {sender} does not send at {short}, as rank {like.rank} does",
+        (
+            f"rank {recv.rank} waits for a message{shown} that rank {sender} never sent",
+            f"; rank {like.rank} sent its own at {short}",
+        ),
+        (sender,),
+    )
+
+
+def _sent_by_another(session: Session, recv: OpRef, sender: int) -> OpRef | None:
+    """A send to the same rank, from a line where `sender` has sent it nothing; None."""
+    log = session.ranks[sender]
+    if log.lost.get("ops"):
+        return None  # it may have sent there before
+    mine = {site_of(session, op) for op in _sends(session, sender, recv)}
+    for rank in sorted(session.ranks):
+        if rank in (sender, recv.rank):
+            continue
+        for op in _sends(session, rank, recv):
+            site = site_of(session, op)
+            if site and site not in mine:
+                return op
+    return None
+
+
+def _sends(session: Session, rank: int, recv: OpRef) -> Iterable[OpRef]:
+    """What a rank has sent to the one that receives, on its group."""
+    group = session.group_of(recv)
+    ops = session.ranks[rank].ops
+    for at, flags in enumerate(ops.flags):
+        op = OpRef(rank, at)
+        if (
+            flags & Flag.MESSAGE
+            and ops.peer[at] == recv.rank
+            and session.kind_of(op) == "send"
+            and session.group_of(op) == group
+        ):
+            yield op
