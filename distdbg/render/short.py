@@ -76,7 +76,7 @@ def _waiting(session: Session, verdict: Verdict, root: Finding) -> Iterator[str]
     for where, ranks in fold(session, victims - set(root.ranks)):
         verb = "wait" if len(ranks) > 1 else "waits"
         time = waited_text(session, ranks)
-        since = f", since {time}" if time else ""
+        since = f", for {time}" if time else ""
         is_in = where.startswith("in ")
         yield (
             f"{ranks_text(ranks)} {verb} {where}{since}"

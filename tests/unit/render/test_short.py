@@ -18,7 +18,7 @@ def test_a_missing_rank_is_told_with_who_waits_and_one_hint() -> None:
     assert short_lines(session, verdict) == [
         "rank 3 never called all_reduce #4 on group 'world'; 3 others wait",
         "  rank 3 is in load() since 37.0 s at data.py:12 (load)",
-        "  ranks 0-2 wait in all_reduce #4 on group 'world' at train.py:80 (step), since 30 s",
+        "  ranks 0-2 wait in all_reduce #4 on group 'world' at train.py:80 (step), for 30 s",
         "  hint: look at what rank 3 reads in load() of data.py",
     ]
 
@@ -29,7 +29,7 @@ def test_a_deadlock_is_told_by_its_edges_and_what_follows() -> None:
         "deadlock of ranks 0,1: each waits for the other, and nothing can end it",
         "  rank 0 waits in recv from rank 1 (tag 5) on group 'world' at swap.py:9 (swap)",
         "  rank 1 waits in recv from rank 0 (tag 5) on group 'world' at swap.py:9 (swap)",
-        "  ranks 2-3 wait in barrier #1 on group 'world' at swap.py:20 (main), since 15 s",
+        "  ranks 2-3 wait in barrier #1 on group 'world' at swap.py:20 (main), for 15 s",
         "  then: ranks 2,3 timed out in barrier #1",
         "  hint: let one of them send before it receives",
     ]
@@ -115,5 +115,5 @@ def test_a_rank_in_a_wait_is_told_by_the_op_that_it_waits_for() -> None:
     )
     verdict = Verdict(what=root.what, root=root, findings=(root,), roles={})
     assert short_lines(build.session, verdict)[1] == (
-        "  rank 0 waits in all_gather #2 on group 'world' at a.py:7 (f), since 5.0 s"
+        "  rank 0 waits in all_gather #2 on group 'world' at a.py:7 (f), for 5.0 s"
     )
