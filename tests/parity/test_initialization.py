@@ -196,7 +196,7 @@ def test_init_twice() -> None:
     on_ranks(run, 1)
 
 
-@promise("A rank that does not come ends `init_process_group` of the others after `timeout`")
+@promise("A rank that never calls it ends `init_process_group` of the others after `timeout`")
 def test_a_rank_does_not_come() -> None:
     with use(World()):
         with pytest.raises(RuntimeError) as caught:

@@ -66,7 +66,7 @@ def test_get_waits(store: Any) -> None:
     assert got == [b"here"]
 
 
-@promise("`get` raises when the store's timeout has passed and the key has not come")
+@promise("`get` raises when the store's timeout has passed and the key is not there")
 def test_get_times_out(store: Any) -> None:
     store.set_timeout(SHORT)
     begin = time.monotonic()
