@@ -40,6 +40,7 @@ from distdbg.errors import (
     PeerLost,
     RankLeft,
     UsageError,
+    WrongTypeError,
     format_ranks,
 )
 from distdbg.record.durations import duration_text
@@ -117,16 +118,20 @@ def _checked(
     ranks = list(rank) if isinstance(rank, Iterable) else [rank]
     for each in ranks:
         if not isinstance(each, int) or isinstance(each, bool):
-            raise UsageError(f"breakpoint: rank takes numbers, not {each!r}")
+            raise WrongTypeError(f"breakpoint: rank takes numbers, not {each!r}")
         if each not in group.group_ranks:
             raise UsageError(
                 f"breakpoint: there is no rank {each}; the job has {format_ranks(group.ranks)}"
             )
     if not ranks:
         raise UsageError("breakpoint: no rank was chosen for the debugger")
-    if not isinstance(skip, int) or skip < 0:
+    if not isinstance(skip, int):
+        raise WrongTypeError(f"breakpoint: skip is a count, not {skip!r}")
+    if skip < 0:
         raise UsageError(f"breakpoint: skip is a count, not {skip!r}")
-    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
+    if not isinstance(timeout_s, (int, float)):
+        raise WrongTypeError(f"breakpoint: timeout_s is more than 0, not {timeout_s!r}")
+    if not timeout_s > 0:
         raise UsageError(f"breakpoint: timeout_s is more than 0, not {timeout_s!r}")
     return sorted(set(ranks))
 

@@ -14,6 +14,7 @@ import os
 import queue
 import select
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -42,6 +43,10 @@ class Given(Enum):
 
 def given(fd: int = _STDIN) -> Given:
     """What stdin is now: lines that have all been read are nothing."""
+    if fd == _STDIN and sys.__stdin__ is None:
+        return (
+            Given.NOTHING
+        )  # it was closed at the start: what has the number now is something else
     try:
         facts = os.fstat(fd)
         if os.isatty(fd):
@@ -68,21 +73,24 @@ def is_by_our_launcher() -> bool:
 @contextmanager
 def turn(fd: int, look: Callable[[], None]) -> Iterator[None]:
     """Have what `fd` was opened on alone. `look` is called while another process has it; it may raise."""
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            look()
-            time.sleep(_LOOK_S)
-        except OSError:  # it has no locks
-            break
-        else:
-            break
+    while not _lock(fd):
+        look()
+        time.sleep(_LOOK_S)
     try:
         yield
     finally:
         with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # it has no locks
+        return True
+    return True
 
 
 @contextmanager
@@ -150,6 +158,7 @@ class LineReader:
 
     def _run(self) -> None:
         with suppress(_Closed), _opened_anew(_STDIN) as fd, turn(fd, self._look):
+            _show(f"distdbg: the lines of stdin are typed at rank {self._desk.rank}\n")
             while (words := self._said.get()) is not None:
                 if "write" in words:
                     _show(str(words["write"]))
@@ -167,11 +176,19 @@ class LineReader:
     def _read(self) -> str | None:
         """The next line, by single bytes: what is beyond it is another's; None: it is not wanted."""
         line = bytearray()
+        poll = select.poll()
+        for fd in (_STDIN, self._closed):
+            poll.register(fd, select.POLLIN)
         while True:
-            ready = select.select([_STDIN, self._closed], [], [])[0]
+            ready = dict(poll.poll())
             if self._closed in ready or not self._is_attached:
                 return None
-            byte = os.read(_STDIN, 1)
+            try:
+                byte = os.read(_STDIN, 1)
+            except BlockingIOError:  # another process has taken it
+                continue
+            except OSError:
+                return "EOF"
             if byte == b"\n" or (not byte and line):
                 return line.decode(errors="replace")
             if not byte:

@@ -352,6 +352,8 @@ class Session:
             self.desk.begin(why, site)
             try:
                 announce(self.desk, why, site)
+                if own is not None and why != "step":
+                    own.write(f"distdbg: rank {self.rank} is at its prompt\n")
                 with self._over_terminal(own) as is_staying:
                     if is_staying:
                         show()

@@ -96,7 +96,7 @@ class P2POp:
         group_peer: int | None = None,
     ) -> None:
         if op is not isend and op is not irecv:
-            raise UsageError("P2POp: op must be isend or irecv")
+            raise WrongTypeError("P2POp: op must be isend or irecv")
         self.op = op
         self.tensor = tensor
         self.tag = tag

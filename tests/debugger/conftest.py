@@ -38,7 +38,13 @@ class Ranks:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(
-        self, program: str, world_size: int = 1, stdin: int = subprocess.DEVNULL, **environ: str
+        self,
+        program: str,
+        world_size: int = 1,
+        *,
+        stdin: int = subprocess.DEVNULL,
+        preexec_fn: Callable[[], None] | None = None,
+        **environ: str,
     ) -> None:
         """Start them; their records are in `run`."""
         self.run.mkdir(exist_ok=True)
@@ -55,6 +61,7 @@ class Ranks:
                         env=self.environ(rank, world_size) | environ,
                         cwd=self.folder,
                         start_new_session=True,
+                        preexec_fn=preexec_fn,
                     )
                 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,3 +132,28 @@ def test_what_stdin_is(tmp_path: Path) -> None:
     for fd in (master, terminal, lines, null):
         os.close(fd)
     assert given(null) is Given.NOTHING  # a closed one
+
+
+def test_a_stdin_that_was_closed_at_the_start_is_nothing(ranks_of: Any) -> None:
+    # What has its number then is a socket or a file of the rank itself.
+    ranks_of.start(program("dist.breakpoint()"), preexec_fn=close_stdin)
+    assert ranks_of.wait() == [0]
+    assert "neither a terminal nor input" in ranks_of.out()
+
+
+def close_stdin() -> None:
+    os.close(0)
+
+
+def test_lines_are_read_by_a_rank_with_thousands_of_open_files(ranks_of: Any) -> None:
+    many = "import os; held = [os.open('/dev/null', 0) for _ in range(1100)]; dist.breakpoint()"
+    with pipe(b"p 6 * 7\n") as stdin:
+        ranks_of.start(program(many), stdin=stdin, preexec_fn=allow_many_files)
+        assert ranks_of.wait() == [0]
+    assert "(Pdb) p 6 * 7\n42\n" in ranks_of.out()
+
+
+def allow_many_files() -> None:
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    )

@@ -13,7 +13,8 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
-from distdbg.errors import QueueEmptyError, UsageError
+from distdbg.errors import QueueEmptyError, UsageError, WrongTypeError
+from distdbg.runtime.integers import to_int
 from distdbg.runtime.store.base import (
     Store,
     Value,
@@ -43,8 +44,11 @@ class FileStore(Store):
 
     def __init__(self, file_name: str, world_size: int = -1, *, _is_counted: bool = True) -> None:
         super().__init__()
+        if not isinstance(file_name, (str, os.PathLike)):
+            raise WrongTypeError(f"FileStore: file_name must be a path, not {file_name!r:.80}")
         path = os.path.abspath(os.fspath(file_name))
-        self._log = LogFile(path, int(world_size), self._timeout_s, is_counted=_is_counted)
+        size = to_int("FileStore", "world_size", world_size)
+        self._log = LogFile(path, size, self._timeout_s, is_counted=_is_counted)
         # Also runs at the interpreter's exit, where __del__ may not.
         self._leave = weakref.finalize(self, self._log.leave)
 

@@ -21,9 +21,11 @@ from distdbg.errors import (
     InternalError,
     QueueEmptyError,
     UsageError,
+    WrongTypeError,
 )
 from distdbg.native import Control, NativeError, StoreClient
 from distdbg.record.durations import duration_text
+from distdbg.runtime.integers import to_int
 from distdbg.runtime.rendezvous.token import run_token
 from distdbg.runtime.store.base import (
     Store,
@@ -129,8 +131,12 @@ class TCPStore(Store):
     ) -> None:
         super().__init__()
         self._timeout_s = to_seconds(timeout)
+        if not isinstance(host_name, str):
+            raise WrongTypeError(f"TCPStore: host_name must be text, not {host_name!r:.80}")
         self._host = host_name
-        self._port = int(port)
+        self._port = to_int("TCPStore", "port", port)
+        if world_size is not None:
+            world_size = to_int("TCPStore", "world_size", world_size)
         self._token = run_token() if _token is None else _token
         self._server: SharedServer | None = None
         self._client: _Client | None = None

@@ -110,3 +110,23 @@ def test_the_ranks_of_a_group_that_one_is_not_in_are_torchs_key_error_in_words()
             assert type(pickle.loads(pickle.dumps(caught.value))) is type(caught.value)
 
     run_store_ranks(run, 2, backend="gloo")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: dist.TCPStore("127.0.0.1", 0, 1.5, True),
+            "TCPStore: world_size must be a whole number",
+        ),
+        (lambda: dist.TCPStore("127.0.0.1", "0", 1, True), "TCPStore: port must be a whole number"),
+        (lambda: dist.TCPStore(5, 0, 1, True), "TCPStore: host_name must be text, not 5"),
+        (lambda: dist.FileStore(5, 1), "FileStore: file_name must be a path, not 5"),
+        (lambda: dist.FileStore("x", 1.0), "FileStore: world_size must be a whole number"),
+        (lambda: dist.P2POp("x", np.ones(1), 0), "P2POp: op must be isend or irecv"),
+    ],
+)
+def test_a_store_or_op_that_cannot_be_is_not_begun(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words) as caught:
+        make()
+    assert isinstance(caught.value, UsageError)
