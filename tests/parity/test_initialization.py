@@ -234,7 +234,8 @@ def test_the_default_timeout() -> None:
             with pytest.raises(RuntimeError, match="rank 1"):
                 dist.barrier()
 
-    on_ranks(run, timeout_s=0.1)
+    # It limits the meeting of the ranks as well, which has to succeed on a busy machine.
+    on_ranks(run, timeout_s=3)
 
 
 @promise("`group_name` is the name of the default group")
