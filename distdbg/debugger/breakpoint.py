@@ -195,8 +195,11 @@ class _Meeting:
             )  # the op of the record is called as the function is
         except JobAborted:  # which the others see by themselves
             raise
-        except BaseException:
+        except DebuggerQuit:
             self._settle(quit_)
+            raise
+        except BaseException as error:  # Ctrl-C, a signal, sys.exit() at the prompt
+            self._settle({**quit_, "raised": type(error).__name__})
             raise
         match outcome:
             case Outcome.QUIT:
@@ -248,8 +251,10 @@ class _Meeting:
             case "continued":
                 return None
             case "quit":
+                raised = end.get("raised")
+                how = "quit" if raised is None else f"was ended by {raised} in"
                 return DebuggerQuit(
-                    f"rank {end['rank']} quit its debugger in breakpoint #{self._seq} at "
+                    f"rank {end['rank']} {how} its debugger in breakpoint #{self._seq} at "
                     f"{end['site']}: no rank continues",
                     ranks=[end["rank"]],
                     site=end["site"],

@@ -13,6 +13,7 @@ from distdbg.errors import DistError, OpTimeout, UsageError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.future import Future
+from distdbg.runtime.options import Timeout, seconds_or_none
 from distdbg.runtime.torch_futures import for_torch
 from distdbg.runtime.waits import op_number, waiting_for
 
@@ -34,12 +35,12 @@ class WorkResult(IntEnum):
     UNKNOWN = 100
 
 
-def deadline_after(timeout: timedelta | float | None, clock: JobClock) -> int:
+def deadline_after(timeout: Timeout, clock: JobClock) -> int:
     """Turn a length into a point of job time; None, zero and less: no deadline."""
     if timeout is None:
         return NO_DEADLINE
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
-    if seconds <= 0:
+    seconds = seconds_or_none(timeout)
+    if not seconds:
         return NO_DEADLINE
     return min(NO_DEADLINE, clock.now_ns() + int(seconds * 1e9))
 

@@ -124,7 +124,13 @@ class Tab(AppService):
         return process
 
     async def run(self) -> None:
-        await super().run()
+        try:
+            await super().run()
+        except asyncio.CancelledError:
+            # Of a task within it that was cancelled before it began: the process has ended that early.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
         words = b""
         with suppress(asyncio.TimeoutError):
             words = await asyncio.wait_for(self._words_read, _LEAVING_S)

@@ -111,9 +111,9 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
     if (match != posted_.end()) {
       const MessagePointer recv = *match;
       posted_.erase(match);
-      deliver(recv, to, frame, region.data);
+      deliver(recv, to, frame, region.data, message->words());
     } else {
-      Offer offer{frame, {}, arrivals_++};
+      Offer offer{frame, {}, arrivals_++, message->words()};
       offer.payload.assign(region.data, region.data + region.nbytes);
       peers_[to].unexpected.push_back(std::move(offer));
     }
@@ -164,7 +164,7 @@ MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64
     auto& offers = peers_[from].unexpected;
     const Offer offer = std::move(offers[index]);
     offers.erase(offers.begin() + static_cast<std::ptrdiff_t>(index));
-    deliver(message, from, offer.frame, offer.payload.data());
+    deliver(message, from, offer.frame, offer.payload.data(), offer.words);
   } else {
     posted_.push_back(message);
   }
@@ -304,7 +304,7 @@ void PointToPoint::on_offer(std::uint32_t peer, const Frame& frame) {
   }
   const MessagePointer recv = *match;
   posted_.erase(match);
-  deliver(recv, peer, frame, payload.data());
+  deliver(recv, peer, frame, payload.data(), {});
 }
 
 void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
@@ -359,10 +359,14 @@ void PointToPoint::end_disputes() {
 }
 
 // A recv has met a send of something else: tells the sender, and waits for its words.
-void PointToPoint::dispute(const MessagePointer& recv, std::uint32_t peer, const Frame& offer) {
+void PointToPoint::dispute(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
+                           const std::string& own_words) {
   recv->peer_nbytes = offer.nbytes;
   recv->peer_dtype = offer.dtype;
-  if (peer == group_.rank()) return complete(recv, differ(peer));
+  if (peer == group_.rank()) {
+    recv->peer_words = own_words;
+    return complete(recv, differ(peer));
+  }
   const std::string words = recv->words();
   Frame answer{};
   answer.type = FrameType::answer;
@@ -410,7 +414,7 @@ void PointToPoint::on_data(std::uint32_t peer, const Frame& frame) {
 }
 
 void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
-                           const std::byte* payload) {
+                           const std::byte* payload, const std::string& own_words) {
   recv->source = static_cast<int>(peer);
   if (recv->recorder != nullptr) recv->recorder->started(recv->recorded);
   const bool is_self = peer == group_.rank();
@@ -422,7 +426,8 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
   const bool is_compared = std::max<std::uint64_t>(offer.level, group_.level()) > level_off;
   const bool dtypes_differ =
       is_compared && offer.dtype >= 0 && recv->dtype >= 0 && offer.dtype != recv->dtype;
-  if (offer.nbytes != recv->region.nbytes || dtypes_differ) return dispute(recv, peer, offer);
+  if (offer.nbytes != recv->region.nbytes || dtypes_differ)
+    return dispute(recv, peer, offer, own_words);
   if (is_self || offer.payload_nbytes == offer.nbytes) {
     if (offer.nbytes > 0) std::memcpy(recv->region.data, payload, offer.nbytes);
   } else if (group_.shares_memory_with(peer) ||

@@ -109,6 +109,7 @@ class PointToPoint {
     Frame frame;
     std::vector<std::byte> payload;
     std::uint64_t arrival;
+    std::string words = {};  // where a send of this rank to itself was called
   };
   struct Peer {
     std::uint64_t sent = 0;  // how many sends to it, and recvs from it, were started
@@ -134,11 +135,12 @@ class PointToPoint {
   void on_answer(std::uint32_t peer, const Frame& frame);
   void on_data(std::uint32_t peer, const Frame& frame);
   void on_words(std::uint32_t peer, const Frame& frame);
-  void dispute(const MessagePointer& recv, std::uint32_t peer, const Frame& offer);
+  void dispute(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
+               const std::string& own_words);
   void end_disputes();
   std::string offers_of(const Message& recv) const;
   void deliver(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
-               const std::byte* payload);
+               const std::byte* payload, const std::string& own_words);
   void complete(const MessagePointer& message, std::exception_ptr error = nullptr);
   void refuse_nonfinite(Region region, int dtype) const;
   void forget(const MessagePointer& message);

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import distdbg as dist
-from distdbg.errors import UsageError
+from distdbg.errors import MismatchError, UsageError
 from distdbg.runtime.self_messages import is_alone
 from distdbg.testing.store_ranks import run_store_ranks
 
@@ -83,6 +83,23 @@ def test_what_was_begun_before_matches_once(monkeypatch: pytest.MonkeyPatch) -> 
         return got
 
     assert run_alone(run, monkeypatch) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("sends_first", [True, False])
+def test_a_message_that_differs_names_the_line_of_its_send(sends_first: bool) -> None:
+    def run(rank: int) -> None:
+        small, large = np.ones(1), np.ones(2)
+        ops = [lambda: dist.isend(small, rank), lambda: dist.irecv(large, rank)]
+        with pytest.raises(MismatchError) as caught:
+            works = [op() for op in (ops if sends_first else ops[::-1])]
+            for work in works if sends_first else works[::-1]:  # that of the send has no error
+                assert work is not None
+                work.wait()
+        text = str(caught.value)
+        assert "unknown line" not in text
+        assert text.count("test_self_messages.py:") >= 2
+
+    run_store_ranks(run, 1, backend="gloo")
 
 
 def test_only_threads_of_the_program_count() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,6 +66,15 @@ def test_a_work_in_flight_knows_nothing_yet() -> None:
     work.synchronize()
     work.block_current_stream()
     assert Work.unbox(work.boxed()) is work
+
+
+@pytest.mark.parametrize("wrong", ["5", [1], float("nan")])
+def test_a_wait_refuses_what_is_no_length(wrong: Any) -> None:
+    work, pending = make_work()
+    with pytest.raises(UsageError, match="timeout must be a timedelta or seconds"):
+        work.wait(wrong)
+    pending.end()
+    assert work.wait()
 
 
 def test_a_failed_work_raises_each_time_and_tells_its_error() -> None:
