@@ -133,7 +133,9 @@ def test_quitting_ends_it_for_all_with_one_error(ranks: Ranks) -> None:
 def test_an_exception_out_of_the_debugger_lets_nobody_wait(ranks: Ranks) -> None:
     found = ranks(quits, 2, how="raise")
     assert [each[0] for each in found] == ["DebuggerQuit", "KeyboardInterrupt"]
-    assert found[0][1].startswith("rank 1 was ended by KeyboardInterrupt in its debugger in breakpoint #1")
+    assert found[0][1].startswith(
+        "rank 1 was ended by KeyboardInterrupt in its debugger in breakpoint #1"
+    )
 
 
 def takes_too_long(how: str) -> list[Any]:
