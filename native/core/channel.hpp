@@ -1,9 +1,7 @@
-// An ordered stream of frames from one rank to one other: a ring with one writer and one reader.
+// An ordered stream of bytes from one rank to one other: a ring with one writer and one reader.
 //
 //   ChannelHeader   written (its own line), read (its own line): byte counts that only grow
 //   data            channel_nbytes, a power of two; position = count & (nbytes - 1)
-//
-// A frame is never split by the writer's `written`: the reader sees whole frames only.
 #pragma once
 
 #include <algorithm>
@@ -35,12 +33,14 @@ class Channel {
     return nbytes_ - (header_->written.load(std::memory_order_relaxed) -
                       header_->read.load(std::memory_order_acquire));
   }
-  // Writer: two parts become visible at once; the caller has checked room().
-  void write(const void* a, std::uint64_t a_nbytes, const void* b, std::uint64_t b_nbytes) {
-    const std::uint64_t at = header_->written.load(std::memory_order_relaxed);
-    put(at, a, a_nbytes);
-    put(at + a_nbytes, b, b_nbytes);
-    header_->written.store(at + a_nbytes + b_nbytes, std::memory_order_release);
+  // Writer: puts bytes `offset` after what is visible; the caller has checked room().
+  void put(std::uint64_t offset, const void* from, std::uint64_t nbytes) {
+    store(header_->written.load(std::memory_order_relaxed) + offset, from, nbytes);
+  }
+  // Writer: makes the next bytes visible.
+  void publish(std::uint64_t nbytes) {
+    header_->written.store(header_->written.load(std::memory_order_relaxed) + nbytes,
+                           std::memory_order_release);
   }
 
   // Reader: how many bytes are there.
@@ -58,7 +58,7 @@ class Channel {
   }
 
  private:
-  void put(std::uint64_t at, const void* from, std::uint64_t nbytes) {
+  void store(std::uint64_t at, const void* from, std::uint64_t nbytes) {
     if (nbytes == 0) return;
     const std::uint64_t start = at & (nbytes_ - 1);
     const std::uint64_t first = std::min(nbytes, nbytes_ - start);

@@ -265,15 +265,6 @@ void Group::leave() {
   }
 }
 
-void Group::ring(std::uint32_t peer) {
-  RankState& theirs = segment_.rank(peer);
-  // Pairs with the sleeper in p2p.cpp, which raises bell_sleepers and then looks at its channels. As
-  // both are read-modify-writes of one word, either we see the sleeper, or it sees what we wrote.
-  if (theirs.bell_sleepers.fetch_add(0, std::memory_order_acq_rel) == 0) return;
-  theirs.bell.fetch_add(1, std::memory_order_seq_cst);
-  futex_wake_all(theirs.bell);
-}
-
 void Group::read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into,
                       std::uint64_t nbytes, bool is_sure) {
   if (is_local_[peer] && is_sure) {

@@ -154,7 +154,8 @@ class Group {
   void read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into, std::uint64_t nbytes,
                  bool is_sure = true);
   bool shares_memory_with(std::uint32_t peer) const { return is_local_[peer]; }
-  void ring(std::uint32_t peer);
+  // Whether it may read that rank's arrays.
+  bool can_read(std::uint32_t peer) const { return single_copy_ || is_local_[peer]; }
 
   // So that within 50 ms each has seen what the control page says.
   static constexpr std::int64_t slice_ns = 40 * ns_per_ms;

@@ -1,7 +1,9 @@
 #include "p2p.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <numeric>
 
 #include "nonfinite.hpp"
 
@@ -13,10 +15,8 @@ namespace {
 // beats one copy by the kernel, up to this size.
 constexpr std::uint64_t most_pushed_nbytes = 256 << 20;
 
-// Pieces of a pushed message: small enough that the receiver starts early.
-constexpr std::uint64_t piece_nbytes(std::uint64_t message_nbytes, std::uint64_t capacity) {
-  return std::min(std::clamp<std::uint64_t>(message_nbytes / 4, 16 * 1024, 64 * 1024),
-                  capacity / 2);
+std::string text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 MessagePointer start(Region region, int dtype, int peer, std::int64_t tag, std::int64_t deadline_ns,
@@ -33,15 +33,22 @@ MessagePointer start(Region region, int dtype, int peer, std::int64_t tag, std::
 
 // Words that the other side waits for: they come at once, unless it is gone or has given up.
 constexpr std::int64_t words_limit_ns = 100 * ns_per_ms;
-// The end of a path says more than its beginning, and the smallest channel must have room for it.
+// The end of a path says more than its beginning.
 constexpr std::size_t words_nbytes = 480;
+// Of what comes with an offer.
+constexpr std::uint64_t most_inline_nbytes = 128 * 1024;
 
 std::exception_ptr differ(std::uint32_t peer) {
   return std::make_exception_ptr(
       Error(Fault::mismatch, "send and recv differ", 0, static_cast<int>(peer)));
 }
 
-constexpr std::uint64_t padded(std::uint64_t nbytes) { return (nbytes + 7) / 8 * 8; }
+std::vector<std::uint32_t> all_but(std::uint32_t rank, std::uint32_t size) {
+  std::vector<std::uint32_t> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0U);
+  std::erase(ranks, rank);
+  return ranks;
+}
 
 }  // namespace
 
@@ -50,19 +57,19 @@ std::string Message::words() const {
   return text.size() <= words_nbytes ? text : text.substr(text.size() - words_nbytes);
 }
 
-PointToPoint::PointToPoint(Group& group) : group_(group), peers_(group.size()) {
-  Segment& segment = group_.segment();
-  for (std::uint32_t r = 0; r < group_.size(); ++r) {
-    peers_[r].out = Channel(segment.channel(group_.rank(), r), segment.channel_nbytes());
-    peers_[r].in = Channel(segment.channel(r, group_.rank()), segment.channel_nbytes());
-  }
+PointToPoint::PointToPoint(Group& group)
+    : group_(group),
+      peers_(group.size()),
+      ring_(group.segment(), group.rank(), all_but(group.rank(), group.size()), *this) {
+  for (Peer& p : peers_) p.arriving = p.unexpected.end();
+  const Segment& segment = group_.segment();
   // Below this, the copy through the channel costs less than a system call to read the peer.
   inline_nbytes_ = std::min<std::uint64_t>(4096, segment.channel_nbytes() / 4 - sizeof(Frame));
   // Where ranks share cores, each further frame is a change of process: as much as fits at once.
   blocking_inline_nbytes_ =
       group_.patience().has_own_core()
           ? inline_nbytes_
-          : std::min<std::uint64_t>(128 * 1024, segment.channel_nbytes() / 2 - sizeof(Frame));
+          : std::min(most_inline_nbytes, segment.channel_nbytes() / 2 - sizeof(Frame));
 }
 
 PointToPoint::~PointToPoint() {
@@ -121,7 +128,7 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
     return message;
   }
   if (region.nbytes <= (is_async ? inline_nbytes_ : blocking_inline_nbytes_))
-    frame.payload_nbytes = static_cast<std::uint32_t>(region.nbytes);
+    frame.payload_nbytes = region.nbytes;
   peers_[to].sends.emplace(frame.id, message);
   post(to, frame, region.data);
   if (is_async) {
@@ -145,28 +152,27 @@ MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64
   progress();  // so that messages are matched in the order they came
 
   std::uint32_t from = 0;
-  const Offer* best = nullptr;
-  std::size_t index = 0;
+  auto best = peers_[0].unexpected.end();
+  bool is_there = false;
   for (std::uint32_t r = 0; r < group_.size(); ++r) {
     if (peer != any_source && r != static_cast<std::uint32_t>(peer)) continue;
-    const auto& offers = peers_[r].unexpected;
-    for (std::size_t i = 0; i < offers.size(); ++i) {
-      if (offers[i].frame.tag != tag) continue;
-      if (best == nullptr || offers[i].arrival < best->arrival) {
-        best = &offers[i];
-        from = r;
-        index = i;
-      }
-      break;
-    }
+    auto& offers = peers_[r].unexpected;
+    const auto first = std::find_if(offers.begin(), offers.end(), [&](const Offer& offer) {
+      return offer.frame.tag == tag && !offer.taken_by;
+    });
+    if (first == offers.end() || (is_there && best->arrival < first->arrival)) continue;
+    best = first;
+    from = r;
+    is_there = true;
   }
-  if (best != nullptr) {
-    auto& offers = peers_[from].unexpected;
-    const Offer offer = std::move(offers[index]);
-    offers.erase(offers.begin() + static_cast<std::ptrdiff_t>(index));
-    deliver(message, from, offer.frame, offer.payload.data(), offer.words);
-  } else {
+  if (!is_there) {
     posted_.push_back(message);
+  } else if (!best->is_whole) {
+    best->taken_by = message;
+  } else {
+    const Offer offer = std::move(*best);
+    peers_[from].unexpected.erase(best);
+    deliver(message, from, offer.frame, offer.payload.data(), offer.words);
   }
   if (is_async && !message->done()) {
     unfinished_async_.push_back(message);
@@ -201,110 +207,99 @@ void PointToPoint::record(Message& message, std::uint64_t& count, const MessageC
   message.number = message.recorded.number;
 }
 
-void PointToPoint::post(std::uint32_t peer, const Frame& frame, const void* payload) {
-  Peer& p = peers_[peer];
-  const std::uint64_t nbytes = sizeof(Frame) + padded(frame.payload_nbytes);
-  if (p.backlog.empty() && p.out.room() >= nbytes) {
-    // The padding after the payload is whatever the ring held; nobody reads it.
-    if (frame.payload_nbytes % 8 == 0) {
-      p.out.write(&frame, sizeof frame, payload, frame.payload_nbytes);
-      group_.ring(peer);
-      return;
-    }
-  }
-  std::vector<std::byte> whole(nbytes);
-  std::memcpy(whole.data(), &frame, sizeof frame);
-  if (frame.payload_nbytes > 0)
-    std::memcpy(whole.data() + sizeof frame, payload, frame.payload_nbytes);
-  p.backlog.push_back(std::move(whole));
-  flush(peer);
+// Without `is_sent` what finds no room is copied.
+void PointToPoint::post(std::uint32_t peer, const Frame& frame, const void* payload,
+                        bool* is_sent) {
+  ring_.post(peer, std::bit_cast<Envelope>(frame),
+             one_piece(static_cast<const std::byte*>(payload), frame.payload_nbytes), is_sent);
 }
 
 // --------------------------------------------------------------------------------- progress
 
 bool PointToPoint::progress() {
-  bool moved = false;
-  for (std::uint32_t r = 0; r < group_.size(); ++r) {
-    if (r == group_.rank()) continue;
-    moved |= receive(r);
-    moved |= flush(r);
-  }
+  const bool has_moved = ring_.poll();
+  if (!pushing_.empty())
+    std::erase_if(pushing_, [&](const MessagePointer& message) {
+      if (message->is_sent) complete(message);
+      return message->is_sent;
+    });
   if (disputes_ != 0) end_disputes();
-  return moved;
+  return has_moved;
 }
 
-bool PointToPoint::flush(std::uint32_t peer) {
+bool PointToPoint::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
+  const auto frame = std::bit_cast<Frame>(envelope);
   Peer& p = peers_[peer];
-  if (p.backlog.empty() && p.streams.empty()) return false;
-  bool moved = false;
-  while (!p.backlog.empty() && p.out.room() >= p.backlog.front().size()) {
-    p.out.write(p.backlog.front().data(), p.backlog.front().size(), nullptr, 0);
-    p.backlog.pop_front();
-    moved = true;
-  }
-  while (p.backlog.empty() && !p.streams.empty()) {
-    auto& [id, message] = p.streams.front();
-    const std::uint64_t left = message->region.nbytes - message->moved;
-    const std::uint64_t most = piece_nbytes(message->region.nbytes, p.out.capacity());
-    const std::uint64_t nbytes = std::min(left, most - sizeof(Frame));
-    if (p.out.room() < sizeof(Frame) + padded(nbytes)) break;  // until the reader has made room
-    Frame frame{};
-    frame.type = FrameType::data;
-    frame.id = id;
-    frame.payload_nbytes = static_cast<std::uint32_t>(nbytes);
-    if (nbytes % 8 == 0) {
-      p.out.write(&frame, sizeof frame, message->region.data + message->moved, nbytes);
-    } else {
-      std::vector<std::byte> tail(padded(nbytes));
-      std::memcpy(tail.data(), message->region.data + message->moved, nbytes);
-      p.out.write(&frame, sizeof frame, tail.data(), tail.size());
+  std::byte* where = nullptr;
+  switch (frame.type) {
+    case FrameType::offer: where = place_offer(peer, frame); break;
+    case FrameType::data: {
+      // What was given up is thrown away.
+      const auto found = p.receiving.find(frame.id);
+      if (found != p.receiving.end() && found->second->region.nbytes == frame.payload_nbytes)
+        where = found->second->region.data;
+      break;
     }
-    message->moved += nbytes;
-    moved = true;
-    if (message->moved == message->region.nbytes) {
-      const MessagePointer sent = message;
-      p.streams.pop_front();
-      complete(sent);
-    }
+    default:
+      if (frame.payload_nbytes > words_nbytes) throw Error(Fault::system, "a frame is too long");
+      p.payload.resize(frame.payload_nbytes);
+      where = p.payload.data();
   }
-  if (moved) group_.ring(peer);
-  return moved;
+  into = one_piece(where, frame.payload_nbytes);
+  return true;
 }
 
-bool PointToPoint::receive(std::uint32_t peer) {
-  Channel& in = peers_[peer].in;
-  bool moved = false;
-  while (in.available() >= sizeof(Frame)) {
-    Frame frame;
-    in.peek(0, &frame, sizeof frame);
-    switch (frame.type) {
-      case FrameType::offer: on_offer(peer, frame); break;
-      case FrameType::answer: on_answer(peer, frame); break;
-      case FrameType::data: on_data(peer, frame); break;
-      case FrameType::words: on_words(peer, frame); break;
-    }
-    in.consume(sizeof(Frame) + padded(frame.payload_nbytes));
-    moved = true;
-  }
-  // The peer may wait for room.
-  if (moved) group_.ring(peer);
-  return moved;
-}
-
-void PointToPoint::on_offer(std::uint32_t peer, const Frame& frame) {
-  std::vector<std::byte> payload(frame.payload_nbytes);
-  peers_[peer].in.peek(sizeof(Frame), payload.data(), payload.size());
+// Matched when its envelope is there, so that its payload can go to where it is wanted.
+std::byte* PointToPoint::place_offer(std::uint32_t peer, const Frame& frame) {
+  if (frame.payload_nbytes > most_inline_nbytes) throw Error(Fault::system, "a frame is too long");
+  Peer& p = peers_[peer];
   const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {
     return (recv->peer == static_cast<int>(peer) || recv->peer == any_source) &&
            recv->tag == frame.tag;
   });
   if (match == posted_.end()) {
-    peers_[peer].unexpected.push_back({frame, std::move(payload), arrivals_++});
+    p.unexpected.push_back({frame, std::vector<std::byte>(frame.payload_nbytes), arrivals_++});
+    p.arriving = std::prev(p.unexpected.end());
+    p.arriving->is_whole = false;
+    return p.arriving->payload.data();
+  }
+  p.arriving = p.unexpected.end();
+  p.matched = *match;
+  posted_.erase(match);
+  p.is_direct = frame.payload_nbytes == frame.nbytes && fits(*p.matched, frame);
+  if (p.is_direct) return p.matched->region.data;
+  p.payload.resize(frame.payload_nbytes);
+  return p.payload.data();
+}
+
+void PointToPoint::arrived(std::uint32_t peer, const Envelope& envelope) {
+  const auto frame = std::bit_cast<Frame>(envelope);
+  switch (frame.type) {
+    case FrameType::offer: on_offer(peer, frame); break;
+    case FrameType::answer: on_answer(peer, frame); break;
+    case FrameType::data: on_data(peer, frame); break;
+    case FrameType::words: on_words(peer, frame); break;
+  }
+}
+
+void PointToPoint::lost(std::uint32_t peer, const std::string& why) {
+  group_.break_group(Fault::peer_lost, static_cast<int>(peer), why);
+}
+
+void PointToPoint::on_offer(std::uint32_t peer, const Frame& frame) {
+  Peer& p = peers_[peer];
+  if (p.matched) {
+    const MessagePointer recv = std::exchange(p.matched, nullptr);
+    deliver(recv, peer, frame, p.is_direct ? recv->region.data : p.payload.data(), {});
     return;
   }
-  const MessagePointer recv = *match;
-  posted_.erase(match);
-  deliver(recv, peer, frame, payload.data(), {});
+  const auto at = std::exchange(p.arriving, p.unexpected.end());
+  if (at == p.unexpected.end()) return;  // its recv has given up
+  at->is_whole = true;
+  if (!at->taken_by) return;
+  const Offer offer = std::move(*at);
+  p.unexpected.erase(at);
+  deliver(offer.taken_by, peer, frame, offer.payload.data(), {});
 }
 
 void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
@@ -316,17 +311,24 @@ void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
   if (message->recorder != nullptr) message->recorder->started(message->recorded);
   switch (frame.status) {
     case Status::taken: complete(message); break;
-    case Status::push: peers_[peer].streams.emplace_back(frame.id, message); break;
+    case Status::push: {
+      Frame data{};
+      data.type = FrameType::data;
+      data.id = frame.id;
+      data.payload_nbytes = message->region.nbytes;
+      pushing_.push_back(message);
+      post(peer, data, message->region.data, &message->is_sent);
+      break;
+    }
     case Status::mismatch: {
       message->peer_nbytes = frame.nbytes;
       message->peer_dtype = frame.dtype;
-      message->peer_words.resize(frame.payload_nbytes);
-      peers_[peer].in.peek(sizeof(Frame), message->peer_words.data(), frame.payload_nbytes);
+      message->peer_words = text_of(peers_[peer].payload);
       const std::string words = message->words();
       Frame reply{};
       reply.type = FrameType::words;
       reply.id = frame.id;
-      reply.payload_nbytes = static_cast<std::uint32_t>(words.size());
+      reply.payload_nbytes = words.size();
       post(peer, reply, words.data());
       complete(message, differ(peer));
       break;
@@ -341,8 +343,7 @@ void PointToPoint::on_words(std::uint32_t peer, const Frame& frame) {
   const MessagePointer recv = found->second.first;
   disputed.erase(found);
   --disputes_;
-  recv->peer_words.resize(frame.payload_nbytes);
-  peers_[peer].in.peek(sizeof(Frame), recv->peer_words.data(), frame.payload_nbytes);
+  recv->peer_words = text_of(peers_[peer].payload);
   complete(recv, differ(peer));
 }
 
@@ -374,7 +375,7 @@ void PointToPoint::dispute(const MessagePointer& recv, std::uint32_t peer, const
   answer.status = Status::mismatch;
   answer.nbytes = recv->region.nbytes;
   answer.dtype = recv->dtype;
-  answer.payload_nbytes = static_cast<std::uint32_t>(words.size());
+  answer.payload_nbytes = words.size();
   peers_[peer].disputed.emplace(offer.id, std::pair(recv, now_ns() + words_limit_ns));
   ++disputes_;
   post(peer, answer, words.data());
@@ -387,6 +388,7 @@ std::string PointToPoint::offers_of(const Message& recv) const {
   for (std::uint32_t r = 0; r < group_.size(); ++r) {
     if (recv.peer != any_source && recv.peer != static_cast<int>(r)) continue;
     for (const Offer& offer : peers_[r].unexpected) {
+      if (offer.taken_by) continue;
       if (++count > 4) return text + " ...";
       if (!text.empty()) text += ' ';
       text += std::to_string(r);
@@ -404,13 +406,17 @@ void PointToPoint::on_data(std::uint32_t peer, const Frame& frame) {
   const auto found = receiving.find(frame.id);
   if (found == receiving.end()) return;
   const MessagePointer message = found->second;
-  if (frame.payload_nbytes > message->region.nbytes - message->moved) return;  // not from us
-  peers_[peer].in.peek(sizeof(Frame), message->region.data + message->moved, frame.payload_nbytes);
-  message->moved += frame.payload_nbytes;
-  if (message->moved == message->region.nbytes) {
-    receiving.erase(found);
-    complete(message);
-  }
+  receiving.erase(found);
+  complete(message);
+}
+
+// Whether a recv is for what a send offers. Sizes are compared at every level: what is longer than its
+// place must not be written.
+bool PointToPoint::fits(const Message& recv, const Frame& offer) const {
+  const bool is_compared = std::max(offer.level, group_.level()) > level_off;
+  const bool dtypes_differ =
+      is_compared && offer.dtype >= 0 && recv.dtype >= 0 && offer.dtype != recv.dtype;
+  return offer.nbytes == recv.region.nbytes && !dtypes_differ;
 }
 
 void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
@@ -422,14 +428,10 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
   answer.type = FrameType::answer;
   answer.id = offer.id;
   answer.status = Status::taken;
-  // Sizes are compared at every level: what is longer than its place must not be written.
-  const bool is_compared = std::max<std::uint64_t>(offer.level, group_.level()) > level_off;
-  const bool dtypes_differ =
-      is_compared && offer.dtype >= 0 && recv->dtype >= 0 && offer.dtype != recv->dtype;
-  if (offer.nbytes != recv->region.nbytes || dtypes_differ)
-    return dispute(recv, peer, offer, own_words);
+  const bool is_in_place = recv->region.nbytes > 0 && payload == recv->region.data;  // then it did fit
+  if (!is_in_place && !fits(*recv, offer)) return dispute(recv, peer, offer, own_words);
   if (is_self || offer.payload_nbytes == offer.nbytes) {
-    if (offer.nbytes > 0) std::memcpy(recv->region.data, payload, offer.nbytes);
+    if (offer.nbytes > 0 && !is_in_place) std::memcpy(recv->region.data, payload, offer.nbytes);
   } else if (group_.shares_memory_with(peer) ||
              (group_.single_copy() && (recv->is_async || offer.status != Status::push))) {
     try {
@@ -471,7 +473,7 @@ void PointToPoint::complete(const MessagePointer& message, std::exception_ptr er
         std::make_exception_ptr(group_.own_error(Fault::changed, Trouble{has_changed_buffer}, {}));
   message->finish(std::move(error));
   if (message->is_async) std::erase(unfinished_async_, message);
-  group_.ring(group_.rank());  // another thread may sleep on it
+  ring(group_.segment().rank(group_.rank()));  // another thread may sleep on it
 }
 
 void PointToPoint::forget(const MessagePointer& message) {
@@ -482,8 +484,12 @@ void PointToPoint::forget(const MessagePointer& message) {
     std::erase_if(p.receiving, [&](const auto& entry) { return entry.second == message; });
     disputes_ -=
         std::erase_if(p.disputed, [&](const auto& entry) { return entry.second.first == message; });
-    std::erase_if(p.streams, [&](const auto& entry) { return entry.second == message; });
+    if (p.matched == message) p.matched = nullptr;
+    for (Offer& offer : p.unexpected)
+      if (offer.taken_by == message) offer.taken_by = nullptr;
   }
+  std::erase(pushing_, message);
+  ring_.cancel(message->region.data, message->region.nbytes);
 }
 
 void PointToPoint::fail_all(std::exception_ptr error) {
@@ -491,7 +497,7 @@ void PointToPoint::fail_all(std::exception_ptr error) {
     forget(message);
     message->finish(error);
   }
-  group_.ring(group_.rank());
+  ring(group_.segment().rank(group_.rank()));
 }
 
 }  // namespace distdbg

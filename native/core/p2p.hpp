@@ -3,16 +3,16 @@
 // A send is complete when its receiver has taken the data (as in gloo), so a pair of ranks that both
 // send first is a deadlock that can be seen, whatever the size. Only an isend to oneself is buffered.
 //
-// Frames, each way through the channel of the pair (all integers little endian, 64 bytes):
+// Frames, each the envelope of a message (transport.hpp; all integers little endian, 64 bytes):
 //
-//   offset 0  type u32 | status u32 | id u64 | nbytes u64 | address u64 | tag i64 | dtype i32
-//          44 payload_nbytes u32 | level u64 | padding to 64, then payload, padded to 8
+//   offset 0  payload_nbytes u64 | type u32 | status u32 | id u64 | nbytes u64 | address u64 | tag i64
+//          48 dtype i32 | level u32 | 0 u64, then the payload
 //
 //   OFFER   sender -> receiver: id, nbytes, dtype, tag, address; payload: the data when it is short;
 //           status push when the sender waits in the op and could push at once
 //   ANSWER  receiver -> sender: id and status: taken, push (send the data as frames), or mismatch
 //           (then nbytes and dtype are what the receiver wanted; payload: where it was called)
-//   DATA    sender -> receiver: id and the next bytes, after an answer "push"
+//   DATA    sender -> receiver: id and all bytes, after an answer "push"
 //   WORDS   sender -> receiver: id; payload: where the send was called, after an answer "mismatch"
 //
 // Example: a send of 8 bytes with tag 3 is one OFFER of 64 + 8 bytes and one ANSWER of 64.
@@ -22,7 +22,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <list>
 #include <map>
 #include <memory>
@@ -33,9 +32,9 @@
 #include <vector>
 
 #include "buffer_guard.hpp"
-#include "channel.hpp"
 #include "group.hpp"
 #include "op.hpp"
+#include "ring_transport.hpp"
 
 namespace distdbg {
 
@@ -47,11 +46,11 @@ struct Message : Op {
   std::int64_t tag = 0;
   std::int32_t dtype = -1;
   Region region{};
-  std::uint64_t moved = 0;  // bytes of a staged transfer so far
-  BufferGuard guard;        // of an asynchronous send
-  std::uint32_t site = 0;   // where it was called, for the recorder
-  std::string peer_words;   // after a mismatch: where the other side was called; may stay empty
-  std::string seen;         // after a timeout: what the other side offers instead
+  bool is_sent = false;    // all of what was pushed; protected by the owner's lock
+  BufferGuard guard;       // of an asynchronous send
+  std::uint32_t site = 0;  // where it was called, for the recorder
+  std::string peer_words;  // after a mismatch: where the other side was called; may stay empty
+  std::string seen;        // after a timeout: what the other side offers instead
 
   // Where it was called, as the other side shall show it.
   std::string words() const;
@@ -67,7 +66,7 @@ struct MessageCall {
 
 using MessagePointer = std::shared_ptr<Message>;
 
-class PointToPoint {
+class PointToPoint : private Receiver {
  public:
   explicit PointToPoint(Group& group);
   ~PointToPoint();
@@ -92,6 +91,7 @@ class PointToPoint {
   enum class FrameType : std::uint32_t { offer, answer, data, words };
   enum class Status : std::uint32_t { taken, push, mismatch };
   struct Frame {
+    std::uint64_t payload_nbytes;
     FrameType type;
     Status status;
     std::uint64_t id;
@@ -99,26 +99,27 @@ class PointToPoint {
     std::uint64_t address;
     std::int64_t tag;
     std::int32_t dtype;
-    std::uint32_t payload_nbytes;
-    std::uint64_t level;  // of the sender of an offer; see checks.hpp
+    std::uint32_t level;  // of the sender of an offer; see checks.hpp
     std::uint64_t padding;
   };
-  static_assert(sizeof(Frame) == 64);
+  static_assert(sizeof(Frame) == sizeof(Envelope));
 
   struct Offer {  // came before its recv
     Frame frame;
     std::vector<std::byte> payload;
     std::uint64_t arrival;
-    std::string words = {};  // where a send of this rank to itself was called
+    std::string words = {};        // where a send of this rank to itself was called
+    bool is_whole = true;          // its payload has come
+    MessagePointer taken_by = {};  // the recv that waits for the rest of it
   };
   struct Peer {
     std::uint64_t sent = 0;  // how many sends to it, and recvs from it, were started
     std::uint64_t received = 0;
-    Channel out;
-    Channel in;
-    std::deque<std::vector<std::byte>> backlog;                    // frames that found no room
-    std::deque<std::pair<std::uint64_t, MessagePointer>> streams;  // answered "push"
-    std::deque<Offer> unexpected;
+    std::list<Offer> unexpected;
+    std::list<Offer>::iterator arriving;  // the last of `unexpected`, while it is not whole
+    MessagePointer matched;               // of the offer that arrives
+    bool is_direct = false;               // its payload goes to where the recv wants it
+    std::vector<std::byte> payload;       // of what arrives, where it is for nothing else
     std::map<std::uint64_t, MessagePointer> sends;      // by id, offered and not yet answered
     std::map<std::uint64_t, MessagePointer> receiving;  // by the sender's id, staged
     // Recvs that got something else, by the sender's id, until it has said where it was called, or until
@@ -128,9 +129,12 @@ class PointToPoint {
 
   void record(Message& message, std::uint64_t& count, const MessageCall& call);
   bool progress();  // with mutex_ held; true when anything moved
-  bool receive(std::uint32_t peer);
-  bool flush(std::uint32_t peer);
-  void post(std::uint32_t peer, const Frame& frame, const void* payload);
+  bool place(std::uint32_t peer, const Envelope& envelope, Payload& into) override;
+  void arrived(std::uint32_t peer, const Envelope& envelope) override;
+  void lost(std::uint32_t peer, const std::string& why) override;
+  void post(std::uint32_t peer, const Frame& frame, const void* payload, bool* is_sent = nullptr);
+  bool fits(const Message& recv, const Frame& offer) const;
+  std::byte* place_offer(std::uint32_t peer, const Frame& frame);
   void on_offer(std::uint32_t peer, const Frame& frame);
   void on_answer(std::uint32_t peer, const Frame& frame);
   void on_data(std::uint32_t peer, const Frame& frame);
@@ -154,7 +158,9 @@ class PointToPoint {
   std::recursive_mutex mutex_;  // protects everything below
   std::condition_variable_any async_started_;
   std::vector<Peer> peers_;
-  std::list<MessagePointer> posted_;  // recvs without a message, in order
+  RingTransport ring_;
+  std::vector<MessagePointer> pushing_;  // sends whose data is on its way
+  std::list<MessagePointer> posted_;     // recvs without a message, in order
   std::uint64_t received_from_any_ = 0;
   std::size_t disputes_ = 0;  // of all peers
   std::uint64_t next_id_ = 0;

@@ -39,17 +39,11 @@ void PointToPoint::watch(const Message& message, const Wait& wait,
 
 // Until the bell rings; `is_done` (may be null) is looked at after this rank is known to sleep.
 void PointToPoint::sleep(const std::atomic<bool>* is_done, std::int64_t timeout_ns) {
-  RankState& mine = group_.segment().rank(group_.rank());
-  mine.bell_sleepers.fetch_add(1, std::memory_order_seq_cst);
-  const std::uint32_t bell = mine.bell.load(std::memory_order_seq_cst);
-  bool moved = false;
-  {
+  const auto has_work = [&] {
     const std::lock_guard lock(mutex_);
-    moved = progress();
-  }
-  if (!moved && (is_done == nullptr || !is_done->load(std::memory_order_seq_cst)))
-    futex_wait(mine.bell, bell, timeout_ns);
-  mine.bell_sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    return progress() || (is_done != nullptr && is_done->load(std::memory_order_seq_cst));
+  };
+  ring_.wait(timeout_ns, has_work);
 }
 
 void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool breaks) {

@@ -12,6 +12,7 @@
 
 #include "channel.hpp"
 #include "error.hpp"
+#include "futex.hpp"
 
 namespace distdbg {
 
@@ -48,6 +49,14 @@ std::byte* map(int fd, std::size_t nbytes) {
 }
 
 }  // namespace
+
+void ring(RankState& theirs) {
+  // Pairs with the sleeper, which raises bell_sleepers and then looks at what may have come. As both are
+  // read-modify-writes of one word, either we see the sleeper, or it sees what we wrote.
+  if (theirs.bell_sleepers.fetch_add(0, std::memory_order_acq_rel) == 0) return;
+  theirs.bell.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(theirs.bell);
+}
 
 Segment::Segment(std::byte* base, std::size_t nbytes, int fd)
     : base_(base), nbytes_(nbytes), fd_(fd) {

@@ -72,6 +72,9 @@ struct RankState {
   alignas(line_nbytes) char why[64];
 };
 
+// Wakes the rank if it sleeps until its bell is rung.
+void ring(RankState& theirs);
+
 // One block of a rank's input or output, as the rank itself addresses it.
 struct Block {
   std::uint64_t address;

@@ -1,0 +1,56 @@
+// The transport of ranks that share a segment: a ring of bytes for each pair and direction (channel.hpp),
+// and a bell for each rank that is asleep.
+#pragma once
+
+#include <vector>
+
+#include "channel.hpp"
+#include "messages.hpp"
+#include "segment.hpp"
+#include "transport.hpp"
+
+namespace distdbg {
+
+class RingTransport final : public Transport {
+ public:
+  // Messages with the ranks `peers`, for `receiver`; all three outlive this.
+  RingTransport(Segment& segment, std::uint32_t rank, std::vector<std::uint32_t> peers,
+                Receiver& receiver);
+
+  void connect(std::uint32_t peer, const Wait& wait) override;
+  void post(std::uint32_t peer, const Envelope& envelope, const Payload& payload,
+            bool* is_sent) override;
+  bool poll() override;
+  void wait(std::int64_t timeout_ns, Look has_work) override;
+  void cancel(const std::byte* memory, std::uint64_t nbytes) override;
+  void close() override;
+
+ private:
+  class Stream {
+   public:
+    Stream() = default;
+    explicit Stream(Channel channel) : channel_(channel) {}
+    std::size_t write(const Piece* pieces, std::size_t count);
+    std::size_t read(std::byte* into, std::size_t nbytes);
+    // Makes room for the writer where something was read.
+    void settle();
+
+   private:
+    Channel channel_;
+    std::uint64_t taken_ = 0;  // of what is there, by the reader, who has not said so yet
+  };
+  struct Peer {
+    Stream out;
+    Stream in;
+    Outbox<Stream> outbox;
+    Inbox<Stream> inbox;
+  };
+
+  Segment& segment_;
+  const std::uint32_t rank_;
+  const std::vector<std::uint32_t> ranks_;
+  Receiver& receiver_;
+  std::vector<Peer> peers_;  // by rank
+};
+
+}  // namespace distdbg
