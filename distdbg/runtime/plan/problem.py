@@ -56,6 +56,8 @@ class Topology:
     fold_flat_nbytes: int = 64 << 10
     #: Data goes through the slots while one rank brings at most this; above, it is read directly.
     slots_nbytes: int = SLOTS_NBYTES
+    #: The group ranks of each host, both in ascending order; empty: all are on one host.
+    hosts: tuple[tuple[int, ...], ...] = ()
     #: reduce: from this size on all ranks fold a share each, and root only collects.
     split_nbytes: int = 256 << 10
 

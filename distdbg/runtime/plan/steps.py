@@ -7,18 +7,32 @@ Spaces a step can address
     INPUT   block b of the user's input   (remote: read from the peer's memory)
     OUTPUT  block b of the user's output  (remote: read from the peer's memory)
     SLOT    the rank's slot in shared memory, `slot_nbytes` long, block is always 0
+    SCRATCH memory of the rank's own, `scratch_nbytes` long, block is always 0; between hosts only
+
+A group has one or several hosts; ranks of one host share memory, ranks of different hosts exchange
+messages. Steps that read from peers mean peers of the same host, but for slots: a GATE hands what it
+publishes to all hosts, so that afterwards every rank's slot can be read everywhere.
 
 Steps
     GATE       wait until every rank of the group has reached its gate with the same number.
                The first gate of a plan also publishes the fingerprint and the addresses of the
                blocks, and fails on every rank when the fingerprints differ: nothing may be
-               written to OUTPUT before it, so a mismatch leaves no trace.
+               written to OUTPUT before it, so a mismatch leaves no trace. Between hosts `nbytes` of
+               this rank's slot, from its beginning, go along; there the rest of a slot cannot be read.
+    HOST_GATE  the same among the ranks of this host; nothing is compared, and nothing sent
     COPY       dst = own src; nothing at all when both are the same place (an all_gather whose
                input already lies in its output), because peers may be reading it
     PULL       dst = src of rank `peer`
     FOLD_ALL   dst = src[0] op src[1] op ... op src[n-1] over the ranks in ascending order,
                where src is the same place on every rank (so the result is bitwise the same
                whoever computes it); with AVG, the result is then divided by n
+    FOLD_HOST  the same over the ranks of this host; AVG is not divided
+    SEND       begin to send src to rank `peer` of another host; src may be written again after the
+               next GATE, or when the plan has ended
+    RECV       wait for the next message of rank `peer`, which has just `nbytes`, and put it to dst
+    FOLD_AFTER   dst = dst op src, both this rank's own; AVG is not divided
+    FOLD_BEFORE  dst = src op dst, the same
+    DIVIDE     dst divided by n with AVG, else nothing; src is dst
     EXCHANGE   for every rank p, starting after oneself: OUTPUT block p = INPUT block `rank` of p.
                Sizes come from the published tables (uneven all_to_all), and so does the way the
                bytes travel: it brings the gates it needs itself, also the last one. nbytes is
@@ -31,7 +45,10 @@ What makes a plan right (the simulator checks it)
     - Between two gates nobody reads what its owner writes: after a PULL or FOLD_ALL that
       reads a peer's INPUT or OUTPUT, a GATE must follow before the plan ends, and the owner may not
       write that place between the same two gates.
-    - All ranks pass the same number of gates.
+    - All ranks pass the same number of gates, and those of a host the same order of both kinds.
+    - Messages from one rank to another are received in the order in which they are sent, each with the
+      size that it has. What a SEND reads is not written before the next GATE or the end.
+    - No plan waits for ever, though a SEND never waits.
 
 Sizes and offsets are bytes; FOLD_ALL ranges are whole elements.
 """
@@ -49,6 +66,7 @@ class Space(IntEnum):
     INPUT = 0
     OUTPUT = 1
     SLOT = 2
+    SCRATCH = 3
 
 
 class StepKind(IntEnum):
@@ -59,6 +77,13 @@ class StepKind(IntEnum):
     PULL = 2
     FOLD_ALL = 3
     EXCHANGE = 4
+    HOST_GATE = 5
+    FOLD_HOST = 6
+    SEND = 7
+    RECV = 8
+    FOLD_AFTER = 9
+    FOLD_BEFORE = 10
+    DIVIDE = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +110,5 @@ class Plan:
     steps: Sequence[Step]
     #: How many bytes of the slot the plan writes at most per gate.
     slot_nbytes: int = 0
+    #: How many bytes of scratch memory it needs.
+    scratch_nbytes: int = 0
