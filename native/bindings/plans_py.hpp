@@ -47,9 +47,9 @@ inline CompiledPlan compile(const std::vector<StepTuple>& steps,
   CompiledPlan compiled;
   for (const auto& [kind, peer, src, src_block, src_offset, dst, dst_block, dst_offset, nbytes] :
        steps)
-    plan->steps.push_back({checked<StepKind>(kind, 5), checked<Space>(src, 3),
-                           checked<Space>(dst, 3), peer, src_block, dst_block, src_offset,
-                           dst_offset, nbytes});
+    plan->steps.push_back({checked<StepKind>(kind, step_kind_count),
+                           checked<Space>(src, space_count), checked<Space>(dst, space_count), peer,
+                           src_block, dst_block, src_offset, dst_offset, nbytes});
   const auto cut = [](const std::vector<CutTuple>& from, std::vector<Cut>& to) {
     std::uint32_t views = 0;
     for (const auto& [view, offset, nbytes] : from) {

@@ -238,7 +238,8 @@ std::vector<std::string> Group::exchange_descriptions(const std::string& own, co
     std::memcpy(slot, &mine, sizeof mine);
     if (offset < mine.nbytes)
       std::memcpy(slot + sizeof mine, own.data() + offset, std::min(room, mine.nbytes - offset));
-    gate(wait, in_background);
+    const std::uint64_t part = mine.nbytes > offset ? std::min(room, mine.nbytes - offset) : 0;
+    gate(wait, in_background, sizeof mine + part);
     for (std::uint32_t r = 0; r < size_; ++r) {
       const std::byte* payload = segment_.payload(r, gate_);
       WordsHeader theirs{};

@@ -23,6 +23,8 @@ constexpr std::uint16_t has_nonfinite_input = 1;
 constexpr std::uint16_t has_changed_buffer = 2;
 constexpr std::uint16_t first_is_nan = 4;  // else it is infinite
 constexpr std::uint16_t has_stand_in = 8;  // an array of the user's is not contiguous
+constexpr std::uint16_t cannot_read =
+    16;  // when the group is made: the memory of a rank of its host
 
 // One rank's part of what is wrong with the arrays of an op.
 struct Trouble {

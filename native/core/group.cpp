@@ -25,10 +25,12 @@ void allow_peers_to_read() {
 
 }  // namespace
 
-Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool single_copy)
+Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool single_copy,
+             const std::vector<std::uint32_t>& host_of, const MakeTransport& make)
     : segment_(std::move(segment)),
       rank_(rank),
       size_(segment_.size()),
+      is_here_(size_, false),
       patience_(patience),
       single_copy_(single_copy),
       options_(segment_.header().options),
@@ -38,9 +40,25 @@ Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool
   if (segment_.slot_nbytes() < line_nbytes * size_)
     throw Error(Fault::usage, "slots are smaller than a cache line for each rank");
   if (rank_ >= size_) throw Error(Fault::usage, "rank is not below the size of the group");
+  if (!host_of.empty() && host_of.size() != size_)
+    throw Error(Fault::usage, "there must be a host for each rank");
+  for (std::uint32_t r = 0; r < size_; ++r) {
+    const std::uint32_t host = host_of.empty() ? 0 : host_of[r];
+    if (host > hosts_.size()) throw Error(Fault::usage, "hosts are numbered by their first ranks");
+    if (host == hosts_.size()) hosts_.emplace_back();
+    hosts_[host].push_back(r);
+    if (r == rank_) host_ = host;
+  }
+  for (const std::uint32_t r : ranks_here()) is_here_[r] = true;
+  if (hosts_.size() > 1) links_ = std::make_unique<Links>(*this, make);
 }
 
-Group::~Group() { leave(); }
+Group::~Group() {
+  leave();
+  if (!links_) return;
+  links_->tell_cause();
+  links_->tell_leave(segment_.rank(rank_).why);
+}
 
 RankFacts Group::facts(std::uint32_t r) const {
   const RankState& state = segment_.rank(r);
@@ -64,11 +82,11 @@ void Group::attach(const Wait& wait, std::span<const Identity> members) {
   mine.probe_address = reinterpret_cast<std::uint64_t>(&probe_);
   mine.attached.store(1, std::memory_order_release);
   watched_.resize(size_);
-  for (std::uint32_t r = 0; r < std::min<std::size_t>(size_, members.size()); ++r)
-    if (r != rank_ && members[r].pid != 0)
+  for (const std::uint32_t r : ranks_here())
+    if (r != rank_ && r < members.size() && members[r].pid != 0)
       watched_[r] = Watched(members[r].pid, members[r].start_time);
   std::int64_t next_check = 0;
-  for (std::uint32_t r = 0; r < size_; ++r) {
+  for (const std::uint32_t r : ranks_here()) {
     RankState& theirs = segment_.rank(r);
     // Happens once per group and peers come at different times: no use in being quick about it.
     while (theirs.attached.load(std::memory_order_acquire) == 0) {
@@ -104,8 +122,8 @@ void Group::lock_for_op(std::unique_lock<std::timed_mutex>& lock, const Wait& wa
 void Group::try_single_copy(const Wait& wait) {
   Header& header = segment_.header();
   bool works = single_copy_;
-  for (std::uint32_t r = 0; works && r < size_; ++r) {
-    if (is_local_[r]) continue;
+  for (const std::uint32_t r : ranks_here()) {
+    if (!works || is_local_[r]) continue;
     const RankState& theirs = segment_.rank(r);
     std::uint64_t seen = 0;
     iovec local{&seen, sizeof seen};
@@ -114,11 +132,16 @@ void Group::try_single_copy(const Wait& wait) {
             seen == header.cookie;
   }
   if (!works) header.no_single_copy.store(1, std::memory_order_release);
+  segment_.slot(rank_, gate_ + 1).flags = works ? 0 : cannot_read;
   gate(wait, true);
   single_copy_ = header.no_single_copy.load(std::memory_order_acquire) == 0;
+  // Plans must be alike, also where hosts are not.
+  for (std::uint32_t r = 0; links_ && r < size_; ++r)
+    if ((segment_.slot(r, gate_).flags & cannot_read) != 0) single_copy_ = false;
 }
 
-void Group::gate(const Wait& wait, bool in_background) {
+void Group::gate(const Wait& wait, bool in_background, std::uint64_t published, Scope scope) {
+  if (links_) return gate_with_links(wait, in_background, published, scope);
   Header& header = segment_.header();
   const std::uint64_t number = gate_ + 1;
   // After the arrival, never before: a rank that is killed in between would count as come to a gate
@@ -127,19 +150,31 @@ void Group::gate(const Wait& wait, bool in_background) {
   // acq_rel: the last arrival acquires what every earlier one wrote, and hands it on by `epoch`.
   const std::uint64_t arrived = header.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
   if (arrived == number * size_) {
-    header.epoch.store(static_cast<std::uint32_t>(number), std::memory_order_seq_cst);
+    open_gate(number);
     tell();
-    // seq_cst pairs with the sleeper: it raises `sleepers`, then looks at `epoch`.
-    if (header.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(header.epoch);
-    gate_ = number;
     return;
   }
   tell();
+  await_gate(number, wait, in_background, [&](std::uint32_t r) {
+    return segment_.rank(r).gate.load(std::memory_order_acquire) < number;
+  });
+}
+
+void Group::open_gate(std::uint64_t number) {
+  Header& header = segment_.header();
+  header.epoch.store(static_cast<std::uint32_t>(number), std::memory_order_seq_cst);
+  // seq_cst pairs with the sleeper: it raises `sleepers`, then looks at `epoch`.
+  if (header.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(header.epoch);
+  gate_ = number;
+}
+
+// Of a rank that has arrived.
+template <class IsNeeded>
+void Group::await_gate(std::uint64_t number, const Wait& wait, bool in_background,
+                       const IsNeeded& is_needed) {
+  Header& header = segment_.header();
   const auto before = static_cast<std::uint32_t>(gate_);
   const auto is_open = [&] { return header.epoch.load(std::memory_order_acquire) != before; };
-  const auto is_needed = [&](std::uint32_t r) {
-    return segment_.rank(r).gate.load(std::memory_order_acquire) < number;
-  };
   if (in_background ? !is_open() : !patience_.stay_awake(is_open)) {
     std::int64_t next_check = now_ns() + 20 * ns_per_ms;
     header.sleepers.fetch_add(1, std::memory_order_seq_cst);
@@ -165,22 +200,81 @@ void Group::gate(const Wait& wait, bool in_background) {
   gate_ = number;
 }
 
+// Between hosts the first rank of each opens the gate: when all others of its host have come, and the other
+// hosts have sent what their ranks published.
+void Group::gate_with_links(const Wait& wait, bool in_background, std::uint64_t published,
+                            Scope scope) {
+  Header& header = segment_.header();
+  RankState& mine = segment_.rank(rank_);
+  const std::uint64_t number = gate_ + 1;
+  const std::uint64_t all = number * ranks_here().size();
+  const std::uint32_t opener = ranks_here().front();
+  links_->settle(wait, in_background);
+  mine.published = static_cast<std::uint32_t>(published);
+  if (rank_ != opener) {
+    const std::uint64_t arrived = header.arrivals.fetch_add(1, std::memory_order_seq_cst) + 1;
+    mine.gate.store(number, std::memory_order_release);
+    if (arrived == all - 1 && header.opener_sleeps.load(std::memory_order_seq_cst) != 0)
+      futex_wake_all(header.opener_sleeps);
+    return await_gate(number, wait, in_background, [&](std::uint32_t r) {
+      return r == opener || (segment_.rank(r).gate.load(std::memory_order_acquire) < number &&
+                             (scope == Scope::group || is_here_[r]));
+    });
+  }
+  try {
+    await_ranks_here(number, wait, in_background);
+    mine.gate.store(number, std::memory_order_release);
+    if (scope == Scope::group) links_->exchange(number, with_blocks_, wait, in_background);
+  } catch (const Error& error) {
+    if (error.fault() == Fault::timeout) break_group(Fault::timeout, -1, "timed out");
+    throw;
+  }
+  std::uint64_t seen = all - 1;
+  // Somebody of this host has given up in the meantime, and broken the group.
+  if (!header.arrivals.compare_exchange_strong(seen, all, std::memory_order_acq_rel))
+    throw_cause(true);
+  open_gate(number);
+}
+
+void Group::await_ranks_here(std::uint64_t number, const Wait& wait, bool in_background) {
+  Header& header = segment_.header();
+  const std::uint64_t others = number * ranks_here().size() - 1;
+  const auto are_here = [&] { return header.arrivals.load(std::memory_order_seq_cst) == others; };
+  if (in_background ? are_here() : patience_.stay_awake(are_here)) return;
+  std::int64_t next_check = now_ns() + 20 * ns_per_ms;
+  const auto is_needed = [&](std::uint32_t r) {
+    return is_here_[r] && segment_.rank(r).gate.load(std::memory_order_acquire) < number;
+  };
+  header.opener_sleeps.store(1, std::memory_order_seq_cst);
+  try {
+    while (!are_here()) {
+      futex_wait(header.opener_sleeps, 1, wait.nap_ns(slice_ns));
+      if (are_here()) break;
+      check_wait(wait, next_check, is_needed);
+    }
+  } catch (...) {
+    header.opener_sleeps.store(0, std::memory_order_seq_cst);
+    throw;
+  }
+  header.opener_sleeps.store(0, std::memory_order_seq_cst);
+}
+
 // Takes back this rank's arrival at gate `number`, so that it stays shut; false: it has opened.
 bool Group::withdraw(std::uint64_t number) {
   std::atomic<std::uint64_t>& arrivals = segment_.header().arrivals;
   std::uint64_t seen = arrivals.load(std::memory_order_acquire);
-  while (seen < number * size_)
+  while (seen < number * ranks_here().size())
     if (arrivals.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel)) return true;
   return false;
 }
 
-void Group::break_group(Fault fault, int culprit, const std::string& text) {
+void Group::break_group(Fault fault, int culprit, const std::string& text, int noticed_by) {
   Cause& cause = segment_.header().cause;
   std::uint32_t expected = 0;
   if (!cause.state.compare_exchange_strong(expected, 1)) return;  // the first cause stays
   cause.fault = static_cast<std::int32_t>(fault);
   cause.rank = culprit;
-  cause.noticed_by = static_cast<std::int32_t>(rank_);
+  cause.noticed_by = noticed_by >= 0 ? noticed_by : static_cast<std::int32_t>(rank_);
   // Also called by threads that do not hold `mutex_`, which protects seq_.
   cause.seq = segment_.rank(rank_).seq.load(std::memory_order_acquire);
   const std::string_view words = whole_characters(text, sizeof cause.text - 1);
@@ -188,6 +282,7 @@ void Group::break_group(Fault fault, int culprit, const std::string& text) {
   cause.text[words.size()] = '\0';
   cause.state.store(2, std::memory_order_release);
   futex_wake_all(segment_.header().epoch);
+  futex_wake_all(segment_.header().opener_sleeps);
   for (std::uint32_t r = 0; r < size_; ++r) {
     segment_.rank(r).bell.fetch_add(1, std::memory_order_seq_cst);
     futex_wake_all(segment_.rank(r).bell);
@@ -238,7 +333,8 @@ void Group::depart(const std::string& text) {
 
 std::string Group::how_left(std::uint32_t r) const {
   std::string why(segment_.rank(r).why);
-  const bool is_process = r < watched_.size() && r != rank_ && !is_local_[r];
+  if (segment_.rank(r).lost.load(std::memory_order_acquire) != 0) return why;
+  const bool is_process = r < watched_.size() && r != rank_ && !is_local_[r] && is_here_[r];
   // A group that was destroyed leaves its process alive. The end of a process has a reason of its own;
   // without one nobody asked for it (os._exit, a signal).
   if (why.empty() && segment_.rank(r).left.load(std::memory_order_acquire) != 0)
@@ -258,6 +354,7 @@ void Group::leave() {
   RankState& mine = segment_.rank(rank_);
   if (mine.left.exchange(1, std::memory_order_seq_cst) != 0) return;
   futex_wake_all(segment_.header().epoch);
+  futex_wake_all(segment_.header().opener_sleeps);
   for (std::uint32_t r = 0; r < size_; ++r) {
     if (r == rank_) continue;
     segment_.rank(r).bell.fetch_add(1, std::memory_order_seq_cst);

@@ -27,6 +27,7 @@
 #include "error.hpp"
 #include "fork.hpp"
 #include "futex.hpp"
+#include "links.hpp"
 #include "peers.hpp"
 #include "plan.hpp"
 #include "record.hpp"
@@ -65,7 +66,10 @@ struct RankFacts {
 
 class Group {
  public:
-  Group(Segment segment, std::uint32_t rank, const Patience& patience, bool single_copy);
+  // `host_of`: by rank, the host it is on, numbered by their first ranks; empty: all are on one. With
+  // several, `make` is asked for the transport between them.
+  Group(Segment segment, std::uint32_t rank, const Patience& patience, bool single_copy,
+        const std::vector<std::uint32_t>& host_of = {}, const MakeTransport& make = {});
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -103,7 +107,8 @@ class Group {
     return {deadline_ns, interrupted, control_};
   }
 
-  void break_group(Fault fault, int rank, const std::string& text);
+  // `noticed_by`: another rank than this one.
+  void break_group(Fault fault, int rank, const std::string& text, int noticed_by = -1);
   // `in_op`: the caller was waiting in an op when the group broke.
   [[noreturn]] void throw_cause(bool in_op) const;
   bool is_broken() const {
@@ -134,6 +139,11 @@ class Group {
 
   std::uint32_t rank() const { return rank_; }
   std::uint32_t size() const { return size_; }
+  // The ranks of each host, in ascending order; and which host this one is.
+  const std::vector<std::vector<std::uint32_t>>& hosts() const { return hosts_; }
+  std::uint32_t host() const { return host_; }
+  const std::vector<std::uint32_t>& ranks_here() const { return hosts_[host_]; }
+  bool is_here(std::uint32_t r) const { return is_here_[r]; }
   bool single_copy() const { return single_copy_; }
   std::uint64_t gate_count() const { return gate_; }
   std::uint64_t seq() const { return seq_; }
@@ -155,7 +165,9 @@ class Group {
                  bool is_sure = true);
   bool shares_memory_with(std::uint32_t peer) const { return is_local_[peer]; }
   // Whether it may read that rank's arrays.
-  bool can_read(std::uint32_t peer) const { return single_copy_ || is_local_[peer]; }
+  bool can_read(std::uint32_t peer) const {
+    return is_local_[peer] || (single_copy_ && is_here_[peer]);
+  }
 
   // So that within 50 ms each has seen what the control page says.
   static constexpr std::int64_t slice_ns = 40 * ns_per_ms;
@@ -180,7 +192,16 @@ class Group {
   Meeting differ(Running& op, const Describe& describe, const Wait& wait);
   void compare_outputs(const Running& op, const Describe& describe, const Wait& wait);
   bool walk(Running& op, const Describe& describe, const Wait& wait);
-  void gate(const Wait& wait, bool in_background);
+  enum class Scope { group, host };
+  // `published`: bytes of this rank's slot that ranks of other hosts may read after it.
+  void gate(const Wait& wait, bool in_background, std::uint64_t published = 0,
+            Scope scope = Scope::group);
+  void gate_with_links(const Wait& wait, bool in_background, std::uint64_t published, Scope scope);
+  void open_gate(std::uint64_t number);
+  void await_ranks_here(std::uint64_t number, const Wait& wait, bool in_background);
+  template <class IsNeeded>
+  void await_gate(std::uint64_t number, const Wait& wait, bool in_background,
+                  const IsNeeded& is_needed);
   bool withdraw(std::uint64_t number);
   void attach(const Wait& wait, std::span<const Identity> members);
   void lock_for_op(std::unique_lock<std::timed_mutex>& lock, const Wait& wait);
@@ -193,6 +214,10 @@ class Group {
   void stage_exchange(const Running& op, std::uint64_t offset);
   void exchange(const Running& op, const Wait& wait);
   void fold_all(const Running& op, const Step& step);
+  void fold_host(const Running& op, const Step& step);
+  template <class Ranks>
+  void fold_ranks(const Running& op, const Step& step, const Ranks& ranks, ReduceKind kind);
+  void run_message_step(const Running& op, const Step& step, const Wait& wait);
   void pull(const Running& op, const Step& step);
   std::byte* local_address(const Running& op, Space space, std::uint32_t block,
                            std::uint64_t offset, std::uint64_t gate) const;
@@ -209,6 +234,9 @@ class Group {
   Segment segment_;
   const std::uint32_t rank_;
   const std::uint32_t size_;
+  std::vector<std::vector<std::uint32_t>> hosts_;
+  std::uint32_t host_ = 0;
+  std::vector<bool> is_here_;  // on this host
   const Patience patience_;
   bool single_copy_;
   const std::uint32_t options_;
@@ -223,7 +251,9 @@ class Group {
   const Control* control_ = &Control::none();
   std::uint64_t equal_outputs_ = 0;  // ops so far that promise them; the same number on all ranks
   SiteOrder site_order_;
+  bool with_blocks_ = false;  // the plan at hand compares sizes between hosts
   std::unique_ptr<std::byte[]> scratch_;
+  std::vector<std::byte> own_scratch_;  // Space::scratch
   std::vector<const void*> sources_;
   std::vector<Watched> watched_;
   std::vector<bool> is_local_;  // same process: its memory is ours
@@ -231,6 +261,7 @@ class Group {
   std::mutex suspicions_mutex_;
   std::vector<Suspicion> suspicions_;
   std::atomic<std::size_t> suspicion_count_{0};
+  std::unique_ptr<Links> links_;  // the last member: it uses the others
 };
 
 template <class IsNeeded>

@@ -1,6 +1,7 @@
 // The interpreter of plans: Group::run and what each step does.
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 
 #include "copy.hpp"
 #include "running.hpp"
@@ -24,6 +25,7 @@ constexpr std::uint64_t most_exchange_nbytes(std::uint64_t part) { return part /
 std::byte* Group::local_address(const Running& op, Space space, std::uint32_t block,
                                 std::uint64_t offset, std::uint64_t gate) const {
   if (space == Space::slot) return segment_.payload(rank_, gate) + offset;
+  if (space == Space::scratch) return const_cast<std::byte*>(own_scratch_.data()) + offset;
   return op.own(space, block) + offset;
 }
 
@@ -43,6 +45,9 @@ const std::byte* Group::peer_bytes(const Running& op, const Step& step, std::uin
                                    std::uint64_t offset, std::uint64_t nbytes, std::byte* scratch) {
   if (step.src_space == Space::slot)
     return segment_.payload(peer, gate_) + step.src_offset + offset;
+  if (!is_here_[peer])
+    throw Error(Fault::system, "a plan reads the memory of another host", 0,
+                static_cast<int>(peer));
   const Block block = peer_block(op, peer, step.src_space, step.src_block);
   const std::uint64_t at = step.src_offset + offset;
   if (at > block.nbytes || nbytes > block.nbytes - at)
@@ -64,7 +69,9 @@ void Group::pull(const Running& op, const Step& step) {
 }
 
 // Piece by piece, so that what was read from the peers is still in the cache when it is folded.
-void Group::fold_all(const Running& op, const Step& step) {
+template <class Ranks>
+void Group::fold_ranks(const Running& op, const Step& step, const Ranks& ranks, ReduceKind kind) {
+  const auto count = static_cast<std::uint32_t>(std::ranges::size(ranks));
   const std::uint64_t piece =
       std::max(min_piece_nbytes, scratch_nbytes / size_ / line_nbytes * line_nbytes);
   if (!scratch_) scratch_ = std::make_unique_for_overwrite<std::byte[]>(piece * size_);
@@ -74,9 +81,47 @@ void Group::fold_all(const Running& op, const Step& step) {
   sources_.resize(size_);
   for (std::uint64_t offset = 0; offset < step.nbytes; offset += piece) {
     const std::uint64_t nbytes = std::min(piece, step.nbytes - offset);
-    for (std::uint32_t r = 0; r < size_; ++r)
-      sources_[r] = peer_bytes(op, step, r, offset, nbytes, scratch_.get() + r * piece);
-    fold(op.plan.reduce, op.plan.dtype, dst + offset, sources_.data(), size_, nbytes / item);
+    std::uint32_t i = 0;
+    for (const std::uint32_t r : ranks) {
+      sources_[i] = peer_bytes(op, step, r, offset, nbytes, scratch_.get() + i * piece);
+      ++i;
+    }
+    fold(kind, op.plan.dtype, dst + offset, sources_.data(), count, nbytes / item);
+  }
+}
+
+void Group::fold_all(const Running& op, const Step& step) {
+  fold_ranks(op, step, std::views::iota(0U, size_), op.plan.reduce);
+}
+
+// A part of the fold: what divides it comes at the end.
+void Group::fold_host(const Running& op, const Step& step) {
+  const ReduceKind kind = op.plan.reduce == ReduceKind::avg ? ReduceKind::sum : op.plan.reduce;
+  fold_ranks(op, step, ranks_here(), kind);
+}
+
+// The steps of plans between hosts that move or reduce this rank's own bytes.
+void Group::run_message_step(const Running& op, const Step& step, const Wait& wait) {
+  const auto peer = static_cast<std::uint32_t>(step.peer);
+  const auto src = [&] {
+    return local_address(op, step.src_space, step.src_block, step.src_offset, gate_);
+  };
+  const auto dst = [&] {
+    return local_address(op, step.dst_space, step.dst_block, step.dst_offset, gate_ + 1);
+  };
+  const Dtype dtype = op.plan.dtype;
+  const std::uint64_t count = step.nbytes / itemsize(dtype);
+  if ((step.kind == StepKind::send || step.kind == StepKind::recv) && (!links_ || is_here_[peer]))
+    throw Error(Fault::system, "a plan sends within a host", 0, step.peer);
+  switch (step.kind) {
+    case StepKind::send: links_->send(peer, {src(), step.nbytes}, wait); break;
+    case StepKind::recv: links_->receive(peer, {dst(), step.nbytes}, wait, op.in_background); break;
+    case StepKind::fold_after: reduce(op.plan.reduce, dtype, dst(), dst(), src(), count); break;
+    case StepKind::fold_before: reduce(op.plan.reduce, dtype, dst(), src(), dst(), count); break;
+    case StepKind::divide:
+      if (op.plan.reduce == ReduceKind::avg) divide(dtype, dst(), count, size_);
+      break;
+    default: break;
   }
 }
 
@@ -172,6 +217,7 @@ void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<co
                         RecordedOp& recorded) {
   std::unique_lock lock(mutex_, std::defer_lock);
   lock_for_op(lock, wait);
+  if (links_ && is_broken()) links_->tell_cause();  // another rank of this host may have broken it
   check_usable();
   ++seq_;
   if (recorder_ && recorded.seq != seq_) recorder_->set_seq(recorded, seq_);
@@ -179,6 +225,7 @@ void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<co
 
   Running op{plan, inputs, outputs, gate_ + 1, in_background, recorded};
   try {
+    if (plan.scratch_nbytes > own_scratch_.size()) own_scratch_.resize(plan.scratch_nbytes);
     do {
       op.first_gate = gate_ + 1;
       publish(op, describe);
@@ -195,9 +242,11 @@ void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<co
                   "closed the group while ops were in flight");
     else if (!error.descriptions)
       break_group(error.fault(), static_cast<int>(rank_), error.what());
+    if (links_ && is_broken()) links_->tell_cause();
     throw;
   } catch (const std::exception& error) {
     break_group(Fault::system, static_cast<int>(rank_), error.what());
+    if (links_) links_->tell_cause();
     throw Error(Fault::system, error.what());
   }
 }
@@ -209,7 +258,7 @@ bool Group::walk(Running& op, const Describe& describe, const Wait& wait) {
   for (const Step& step : plan.steps) {
     switch (step.kind) {
       case StepKind::gate:
-        gate(wait, op.in_background);
+        gate(wait, op.in_background, step.nbytes);
         if (is_first_gate) {
           is_first_gate = false;
           if (recorder_ && !op.has_started) recorder_->started(op.recorded);
@@ -229,8 +278,12 @@ bool Group::walk(Running& op, const Describe& describe, const Wait& wait) {
       case StepKind::pull: pull(op, step); break;
       case StepKind::fold_all: fold_all(op, step); break;
       case StepKind::exchange: exchange(op, wait); break;
+      case StepKind::host_gate: gate(wait, op.in_background, 0, Scope::host); break;
+      case StepKind::fold_host: fold_host(op, step); break;
+      default: run_message_step(op, step, wait); break;
     }
   }
+  if (links_) links_->settle(wait, op.in_background);
   return true;
 }
 

@@ -428,7 +428,8 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
   answer.type = FrameType::answer;
   answer.id = offer.id;
   answer.status = Status::taken;
-  const bool is_in_place = recv->region.nbytes > 0 && payload == recv->region.data;  // then it did fit
+  const bool is_in_place =
+      recv->region.nbytes > 0 && payload == recv->region.data;  // then it did fit
   if (!is_in_place && !fits(*recv, offer)) return dispute(recv, peer, offer, own_words);
   if (is_self || offer.payload_nbytes == offer.nbytes) {
     if (offer.nbytes > 0 && !is_in_place) std::memcpy(recv->region.data, payload, offer.nbytes);

@@ -1,5 +1,7 @@
 #include "plan.hpp"
 
+#include <algorithm>
+
 #include "copy.hpp"
 #include "error.hpp"
 
@@ -11,9 +13,18 @@ void check(bool ok, const char* what) {
   if (!ok) throw Error(Fault::usage, std::string("bad plan: ") + what);
 }
 
-void check_range(const Plan& plan, std::uint64_t slot_nbytes, Space space, std::uint32_t block,
+// More would be a mistake of whoever makes plans.
+constexpr std::uint64_t most_scratch_nbytes = 1ULL << 36;
+
+void check_range(Plan& plan, std::uint64_t slot_nbytes, Space space, std::uint32_t block,
                  std::uint64_t offset, std::uint64_t nbytes) {
   std::uint64_t limit = slot_nbytes;
+  if (space == Space::scratch) {
+    check(block == 0, "scratch memory has one block");
+    check(offset <= most_scratch_nbytes && nbytes <= most_scratch_nbytes - offset, "scratch");
+    plan.scratch_nbytes = std::max(plan.scratch_nbytes, offset + nbytes);
+    return;
+  }
   if (space != Space::slot) {
     const auto& cuts = space == Space::input ? plan.in_cuts : plan.out_cuts;
     check(block < cuts.size(), "a step names a block that is not there");
@@ -34,9 +45,23 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
   is_large = out_nbytes >= stream_nbytes;
   bool gated = false;
   for (const Step& step : steps) {
-    const bool is_local_src = step.kind == StepKind::copy || step.src_space == Space::slot;
+    const bool is_peer_src = step.kind == StepKind::pull || step.kind == StepKind::fold_all ||
+                             step.kind == StepKind::fold_host;
+    const bool is_local_src = !is_peer_src || step.src_space == Space::slot;
+    const bool has_peer =
+        step.kind == StepKind::pull || step.kind == StepKind::send || step.kind == StepKind::recv;
+    if (has_peer) check(step.peer >= 0 && static_cast<std::uint32_t>(step.peer) < size, "peer");
     switch (step.kind) {
-      case StepKind::gate: gated = true; break;
+      case StepKind::gate:
+        check(step.nbytes <= slot_nbytes, "a gate publishes more than a slot");
+        gated = true;
+        break;
+      case StepKind::host_gate: check(gated, "the first gate is one of the host"); break;
+      case StepKind::send:
+        check(gated, "sent before the first gate");
+        check_range(*this, slot_nbytes, step.src_space, step.src_block, step.src_offset,
+                    step.nbytes);
+        break;
       case StepKind::exchange:
         check(gated && in_cuts.size() == size && out_cuts.size() == size, "exchange");
         exchanges = true;
@@ -44,14 +69,20 @@ void Plan::finish(std::uint32_t size, std::uint64_t slot_nbytes) {
       case StepKind::pull:
       case StepKind::copy:
       case StepKind::fold_all:
-        if (step.kind == StepKind::pull)
-          check(step.peer >= 0 && static_cast<std::uint32_t>(step.peer) < size, "peer");
+      case StepKind::fold_host:
+      case StepKind::fold_after:
+      case StepKind::fold_before:
         // A peer's block is checked against what the peer publishes, when the plan runs.
         if (is_local_src)
           check_range(*this, slot_nbytes, step.src_space, step.src_block, step.src_offset,
                       step.nbytes);
         check(step.src_block < size, "block");
-        check(gated || step.dst_space == Space::slot, "output is written before the first gate");
+        check(!is_peer_src || step.src_space != Space::scratch, "scratch memory of a peer");
+        [[fallthrough]];
+      case StepKind::recv:
+      case StepKind::divide:
+        check(gated || step.dst_space != Space::output, "output is written before the first gate");
+        check(step.dst_space != Space::input, "input is written");
         check_range(*this, slot_nbytes, step.dst_space, step.dst_block, step.dst_offset,
                     step.nbytes);
         break;

@@ -12,8 +12,23 @@
 
 namespace distdbg {
 
-enum class StepKind : std::uint8_t { gate, copy, pull, fold_all, exchange };
-enum class Space : std::uint8_t { input, output, slot };
+enum class StepKind : std::uint8_t {
+  gate,
+  copy,
+  pull,
+  fold_all,
+  exchange,
+  host_gate,
+  fold_host,
+  send,
+  recv,
+  fold_after,
+  fold_before,
+  divide,
+};
+constexpr int step_kind_count = 12;
+enum class Space : std::uint8_t { input, output, slot, scratch };
+constexpr int space_count = 4;
 
 struct Step {
   StepKind kind;
@@ -48,6 +63,7 @@ struct Plan {
   bool has_equal_outputs = false;  // the outputs are meant to be the same on all ranks
   // Derived by `finish`.
   bool exchanges = false;
+  std::uint64_t scratch_nbytes = 0;
   bool is_large = false;  // see stream_nbytes
 
   // Checks what the interpreter relies on; throws Error(Fault::usage).

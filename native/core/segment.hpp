@@ -1,7 +1,9 @@
 // The shared memory of one group: what lies where, and how a process gets at it.
 //
 // It is a memfd: it has no name, so when the last process that mapped it ends, however it ends,
-// nothing is left. Rank 0 of the group creates it; the others open /proc/<pid>/fd/<fd> of rank 0.
+// nothing is left. The first rank of a host creates it; the others open /proc/<pid>/fd/<fd> of that one.
+// In a group of several hosts each has its own, where the states and slots of ranks of other hosts are
+// what links.hpp has brought.
 //
 //   offset 0            Header           identity, the gate, the cause when broken
 //   header_nbytes       RankState[size]  three cache lines per rank
@@ -47,8 +49,10 @@ struct Header {
   std::uint32_t options;            // checks.hpp; the same for all ranks, as rank 0 found them
   std::uint32_t checksum_interval;  // outputs are compared at every so many ops; 0: never
 
-  // The gate: the n-th arrival of a round moves `epoch` on; `sleepers` saves the wake-up call.
+  // The gate: the n-th arrival of a round moves `epoch` on; `sleepers` saves the wake-up call. With several
+  // hosts the first rank of each always arrives last, and others wake it if it sleeps.
   alignas(line_nbytes) std::atomic<std::uint64_t> arrivals;
+  std::atomic<std::uint32_t> opener_sleeps;
   alignas(line_nbytes) std::atomic<std::uint32_t> epoch;
   std::atomic<std::uint32_t> sleepers;
 
@@ -63,7 +67,9 @@ struct RankState {
   std::atomic<std::uint64_t> gate;  // number of the gate it last came to
   std::atomic<std::uint64_t> seq;   // number of the op it is in or last finished
   std::atomic<std::uint32_t> left;  // 1 once it closed the group
-  std::uint32_t padding;
+  std::uint32_t published;  // bytes of its slot that the gate it comes to hands to other hosts
+  std::atomic<std::uint32_t> lost;  // 1 when the way to it has ended without a word
+  std::uint32_t padding[3];
   // Rung by peers that wrote to one of our channels while `bell_sleepers` was not 0.
   alignas(line_nbytes) std::atomic<std::uint32_t> bell;
   std::atomic<std::uint32_t> bell_sleepers;

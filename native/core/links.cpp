@@ -1,0 +1,246 @@
+#include "links.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string_view>
+
+#include "group.hpp"
+#include "utf8.hpp"
+
+namespace distdbg {
+
+namespace {
+
+constexpr std::size_t most_text_nbytes = 256;
+
+Payload text_piece(const std::string& text) {
+  return one_piece(reinterpret_cast<const std::byte*>(text.data()), text.size());
+}
+
+}  // namespace
+
+Links::Links(Group& group, const MakeTransport& make)
+    : group_(group),
+      transport_(make(*this)),
+      is_linked_(group.size(), false),
+      texts_(group.size()) {}
+
+Links::~Links() { transport_->close(); }
+
+template <class Ready, class IsNeeded>
+void Links::wait_until(const Wait& wait, bool in_background, const Ready& ready,
+                       const IsNeeded& is_needed) {
+  const auto is_ready = [&] {
+    if (ready()) return true;
+    transport_->poll();
+    return ready();
+  };
+  if (in_background ? is_ready() : group_.patience().stay_awake(is_ready)) return;
+  std::int64_t next_check = now_ns() + 20 * ns_per_ms;
+  for (;;) {
+    transport_->wait(wait.nap_ns(Group::slice_ns), is_ready);
+    if (is_ready()) return;
+    group_.check_wait(wait, next_check, is_needed);
+  }
+}
+
+void Links::post(std::uint32_t peer, const Frame& frame, const Payload& payload) {
+  is_linked_[peer] = true;
+  unsent_.push_back(false);
+  transport_->post(peer, std::bit_cast<Envelope>(frame), payload, &unsent_.back());
+  if (unsent_.back()) unsent_.pop_back();
+}
+
+void Links::settle(const Wait& wait, bool in_background) {
+  if (unsent_.empty()) return;
+  wait_until(
+      wait, in_background,
+      [&] {
+        return std::all_of(unsent_.begin(), unsent_.end(), [](bool is_sent) { return is_sent; });
+      },
+      [](std::uint32_t) { return false; });
+  unsent_.clear();
+}
+
+void Links::send(std::uint32_t peer, Region from, const Wait& wait) {
+  transport_->connect(peer, wait);
+  Frame frame{};
+  frame.nbytes = from.nbytes;
+  frame.type = FrameType::data;
+  frame.seq = group_.seq();
+  post(peer, frame, one_piece(from.data, from.nbytes));
+}
+
+void Links::receive(std::uint32_t peer, Region into, const Wait& wait, bool in_background) {
+  transport_->connect(peer, wait);
+  is_linked_[peer] = true;
+  wanted_ = {FrameType::data, peer, into, {}, 0, false};
+  want(wait, in_background);
+}
+
+void Links::want(const Wait& wait, bool in_background) {
+  is_waiting_ = true;
+  try {
+    wait_until(
+        wait, in_background, [&] { return wanted_.is_done; },
+        [&](std::uint32_t r) { return !wanted_.is_done && r == wanted_.peer; });
+  } catch (...) {
+    is_waiting_ = false;
+    transport_->cancel(wanted_.into.data, wanted_.into.nbytes);
+    throw;
+  }
+  is_waiting_ = false;
+}
+
+void Links::exchange(std::uint64_t gate, bool with_blocks, const Wait& wait, bool in_background) {
+  const auto& hosts = group_.hosts();
+  const std::size_t count = hosts.size();
+  const std::size_t me = group_.host();
+  ++crossings_;
+  gate_ = gate;
+  for (std::size_t distance = 1; distance < count; distance *= 2) {
+    const std::size_t blocks = std::min(distance, count - distance);
+    const std::uint32_t to = hosts[(me + distance) % count].front();
+    const std::uint32_t from = hosts[(me + count - distance) % count].front();
+    transport_->connect(to, wait);
+    transport_->connect(from, wait);
+    is_linked_[from] = true;
+    wanted_ = {FrameType::slot, from, {}, {}, 0, false};
+    for (std::size_t i = 0; i < blocks; ++i) {
+      for (const std::uint32_t r : hosts[(me + count - i) % count])
+        post_slot(to, r, gate, with_blocks);
+      for (const std::uint32_t r : hosts[(me + 2 * count - distance - i) % count])
+        wanted_.ranks.push_back(r);
+    }
+    want(wait, in_background);
+  }
+  settle(wait, in_background);
+}
+
+void Links::post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate,
+                      bool with_blocks) {
+  Segment& segment = group_.segment();
+  SlotHeader& slot = segment.slot(rank, gate);
+  const RankState& state = segment.rank(rank);
+  Payload payload;
+  payload.pieces[0] = {reinterpret_cast<std::byte*>(&slot),
+                       sizeof(SlotHeader) + (with_blocks ? 2 * group_.size() * sizeof(Block) : 0)};
+  payload.pieces[1] = {segment.payload(rank, gate), state.published};
+  Frame frame{};
+  frame.nbytes = payload.nbytes();
+  frame.type = FrameType::slot;
+  frame.rank = rank;
+  frame.gate = crossings_;
+  frame.seq = state.seq.load(std::memory_order_acquire);
+  frame.flags = (slot.first_gate == gate ? is_first_gate : 0) | (with_blocks ? has_blocks : 0);
+  post(peer, frame, payload);
+}
+
+bool Links::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
+  const auto frame = std::bit_cast<Frame>(envelope);
+  if (frame.type == FrameType::cause || frame.type == FrameType::leave) {
+    if (frame.nbytes > most_text_nbytes) throw Error(Fault::system, "a frame is too long");
+    texts_[peer].resize(frame.nbytes);
+    into = text_piece(texts_[peer]);
+    return true;
+  }
+  if (!is_waiting_ || wanted_.is_done || wanted_.peer != peer) return false;
+  const bool is_expected =
+      frame.type == wanted_.type &&
+      (frame.type == FrameType::slot ? frame.gate == crossings_ : frame.seq == group_.seq());
+  if (!is_expected)
+    throw Error(Fault::mismatch, "is in the middle of another op", 0, static_cast<int>(peer));
+  if (frame.type == FrameType::data) {
+    if (frame.nbytes != wanted_.into.nbytes)
+      throw Error(Fault::mismatch, "sent another size than this rank expects", 0,
+                  static_cast<int>(peer));
+    into = one_piece(wanted_.into.data, wanted_.into.nbytes);
+    return true;
+  }
+  Segment& segment = group_.segment();
+  const std::uint64_t head =
+      sizeof(SlotHeader) +
+      ((frame.flags & has_blocks) != 0 ? 2 * group_.size() * sizeof(Block) : 0);
+  if (frame.rank != wanted_.ranks[wanted_.next] || frame.nbytes < head ||
+      frame.nbytes - head > segment.slot_nbytes())
+    throw Error(Fault::system, "a frame does not fit");
+  into.pieces[0] = {reinterpret_cast<std::byte*>(&segment.slot(frame.rank, gate_)), head};
+  into.pieces[1] = {segment.payload(frame.rank, gate_), frame.nbytes - head};
+  return true;
+}
+
+void Links::arrived(std::uint32_t peer, const Envelope& envelope) {
+  const auto frame = std::bit_cast<Frame>(envelope);
+  Segment& segment = group_.segment();
+  switch (frame.type) {
+    case FrameType::data: wanted_.is_done = true; break;
+    case FrameType::slot: {
+      segment.slot(frame.rank, gate_).first_gate = (frame.flags & is_first_gate) != 0 ? gate_ : 0;
+      RankState& state = segment.rank(frame.rank);
+      state.published = static_cast<std::uint32_t>(
+          frame.nbytes - sizeof(SlotHeader) -
+          ((frame.flags & has_blocks) != 0 ? 2 * group_.size() * sizeof(Block) : 0));
+      state.seq.store(frame.seq, std::memory_order_release);
+      state.gate.store(gate_, std::memory_order_release);
+      state.attached.store(1, std::memory_order_release);
+      wanted_.is_done = ++wanted_.next == wanted_.ranks.size();
+      break;
+    }
+    case FrameType::cause:
+      group_.break_group(static_cast<Fault>(frame.fault), static_cast<std::int32_t>(frame.rank),
+                         texts_[peer], frame.noticed_by);
+      break;
+    case FrameType::leave: {
+      RankState& state = segment.rank(peer);
+      const std::string_view words = whole_characters(texts_[peer], sizeof(RankState::why) - 1);
+      if (state.why[0] == '\0') std::memcpy(state.why, words.data(), words.size());
+      state.left.store(1, std::memory_order_release);
+      break;
+    }
+  }
+}
+
+void Links::lost(std::uint32_t peer, const std::string& why) {
+  RankState& state = group_.segment().rank(peer);
+  if (state.left.load(std::memory_order_acquire) != 0) return;  // it has said so
+  const std::string_view words = whole_characters(why, sizeof(RankState::why) - 1);
+  std::memcpy(state.why, words.data(), words.size());
+  state.lost.store(1, std::memory_order_release);
+  state.left.store(1, std::memory_order_release);
+}
+
+void Links::broadcast(const Frame& frame, const std::string& text) {
+  for (std::uint32_t r = 0; r < group_.size(); ++r) {
+    if (!is_linked_[r]) continue;
+    try {
+      transport_->post(r, std::bit_cast<Envelope>(frame), text_piece(text), nullptr);
+    } catch (const Error&) {  // that one learns it from others
+    }
+  }
+  transport_->poll();
+}
+
+void Links::tell_cause() {
+  const Cause& cause = group_.segment().header().cause;
+  if (has_told_ || cause.state.load(std::memory_order_acquire) != 2) return;
+  has_told_ = true;
+  const std::string text(cause.text);
+  Frame frame{};
+  frame.nbytes = std::min(text.size(), most_text_nbytes);
+  frame.type = FrameType::cause;
+  frame.rank = static_cast<std::uint32_t>(cause.rank);
+  frame.fault = cause.fault;
+  frame.noticed_by = cause.noticed_by;
+  frame.seq = cause.seq;
+  broadcast(frame, text.substr(0, most_text_nbytes));
+}
+
+void Links::tell_leave(const std::string& why) {
+  Frame frame{};
+  frame.type = FrameType::leave;
+  frame.nbytes = std::min(why.size(), most_text_nbytes);
+  broadcast(frame, why.substr(0, most_text_nbytes));
+}
+
+}  // namespace distdbg

@@ -1,0 +1,101 @@
+// What the ranks of different hosts exchange in collectives: slots at a gate, and the messages of plans.
+//
+// At a gate between hosts the first rank of each host hands on the slots of all ranks that it has, in
+// ceil(log2 H) rounds: in round k to the host 2^k after its own. Afterwards every segment holds all slots.
+//
+// Frames, each the envelope of a message (transport.hpp):
+//
+//   SLOT    rank, gate, seq, flags: the slot of a rank; payload: SlotHeader, the blocks where asked for,
+//           then as much of the slot as the rank has published
+//   DATA    seq: what a SEND of op `seq` sends
+//   CAUSE   fault, culprit, noticed by, seq: the group is broken; payload: the text
+//   LEAVE   this rank leaves the group; payload: why
+//
+// Messages that a plan does not wait for yet stay where the transport holds them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "region.hpp"
+#include "transport.hpp"
+#include "wait.hpp"
+
+namespace distdbg {
+
+class Group;
+
+// Makes the transport of a group's collectives; the receiver outlives it.
+using MakeTransport = std::function<std::unique_ptr<Transport>(Receiver&)>;
+
+class Links final : private Receiver {
+ public:
+  Links(Group& group, const MakeTransport& make);
+  ~Links();
+
+  // All with the op's lock of the group held.
+
+  // Among the first ranks of all hosts.
+  void exchange(std::uint64_t gate, bool with_blocks, const Wait& wait, bool in_background);
+  // The memory of `from` must last until settle() has returned.
+  void send(std::uint32_t peer, Region from, const Wait& wait);
+  void receive(std::uint32_t peer, Region into, const Wait& wait, bool in_background);
+  void settle(const Wait& wait, bool in_background);
+  // Once the group is broken: nobody that has a link with this rank waits any longer.
+  void tell_cause();
+  void tell_leave(const std::string& why);
+
+ private:
+  enum class FrameType : std::uint32_t { slot, data, cause, leave };
+  struct Frame {
+    std::uint64_t nbytes;
+    FrameType type;
+    std::uint32_t rank;  // slot: whose; cause: the culprit
+    std::uint64_t gate;  // crossings so far
+    std::uint64_t seq;
+    std::uint32_t flags;
+    std::int32_t fault;
+    std::int32_t noticed_by;
+    std::uint32_t padding[5];
+  };
+  static_assert(sizeof(Frame) == sizeof(Envelope));
+  static constexpr std::uint32_t is_first_gate = 1, has_blocks = 2;
+
+  // What this rank waits for; nothing else of that kind is taken.
+  struct Wanted {
+    FrameType type = FrameType::data;
+    std::uint32_t peer = 0;
+    Region into{};                     // data
+    std::vector<std::uint32_t> ranks;  // slots, in the order in which they come
+    std::size_t next = 0;
+    bool is_done = false;
+  };
+
+  bool place(std::uint32_t peer, const Envelope& envelope, Payload& into) override;
+  void arrived(std::uint32_t peer, const Envelope& envelope) override;
+  void lost(std::uint32_t peer, const std::string& why) override;
+  void post(std::uint32_t peer, const Frame& frame, const Payload& payload);
+  void post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate, bool with_blocks);
+  void broadcast(const Frame& frame, const std::string& text);
+  void want(const Wait& wait, bool in_background);
+  template <class Ready, class IsNeeded>
+  void wait_until(const Wait& wait, bool in_background, const Ready& ready,
+                  const IsNeeded& is_needed);
+
+  Group& group_;
+  std::unique_ptr<Transport> transport_;
+  std::uint64_t crossings_ = 0;
+  std::uint64_t gate_ = 0;  // of the crossing at hand, as this host counts gates
+  Wanted wanted_;
+  bool is_waiting_ = false;
+  std::deque<bool> unsent_;
+  std::vector<bool> is_linked_;     // by rank
+  std::vector<std::string> texts_;  // by rank, of what arrives
+  bool has_told_ = false;
+};
+
+}  // namespace distdbg

@@ -1,0 +1,224 @@
+// Groups over several hosts: threads as ranks, a segment for each host, and rings of a further segment in
+// place of a network.
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "ranks.hpp"
+#include "ring_transport.hpp"
+#include "runner.hpp"
+
+using namespace distdbg;
+
+namespace {
+
+// By rank, its host.
+using Layout = std::vector<std::uint32_t>;
+
+const std::vector<Layout> layouts = {{0, 1},    {0, 0, 1},       {0, 1, 1, 1},      {0, 1, 0, 1},
+                                     {0, 1, 2}, {0, 1, 2, 3, 4}, {0, 0, 1, 2, 2, 2}};
+
+void run_hosts(const Layout& layout, const std::function<void(Group&)>& body,
+               std::uint32_t options = 0) {
+  const auto size = static_cast<std::uint32_t>(layout.size());
+  std::vector<Segment> segments;
+  for (std::uint32_t host = 0; host < size; ++host)
+    segments.push_back(Segment::create(size, slot_nbytes, 4096, cookie, options, 0));
+  // Rings are small, so that messages do not fit and senders wait.
+  Segment network = Segment::create(size, 4096, 16 * 1024, cookie);
+  std::vector<std::thread> threads;
+  for (std::uint32_t r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      Segment mine = network.alias();
+      const auto make = [&](Receiver& receiver) -> std::unique_ptr<Transport> {
+        std::vector<std::uint32_t> peers(size);
+        std::iota(peers.begin(), peers.end(), 0U);
+        std::erase(peers, r);
+        return std::make_unique<RingTransport>(mine, r, peers, receiver);
+      };
+      Group group(segments[layout[r]].alias(), r, Patience{20, 20'000}, true, layout, make);
+      group.join(in_seconds(20), {});
+      body(group);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+Plan flat_all_reduce(std::uint32_t size, std::uint64_t nbytes) {
+  Plan plan;
+  plan.dtype = Dtype::float32;
+  plan.fingerprint = nbytes;
+  plan.in_cuts = plan.out_cuts = {{0, 0, nbytes}};
+  Step meet = gate();
+  meet.nbytes = nbytes;
+  plan.steps = {{StepKind::copy, Space::input, Space::slot, -1, 0, 0, 0, 0, nbytes},
+                meet,
+                {StepKind::fold_all, Space::slot, Space::output, -1, 0, 0, 0, 0, nbytes}};
+  plan.finish(size, slot_nbytes);
+  return plan;
+}
+
+void reduce_through_slots(Group& group) {
+  for (int round = 0; round < 30; ++round) {
+    for (const std::uint64_t nbytes : {std::uint64_t{4}, std::uint64_t{40'000}}) {
+      std::vector<float> x(nbytes / 4, static_cast<float>(group.rank() + 1));
+      const Region region = region_of(x);
+      group.run(flat_all_reduce(group.size(), nbytes), nothing, {&region, 1}, {&region, 1},
+                in_seconds(20), false, unrecorded);
+      const float want = static_cast<float>(group.size() * (group.size() + 1) / 2);
+      for (const float value : x) CHECK(value == want);
+    }
+  }
+}
+
+// Each host folds its inputs, the first ranks pass the sums around a ring, and the others fetch the result.
+void reduce_by_first_ranks(Group& group) {
+  constexpr std::uint64_t nbytes = 80'000;
+  const auto& hosts = group.hosts();
+  const auto count = static_cast<std::uint32_t>(hosts.size());
+  const std::uint32_t first = group.ranks_here().front();
+  Plan plan;
+  plan.dtype = Dtype::float32;
+  plan.reduce = ReduceKind::avg;
+  plan.fingerprint = 1;
+  plan.in_cuts = plan.out_cuts = {{0, 0, nbytes}};
+  plan.steps = {gate()};
+  const Step host_gate{StepKind::host_gate, Space::input, Space::output, -1, 0, 0, 0, 0, 0};
+  if (group.rank() == first) {
+    plan.steps.push_back(
+        {StepKind::fold_host, Space::input, Space::scratch, -1, 0, 0, 0, 0, nbytes});
+    plan.steps.push_back({StepKind::copy, Space::scratch, Space::output, -1, 0, 0, 0, 0, nbytes});
+    const auto next = static_cast<std::int32_t>(hosts[(group.host() + 1) % count].front());
+    const auto before =
+        static_cast<std::int32_t>(hosts[(group.host() + count - 1) % count].front());
+    for (std::uint32_t round = 0; round + 1 < count; ++round) {
+      plan.steps.push_back(
+          {StepKind::send, Space::scratch, Space::output, next, 0, 0, round * nbytes, 0, nbytes});
+      plan.steps.push_back({StepKind::recv, Space::input, Space::scratch, before, 0, 0, 0,
+                            (round + 1) * nbytes, nbytes});
+      plan.steps.push_back({StepKind::fold_after, Space::scratch, Space::output, -1, 0, 0,
+                            (round + 1) * nbytes, 0, nbytes});
+    }
+    plan.steps.push_back({StepKind::divide, Space::output, Space::output, -1, 0, 0, 0, 0, nbytes});
+  }
+  plan.steps.push_back(host_gate);
+  if (group.rank() != first)
+    plan.steps.push_back({StepKind::pull, Space::output, Space::output,
+                          static_cast<std::int32_t>(first), 0, 0, 0, 0, nbytes});
+  plan.steps.push_back(host_gate);
+  plan.finish(group.size(), slot_nbytes);
+  for (int round = 0; round < 10; ++round) {
+    std::vector<float> in(nbytes / 4, static_cast<float>(2 * group.rank() + round));
+    std::vector<float> out(nbytes / 4);
+    const Region from = region_of(in);
+    const Region into = region_of(out);
+    group.run(plan, nothing, {&from, 1}, {&into, 1}, in_seconds(20), round % 2 == 1, unrecorded);
+    const float want = static_cast<float>(group.size() - 1 + static_cast<std::uint32_t>(round));
+    for (const float value : out) CHECK(value == want);
+  }
+}
+
+void differ_and_go_on(Group& group) {
+  const std::uint32_t odd = group.size() - 1;
+  std::vector<float> x(24, 1.0F);
+  const Region region = region_of(x);
+  Plan plan = flat_all_reduce(group.size(), 96);
+  plan.fingerprint = group.rank() == odd ? 1 : 2;
+  const std::string words(100'000, group.rank() == odd ? 'b' : 'a');  // longer than a slot
+  const Describe describe{[](void* text) { return *static_cast<const std::string*>(text); },
+                          const_cast<std::string*>(&words)};
+  std::vector<std::string> all;
+  try {
+    group.run(plan, describe, {&region, 1}, {&region, 1}, in_seconds(20), false, unrecorded);
+  } catch (const Error& error) {
+    if (error.fault() == Fault::mismatch && error.descriptions) all = *error.descriptions;
+  }
+  for (const float value : x) CHECK(value == 1.0F);
+  CHECK(all.size() == group.size());
+  for (std::uint32_t r = 0; r < group.size(); ++r)
+    CHECK(all[r] == std::string(100'000, r == odd ? 'b' : 'a'));
+  reduce_through_slots(group);
+}
+
+// The last rank does not come: all others give up, also on hosts that it is not on.
+void time_out(Group& group) {
+  const std::uint32_t absent = group.size() - 1;
+  if (group.rank() == absent) {
+    while (!group.is_broken()) {
+      std::vector<float> x(1);
+      const Region region = region_of(x);
+      ::usleep(600'000);
+      try {
+        group.run(flat_all_reduce(group.size(), 4), nothing, {&region, 1}, {&region, 1},
+                  in_seconds(20), false, unrecorded);
+      } catch (const Error&) {
+        break;
+      }
+    }
+    CHECK(group.is_broken());
+    return;
+  }
+  std::vector<float> x(1);
+  const Region region = region_of(x);
+  bool has_failed = false;
+  try {
+    group.run(flat_all_reduce(group.size(), 4), nothing, {&region, 1}, {&region, 1},
+              in_seconds(0.2), false, unrecorded);
+  } catch (const Error& error) {
+    has_failed = error.fault() == Fault::timeout;
+  }
+  CHECK(has_failed);
+}
+
+// One rank breaks the group in the middle of an op; everybody learns why.
+void hear_the_cause(Group& group) {
+  std::vector<float> x(1);
+  const Region region = region_of(x);
+  Plan plan = flat_all_reduce(group.size(), 4);
+  if (group.rank() == 1) {
+    bool is_interrupted = false;
+    Wait wait = in_seconds(20);
+    wait.interrupted = [] { return true; };
+    try {
+      group.run(plan, nothing, {&region, 1}, {&region, 1}, wait, true, unrecorded);
+      group.run(plan, nothing, {&region, 1}, {&region, 1}, wait, true, unrecorded);
+    } catch (const Error& error) {
+      is_interrupted = error.fault() == Fault::interrupted;
+    }
+    CHECK(is_interrupted);
+    return;
+  }
+  std::string text;
+  int peer = -1;
+  try {
+    for (;;) {
+      ::usleep(60'000);  // so that rank 1 waits, and asks whether it is interrupted
+      group.run(plan, nothing, {&region, 1}, {&region, 1}, in_seconds(20), false, unrecorded);
+    }
+  } catch (const Error& error) {
+    if (error.fault() != Fault::broken) std::fprintf(stderr, "fault %d %s\n", int(error.fault()), error.what());
+    CHECK(error.fault() == Fault::broken);
+    text = error.what();
+    peer = error.peer();
+  }
+  CHECK(text == "was interrupted");
+  CHECK(peer == 1);
+}
+
+}  // namespace
+
+int main() {
+  for (const Layout& layout : layouts) {
+    run_hosts(layout, reduce_through_slots);
+    run_hosts(layout, reduce_by_first_ranks);
+    run_hosts(layout, differ_and_go_on);
+    run_hosts(layout, time_out);
+    run_hosts(layout, hear_the_cause);
+  }
+  std::puts("test_hosts: passed");
+}
