@@ -30,6 +30,7 @@ Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool
     : segment_(std::move(segment)),
       rank_(rank),
       size_(segment_.size()),
+      make_transport_(make),
       is_here_(size_, false),
       patience_(patience),
       single_copy_(single_copy),
@@ -50,14 +51,14 @@ Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool
     if (r == rank_) host_ = host;
   }
   for (const std::uint32_t r : ranks_here()) is_here_[r] = true;
-  if (hosts_.size() > 1) links_ = std::make_unique<Links>(*this, make);
+  if (hosts_.size() > 1) links_ = std::make_unique<Links>(*this, make_transport_);
 }
 
 Group::~Group() {
   leave();
   if (!links_) return;
   links_->tell_cause();
-  links_->tell_leave(segment_.rank(rank_).why);
+  links_->tell_leave();
 }
 
 RankFacts Group::facts(std::uint32_t r) const {
@@ -329,6 +330,21 @@ void Group::depart(const std::string& text) {
   set_why(text);
   break_group(Fault::peer_lost, static_cast<int>(rank_), how_left(rank_));
   leave();
+}
+
+void Group::note_leave(std::uint32_t r, const std::string& why) {
+  RankState& state = segment_.rank(r);
+  if (state.left.load(std::memory_order_acquire) != 0) return;
+  const std::string_view words = whole_characters(why, sizeof(RankState::why) - 1);
+  std::memcpy(state.why, words.data(), words.size());
+  state.left.store(1, std::memory_order_release);
+}
+
+void Group::note_lost(std::uint32_t r, const std::string& why) {
+  RankState& state = segment_.rank(r);
+  if (state.left.load(std::memory_order_acquire) != 0) return;  // it has said so
+  state.lost.store(1, std::memory_order_release);
+  note_leave(r, why);
 }
 
 std::string Group::how_left(std::uint32_t r) const {

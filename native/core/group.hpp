@@ -120,6 +120,9 @@ class Group {
   void set_why(const std::string& text);
   // Leaves for that reason and breaks the group, also for those that did not wait for this rank yet.
   void depart(const std::string& text);
+  // What the transports hear of ranks of other hosts.
+  void note_leave(std::uint32_t r, const std::string& why);
+  void note_lost(std::uint32_t r, const std::string& why);
   // How rank `r` left, in words that tell a departure ("left (...)") from a death.
   std::string how_left(std::uint32_t r) const;
 
@@ -144,6 +147,7 @@ class Group {
   std::uint32_t host() const { return host_; }
   const std::vector<std::uint32_t>& ranks_here() const { return hosts_[host_]; }
   bool is_here(std::uint32_t r) const { return is_here_[r]; }
+  const MakeTransport& make_transport() const { return make_transport_; }
   bool single_copy() const { return single_copy_; }
   std::uint64_t gate_count() const { return gate_; }
   std::uint64_t seq() const { return seq_; }
@@ -236,6 +240,7 @@ class Group {
   const std::uint32_t size_;
   std::vector<std::vector<std::uint32_t>> hosts_;
   std::uint32_t host_ = 0;
+  const MakeTransport make_transport_;
   std::vector<bool> is_here_;  // on this host
   const Patience patience_;
   bool single_copy_;

@@ -2,29 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
-#include <string_view>
 
 #include "group.hpp"
-#include "utf8.hpp"
 
 namespace distdbg {
 
-namespace {
-
-constexpr std::size_t most_text_nbytes = 256;
-
-Payload text_piece(const std::string& text) {
-  return one_piece(reinterpret_cast<const std::byte*>(text.data()), text.size());
-}
-
-}  // namespace
-
 Links::Links(Group& group, const MakeTransport& make)
-    : group_(group),
-      transport_(make(*this)),
-      is_linked_(group.size(), false),
-      texts_(group.size()) {}
+    : group_(group), notices_(group), transport_(make(*this, Purpose::collectives)) {}
 
 Links::~Links() { transport_->close(); }
 
@@ -46,7 +30,7 @@ void Links::wait_until(const Wait& wait, bool in_background, const Ready& ready,
 }
 
 void Links::post(std::uint32_t peer, const Frame& frame, const Payload& payload) {
-  is_linked_[peer] = true;
+  notices_.link(peer);
   unsent_.push_back(false);
   transport_->post(peer, std::bit_cast<Envelope>(frame), payload, &unsent_.back());
   if (unsent_.back()) unsent_.pop_back();
@@ -74,7 +58,7 @@ void Links::send(std::uint32_t peer, Region from, const Wait& wait) {
 
 void Links::receive(std::uint32_t peer, Region into, const Wait& wait, bool in_background) {
   transport_->connect(peer, wait);
-  is_linked_[peer] = true;
+  notices_.link(peer);
   wanted_ = {FrameType::data, peer, into, {}, 0, false};
   want(wait, in_background);
 }
@@ -105,7 +89,7 @@ void Links::exchange(std::uint64_t gate, bool with_blocks, const Wait& wait, boo
     const std::uint32_t from = hosts[(me + count - distance) % count].front();
     transport_->connect(to, wait);
     transport_->connect(from, wait);
-    is_linked_[from] = true;
+    notices_.link(from);
     wanted_ = {FrameType::slot, from, {}, {}, 0, false};
     for (std::size_t i = 0; i < blocks; ++i) {
       for (const std::uint32_t r : hosts[(me + count - i) % count])
@@ -138,13 +122,11 @@ void Links::post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate
 }
 
 bool Links::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
-  const auto frame = std::bit_cast<Frame>(envelope);
-  if (frame.type == FrameType::cause || frame.type == FrameType::leave) {
-    if (frame.nbytes > most_text_nbytes) throw Error(Fault::system, "a frame is too long");
-    texts_[peer].resize(frame.nbytes);
-    into = text_piece(texts_[peer]);
+  if (notices_.takes(envelope)) {
+    notices_.place(peer, envelope, into);
     return true;
   }
+  const auto frame = std::bit_cast<Frame>(envelope);
   if (!is_waiting_ || wanted_.is_done || wanted_.peer != peer) return false;
   const bool is_expected =
       frame.type == wanted_.type &&
@@ -171,6 +153,7 @@ bool Links::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
 }
 
 void Links::arrived(std::uint32_t peer, const Envelope& envelope) {
+  if (notices_.takes(envelope)) return notices_.arrived(peer, envelope);
   const auto frame = std::bit_cast<Frame>(envelope);
   Segment& segment = group_.segment();
   switch (frame.type) {
@@ -187,60 +170,9 @@ void Links::arrived(std::uint32_t peer, const Envelope& envelope) {
       wanted_.is_done = ++wanted_.next == wanted_.ranks.size();
       break;
     }
-    case FrameType::cause:
-      group_.break_group(static_cast<Fault>(frame.fault), static_cast<std::int32_t>(frame.rank),
-                         texts_[peer], frame.noticed_by);
-      break;
-    case FrameType::leave: {
-      RankState& state = segment.rank(peer);
-      const std::string_view words = whole_characters(texts_[peer], sizeof(RankState::why) - 1);
-      if (state.why[0] == '\0') std::memcpy(state.why, words.data(), words.size());
-      state.left.store(1, std::memory_order_release);
-      break;
-    }
   }
 }
 
-void Links::lost(std::uint32_t peer, const std::string& why) {
-  RankState& state = group_.segment().rank(peer);
-  if (state.left.load(std::memory_order_acquire) != 0) return;  // it has said so
-  const std::string_view words = whole_characters(why, sizeof(RankState::why) - 1);
-  std::memcpy(state.why, words.data(), words.size());
-  state.lost.store(1, std::memory_order_release);
-  state.left.store(1, std::memory_order_release);
-}
-
-void Links::broadcast(const Frame& frame, const std::string& text) {
-  for (std::uint32_t r = 0; r < group_.size(); ++r) {
-    if (!is_linked_[r]) continue;
-    try {
-      transport_->post(r, std::bit_cast<Envelope>(frame), text_piece(text), nullptr);
-    } catch (const Error&) {  // that one learns it from others
-    }
-  }
-  transport_->poll();
-}
-
-void Links::tell_cause() {
-  const Cause& cause = group_.segment().header().cause;
-  if (has_told_ || cause.state.load(std::memory_order_acquire) != 2) return;
-  has_told_ = true;
-  const std::string text(cause.text);
-  Frame frame{};
-  frame.nbytes = std::min(text.size(), most_text_nbytes);
-  frame.type = FrameType::cause;
-  frame.rank = static_cast<std::uint32_t>(cause.rank);
-  frame.fault = cause.fault;
-  frame.noticed_by = cause.noticed_by;
-  frame.seq = cause.seq;
-  broadcast(frame, text.substr(0, most_text_nbytes));
-}
-
-void Links::tell_leave(const std::string& why) {
-  Frame frame{};
-  frame.type = FrameType::leave;
-  frame.nbytes = std::min(why.size(), most_text_nbytes);
-  broadcast(frame, why.substr(0, most_text_nbytes));
-}
+void Links::lost(std::uint32_t peer, const std::string& why) { group_.note_lost(peer, why); }
 
 }  // namespace distdbg

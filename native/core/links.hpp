@@ -8,8 +8,7 @@
 //   SLOT    rank, gate, seq, flags: the slot of a rank; payload: SlotHeader, the blocks where asked for,
 //           then as much of the slot as the rank has published
 //   DATA    seq: what a SEND of op `seq` sends
-//   CAUSE   fault, culprit, noticed by, seq: the group is broken; payload: the text
-//   LEAVE   this rank leaves the group; payload: why
+//   CAUSE, LEAVE   see notices.hpp
 //
 // Messages that a plan does not wait for yet stay where the transport holds them.
 #pragma once
@@ -21,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "notices.hpp"
 #include "region.hpp"
 #include "transport.hpp"
 #include "wait.hpp"
@@ -29,8 +29,9 @@ namespace distdbg {
 
 class Group;
 
-// Makes the transport of a group's collectives; the receiver outlives it.
-using MakeTransport = std::function<std::unique_ptr<Transport>(Receiver&)>;
+enum class Purpose : std::uint32_t { collectives, messages };
+// Makes a transport to the ranks of other hosts; the receiver outlives it.
+using MakeTransport = std::function<std::unique_ptr<Transport>(Receiver&, Purpose)>;
 
 class Links final : private Receiver {
  public:
@@ -45,22 +46,19 @@ class Links final : private Receiver {
   void send(std::uint32_t peer, Region from, const Wait& wait);
   void receive(std::uint32_t peer, Region into, const Wait& wait, bool in_background);
   void settle(const Wait& wait, bool in_background);
-  // Once the group is broken: nobody that has a link with this rank waits any longer.
-  void tell_cause();
-  void tell_leave(const std::string& why);
+  void tell_cause() { notices_.tell_cause(*transport_); }
+  void tell_leave() { notices_.tell_leave(*transport_); }
 
  private:
-  enum class FrameType : std::uint32_t { slot, data, cause, leave };
+  enum class FrameType : std::uint32_t { slot, data };
   struct Frame {
     std::uint64_t nbytes;
     FrameType type;
-    std::uint32_t rank;  // slot: whose; cause: the culprit
+    std::uint32_t rank;  // whose slot
     std::uint64_t gate;  // crossings so far
     std::uint64_t seq;
     std::uint32_t flags;
-    std::int32_t fault;
-    std::int32_t noticed_by;
-    std::uint32_t padding[5];
+    std::uint32_t padding[7];
   };
   static_assert(sizeof(Frame) == sizeof(Envelope));
   static constexpr std::uint32_t is_first_gate = 1, has_blocks = 2;
@@ -80,22 +78,19 @@ class Links final : private Receiver {
   void lost(std::uint32_t peer, const std::string& why) override;
   void post(std::uint32_t peer, const Frame& frame, const Payload& payload);
   void post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate, bool with_blocks);
-  void broadcast(const Frame& frame, const std::string& text);
   void want(const Wait& wait, bool in_background);
   template <class Ready, class IsNeeded>
   void wait_until(const Wait& wait, bool in_background, const Ready& ready,
                   const IsNeeded& is_needed);
 
   Group& group_;
+  Notices notices_;
   std::unique_ptr<Transport> transport_;
   std::uint64_t crossings_ = 0;
   std::uint64_t gate_ = 0;  // of the crossing at hand, as this host counts gates
   Wanted wanted_;
   bool is_waiting_ = false;
   std::deque<bool> unsent_;
-  std::vector<bool> is_linked_;     // by rank
-  std::vector<std::string> texts_;  // by rank, of what arrives
-  bool has_told_ = false;
 };
 
 }  // namespace distdbg

@@ -35,7 +35,8 @@ void run_hosts(const Layout& layout, const std::function<void(Group&)>& body,
   for (std::uint32_t r = 0; r < size; ++r) {
     threads.emplace_back([&, r] {
       Segment mine = network.alias();
-      const auto make = [&](Receiver& receiver) -> std::unique_ptr<Transport> {
+      const auto make = [&](Receiver& receiver, Purpose purpose) -> std::unique_ptr<Transport> {
+        CHECK(purpose == Purpose::collectives);
         std::vector<std::uint32_t> peers(size);
         std::iota(peers.begin(), peers.end(), 0U);
         std::erase(peers, r);
@@ -201,7 +202,6 @@ void hear_the_cause(Group& group) {
       group.run(plan, nothing, {&region, 1}, {&region, 1}, in_seconds(20), false, unrecorded);
     }
   } catch (const Error& error) {
-    if (error.fault() != Fault::broken) std::fprintf(stderr, "fault %d %s\n", int(error.fault()), error.what());
     CHECK(error.fault() == Fault::broken);
     text = error.what();
     peer = error.peer();
