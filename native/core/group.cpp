@@ -332,19 +332,18 @@ void Group::depart(const std::string& text) {
   leave();
 }
 
-void Group::note_leave(std::uint32_t r, const std::string& why) {
+void Group::note_leave(std::uint32_t r, const std::string& why) { note_end(r, why, false); }
+
+void Group::note_lost(std::uint32_t r, const std::string& why) { note_end(r, why, true); }
+
+void Group::note_end(std::uint32_t r, const std::string& why, bool is_lost) {
+  const std::lock_guard lock(notes_mutex_);
   RankState& state = segment_.rank(r);
   if (state.left.load(std::memory_order_acquire) != 0) return;
+  if (is_lost) state.lost.store(1, std::memory_order_release);
   const std::string_view words = whole_characters(why, sizeof(RankState::why) - 1);
   std::memcpy(state.why, words.data(), words.size());
   state.left.store(1, std::memory_order_release);
-}
-
-void Group::note_lost(std::uint32_t r, const std::string& why) {
-  RankState& state = segment_.rank(r);
-  if (state.left.load(std::memory_order_acquire) != 0) return;  // it has said so
-  state.lost.store(1, std::memory_order_release);
-  note_leave(r, why);
 }
 
 std::string Group::how_left(std::uint32_t r) const {

@@ -210,6 +210,7 @@ class Group {
   void attach(const Wait& wait, std::span<const Identity> members);
   void lock_for_op(std::unique_lock<std::timed_mutex>& lock, const Wait& wait);
   void try_single_copy(const Wait& wait);
+  void note_end(std::uint32_t r, const std::string& why, bool is_lost);
   std::vector<std::string> exchange_descriptions(const std::string& own, const Wait& wait,
                                                  bool in_background);
   std::uint64_t exchange_part() const;
@@ -266,6 +267,7 @@ class Group {
   std::mutex suspicions_mutex_;
   std::vector<Suspicion> suspicions_;
   std::atomic<std::size_t> suspicion_count_{0};
+  std::mutex notes_mutex_;
   std::unique_ptr<Links> links_;  // the last member: it uses the others
 };
 

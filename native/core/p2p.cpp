@@ -43,11 +43,13 @@ std::exception_ptr differ(std::uint32_t peer) {
       Error(Fault::mismatch, "send and recv differ", 0, static_cast<int>(peer)));
 }
 
-std::vector<std::uint32_t> all_but(std::uint32_t rank, std::uint32_t size) {
-  std::vector<std::uint32_t> ranks(size);
-  std::iota(ranks.begin(), ranks.end(), 0U);
-  std::erase(ranks, rank);
-  return ranks;
+// As much of it as comes with an offer to a rank of another host: an answer has a long way.
+constexpr std::uint64_t net_inline_nbytes = 64 * 1024;
+
+std::vector<std::uint32_t> others(const std::vector<std::uint32_t>& ranks, std::uint32_t rank) {
+  std::vector<std::uint32_t> all = ranks;
+  std::erase(all, rank);
+  return all;
 }
 
 }  // namespace
@@ -60,7 +62,9 @@ std::string Message::words() const {
 PointToPoint::PointToPoint(Group& group)
     : group_(group),
       peers_(group.size()),
-      ring_(group.segment(), group.rank(), all_but(group.rank(), group.size()), *this) {
+      ring_(group.segment(), group.rank(), others(group.ranks_here(), group.rank()), *this),
+      notices_(group) {
+  if (group.hosts().size() > 1) net_ = group.make_transport()(*this, Purpose::messages);
   for (Peer& p : peers_) p.arriving = p.unexpected.end();
   const Segment& segment = group_.segment();
   // Below this, the copy through the channel costs less than a system call to read the peer.
@@ -85,6 +89,17 @@ PointToPoint::~PointToPoint() {
   mine.bell.fetch_add(1, std::memory_order_seq_cst);
   futex_wake_all(mine.bell);
   if (thread_.joinable()) thread_.join();
+  if (!net_) return;
+  notices_.tell_cause(*net_);
+  notices_.tell_leave(*net_);
+  net_->close();
+}
+
+void PointToPoint::connect(std::uint32_t peer, const Wait& wait) {
+  if (!net_ || peer >= group_.size() || group_.is_here(peer)) return;
+  const std::lock_guard lock(mutex_);
+  net_->connect(peer, wait);
+  notices_.link(peer);
 }
 
 // ---------------------------------------------------------------------------------- posting
@@ -95,6 +110,7 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
   if (group_.checks(check_nonfinite)) refuse_nonfinite(region, dtype);
   auto message = start(region, dtype, peer, tag, deadline_ns, is_async);
   if (is_async && group_.checks(check_buffers)) message->guard.start({&message->region, 1}, {});
+  connect(static_cast<std::uint32_t>(peer), group_.wait_until(deadline_ns));
   const std::lock_guard lock(mutex_);
   group_.check_usable();
   const auto to = static_cast<std::uint32_t>(peer);
@@ -127,8 +143,10 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
     message->finish();
     return message;
   }
-  if (region.nbytes <= (is_async ? inline_nbytes_ : blocking_inline_nbytes_))
-    frame.payload_nbytes = region.nbytes;
+  const std::uint64_t most = !group_.is_here(to) ? net_inline_nbytes
+                             : is_async          ? inline_nbytes_
+                                                 : blocking_inline_nbytes_;
+  if (region.nbytes <= most) frame.payload_nbytes = region.nbytes;
   peers_[to].sends.emplace(frame.id, message);
   post(to, frame, region.data);
   if (is_async) {
@@ -210,14 +228,16 @@ void PointToPoint::record(Message& message, std::uint64_t& count, const MessageC
 // Without `is_sent` what finds no room is copied.
 void PointToPoint::post(std::uint32_t peer, const Frame& frame, const void* payload,
                         bool* is_sent) {
-  ring_.post(peer, std::bit_cast<Envelope>(frame),
-             one_piece(static_cast<const std::byte*>(payload), frame.payload_nbytes), is_sent);
+  way_to(peer).post(peer, std::bit_cast<Envelope>(frame),
+                    one_piece(static_cast<const std::byte*>(payload), frame.payload_nbytes),
+                    is_sent);
 }
 
 // --------------------------------------------------------------------------------- progress
 
 bool PointToPoint::progress() {
-  const bool has_moved = ring_.poll();
+  bool has_moved = ring_.poll();
+  if (net_) has_moved |= net_->poll();
   if (!pushing_.empty())
     std::erase_if(pushing_, [&](const MessagePointer& message) {
       if (message->is_sent) complete(message);
@@ -228,6 +248,10 @@ bool PointToPoint::progress() {
 }
 
 bool PointToPoint::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
+  if (notices_.takes(envelope)) {
+    notices_.place(peer, envelope, into);
+    return true;
+  }
   const auto frame = std::bit_cast<Frame>(envelope);
   Peer& p = peers_[peer];
   std::byte* where = nullptr;
@@ -273,6 +297,7 @@ std::byte* PointToPoint::place_offer(std::uint32_t peer, const Frame& frame) {
 }
 
 void PointToPoint::arrived(std::uint32_t peer, const Envelope& envelope) {
+  if (notices_.takes(envelope)) return notices_.arrived(peer, envelope);
   const auto frame = std::bit_cast<Frame>(envelope);
   switch (frame.type) {
     case FrameType::offer: on_offer(peer, frame); break;
@@ -282,9 +307,7 @@ void PointToPoint::arrived(std::uint32_t peer, const Envelope& envelope) {
   }
 }
 
-void PointToPoint::lost(std::uint32_t peer, const std::string& why) {
-  group_.break_group(Fault::peer_lost, static_cast<int>(peer), why);
-}
+void PointToPoint::lost(std::uint32_t peer, const std::string& why) { group_.note_lost(peer, why); }
 
 void PointToPoint::on_offer(std::uint32_t peer, const Frame& frame) {
   Peer& p = peers_[peer];
@@ -434,7 +457,7 @@ void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const
   if (is_self || offer.payload_nbytes == offer.nbytes) {
     if (offer.nbytes > 0 && !is_in_place) std::memcpy(recv->region.data, payload, offer.nbytes);
   } else if (group_.shares_memory_with(peer) ||
-             (group_.single_copy() && (recv->is_async || offer.status != Status::push))) {
+             (group_.can_read(peer) && (recv->is_async || offer.status != Status::push))) {
     try {
       group_.read_peer(peer, offer.address, recv->region.data, offer.nbytes);
       // A sender that gave up breaks the group before its array is its own again: what we read may
@@ -491,6 +514,7 @@ void PointToPoint::forget(const MessagePointer& message) {
   }
   std::erase(pushing_, message);
   ring_.cancel(message->region.data, message->region.nbytes);
+  if (net_) net_->cancel(message->region.data, message->region.nbytes);
 }
 
 void PointToPoint::fail_all(std::exception_ptr error) {
@@ -498,6 +522,7 @@ void PointToPoint::fail_all(std::exception_ptr error) {
     forget(message);
     message->finish(error);
   }
+  if (net_) notices_.tell_cause(*net_);
   ring(group_.segment().rank(group_.rank()));
 }
 

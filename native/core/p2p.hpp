@@ -14,6 +14,7 @@
 //           (then nbytes and dtype are what the receiver wanted; payload: where it was called)
 //   DATA    sender -> receiver: id and all bytes, after an answer "push"
 //   WORDS   sender -> receiver: id; payload: where the send was called, after an answer "mismatch"
+//   CAUSE, LEAVE   between hosts, see notices.hpp
 //
 // Example: a send of 8 bytes with tag 3 is one OFFER of 64 + 8 bytes and one ANSWER of 64.
 //
@@ -149,6 +150,10 @@ class PointToPoint : private Receiver {
   void refuse_nonfinite(Region region, int dtype) const;
   void forget(const MessagePointer& message);
   void fail_all(std::exception_ptr error);
+  Transport& way_to(std::uint32_t peer) {
+    return group_.is_here(peer) ? static_cast<Transport&>(ring_) : *net_;
+  }
+  void connect(std::uint32_t peer, const Wait& wait);
   void watch(const Message& message, const Wait& wait, std::int64_t& next_death_check_ns);
   void sleep(const std::atomic<bool>* is_done, std::int64_t timeout_ns);
   void start_thread();
@@ -158,7 +163,9 @@ class PointToPoint : private Receiver {
   std::recursive_mutex mutex_;  // protects everything below
   std::condition_variable_any async_started_;
   std::vector<Peer> peers_;
-  RingTransport ring_;
+  RingTransport ring_;                   // with ranks of this host
+  Notices notices_;                      // with all others, as is
+  std::unique_ptr<Transport> net_;       // this; nullptr: there are none
   std::vector<MessagePointer> pushing_;  // sends whose data is on its way
   std::list<MessagePointer> posted_;     // recvs without a message, in order
   std::uint64_t received_from_any_ = 0;

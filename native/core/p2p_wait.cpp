@@ -10,6 +10,9 @@ namespace distdbg {
 
 // ---------------------------------------------------------------------------------- waiting
 
+// How long a rank sleeps that waits for ranks of its host and of others.
+constexpr std::int64_t mixed_slice_ns = 500'000;
+
 void PointToPoint::watch(const Message& message, const Wait& wait,
                          std::int64_t& next_death_check_ns) {
   const auto has_left = [&](std::uint32_t r) {
@@ -43,7 +46,10 @@ void PointToPoint::sleep(const std::atomic<bool>* is_done, std::int64_t timeout_
     const std::lock_guard lock(mutex_);
     return progress() || (is_done != nullptr && is_done->load(std::memory_order_seq_cst));
   };
-  ring_.wait(timeout_ns, has_work);
+  if (!net_) return ring_.wait(timeout_ns, has_work);
+  // One wait cannot be for both: the bell of this host, and the sockets of others.
+  if (group_.ranks_here().size() == 1) return net_->wait(timeout_ns, has_work);
+  net_->wait(std::min(timeout_ns, mixed_slice_ns), has_work);
 }
 
 void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool breaks) {
@@ -83,6 +89,7 @@ void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool br
     if (breaks || !is_ours_alone) {
       forget(message);
       message->finish(std::current_exception());
+      if (net_) notices_.tell_cause(*net_);
     }
     throw;
   }

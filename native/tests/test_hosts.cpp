@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "p2p.hpp"
 #include "ranks.hpp"
 #include "ring_transport.hpp"
 #include "runner.hpp"
@@ -30,17 +31,22 @@ void run_hosts(const Layout& layout, const std::function<void(Group&)>& body,
   for (std::uint32_t host = 0; host < size; ++host)
     segments.push_back(Segment::create(size, slot_nbytes, 4096, cookie, options, 0));
   // Rings are small, so that messages do not fit and senders wait.
-  Segment network = Segment::create(size, 4096, 16 * 1024, cookie);
+  const Segment collectives = Segment::create(size, 4096, 16 * 1024, cookie);
+  const Segment messages = Segment::create(size, 4096, 16 * 1024, cookie);
+  std::vector<std::vector<Segment>> networks(size);
+  for (auto& each : networks) {
+    each.push_back(collectives.alias());
+    each.push_back(messages.alias());
+  }
   std::vector<std::thread> threads;
   for (std::uint32_t r = 0; r < size; ++r) {
     threads.emplace_back([&, r] {
-      Segment mine = network.alias();
       const auto make = [&](Receiver& receiver, Purpose purpose) -> std::unique_ptr<Transport> {
-        CHECK(purpose == Purpose::collectives);
+        Segment& net = networks[r][static_cast<std::size_t>(purpose)];
         std::vector<std::uint32_t> peers(size);
         std::iota(peers.begin(), peers.end(), 0U);
         std::erase(peers, r);
-        return std::make_unique<RingTransport>(mine, r, peers, receiver);
+        return std::make_unique<RingTransport>(net, r, peers, receiver);
       };
       Group group(segments[layout[r]].alias(), r, Patience{20, 20'000}, true, layout, make);
       group.join(in_seconds(20), {});
@@ -146,6 +152,61 @@ void differ_and_go_on(Group& group) {
   reduce_through_slots(group);
 }
 
+// Between all pairs at once, on one host or not: short and long, in and out of order.
+void send_around(Group& group) {
+  PointToPoint messages(group);
+  const int size = static_cast<int>(group.size());
+  const int rank = static_cast<int>(group.rank());
+  for (const std::size_t nbytes :
+       {std::size_t{0}, std::size_t{5}, std::size_t{5'000}, std::size_t{200'000}}) {
+    std::vector<std::vector<std::uint8_t>> out;
+    std::vector<std::vector<std::uint8_t>> in;
+    std::vector<MessagePointer> all;
+    const auto peer = [&](int k) { return k % size; };
+    const int count = 3 * size;
+    for (int k = 0; k < count; ++k) {
+      out.emplace_back(nbytes, static_cast<std::uint8_t>(16 * rank + peer(k) + k / size));
+      in.emplace_back(nbytes, std::uint8_t{0});
+    }
+    const auto region = [&](std::vector<std::uint8_t>& x) {
+      return Region{reinterpret_cast<std::byte*>(x.data()), x.size()};
+    };
+    for (int k = 0; k < count; ++k)
+      if (peer(k) != rank)
+        all.push_back(messages.send(region(out[static_cast<std::size_t>(k)]), 0, peer(k), k / size,
+                                    in_seconds(20).deadline_ns, true));
+    for (int k = count - 1; k >= 0; --k)  // the last tag first
+      if (peer(k) != rank)
+        all.push_back(messages.recv(region(in[static_cast<std::size_t>(k)]), 0, peer(k), k / size,
+                                    in_seconds(20).deadline_ns, true));
+    for (const MessagePointer& message : all) messages.wait(message, in_seconds(20), true);
+    for (int k = 0; k < count; ++k)
+      if (peer(k) != rank)
+        for (const std::uint8_t value : in[static_cast<std::size_t>(k)])
+          CHECK(value == static_cast<std::uint8_t>(16 * peer(k) + rank + k / size));
+  }
+  reduce_through_slots(group);  // so that nobody leaves before all have got theirs
+}
+
+// Blocking, from any rank.
+void gather_messages(Group& group) {
+  PointToPoint messages(group);
+  std::uint64_t value = group.rank();
+  const Region region{reinterpret_cast<std::byte*>(&value), sizeof value};
+  if (group.rank() != 0) {
+    messages.wait(messages.send(region, 0, 0, 7, in_seconds(20).deadline_ns, false), in_seconds(20),
+                  true);
+  } else {
+    for (std::uint32_t k = 1; k < group.size(); ++k) {
+      const MessagePointer got =
+          messages.recv(region, 0, any_source, 7, in_seconds(20).deadline_ns, false);
+      messages.wait(got, in_seconds(20), true);
+      CHECK(value == static_cast<std::uint64_t>(got->source));
+    }
+  }
+  reduce_through_slots(group);
+}
+
 // The last rank does not come: all others give up, also on hosts that it is not on.
 void time_out(Group& group) {
   const std::uint32_t absent = group.size() - 1;
@@ -217,6 +278,8 @@ int main() {
     run_hosts(layout, reduce_through_slots);
     run_hosts(layout, reduce_by_first_ranks);
     run_hosts(layout, differ_and_go_on);
+    run_hosts(layout, send_around);
+    run_hosts(layout, gather_messages);
     run_hosts(layout, time_out);
     run_hosts(layout, hear_the_cause);
   }
