@@ -126,6 +126,12 @@ VARIABLES: tuple[Variable, ...] = (
         "What this host is called in records and messages; the system's own name when not set.",
     ),
     Variable(
+        "DISTDBG_KEEPALIVE_S",
+        "float",
+        5.0,
+        "Seconds after which ranks of a host that has fallen silent are lost to those of other hosts.",
+    ),
+    Variable(
         "DISTDBG_LOG_LEVEL",
         "str",
         None,
@@ -230,6 +236,13 @@ VARIABLES: tuple[Variable, ...] = (
         "Bytes of shared memory for each half of a rank's slot; read by rank 0 of each group.",
     ),
     Variable(
+        "DISTDBG_SOCKET_IFNAME",
+        "str",
+        None,
+        "Network interfaces that other hosts reach this one at, the preferred first, separated by commas.",
+        aliases=("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"),
+    ),
+    Variable(
         "DISTDBG_SSH_PYTHON",
         "str",
         "python3",
@@ -280,6 +293,14 @@ VARIABLES: tuple[Variable, ...] = (
         "Tracebacks that ranks print: `short` hides the frames of distdbg, and of ranks that fail because of "
         "another one prints one line; `full` shows all.",
         choices=("short", "full"),
+    ),
+    Variable(
+        "DISTDBG_TRANSPORT",
+        "str",
+        "auto",
+        "How ranks exchange data: auto is shared memory within a host and TCP between hosts; tcp also "
+        "within a host, for measuring and testing.",
+        choices=("auto", "tcp"),
     ),
     Variable(
         "DISTDBG_UNWRAPPED",

@@ -27,8 +27,7 @@ READ = (
 IGNORED = (
     ("`TORCH_SHOW_CPP_STACKTRACES`",
      "errors have no C++ part; `DISTDBG_TRACEBACK=full` shows the frames of distdbg"),
-    ("`GLOO_SOCKET_IFNAME`, `GLOO_DEVICE_TRANSPORT`, `TP_SOCKET_IFNAME`",
-     "ranks of one host share memory and use no interface"),
+    ("`GLOO_DEVICE_TRANSPORT`", "`DISTDBG_TRANSPORT`: shared memory within a host, TCP between hosts"),
     ("`TORCH_GLOO_LAZY_INIT`", "a group connects when it is made: a rank that is missing is named there"),
     ("`NCCL_DEBUG`, `NCCL_SOCKET_IFNAME`, `NCCL_IB_DISABLE`, `NCCL_P2P_DISABLE`, other `NCCL_*`",
      "NCCL reads them in jobs of torch; `distdbg analyze` reads [its log](../how-to/analyze-a-torch-job.md)"),

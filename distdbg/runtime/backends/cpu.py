@@ -1,4 +1,4 @@
-"""The CPU engine: carries out the ops of one group through shared memory (native/core).
+"""The CPU engine: carries out the ops of one group through shared memory and between hosts (native/core).
 
 Policy and words are here; bytes move in native code. One call of an op that was seen before costs
 a view per array and one native call.
@@ -32,11 +32,13 @@ from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.lives import Life, Lives
+from distdbg.runtime.net.hosts import find_hosts
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.problem import SLOTS_NBYTES
 from distdbg.runtime.self_messages import is_alone, refuse
 
 if TYPE_CHECKING:
+    from distdbg.runtime.net.hub import Net
     from distdbg.runtime.stops import Through
     from distdbg.runtime.store import Store
 
@@ -95,19 +97,38 @@ class CpuEngine:
         self._doing = doing
         self._names = list(global_ranks)
         self._timeout_ns = _to_ns(timeout_s)
+        processes = [life.process for life in members]
+        hosts = find_hosts(processes, read_setting("DISTDBG_TRANSPORT") == "tcp")
+        hosts = hosts if len(hosts) > 1 else ()
+        #: The way to other hosts; None where there are none.
+        self._net: Net | None = None
+
+        def open_between(cookie: int) -> Net:
+            from distdbg.runtime.net.hub import open_net
+
+            self._net = open_net(store, rank, hosts, processes, cookie)
+            return self._net
+
         cores = len(os.sched_getaffinity(0))
-        self.group = connect(
-            store,
-            rank=rank,
-            size=size,
-            group_name=group_name,
-            patience=choose_patience(ranks_here or size, cores),
-            single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
-            deadline_ns=clock.now_ns() + self._timeout_ns,
-            clock=clock,
-            control=control,
-            lives=Lives(group_name, global_ranks, members),
-        )
+        try:
+            self.group = connect(
+                store,
+                rank=rank,
+                size=size,
+                group_name=group_name,
+                patience=choose_patience(ranks_here or size, cores),
+                single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
+                deadline_ns=clock.now_ns() + self._timeout_ns,
+                clock=clock,
+                control=control,
+                lives=Lives(group_name, global_ranks, members),
+                hosts=hosts,
+                open_net=open_between if hosts else None,
+            )
+        except BaseException:
+            if self._net is not None:
+                self._net.close()
+            raise
         #: Asked by an op that has found other breakpoints armed.
         self._on_other_rules = on_other_rules
         if on_other_rules is not None:
@@ -119,6 +140,7 @@ class CpuEngine:
             single_copy=self.group.single_copy,
             slot_nbytes=slot_nbytes,
             slots_nbytes=min(SLOTS_NBYTES, slot_nbytes // _ROUND_NBYTES * slot_nbytes),
+            hosts=hosts,
         )
         self._in_flight: list[CpuPending] = []
         self._sweep_at = 1
@@ -249,6 +271,8 @@ class CpuEngine:
         # Collected with ops in flight: native code must let go of their arrays before those go.
         if not self._is_closed:
             self.group.close()
+            if self._net is not None:
+                self._net.close()
 
     def find_left(self) -> list[int]:
         """Return the group ranks that have left the group."""
@@ -269,6 +293,8 @@ class CpuEngine:
                     pending.wait(NO_DEADLINE)
         finally:
             self.group.close()
+            if self._net is not None:
+                self._net.close()
             self._in_flight.clear()
             self._recorder = None  # its file closes with the last group
 

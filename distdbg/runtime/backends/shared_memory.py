@@ -1,8 +1,11 @@
-"""How the ranks of a group share memory: rank 0 makes the segment, the store says where.
+"""How the ranks of a group come together: a segment of shared memory for each host, and ways between hosts.
 
-The segment is a memfd of rank 0, opened by the others through /proc/<pid>/fd/<fd>: it has no name
-that could be left behind. Works among ranks of one user in one pid namespace of one host; anything
-else is refused here, with the reason.
+The first rank of a host makes its segment, a memfd that the others open through /proc/<pid>/fd/<fd>: it has
+no name that could be left behind. The store says where; rank 0 also says what must be alike on all hosts.
+
+    shared_memory          Announcement of rank 0, and of its host's segment
+    shared_memory/<host>   of the first rank of every other host
+    net/<rank>             where the hub of a rank listens; in groups over several hosts
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import os
 import secrets
 import socket
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distdbg.check.options import read_options
 from distdbg.config import read_setting
@@ -27,15 +30,22 @@ from distdbg.errors import (
 from distdbg.native import Control, Group, NativeError
 from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.waiting import Patience
+from distdbg.runtime.net.hosts import Hosts, host_of_rank
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
     from distdbg.control.clock import JobClock
     from distdbg.runtime.lives import Lives
+    from distdbg.runtime.net.hub import Net
     from distdbg.runtime.store import Store
+
+    #: Makes it for the group with this cookie.
+    OpenNet: TypeAlias = Callable[[int], Net]
 
 _KEY = "shared_memory"
 
-_MOST_PLACES = 16
 #: A slot holds at least this; small groups get more, see slot_nbytes_for().
 MIN_SLOT_NBYTES = 32 << 10
 MAX_SLOT_NBYTES = 512 << 10
@@ -82,12 +92,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What rank 0 tells the others: where its segment is, and how to recognise it."""
+    """What the first rank of a host tells the others: where its segment is, and how to recognise it."""
 
     place: Place
     pid: int
     fd: int
     cookie: int
+    #: What all segments of the group have alike.
+    shape: Shape
 
     def to_json(self) -> str:
         """For the store."""
@@ -97,7 +109,20 @@ class Announcement:
     def from_json(cls, text: bytes) -> Announcement:
         """From the store."""
         facts = json.loads(text)
-        return cls(Place(**facts["place"]), facts["pid"], facts["fd"], facts["cookie"])
+        shape = Shape(**facts["shape"])
+        return cls(Place(**facts["place"]), facts["pid"], facts["fd"], facts["cookie"], shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What rank 0 decides for the whole group."""
+
+    slot_nbytes: int
+    channel_nbytes: int
+    option_bits: int
+    checksum_interval: int
+    #: What connections between hosts prove that they know.
+    link_cookie: int
 
 
 def connect(
@@ -112,44 +137,60 @@ def connect(
     clock: JobClock,
     control: Control | None,
     lives: Lives,
+    hosts: Hosts = (),
+    open_net: OpenNet | None = None,
 ) -> Group:
-    """Create or open the group's segment and wait until all ranks are in it.
+    """Create or open the segment of this host and wait until all ranks are in the group.
 
-    `deadline_ns` is job time: of `clock`, which reads the same page as `control`.
+    `deadline_ns` is job time: of `clock`, which reads the same page as `control`. `hosts`: of the group, where
+    there are several; then `open_net` makes what native code needs to reach them.
     """
-    _check_near(group_name, lives)
-    here = Place.here()
+    number = next((i for i, ranks in enumerate(hosts) if rank in ranks), 0)
+    first = hosts[number][0] if hosts else 0
+    finder = _Finder(store, group_name, deadline_ns, clock, lives)
     settings = (patience.spins, patience.yield_ns, single_copy)
-    if rank == 0:
+    here = Place.here()
+    found = None if rank == 0 else finder.find(_KEY, 0)
+    shape = _shape_for(size) if found is None else found.shape
+    between: tuple[Any, ...] = ()
+    if open_net is not None:
+        net = open_net(shape.link_cookie)
+        between = (
+            host_of_rank(hosts), net.hub, net.cookie, list(net.addresses), net.keepalive_s,
+        )  # fmt: skip
+    if rank == first:
         cookie = secrets.randbits(63)
-        options = read_options()
         group = Group.create(
             size,
-            slot_nbytes_for(size),
-            channel_nbytes_for(size),
+            shape.slot_nbytes,
+            shape.channel_nbytes,
             cookie,
             *settings,
-            options.bits,
-            options.checksum_interval,
+            shape.option_bits,
+            shape.checksum_interval,
+            rank,
+            *between,
         )
-        store.set(_KEY, Announcement(here, os.getpid(), group.fd, cookie).to_json())
+        key = f"{_KEY}/{number}" if number else _KEY
+        store.set(key, Announcement(here, os.getpid(), group.fd, cookie, shape).to_json())
     else:
-        found = _find(store, group_name, deadline_ns, clock, lives)
+        if number or found is None:
+            found = finder.find(f"{_KEY}/{number}", first)
         if not here.shares_memory_with(found.place):
             raise NoSharedMemoryError(
-                f"ranks 0 and {rank} of group '{group_name}' share no memory: one is on "
+                f"ranks {first} and {rank} of group '{group_name}' share no memory: one is on "
                 f"{_describe(found.place, here)}, the other on {_describe(here, found.place)}",
-                details=["the CPU backend connects the ranks of one host; nothing was exchanged"],
+                details=["they count as ranks of one host; nothing was exchanged"],
                 hint="start all ranks on one host and in one container",
             )
         try:
-            group = Group.open(rank, found.pid, found.fd, found.cookie, *settings)
+            group = Group.open(rank, found.pid, found.fd, found.cookie, *settings, *between)
         except NativeError as error:
             raise DistBackendError(
                 f"rank {rank} cannot open the shared memory of group '{group_name}', "
-                f"held by rank 0 (pid {found.pid})",
+                f"held by rank {first} (pid {found.pid})",
                 details=[str(error)],
-                hint="all ranks must run as one user; if rank 0 has died, start the job again",
+                hint=f"all ranks must run as one user; if rank {first} has died, start the job again",
             ) from error
     if control is not None:
         group.set_control(control)
@@ -178,42 +219,38 @@ def connect(
     return group
 
 
-def _check_near(group_name: str, lives: Lives) -> None:
-    """Refuse members that share no memory, on every rank at once: all know where all of them are."""
-    if all(life.is_near for life in lives.members):
-        return
-    places: dict[tuple[str, str, int], list[int]] = {}
-    for rank, life in zip(lives.ranks, lives.members, strict=True):
-        process = life.process
-        key = process.host, process.boot_id, process.pid_namespace
-        places.setdefault(key, []).append(rank)
-    details = [
-        f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}: host {host}, "
-        f"pid namespace {namespace}"
-        for (host, _, namespace), ranks in places.items()
-    ]
-    kernels = {boot_id for _, boot_id, _ in places}
-    where = "hosts" if len(kernels) > 1 else "containers of one host"
-    raise NoSharedMemoryError(
-        f"the ranks of group '{group_name}' share no memory: they are on {len(places)} {where}",
-        details=[*details[:_MOST_PLACES], "nothing was exchanged"],
-        hint="start all ranks on one host and in one container",
+def _shape_for(size: int) -> Shape:
+    options = read_options()
+    return Shape(
+        slot_nbytes_for(size),
+        channel_nbytes_for(size),
+        options.bits,
+        options.checksum_interval,
+        secrets.randbits(63),
     )
 
 
-def _find(
-    store: Store, group_name: str, deadline_ns: int, clock: JobClock, lives: Lives
-) -> Announcement:
-    left_s = max(0.001, (deadline_ns - clock.now_ns()) / 1e9)
-    try:
-        lives.wait(store, _KEY, left_s)
-    except DistStoreError as error:
-        raise RendezvousError(
-            f"rank 0 of group '{group_name}' did not join within {duration_text(left_s)}",
-            missing=[0],
-            hint="every member must call the function that makes the group, in the same order",
-        ) from error
-    return Announcement.from_json(store.get(_KEY))
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    """Waits for what other ranks announce."""
+
+    store: Store
+    group_name: str
+    deadline_ns: int
+    clock: JobClock
+    lives: Lives
+
+    def find(self, key: str, rank: int) -> Announcement:
+        left_s = max(0.001, (self.deadline_ns - self.clock.now_ns()) / 1e9)
+        try:
+            self.lives.wait(self.store, key, left_s)
+        except DistStoreError as error:
+            raise RendezvousError(
+                f"rank {rank} of group '{self.group_name}' did not join within {duration_text(left_s)}",
+                missing=[rank],
+                hint="every member must call the function that makes the group, in the same order",
+            ) from error
+        return Announcement.from_json(self.store.get(key))
 
 
 def _describe(place: Place, other: Place) -> str:

@@ -22,6 +22,8 @@ class Process:
     pid: int
     started: int
     """Clock ticks from boot to its start; 0: not known."""
+    net_namespace: int = 0
+    """Processes of one such reach each other's loopback interface; 0: not known."""
 
     def shares_kernel(self, other: Process) -> bool:
         """Whether `other`'s pids mean the same as mine."""
@@ -37,6 +39,7 @@ def identify_self() -> Process:
         pid_namespace=_read_inode("/proc/self/ns/pid"),
         pid=pid,
         started=read_start(pid) or 0,
+        net_namespace=_read_inode("/proc/self/ns/net"),
     )
 
 
