@@ -123,8 +123,8 @@ class Inbox {
       }
       if (!is_placed_) {
         into_ = {};
-        if (!receiver.place(peer, envelope_, into_)) return has_moved;
-        is_placed_ = true;
+        is_placed_ = receiver.place(peer, envelope_, into_);
+        if (!is_placed_) return has_moved;
       }
       for (Piece& piece : into_.pieces) {
         while (piece.nbytes > 0) {
@@ -142,6 +142,9 @@ class Inbox {
       has_moved = true;
     }
   }
+
+  // Whether the receiver did not want the message that is there.
+  bool is_held() const { return have_ == sizeof envelope_ && !is_placed_; }
 
   // What has yet to come of a message into `[begin, end)` is thrown away.
   void cancel(const std::byte* begin, const std::byte* end) {

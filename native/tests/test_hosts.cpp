@@ -1,5 +1,5 @@
-// Groups over several hosts: threads as ranks, a segment for each host, and rings of a further segment in
-// place of a network.
+// Groups over several hosts: threads as ranks, a segment for each host, and as a network rings of a further
+// segment, or TCP over the loopback interface.
 #include <unistd.h>
 
 #include <functional>
@@ -13,6 +13,7 @@
 #include "ranks.hpp"
 #include "ring_transport.hpp"
 #include "runner.hpp"
+#include "tcp_transport.hpp"
 
 using namespace distdbg;
 
@@ -24,8 +25,12 @@ using Layout = std::vector<std::uint32_t>;
 const std::vector<Layout> layouts = {{0, 1},    {0, 0, 1},       {0, 1, 1, 1},      {0, 1, 0, 1},
                                      {0, 1, 2}, {0, 1, 2, 3, 4}, {0, 0, 1, 2, 2, 2}};
 
-void run_hosts(const Layout& layout, const std::function<void(Group&)>& body,
+// Rings stand for a network that is never full nor late; TCP is one.
+enum class Net { rings, tcp };
+
+void run_hosts(const Layout& layout, Net net, const std::function<void(Group&)>& body,
                std::uint32_t options = 0) {
+  static std::uint64_t group = 0;
   const auto size = static_cast<std::uint32_t>(layout.size());
   std::vector<Segment> segments;
   for (std::uint32_t host = 0; host < size; ++host)
@@ -38,22 +43,30 @@ void run_hosts(const Layout& layout, const std::function<void(Group&)>& body,
     each.push_back(collectives.alias());
     each.push_back(messages.alias());
   }
+  TcpHub hub("127.0.0.1", 0, "token");
+  const NetPlace place{&hub, ++group, 0, std::vector<std::string>(size, hub.address()), 5.0};
   std::vector<std::thread> threads;
   for (std::uint32_t r = 0; r < size; ++r) {
     threads.emplace_back([&, r] {
       const auto make = [&](Receiver& receiver, Purpose purpose) -> std::unique_ptr<Transport> {
-        Segment& net = networks[r][static_cast<std::size_t>(purpose)];
+        const auto number = static_cast<std::uint32_t>(purpose);
+        if (net == Net::tcp) {
+          NetPlace mine = place;
+          mine.rank = r;
+          return std::make_unique<TcpTransport>(mine, number, receiver);
+        }
         std::vector<std::uint32_t> peers(size);
         std::iota(peers.begin(), peers.end(), 0U);
         std::erase(peers, r);
-        return std::make_unique<RingTransport>(net, r, peers, receiver);
+        return std::make_unique<RingTransport>(networks[r][number], r, peers, receiver);
       };
-      Group group(segments[layout[r]].alias(), r, Patience{20, 20'000}, true, layout, make);
-      group.join(in_seconds(20), {});
-      body(group);
+      Group group_here(segments[layout[r]].alias(), r, Patience{20, 20'000}, true, layout, make);
+      group_here.join(in_seconds(20), {});
+      body(group_here);
     });
   }
   for (std::thread& thread : threads) thread.join();
+  CHECK(hub.take_complaints().empty());
 }
 
 Plan flat_all_reduce(std::uint32_t size, std::uint64_t nbytes) {
@@ -274,14 +287,16 @@ void hear_the_cause(Group& group) {
 }  // namespace
 
 int main() {
-  for (const Layout& layout : layouts) {
-    run_hosts(layout, reduce_through_slots);
-    run_hosts(layout, reduce_by_first_ranks);
-    run_hosts(layout, differ_and_go_on);
-    run_hosts(layout, send_around);
-    run_hosts(layout, gather_messages);
-    run_hosts(layout, time_out);
-    run_hosts(layout, hear_the_cause);
+  for (const Net net : {Net::rings, Net::tcp}) {
+    for (const Layout& layout : layouts) {
+      run_hosts(layout, net, reduce_through_slots);
+      run_hosts(layout, net, reduce_by_first_ranks);
+      run_hosts(layout, net, differ_and_go_on);
+      run_hosts(layout, net, send_around);
+      run_hosts(layout, net, gather_messages);
+      run_hosts(layout, net, time_out);
+      run_hosts(layout, net, hear_the_cause);
+    }
   }
   std::puts("test_hosts: passed");
 }
