@@ -19,6 +19,7 @@
 #include "control_py.hpp"
 #include "group.hpp"
 #include "hash.hpp"
+#include "net_py.hpp"
 #include "p2p.hpp"
 #include "plans_py.hpp"
 #include "record_py.hpp"
@@ -33,8 +34,11 @@ namespace {
 // What close() ends. Shared, because another thread may still be inside a call: the last one out
 // stops the threads and unmaps the memory.
 struct Parts {
-  Parts(Segment segment, std::uint32_t rank, const Patience& patience, bool single_copy)
-      : group(std::move(segment), rank, patience, single_copy), runner(group), messages(group) {}
+  Parts(Segment segment, std::uint32_t rank, const Patience& patience, bool single_copy,
+        const NetFacts& net)
+      : group(std::move(segment), rank, patience, single_copy, net.host_of, net.make),
+        runner(group),
+        messages(group) {}
   Group group;
   Runner runner;
   PointToPoint messages;
@@ -43,9 +47,9 @@ struct Parts {
 class GroupHandle {
  public:
   GroupHandle(Segment segment, std::uint32_t rank, std::uint32_t spins, std::int64_t yield_ns,
-              bool single_copy)
+              bool single_copy, const NetFacts& net)
       : parts_(std::make_shared<Parts>(std::move(segment), rank, Patience{spins, yield_ns},
-                                       single_copy)) {}
+                                       single_copy, net)) {}
 
   // In a forked child neither the threads nor the memory came along: there is nothing to end.
   ~GroupHandle() {
@@ -387,60 +391,43 @@ class GroupHandle {
 }  // namespace
 
 void bind_group(nb::module_& module) {
-  nb::class_<CompiledPlan>(module, "Plan", "A plan made ready to run; see plan/steps.py.")
-      .def(
-          "__init__",
-          [](CompiledPlan* self, const std::vector<StepTuple>& steps,
-             const std::vector<CutTuple>& in_cuts, const std::vector<CutTuple>& out_cuts,
-             int reduce, int dtype, std::uint64_t fingerprint, std::uint32_t size,
-             std::uint64_t slot_nbytes, const nb::bytes& words, const Form& form, bool goes_on,
-             bool reads_input, bool has_equal_outputs) {
-            new (self) CompiledPlan(compile(steps, in_cuts, out_cuts, reduce, dtype, fingerprint,
-                                            size, slot_nbytes, words, form, goes_on, reads_input,
-                                            has_equal_outputs));
-          },
-          nb::arg("steps"), nb::arg("in_cuts"), nb::arg("out_cuts"), nb::arg("reduce"),
-          nb::arg("dtype"), nb::arg("fingerprint"), nb::arg("size"), nb::arg("slot_nbytes"),
-          nb::arg("words"), nb::arg("form"), nb::arg("goes_on") = false,
-          nb::arg("reads_input") = true, nb::arg("has_equal_outputs") = false);
-
-  nb::class_<Op>(module, "Op", "An asynchronous collective.")
-      .def_prop_ro("done", [](const Op& op) { return op.done(); })
-      .def_prop_ro("number", [](const Op& op) { return op.number; });
-  nb::class_<Message, Op>(module, "Message", "A send or recv.")
-      .def_prop_ro("source", [](const Message& m) { return m.source; })
-      .def_prop_ro("nbytes", [](const Message& m) { return m.region.nbytes; })
-      .def_prop_ro("dtype", [](const Message& m) { return m.dtype; })
-      .def_prop_ro("peer_nbytes", [](const Message& m) { return m.peer_nbytes; })
-      .def_prop_ro("peer_dtype", [](const Message& m) { return m.peer_dtype; })
-      .def_prop_ro("words", &Message::words)
-      .def_prop_ro("peer_words", [](const Message& m) { return m.peer_words; })
-      .def_prop_ro("seen", [](const Message& m) { return m.seen; });
-
-  nb::class_<Watched>(module, "Watched", "Whether a process still lives, and how it ended.")
-      .def(nb::init<std::int32_t, std::uint64_t>())
-      .def("is_dead", &Watched::is_dead)
-      .def("how", &Watched::how);
-
   nb::class_<GroupHandle>(module, "Group", "One rank's side of a group in shared memory.")
       .def_static(
           "create",
           [](std::uint32_t size, std::uint32_t slot_nbytes, std::uint32_t channel_nbytes,
              std::uint64_t cookie, std::uint32_t spins, std::int64_t yield_ns, bool single_copy,
-             std::uint32_t options, std::uint32_t checksum_interval) {
-            return new GroupHandle(Segment::create(size, slot_nbytes, channel_nbytes, cookie,
-                                                   options, checksum_interval),
-                                   0, spins, yield_ns, single_copy);
+             std::uint32_t options, std::uint32_t checksum_interval, std::uint32_t rank,
+             const std::vector<std::uint32_t>& host_of, const HubHandle* hub,
+             std::uint64_t link_cookie, const std::vector<std::string>& addresses,
+             double keepalive_s) {
+            return new GroupHandle(
+                Segment::create(size, slot_nbytes, channel_nbytes, cookie, options,
+                                checksum_interval),
+                rank, spins, yield_ns, single_copy,
+                net_facts(rank, host_of, hub, link_cookie, addresses, keepalive_s));
           },
           nb::arg("size"), nb::arg("slot_nbytes"), nb::arg("channel_nbytes"), nb::arg("cookie"),
           nb::arg("spins"), nb::arg("yield_ns"), nb::arg("single_copy"), nb::arg("options") = 0,
-          nb::arg("checksum_interval") = 0)
-      .def_static("open",
-                  [](std::uint32_t rank, std::int32_t pid, int fd, std::uint64_t cookie,
-                     std::uint32_t spins, std::int64_t yield_ns, bool single_copy) {
-                    return new GroupHandle(Segment::open(pid, fd, cookie), rank, spins, yield_ns,
-                                           single_copy);
-                  })
+          nb::arg("checksum_interval") = 0, nb::arg("rank") = 0,
+          nb::arg("host_of") = std::vector<std::uint32_t>(), nb::arg("hub") = nb::none(),
+          nb::arg("link_cookie") = 0, nb::arg("addresses") = std::vector<std::string>(),
+          nb::arg("keepalive_s") = 0.0)
+      .def_static(
+          "open",
+          [](std::uint32_t rank, std::int32_t pid, int fd, std::uint64_t cookie,
+             std::uint32_t spins, std::int64_t yield_ns, bool single_copy,
+             const std::vector<std::uint32_t>& host_of, const HubHandle* hub,
+             std::uint64_t link_cookie, const std::vector<std::string>& addresses,
+             double keepalive_s) {
+            return new GroupHandle(
+                Segment::open(pid, fd, cookie), rank, spins, yield_ns, single_copy,
+                net_facts(rank, host_of, hub, link_cookie, addresses, keepalive_s));
+          },
+          nb::arg("rank"), nb::arg("pid"), nb::arg("fd"), nb::arg("cookie"), nb::arg("spins"),
+          nb::arg("yield_ns"), nb::arg("single_copy"),
+          nb::arg("host_of") = std::vector<std::uint32_t>(), nb::arg("hub") = nb::none(),
+          nb::arg("link_cookie") = 0, nb::arg("addresses") = std::vector<std::string>(),
+          nb::arg("keepalive_s") = 0.0)
       .def("join",
            [](const GroupHandle& self, std::int64_t deadline_ns,
               const std::vector<std::tuple<std::int32_t, std::uint64_t>>& members) {

@@ -3,9 +3,10 @@
 The first rank of a host makes its segment, a memfd that the others open through /proc/<pid>/fd/<fd>: it has
 no name that could be left behind. The store says where; rank 0 also says what must be alike on all hosts.
 
-    shared_memory          Announcement of rank 0, and of its host's segment
+    shape                  Shape of rank 0; in groups over several hosts, as is
+    net/<rank>             where the hub of a rank listens
+    shared_memory          Announcement of rank 0: its host's segment
     shared_memory/<host>   of the first rank of every other host
-    net/<rank>             where the hub of a rank listens; in groups over several hosts
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     OpenNet: TypeAlias = Callable[[int], Net]
 
 _KEY = "shared_memory"
+_SHAPE_KEY = "shape"
 
 #: A slot holds at least this; small groups get more, see slot_nbytes_for().
 MIN_SLOT_NBYTES = 32 << 10
@@ -98,8 +100,6 @@ class Announcement:
     pid: int
     fd: int
     cookie: int
-    #: What all segments of the group have alike.
-    shape: Shape
 
     def to_json(self) -> str:
         """For the store."""
@@ -109,8 +109,7 @@ class Announcement:
     def from_json(cls, text: bytes) -> Announcement:
         """From the store."""
         facts = json.loads(text)
-        shape = Shape(**facts["shape"])
-        return cls(Place(**facts["place"]), facts["pid"], facts["fd"], facts["cookie"], shape)
+        return cls(Place(**facts["place"]), facts["pid"], facts["fd"], facts["cookie"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +149,20 @@ def connect(
     finder = _Finder(store, group_name, deadline_ns, clock, lives)
     settings = (patience.spins, patience.yield_ns, single_copy)
     here = Place.here()
-    found = None if rank == 0 else finder.find(_KEY, 0)
-    shape = _shape_for(size) if found is None else found.shape
+    key = f"{_KEY}/{number}" if number else _KEY
+    shape = _shape_for(size) if rank == 0 else None
     between: tuple[Any, ...] = ()
     if open_net is not None:
+        if shape is not None:
+            store.set(_SHAPE_KEY, json.dumps(asdict(shape)))
+        else:
+            shape = Shape(**json.loads(finder.find(_SHAPE_KEY, 0)))
         net = open_net(shape.link_cookie)
         between = (
             host_of_rank(hosts), net.hub, net.cookie, list(net.addresses), net.keepalive_s,
         )  # fmt: skip
     if rank == first:
+        assert shape is not None  # rank 0 is the first of its host
         cookie = secrets.randbits(63)
         group = Group.create(
             size,
@@ -171,11 +175,9 @@ def connect(
             rank,
             *between,
         )
-        key = f"{_KEY}/{number}" if number else _KEY
-        store.set(key, Announcement(here, os.getpid(), group.fd, cookie, shape).to_json())
+        store.set(key, Announcement(here, os.getpid(), group.fd, cookie).to_json())
     else:
-        if number or found is None:
-            found = finder.find(f"{_KEY}/{number}", first)
+        found = Announcement.from_json(finder.find(key, first))
         if not here.shares_memory_with(found.place):
             raise NoSharedMemoryError(
                 f"ranks {first} and {rank} of group '{group_name}' share no memory: one is on "
@@ -240,7 +242,7 @@ class _Finder:
     clock: JobClock
     lives: Lives
 
-    def find(self, key: str, rank: int) -> Announcement:
+    def find(self, key: str, rank: int) -> bytes:
         left_s = max(0.001, (self.deadline_ns - self.clock.now_ns()) / 1e9)
         try:
             self.lives.wait(self.store, key, left_s)
@@ -250,7 +252,7 @@ class _Finder:
                 missing=[rank],
                 hint="every member must call the function that makes the group, in the same order",
             ) from error
-        return Announcement.from_json(self.store.get(key))
+        return self.store.get(key)
 
 
 def _describe(place: Place, other: Place) -> str:
