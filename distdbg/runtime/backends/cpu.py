@@ -119,6 +119,7 @@ class CpuEngine:
             single_copy=self.group.single_copy,
             slot_nbytes=slot_nbytes,
             slots_nbytes=min(SLOTS_NBYTES, slot_nbytes // _ROUND_NBYTES * slot_nbytes),
+            overrides=parse_overrides(read_text("DISTDBG_ALGO")),
         )
         self._in_flight: list[CpuPending] = []
         self._sweep_at = 1
