@@ -33,6 +33,7 @@ from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.plan import Topology
+from distdbg.runtime.plan.overrides import parse_overrides
 from distdbg.runtime.plan.problem import SLOTS_NBYTES
 from distdbg.runtime.self_messages import is_alone, refuse
 
@@ -119,7 +120,7 @@ class CpuEngine:
             single_copy=self.group.single_copy,
             slot_nbytes=slot_nbytes,
             slots_nbytes=min(SLOTS_NBYTES, slot_nbytes // _ROUND_NBYTES * slot_nbytes),
-            overrides=parse_overrides(read_text("DISTDBG_ALGO")),
+            overrides=parse_overrides(str(read_setting("DISTDBG_ALGO") or "")),
         )
         self._in_flight: list[CpuPending] = []
         self._sweep_at = 1

@@ -149,7 +149,7 @@ def estimate_s(kind: Kind, name: str, nbytes: float, topology: Topology) -> floa
     """The time of an op of `nbytes`, what all blocks of the largest side have together."""
     link, layout = topology.link, topology.layout
     if name == "slots":
-        published = nbytes if kind in (Kind.BROADCAST, Kind.ALL_GATHER) else nbytes * layout.size
+        published = nbytes * layout.size if kind in _FOLDS else nbytes
         fold_s = published * link.fold_byte_s if kind in _FOLDS else nbytes * link.copy_byte_s
         return gate_s(topology, max(published, 1.0)) + fold_s
     algorithm, leaders = split_name(name)
@@ -162,7 +162,8 @@ def estimate_s(kind: Kind, name: str, nbytes: float, topology: Topology) -> floa
         layout.largest,
         layout.size,
         min(topology.piece_nbytes, max(int(nbytes / lanes / 16), 1)),
-        nbytes / lanes,
+        # Of an all_to_all every rank carries its own.
+        nbytes if kind is Kind.ALL_TO_ALL else nbytes / lanes,
     )
     inside_s = 0.0
     if layout.largest > 1:

@@ -127,29 +127,38 @@ def all_gather(seat: Seat, begin: Callable[[int], int], out: Place) -> None:
 def all_reduce(seat: Seat, own: Place, out: Place, nbytes: int) -> None:
     """By doubling: hosts exchange and fold all bytes in every round."""
     steps, host, pairs = seat.steps, seat.host, Pairs(seat.count)
+    pieces = seat.pieces(nbytes)
     mine = at_scratch(steps.scratch(nbytes))
+
+    def send(to: int, src: Place) -> None:
+        for offset, length in pieces:
+            steps.send(seat.member(to), shifted(src, offset), length)
+
+    def fold(source: int, *, is_lower: bool) -> Place:
+        taken = at_scratch(steps.scratch(nbytes))
+        for offset, length in pieces:
+            here = shifted(taken, offset)
+            steps.recv(seat.member(source), here, length)
+            (steps.fold_after if is_lower else steps.fold_before)(
+                here, shifted(mine, offset), length
+            )
+        return taken
+
     steps.copy(own, mine, nbytes)
     if pairs.is_idle(host):
-        peer = seat.member(host - 1)
-        steps.send(peer, mine, nbytes)
-        steps.recv(peer, out, nbytes)
+        send(host - 1, mine)
+        for offset, length in pieces:
+            steps.recv(seat.member(host - 1), shifted(out, offset), length)
         return
     if pairs.stands_for_two(host):
-        taken = at_scratch(steps.scratch(nbytes))
-        steps.recv(seat.member(host + 1), taken, nbytes)
-        steps.fold_before(taken, mine, nbytes)
-        mine = taken
+        mine = fold(host + 1, is_lower=False)
     virtual, width = pairs.virtual(host), 1
     while width < pairs.power:
         other = virtual ^ width
-        peer = seat.member(pairs.real(other))
-        taken = at_scratch(steps.scratch(nbytes))
-        steps.send(peer, mine, nbytes)
-        steps.recv(peer, taken, nbytes)
-        (steps.fold_before if virtual < other else steps.fold_after)(taken, mine, nbytes)
-        mine = taken
+        send(pairs.real(other), mine)
+        mine = fold(pairs.real(other), is_lower=other < virtual)
         width *= 2
     steps.divide(mine, nbytes)
     steps.copy(mine, out, nbytes)
     if pairs.stands_for_two(host):
-        steps.send(seat.member(host + 1), mine, nbytes)
+        send(host + 1, mine)
