@@ -51,6 +51,13 @@ VARIABLES: tuple[Variable, ...] = (
         "Whether the first rank of each host, or the launcher, starts the agent of the host.",
     ),
     Variable(
+        "DISTDBG_ALGO",
+        "str",
+        None,
+        "Which algorithms carry out ops between hosts: KIND[@SIZE]=NAME,..., for blocks of at most SIZE, as "
+        "`all_reduce@64KiB=doubling,all_reduce=ring`; `distdbg plan` lists the names. As all ranks have it.",
+    ),
+    Variable(
         "DISTDBG_BREAK",
         "str",
         None,

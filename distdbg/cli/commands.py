@@ -98,6 +98,12 @@ COMMANDS: tuple[Command, ...] = (
         "RUN_A RUN_B [--threshold SHARE] [--json]",
     ),
     Command(
+        "plan",
+        "how an op would be carried out on ranks of several hosts, and how long it would take",
+        "distdbg.cli.plan",
+        "KIND --ranks N [--hosts H] [--size SIZE] [--algo NAME] [--svg FILE] [--json]",
+    ),
+    Command(
         "export",
         "a run in other tools' formats: Perfetto, Chrome, torch, OTLP, tables",
         "distdbg.cli.export",

@@ -135,14 +135,14 @@ bool Group::is_too_long_to_stage(const Running& op) const {
   const auto is_long = [&](const Cut& cut) {
     return cut.nbytes > std::max(exchange_part(), most_exchange_nbytes(exchange_part()));
   };
-  for (std::uint32_t j = 0; j < size_; ++j)
+  for (const std::uint32_t j : ranks_here())
     if (j != rank_ && is_long(op.plan.in_cuts[j])) return single_copy_;
   return false;
 }
 
 void Group::stage_exchange(const Running& op, std::uint64_t offset) {
   const std::uint64_t part = exchange_part();
-  for (std::uint32_t j = 0; j < size_; ++j) {
+  for (const std::uint32_t j : ranks_here()) {
     const std::uint64_t nbytes = op.plan.in_cuts[j].nbytes;
     if (j != rank_ && offset < nbytes)
       std::memcpy(own_slot_for_writing() + j * part, op.own(Space::input, j) + offset,
@@ -150,14 +150,14 @@ void Group::stage_exchange(const Running& op, std::uint64_t offset) {
   }
 }
 
-// The most that any rank sends to another.
+// The most that any rank of this host sends to another.
 std::uint64_t Group::largest_part(const Running& op) const {
   std::uint64_t largest = 0;
-  for (std::uint32_t i = 0; i < size_; ++i) {
+  for (const std::uint32_t i : ranks_here()) {
     // What peers in another op published must not decide how long this one goes on.
     if (!op.is_agreed && i != rank_) continue;
     SlotHeader& slot = segment_.slot(i, op.first_gate);
-    for (std::uint32_t j = 0; j < size_; ++j)
+    for (const std::uint32_t j : ranks_here())
       if (i != j) largest = std::max(largest, segment_.in_blocks(slot)[j].nbytes);
   }
   return largest;
@@ -175,22 +175,24 @@ void Group::exchange(const Running& op, const Wait& wait) {
   const std::uint64_t largest = largest_part(op);
   const std::uint64_t part = exchange_part();
   if (single_copy_ && largest > std::max(part, most_exchange_nbytes(part))) {
-    for (std::uint32_t k = 1; k < size_; ++k) {
-      const std::uint32_t peer = (rank_ + k) % size_;
+    const auto& mates = ranks_here();
+    const auto mine = static_cast<std::size_t>(std::ranges::find(mates, rank_) - mates.begin());
+    for (std::size_t k = 1; k < mates.size(); ++k) {
+      const std::uint32_t peer = mates[(mine + k) % mates.size()];
       const Block block = peer_block(op, peer, Space::input, rank_);
       // The sizes are equal where they were compared.
       read_peer(peer, block.address, op.own(Space::output, peer),
                 std::min(block.nbytes, op.plan.out_cuts[peer].nbytes), op.is_agreed);
     }
-    gate(wait, op.in_background);
+    gate(wait, op.in_background, 0, Scope::host);
     return;
   }
   for (std::uint64_t offset = 0; offset < largest; offset += part) {
     if (offset > 0) {
       stage_exchange(op, offset);
-      gate(wait, op.in_background);
+      gate(wait, op.in_background, 0, Scope::host);
     }
-    for (std::uint32_t i = 0; i < size_; ++i) {
+    for (const std::uint32_t i : ranks_here()) {
       const std::uint64_t nbytes = op.plan.out_cuts[i].nbytes;
       if (i != rank_ && offset < nbytes)
         copy_out(op.own(Space::output, i) + offset, segment_.payload(i, gate_) + rank_ * part,
@@ -226,6 +228,7 @@ void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<co
   Running op{plan, inputs, outputs, gate_ + 1, in_background, recorded};
   try {
     if (plan.scratch_nbytes > own_scratch_.size()) own_scratch_.resize(plan.scratch_nbytes);
+    with_blocks_ = plan.exchanges;
     do {
       op.first_gate = gate_ + 1;
       publish(op, describe);

@@ -34,6 +34,7 @@ from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.lives import Life, Lives
 from distdbg.runtime.net.hosts import find_hosts
 from distdbg.runtime.plan import Topology
+from distdbg.runtime.plan.overrides import parse_overrides
 from distdbg.runtime.plan.problem import SLOTS_NBYTES
 from distdbg.runtime.self_messages import is_alone, refuse
 
@@ -141,6 +142,7 @@ class CpuEngine:
             slot_nbytes=slot_nbytes,
             slots_nbytes=min(SLOTS_NBYTES, slot_nbytes // _ROUND_NBYTES * slot_nbytes),
             hosts=hosts,
+            overrides=parse_overrides(str(read_setting("DISTDBG_ALGO") or "")),
         )
         self._in_flight: list[CpuPending] = []
         self._sweep_at = 1

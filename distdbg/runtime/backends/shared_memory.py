@@ -141,8 +141,8 @@ def connect(
 ) -> Group:
     """Create or open the segment of this host and wait until all ranks are in the group.
 
-    `deadline_ns` is job time: of `clock`, which reads the same page as `control`. `hosts`: of the group, where
-    there are several; then `open_net` makes what native code needs to reach them.
+    `deadline_ns` is job time: of `clock`, which reads the same page as `control`. `hosts`: of the group,
+    where there are several; then `open_net` makes what native code needs to reach them.
     """
     number = next((i for i, ranks in enumerate(hosts) if rank in ranks), 0)
     first = hosts[number][0] if hosts else 0

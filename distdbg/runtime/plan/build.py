@@ -5,6 +5,10 @@ from __future__ import annotations
 from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
 
 GATE = Step(StepKind.GATE)
+HOST_GATE = Step(StepKind.HOST_GATE)
+
+#: What areas of scratch memory begin at.
+_SCRATCH_ALIGN = 64
 
 #: A place: space, block, offset.
 Place = tuple[Space, int, int]
@@ -25,18 +29,28 @@ def at_slot(offset: int = 0) -> Place:
     return Space.SLOT, 0, offset
 
 
+def at_scratch(offset: int = 0) -> Place:
+    """A place in scratch memory."""
+    return Space.SCRATCH, 0, offset
+
+
 class Steps:
     """Collects the steps of one rank and how much of the slot they use."""
 
-    __slots__ = ("slot_nbytes", "steps")
+    __slots__ = ("scratch_nbytes", "slot_nbytes", "steps")
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self.slot_nbytes = 0
+        self.scratch_nbytes = 0
 
     def gate(self) -> None:
         """Wait for all ranks."""
         self.steps.append(GATE)
+
+    def host_gate(self) -> None:
+        """Wait for the ranks of this host."""
+        self.steps.append(HOST_GATE)
 
     def exchange(self, nbytes: int) -> None:
         """Fetch block `rank` of every rank, `nbytes` in all."""
@@ -54,6 +68,45 @@ class Steps:
         """Fold the same place of all ranks."""
         self._move(StepKind.FOLD_ALL, -1, src, dst, nbytes)
 
+    def fold_host(self, src: Place, dst: Place, nbytes: int) -> None:
+        """Fold the same place of the ranks of this host."""
+        self._move(StepKind.FOLD_HOST, -1, src, dst, nbytes)
+
+    def send(self, peer: int, src: Place, nbytes: int) -> None:
+        """Begin to send to a rank of another host."""
+        if nbytes > 0:
+            self.message(StepKind.SEND, peer, src, nbytes)
+
+    def recv(self, peer: int, dst: Place, nbytes: int) -> None:
+        """Wait for the next message of a rank of another host."""
+        if nbytes > 0:
+            self.message(StepKind.RECV, peer, dst, nbytes)
+
+    def message(self, kind: StepKind, peer: int, place: Place, nbytes: int) -> None:
+        """A SEND or a RECV, also of nothing: where sizes have to be compared."""
+        if kind is StepKind.SEND:
+            self.steps.append(Step(kind, peer, *place, nbytes=nbytes))
+        else:
+            self.steps.append(Step(kind, peer, Space.INPUT, 0, 0, *place, nbytes))
+
+    def fold_after(self, dst: Place, src: Place, nbytes: int) -> None:
+        """Make dst what dst op src is."""
+        self._move(StepKind.FOLD_AFTER, -1, src, dst, nbytes)
+
+    def fold_before(self, dst: Place, src: Place, nbytes: int) -> None:
+        """Make dst what src op dst is."""
+        self._move(StepKind.FOLD_BEFORE, -1, src, dst, nbytes)
+
+    def divide(self, place: Place, nbytes: int) -> None:
+        """Divide by the number of ranks, for AVG."""
+        self._move(StepKind.DIVIDE, -1, place, place, nbytes)
+
+    def scratch(self, nbytes: int) -> int:
+        """Set an area of scratch memory aside; return where it begins."""
+        begin = self.scratch_nbytes
+        self.scratch_nbytes += -(-nbytes // _SCRATCH_ALIGN) * _SCRATCH_ALIGN
+        return begin
+
     def _move(self, kind: StepKind, peer: int, src: Place, dst: Place, nbytes: int) -> None:
         if nbytes <= 0:
             return
@@ -63,7 +116,17 @@ class Steps:
 
     def plan(self, algorithm: str) -> Plan:
         """The finished plan."""
-        return Plan(algorithm=algorithm, steps=tuple(self.steps), slot_nbytes=self.slot_nbytes)
+        return Plan(
+            algorithm=algorithm,
+            steps=tuple(self.steps),
+            slot_nbytes=self.slot_nbytes,
+            scratch_nbytes=self.scratch_nbytes,
+        )
+
+
+def shifted(place: Place, by: int) -> Place:
+    """The place `by` bytes behind."""
+    return place[0], place[1], place[2] + by
 
 
 def peers_after(rank: int, size: int) -> list[int]:

@@ -14,12 +14,23 @@ from dataclasses import dataclass
 Term = tuple[int, int, int]
 
 
+#: How a value was folded: for each operand how many terms it has, and its own shape. Nothing for a
+#: single term, and for a fold of single terms. Floating-point results are equal bit for bit where terms
+#: and shapes are.
+Shape = tuple[tuple[int, "Shape"], ...]
+
+#: What folding values that were divided differently often adds to their count.
+_UNEVEN = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Contributions in the order of folding, and how many folds they went through."""
+    """Contributions in the order of folding, and how often they were divided for an average."""
 
     terms: tuple[Term, ...]
+    #: FOLD_ALL and DIVIDE divide once.
     folds: int
+    shape: Shape = ()
 
     def __str__(self) -> str:
         names = [f"rank {rank} block {block}" for rank, block, _ in self.terms]
@@ -96,10 +107,13 @@ def moved(content: Content, distance: int) -> Content:
     return None if content is None else (content[0], content[1] - distance)
 
 
-def folded(contents: list[Content]) -> Content:
-    """What folding `contents`, one for each rank in ascending order, gives."""
+def folded(contents: list[Content], *, divides: bool = True) -> Content:
+    """What folding `contents`, one for each operand from left to right, gives."""
+    if len(contents) == 1 and not divides:
+        return contents[0]
     terms: list[Term] = []
-    folds = 0
+    shape: list[tuple[int, Shape]] = []
+    folds: set[int] = set()
     origin = 0
     for content in contents:
         if content is None:
@@ -108,5 +122,16 @@ def folded(contents: list[Content]) -> Content:
         if not terms:
             origin = shift + value.terms[0][2]
         terms += [(rank, block, at + shift - origin) for rank, block, at in value.terms]
-        folds = max(folds, value.folds)
-    return Value(tuple(terms), folds + 1), origin
+        shape.append((len(value.terms), value.shape))
+        folds.add(value.folds)
+    is_flat = all(count == 1 for count, _ in shape)
+    divided = max(folds) + (_UNEVEN if len(folds) > 1 else 0) + divides
+    return Value(tuple(terms), divided, () if is_flat else tuple(shape)), origin
+
+
+def divided(content: Content) -> Content:
+    """What dividing gives."""
+    if content is None:
+        return None
+    value, shift = content
+    return Value(value.terms, value.folds + 1, value.shape), shift

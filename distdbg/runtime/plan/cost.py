@@ -36,15 +36,18 @@ def step_s(step: Step, size: int, cost: Cost) -> float:
     """What one step costs its rank; gates aside."""
     is_remote_array = step.src is not Space.SLOT
     match step.kind:
-        case StepKind.GATE:
+        case StepKind.GATE | StepKind.HOST_GATE | StepKind.SEND | StepKind.RECV:
+            # What goes between hosts is timed by `distdbg.runtime.plan.timing`.
             return 0.0
-        case StepKind.COPY:
+        case StepKind.COPY | StepKind.DIVIDE:
             return step.nbytes * cost.copy_byte_s
+        case StepKind.FOLD_AFTER | StepKind.FOLD_BEFORE:
+            return 2 * step.nbytes * cost.fold_byte_s
         case StepKind.PULL:
             if is_remote_array:
                 return cost.read_s + step.nbytes * cost.read_byte_s
             return step.nbytes * cost.copy_byte_s
-        case StepKind.FOLD_ALL:
+        case StepKind.FOLD_ALL | StepKind.FOLD_HOST:
             fold_s = size * step.nbytes * cost.fold_byte_s
             if is_remote_array:
                 fold_s += (size - 1) * (cost.read_s + step.nbytes * cost.read_byte_s)

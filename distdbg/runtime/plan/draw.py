@@ -9,8 +9,9 @@ from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
 
 
 def format_place(space: Space, block: int, offset: int, nbytes: int) -> str:
-    """A place as 'input 2 [0:64]'; slots have no blocks."""
-    name = "slot" if space is Space.SLOT else f"{space.name.lower()} {block}"
+    """A place as 'input 2 [0:64]'; slots and scratch have no blocks."""
+    has_blocks = space in (Space.INPUT, Space.OUTPUT)
+    name = f"{space.name.lower()} {block}" if has_blocks else space.name.lower()
     return f"{name} [{offset}:{offset + nbytes}]"
 
 
@@ -27,6 +28,20 @@ def format_step(step: Step) -> str:
             return f"{dst} = rank {step.peer} {src}"
         case StepKind.FOLD_ALL:
             return f"{dst} = fold {src}"
+        case StepKind.HOST_GATE:
+            return "gate of the host"
+        case StepKind.FOLD_HOST:
+            return f"{dst} = fold of the host {src}"
+        case StepKind.SEND:
+            return f"send {src} to rank {step.peer}"
+        case StepKind.RECV:
+            return f"{dst} = message of rank {step.peer}"
+        case StepKind.FOLD_AFTER:
+            return f"{dst} = itself + {src}"
+        case StepKind.FOLD_BEFORE:
+            return f"{dst} = {src} + itself"
+        case StepKind.DIVIDE:
+            return f"{dst} divided"
         case StepKind.EXCHANGE:
             return "each output p = input `rank` of rank p"
 

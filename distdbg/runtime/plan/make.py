@@ -11,6 +11,7 @@ from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.all_gather import plan_all_gather, plan_gather
 from distdbg.runtime.plan.all_reduce import plan_all_reduce
 from distdbg.runtime.plan.all_to_all import plan_all_to_all
+from distdbg.runtime.plan.between.choose import plan_between
 from distdbg.runtime.plan.broadcast import plan_broadcast, plan_scatter
 from distdbg.runtime.plan.build import Steps, at_input, at_output
 from distdbg.runtime.plan.problem import Problem, Topology
@@ -63,4 +64,6 @@ def make_plan(problem: Problem, topology: Topology) -> Plan:
         raise ValueError(f"{problem.kind.label} is point to point and has no plan")
     if problem.size == 1 and problem.kind is not Kind.BARRIER:
         return plan_alone(problem)
+    if len(topology.hosts) > 1 and problem.kind is not Kind.BARRIER:
+        return plan_between(problem, topology)
     return maker(problem, topology)

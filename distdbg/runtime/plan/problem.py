@@ -13,15 +13,21 @@ the whole `Topology`, and of a `Problem` its kind, size, root and itemsize, plus
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from distdbg.runtime.call import Kind
+from distdbg.runtime.plan.layout import Layout
+from distdbg.runtime.plan.link import Link
+from distdbg.runtime.plan.overrides import Override
 
 #: Two elements of the largest dtype, and one cache line: no slot can be smaller.
 MIN_SLOT_NBYTES = 64
 
 #: The default of Topology.slots_nbytes.
 SLOTS_NBYTES = 64 << 20
+
+#: The default of Topology.mirror_nbytes.
+MIRROR_NBYTES = 32 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +66,20 @@ class Topology:
     hosts: tuple[tuple[int, ...], ...] = ()
     #: reduce: from this size on all ranks fold a share each, and root only collects.
     split_nbytes: int = 256 << 10
+    #: Between hosts data go through mirrored slots while all ranks publish at most this together.
+    mirror_nbytes: int = MIRROR_NBYTES
+    #: Messages that are folded or passed on are cut into pieces of this size, so that the work of one
+    #: overlaps with the way of the next.
+    piece_nbytes: int = 512 << 10
+    #: What messages between hosts cost, for choosing algorithms.
+    link: Link = field(default_factory=Link)
+    #: What DISTDBG_ALGO says; the first that fits a call decides.
+    overrides: tuple[Override, ...] = ()
+    #: Of `hosts`; made once, since it costs time for every rank.
+    layout: Layout = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "layout", Layout(self.hosts))
         if self.slot_nbytes < MIN_SLOT_NBYTES:
             raise ValueError(
                 f"slot_nbytes is {self.slot_nbytes}; a plan needs at least {MIN_SLOT_NBYTES}"

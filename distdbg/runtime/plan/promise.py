@@ -43,3 +43,11 @@ def expected_value(problem: Problem, block: int) -> Value:
             return Value(((block, problem.rank, 0),), 0)
         case Kind.BARRIER | Kind.SEND | Kind.RECV:
             raise ValueError(f"{problem.kind.label} has no result")
+
+
+def is_promised(problem: Problem, block: int, value: Value, *, in_order: bool) -> bool:
+    """Whether output block `block` may hold `value`; `in_order`: folds have one order only."""
+    wanted = expected_value(problem, block)
+    if in_order or value.folds != wanted.folds:
+        return value == wanted
+    return tuple(sorted(value.terms)) == wanted.terms

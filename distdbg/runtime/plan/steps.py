@@ -33,7 +33,8 @@ Steps
     FOLD_AFTER   dst = dst op src, both this rank's own; AVG is not divided
     FOLD_BEFORE  dst = src op dst, the same
     DIVIDE     dst divided by n with AVG, else nothing; src is dst
-    EXCHANGE   for every rank p, starting after oneself: OUTPUT block p = INPUT block `rank` of p.
+    EXCHANGE   for every rank p of this host, starting after oneself: OUTPUT block p = INPUT block `rank`
+               of p.
                Sizes come from the published tables (uneven all_to_all), and so does the way the
                bytes travel: it brings the gates it needs itself, also the last one. nbytes is
                the sum of the sizes, for predictions only.
@@ -43,9 +44,10 @@ What makes a plan right (the simulator checks it)
       before gate g+1 reads the half g & 1. So a value in a slot lives for exactly one gate.
       Writes by one rank to its slot before one gate must not overlap.
     - Between two gates nobody reads what its owner writes: after a PULL or FOLD_ALL that
-      reads a peer's INPUT or OUTPUT, a GATE must follow before the plan ends, and the owner may not
+      reads a peer's INPUT or OUTPUT, a gate must follow before the plan ends, and the owner may not
       write that place between the same two gates.
-    - All ranks pass the same number of gates, and those of a host the same order of both kinds.
+    - All ranks pass the same number of gates, and those of a host the same order of both kinds. Both
+      kinds, and those that an EXCHANGE brings, count on in one number, which each host keeps for itself.
     - Messages from one rank to another are received in the order in which they are sent, each with the
       size that it has. What a SEND reads is not written before the next GATE or the end.
     - No plan waits for ever, though a SEND never waits.

@@ -1,0 +1,15 @@
+"""Plans for groups over several hosts: messages between hosts, shared memory inside.
+
+    seat            one rank's place: its host, its lane, whom it exchanges messages with
+    host            what happens inside of a host: folding, handing out, collecting
+    ring            one after the other in a circle
+    halving         by halves and doubles, for any number of hosts
+    tree_shapes     who is whose parent in binomial and double binary trees
+    trees           reducing and broadcasting along them, in pieces
+    all_reduce ...  the plans of each kind, made from these
+    estimate        how long each would take, in closed form
+    choose          which one it is
+
+All begin with a gate that compares and hands on no bytes. What a SEND reads is not written again by
+the plan, so partial results live in scratch memory.
+"""

@@ -1,0 +1,104 @@
+"""Plans of all_to_all between hosts: input block p of rank r becomes output block r of rank p.
+
+    pairwise  a message for every rank of another host; inside of a host the exchange of one host
+    bruck     for blocks of one size: ranks of a host first swap what is for the same place of all hosts,
+              then each lane exchanges packed blocks in as many rounds as the hosts' number has digits
+
+A rank knows the sizes of its own blocks only, so nothing may depend on them: pairwise it is, unless
+DISTDBG_ALGO says that all blocks of all ranks have one size. Messages are sent even when they are empty,
+so that sizes which do not fit are found and nobody waits for what never comes.
+"""
+
+from __future__ import annotations
+
+from distdbg.runtime.plan.between.seat import Seat
+from distdbg.runtime.plan.build import Place, at_input, at_output, at_scratch, at_slot
+from distdbg.runtime.plan.cut import cut_rounds
+from distdbg.runtime.plan.problem import Problem, Topology
+from distdbg.runtime.plan.steps import Plan, StepKind
+
+
+def plan_all_to_all(problem: Problem, topology: Topology, name: str) -> Plan:
+    """The plan by the algorithm of that name."""
+    seat = Seat(problem, topology)
+    return bruck(seat) if name == "bruck" and can_bruck(seat) else pairwise(seat)
+
+
+def can_bruck(seat: Seat) -> bool:
+    """Whether blocks have one size, and hosts one number of ranks."""
+    problem = seat.problem
+    return seat.lanes == seat.topology.layout.largest and (
+        len({*problem.in_nbytes, *problem.out_nbytes}) == 1
+    )
+
+
+def pairwise(seat: Seat) -> Plan:
+    """The ranks at the same distance behind and before exchange with one another."""
+    steps, problem = seat.steps, seat.problem
+    steps.gate()
+    steps.exchange(sum(problem.in_nbytes[rank] for rank in seat.mates))
+    for turn in range(1, seat.count):
+        to = seat.hosts[(seat.host + turn) % seat.count]
+        source = seat.hosts[(seat.host - turn) % seat.count]
+        # Not all ranks of a host begin with the same one.
+        for i in range(len(to)):
+            peer = to[(seat.place + i) % len(to)]
+            steps.message(StepKind.SEND, peer, at_input(0, peer), problem.in_nbytes[peer])
+        for i in range(len(source)):
+            peer = source[(seat.place - i) % len(source)]
+            steps.message(StepKind.RECV, peer, at_output(0, peer), problem.out_nbytes[peer])
+    return steps.plan("pairwise")
+
+
+def bruck(seat: Seat) -> Plan:
+    """Packed: block i of the rank's bundles goes i hosts further, by the digits of i."""
+    steps, count, width = seat.steps, seat.count, seat.lanes
+    nbytes = seat.problem.in_nbytes[0]
+    bundle = width * nbytes
+    base = steps.scratch(count * bundle)
+    # Bundle i: what the ranks of this host have for this place of the host i behind.
+    _swap_places(seat, base, nbytes)
+    bit = 1
+    while bit < count:
+        moving = [i for i in range(count) if i & bit]
+        out, into = (at_scratch(steps.scratch(len(moving) * bundle)) for _ in range(2))
+        for k, i in enumerate(moving):
+            steps.copy(at_scratch(base + i * bundle), _at(out, k * bundle), bundle)
+        steps.send(seat.member(seat.host + bit), out, len(moving) * bundle)
+        steps.recv(seat.member(seat.host - bit), into, len(moving) * bundle)
+        for k, i in enumerate(moving):
+            steps.copy(_at(into, k * bundle), at_scratch(base + i * bundle), bundle)
+        bit *= 2
+    # Bundle i has come i hosts far.
+    for i in range(count):
+        for place, rank in enumerate(seat.hosts[(seat.host - i) % count]):
+            steps.copy(at_scratch(base + i * bundle + place * nbytes), at_output(0, rank), nbytes)
+    return steps.plan("bruck")
+
+
+def _at(place: Place, by: int) -> Place:
+    return place[0], place[1], place[2] + by
+
+
+def _swap_places(seat: Seat, base: int, nbytes: int) -> None:
+    """The first gate; gather from the ranks of this host what they have for this place."""
+    steps, width = seat.steps, seat.lanes
+    bundle = width * nbytes
+
+    def mine(i: int, place: int) -> int:
+        return base + i * bundle + place * nbytes
+
+    def wanted(i: int, place: int) -> int:
+        return seat.hosts[(seat.host + i) % seat.count][place]
+
+    steps.gate()
+    for i in range(seat.count):
+        steps.copy(at_input(0, wanted(i, seat.place)), at_scratch(mine(i, seat.place)), nbytes)
+        for other in range(1, width):
+            give, take = (seat.place + other) % width, (seat.place - other) % width
+            for offset, length in cut_rounds(
+                nbytes, seat.topology.slot_nbytes, seat.problem.itemsize
+            ):
+                steps.copy(at_input(offset, wanted(i, give)), at_slot(), length)
+                steps.host_gate()
+                steps.pull(seat.mates[take], at_slot(), at_scratch(mine(i, take) + offset), length)

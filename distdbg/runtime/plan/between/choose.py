@@ -1,0 +1,113 @@
+"""Which algorithm carries out a call between hosts. All ranks have to answer alike.
+
+1  what DISTDBG_ALGO says
+2  through mirrored slots, while all ranks publish little
+3  what is estimated to be the fastest
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from distdbg.errors import ConfigError
+from distdbg.runtime.call import Kind
+from distdbg.runtime.plan.between.all_gather import plan_all_gather
+from distdbg.runtime.plan.between.all_reduce import plan_all_reduce
+from distdbg.runtime.plan.between.all_to_all import can_bruck, plan_all_to_all
+from distdbg.runtime.plan.between.broadcast import plan_broadcast
+from distdbg.runtime.plan.between.estimate import estimate_s
+from distdbg.runtime.plan.between.gather import plan_gather, plan_scatter
+from distdbg.runtime.plan.between.mirror import plan_mirrored, published_nbytes
+from distdbg.runtime.plan.between.reduce import plan_reduce
+from distdbg.runtime.plan.between.reduce_scatter import plan_reduce_scatter
+from distdbg.runtime.plan.between.seat import Seat
+from distdbg.runtime.plan.names import NAMES
+from distdbg.runtime.plan.overrides import choose_override
+from distdbg.runtime.plan.problem import Problem, Topology
+from distdbg.runtime.plan.steps import Plan
+
+_MAKERS: dict[Kind, Callable[[Problem, Topology, str], Plan]] = {
+    Kind.ALL_REDUCE: plan_all_reduce,
+    Kind.BROADCAST: plan_broadcast,
+    Kind.REDUCE: plan_reduce,
+    Kind.ALL_GATHER: plan_all_gather,
+    Kind.GATHER: plan_gather,
+    Kind.SCATTER: plan_scatter,
+    Kind.REDUCE_SCATTER: plan_reduce_scatter,
+    Kind.ALL_TO_ALL: plan_all_to_all,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What all ranks know of the size of a call."""
+
+    #: The largest block, which DISTDBG_ALGO goes by.
+    block: int
+    #: All blocks of the side that has more of them.
+    total: int
+
+
+def size_of(problem: Problem) -> Size:
+    """The facts; nothing is known of all_to_all."""
+    match problem.kind:
+        case Kind.ALL_REDUCE | Kind.REDUCE:
+            return Size(problem.in_nbytes[0], problem.in_nbytes[0])
+        case Kind.GATHER:
+            return Size(problem.in_nbytes[0], problem.in_nbytes[0] * problem.size)
+        case Kind.BROADCAST:
+            return Size(problem.out_nbytes[0], problem.out_nbytes[0])
+        case Kind.SCATTER:
+            return Size(problem.out_nbytes[0], problem.out_nbytes[0] * problem.size)
+        case Kind.ALL_GATHER:
+            return Size(max(problem.out_nbytes), sum(problem.out_nbytes))
+        case Kind.REDUCE_SCATTER:
+            return Size(max(problem.in_nbytes), sum(problem.in_nbytes))
+        case _:
+            return Size(0, 0)
+
+
+def choose(problem: Problem, topology: Topology) -> str:
+    """The name of the algorithm."""
+    kind, size = problem.kind, size_of(problem)
+    wanted = choose_override(topology.overrides, kind, size.block)
+    if wanted is not None:
+        return wanted
+    if kind is Kind.ALL_TO_ALL:
+        return "pairwise"
+    if published_nbytes(problem) <= topology.mirror_nbytes:
+        return "slots"
+    return fastest(kind, size.total, topology)
+
+
+def fastest(kind: Kind, total: int, topology: Topology) -> str:
+    """The name of the algorithm with messages that is estimated to be the fastest."""
+    names = [name for name in names_for(kind, topology) if name != "slots"]
+    return min(names, key=lambda name: estimate_s(kind, name, total, topology))
+
+
+def names_for(kind: Kind, topology: Topology) -> tuple[str, ...]:
+    """The algorithms that differ for such hosts: where hosts have one lane, leaders are the same."""
+    names = NAMES[kind]
+    if topology.layout.lanes > 1:
+        return names
+    return tuple(name for name in names if not name.endswith("_leaders"))
+
+
+def plan_between(problem: Problem, topology: Topology) -> Plan:
+    """The plan of this rank by the algorithm that is chosen."""
+    return plan_by_name(problem, topology, choose(problem, topology))
+
+
+def plan_by_name(problem: Problem, topology: Topology, name: str) -> Plan:
+    """The plan of this rank by one algorithm; ConfigError where it does not fit the call."""
+    if name == "slots":
+        return plan_mirrored(problem, topology)
+    if name == "bruck" and problem.kind is Kind.ALL_TO_ALL:
+        seat = Seat(problem, topology)
+        if not can_bruck(seat):
+            raise ConfigError(
+                "all_to_all=bruck wants blocks of one size and as many ranks on every host; use pairwise"
+            )
+    return _MAKERS[problem.kind](problem, topology, name)

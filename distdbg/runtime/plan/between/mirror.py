@@ -1,0 +1,67 @@
+"""Plans of one host for groups over several: what ranks put into their slots goes to all hosts.
+
+Right for little data. Arrays of other hosts cannot be read, so only what goes through slots will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from distdbg.runtime.call import Kind
+from distdbg.runtime.plan.all_gather import plan_all_gather, plan_gather
+from distdbg.runtime.plan.all_reduce import flat
+from distdbg.runtime.plan.broadcast import plan_broadcast, plan_scatter
+from distdbg.runtime.plan.problem import Problem, Topology
+from distdbg.runtime.plan.reduce import flat as reduce_flat
+from distdbg.runtime.plan.reduce_scatter import slots as reduce_scatter_slots
+from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
+
+_MAKERS = {
+    Kind.ALL_REDUCE: flat,
+    Kind.BROADCAST: plan_broadcast,
+    Kind.REDUCE: reduce_flat,
+    Kind.ALL_GATHER: plan_all_gather,
+    Kind.GATHER: plan_gather,
+    Kind.SCATTER: plan_scatter,
+    Kind.REDUCE_SCATTER: reduce_scatter_slots,
+}
+
+
+def plan_mirrored(problem: Problem, topology: Topology) -> Plan:
+    """The plan through slots; its gates say how much of this rank's slot they hand on."""
+    if topology.single_copy and published_nbytes(problem) > topology.slots_nbytes:
+        topology = replace(topology, single_copy=False)
+    plan = _MAKERS[problem.kind](problem, topology)
+    return replace(plan, algorithm="slots", steps=_with_sizes(plan.steps))
+
+
+def published_nbytes(problem: Problem) -> int:
+    """What all ranks put into their slots together; equal on all ranks."""
+    match problem.kind:
+        case Kind.ALL_REDUCE | Kind.REDUCE | Kind.GATHER:
+            return problem.in_nbytes[0] * problem.size
+        case Kind.BROADCAST:
+            return problem.out_nbytes[0]
+        case Kind.SCATTER:
+            return problem.out_nbytes[0] * (problem.size - 1)
+        case Kind.ALL_GATHER:
+            return sum(problem.out_nbytes)
+        case Kind.REDUCE_SCATTER:
+            return sum(problem.in_nbytes) * problem.size
+        case _:
+            return 0
+
+
+def _with_sizes(steps: Sequence[Step]) -> tuple[Step, ...]:
+    sized = []
+    published = 0
+    for step in steps:
+        if step.kind is StepKind.GATE:
+            sized.append(replace(step, nbytes=published))
+            published = 0
+            continue
+        if step.dst is Space.SLOT:
+            published = max(published, step.dst_offset + step.nbytes)
+        sized.append(step)
+    return tuple(sized)

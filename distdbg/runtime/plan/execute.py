@@ -1,0 +1,374 @@
+"""Steps on symbolic memory: what each does, and what is wrong with it.
+
+An `Execution` has the memories of all ranks of a group and carries out single steps; in which order
+ranks get on, and when they wait, is `simulate`'s.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from distdbg.runtime.call import Kind
+from distdbg.runtime.plan.accesses import AccessLog, Sent
+from distdbg.runtime.plan.contents import Content, Interval, Memory, Value, divided, folded, moved
+from distdbg.runtime.plan.faults import Fault, FaultKind
+from distdbg.runtime.plan.problem import Problem, Topology
+from distdbg.runtime.plan.promise import in_place_block
+from distdbg.runtime.plan.steps import Plan, Space, Step, StepKind
+
+
+class Host:
+    """The ranks of one host, and how far they are."""
+
+    def __init__(self, number: int, ranks: Sequence[int], next_gate: int, gates_left: int) -> None:
+        self.number = number
+        self.ranks = ranks
+        self.next_gate = next_gate
+        self.gates_left = gates_left
+        self.gates_passed = 0
+        self.log = AccessLog()
+        #: What the last gate has brought of the slots of other hosts' ranks, until the next one.
+        self.mirrors: dict[int, Memory] = {}
+
+
+class Execution:
+    """The memories of all ranks while plans run."""
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        plans: Sequence[Plan],
+        topology: Topology,
+        hosts: Sequence[Host],
+        in_place: bool,
+    ) -> None:
+        self.problems = problems
+        self.plans = plans
+        self.topology = topology
+        self.hosts = hosts
+        self.host_of = {rank: host for host in hosts for rank in host.ranks}
+        self.faults: list[Fault] = []
+        self.size = len(plans)
+        self.inputs: list[list[Memory]] = []
+        self.outputs: list[list[Memory]] = []
+        self.slots = [[Memory(topology.slot_nbytes) for _ in (0, 1)] for _ in plans]
+        self.scratch = [Memory(plan.scratch_nbytes) for plan in plans]
+        self.sent = [Sent() for _ in plans]
+        #: For each pair of ranks the messages on their way: their bytes, from 0 on, and how many.
+        self.messages: dict[tuple[int, int], deque[tuple[list[Interval], int]]] = {}
+        for problem in problems:
+            inputs = [
+                Memory(nbytes, (Value(((problem.rank, block, 0),), 0), 0))
+                for block, nbytes in enumerate(problem.in_nbytes)
+            ]
+            outputs = [Memory(nbytes) for nbytes in problem.out_nbytes]
+            pair = in_place_block(problem) if in_place else None
+            # The array that a broadcast sends is also what root ends up with, in place or not.
+            if problem.kind is Kind.BROADCAST and problem.rank == problem.root:
+                pair = (0, 0)
+            if pair is not None:
+                outputs[pair[1]] = inputs[pair[0]]
+            self.inputs.append(inputs)
+            self.outputs.append(outputs)
+        #: The values of folds, so that equal ones are one object and compare at once.
+        self.fold_cache: dict[tuple[bool, tuple[Content, ...]], Content] = {}
+
+    def fault(self, kind: FaultKind, rank: int, step: int, text: str) -> None:
+        self.faults.append(Fault(kind=kind, rank=rank, step=step, text=text))
+
+    # ------------------------------------------------------------------------------ gates
+
+    def pass_gate(self, host: Host) -> None:
+        """All ranks of the host are there: what was read and written is compared."""
+        self.faults += host.log.take_races()
+        host.gates_left -= 1
+        host.gates_passed += 1
+        host.next_gate += 1
+        host.mirrors = {}
+        for rank in host.ranks:
+            self.slots[rank][host.next_gate & 1].clear()
+
+    def mirror(self, nbytes_of: Sequence[int]) -> None:
+        """A gate of all hosts hands on the beginnings of all slots, and all messages have left."""
+        for rank in range(self.size):
+            self.sent[rank].clear()
+            if len(self.hosts) == 1 or nbytes_of[rank] == 0:
+                continue
+            half = self.slots[rank][(self.host_of[rank].next_gate - 1) & 1]
+            for host in self.hosts:
+                if host is not self.host_of[rank]:
+                    copy = host.mirrors[rank] = Memory(nbytes_of[rank])
+                    for begin, end, content in half.read(0, nbytes_of[rank]):
+                        copy.write(begin, end, content)
+
+    # ------------------------------------------------------------------------------ steps
+
+    def step(self, rank: int, at: int, step: Step) -> None:
+        """Carry out a step that does not wait."""
+        match step.kind:
+            case StepKind.COPY | StepKind.PULL:
+                self.copy(rank, at, step)
+            case StepKind.FOLD_ALL:
+                self.fold(rank, at, step, range(self.size), divides=True)
+            case StepKind.FOLD_HOST:
+                self.fold(rank, at, step, self.host_of[rank].ranks, divides=False)
+            case StepKind.FOLD_AFTER | StepKind.FOLD_BEFORE | StepKind.DIVIDE:
+                self.fold_own(rank, at, step)
+            case StepKind.EXCHANGE:
+                self.exchange(rank, at)
+            case StepKind.SEND:
+                self.send(rank, at, step)
+            case StepKind.RECV:
+                self.receive(rank, at, step)
+            case StepKind.GATE | StepKind.HOST_GATE:
+                raise AssertionError("a gate is passed, not carried out")
+
+    def copy(self, rank: int, at: int, step: Step) -> None:
+        owner = rank if step.kind is StepKind.COPY else step.peer
+        if not 0 <= owner < self.size:
+            self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, f"there is no rank {owner}")
+            return
+        if step.kind is StepKind.COPY:
+            self.find_overlap(rank, at, step)
+            is_self = step.src_offset == step.dst_offset and step.dst is not Space.INPUT
+            if is_self and self.is_same_memory(rank, at, step):
+                return
+        distance = step.dst_offset - step.src_offset
+        parts = self.source(rank, at, step, owner)
+        self.store(
+            rank, at, step, [(b + distance, e + distance, moved(c, distance)) for b, e, c in parts]
+        )
+
+    def memory(
+        self, rank: int, at: int, space: Space, block: int, owner: int, *, write: bool
+    ) -> Memory | None:
+        host = self.host_of[rank]
+        is_near = self.host_of[owner] is host
+        match space:
+            case Space.INPUT:
+                blocks = self.inputs[owner]
+            case Space.OUTPUT:
+                blocks = self.outputs[owner]
+            case Space.SCRATCH:
+                return self.scratch[owner] if owner == rank else self.far(rank, at, space, owner)
+            case Space.SLOT:
+                if not is_near:
+                    return host.mirrors.get(owner) or self.far(rank, at, space, owner)
+                half = host.next_gate if write else host.next_gate - 1
+                return self.slots[owner][half & 1]
+        if not is_near:
+            return self.far(rank, at, space, owner)
+        if 0 <= block < len(blocks):
+            return blocks[block]
+        text = f"rank {owner} has no {space.name} block {block}"
+        self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, text)
+        return None
+
+    def far(self, rank: int, at: int, space: Space, owner: int) -> None:
+        """Memory that this rank cannot see."""
+        text = f"reads {space.name} of rank {owner}"
+        self.fault(FaultKind.OTHER_HOST, rank, at, text)
+
+    def source(self, rank: int, at: int, step: Step, owner: int) -> list[Interval]:
+        """Read a step's source on `owner`; what is wrong with that is noted."""
+        return self.read(rank, at, step, (step.src, step.src_block, step.src_offset), owner)
+
+    def read(
+        self, rank: int, at: int, step: Step, place: tuple[Space, int, int], owner: int
+    ) -> list[Interval]:
+        """Read the step's number of bytes anywhere on `owner`."""
+        space, block, begin = place
+        end = begin + step.nbytes
+        host = self.host_of[rank]
+        memory = self.memory(rank, at, space, block, owner, write=False)
+        if memory is None:
+            return []
+        if begin < 0 or end > memory.nbytes:
+            text = f"reads [{begin}, {end}) of {memory.nbytes} bytes"
+            self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, text)
+            return []
+        if space is Space.SLOT and host.gates_passed == 0:
+            self.fault(FaultKind.TOO_EARLY, rank, at, "reads a slot that no rank has filled")
+        if owner != rank:
+            # An exchange finds its own way to the bytes, and ends with the gate that takes.
+            if step.kind is not StepKind.EXCHANGE:
+                self.note_remote_read(rank, at, space)
+            host.log.of(memory, owner).reads.append((begin, end, rank, at))
+        return memory.read(begin, end)
+
+    def note_remote_read(self, rank: int, at: int, space: Space) -> None:
+        """Whether an array of a peer may be read now."""
+        if space is Space.SLOT:
+            return
+        host = self.host_of[rank]
+        if host.gates_passed == 0:
+            text = "reads a peer's array, whose address is unknown"
+            self.fault(FaultKind.TOO_EARLY, rank, at, text)
+        if host.gates_left == 0:
+            text = "the peer may have left and reused its array"
+            self.fault(FaultKind.NOT_RELEASED, rank, at, text)
+        if not self.topology.single_copy:
+            self.fault(FaultKind.NOT_REACHABLE, rank, at, f"reads {space.name} of a peer")
+
+    def store(self, rank: int, at: int, step: Step, parts: list[Interval]) -> None:
+        """Write to a step's destination; what is wrong with that is noted."""
+        if step.dst is Space.INPUT:
+            self.fault(FaultKind.READ_ONLY, rank, at, "the input belongs to the user")
+            return
+        begin, end = step.dst_offset, step.dst_offset + step.nbytes
+        memory = self.memory(rank, at, step.dst, step.dst_block, rank, write=True)
+        if memory is None:
+            return
+        limit = memory.nbytes
+        if step.dst is Space.SLOT:
+            limit = min(limit, self.plans[rank].slot_nbytes)
+        if begin < 0 or end > limit:
+            kind = FaultKind.SLOT_OVERFLOW if step.dst is Space.SLOT else FaultKind.OUT_OF_BOUNDS
+            self.fault(kind, rank, at, f"writes [{begin}, {end}) of {limit} bytes")
+            return
+        host = self.host_of[rank]
+        sending = self.sent[rank].overlapping(memory, begin, end)
+        if sending is not None:
+            text = f"[{begin}, {end}) overlaps what step {sending} sends"
+            self.fault(FaultKind.SENT_REWRITTEN, rank, at, text)
+        accesses = host.log.of(memory, rank)
+        if step.dst is Space.SLOT:
+            if host.gates_left == 0:
+                self.fault(FaultKind.TOO_LATE, rank, at, "fills a slot for the next plan's gate")
+            for other_begin, other_end, other in accesses.writes:
+                if begin < other_end and other_begin < end:
+                    text = f"[{begin}, {end}) overlaps what step {other} wrote"
+                    self.fault(FaultKind.SLOT_REWRITTEN, rank, at, text)
+        elif step.dst is Space.OUTPUT and host.gates_passed == 0:
+            self.fault(FaultKind.TOO_EARLY, rank, at, "writes to the output")
+        accesses.writes.append((begin, end, at))
+        for part_begin, part_end, content in parts:
+            memory.write(part_begin, part_end, content)
+
+    def is_same_memory(self, rank: int, at: int, step: Step) -> bool:
+        """Whether a step's own source and destination lie in one array."""
+        if Space.SLOT in (step.src, step.dst):
+            return False
+        src = self.memory(rank, at, step.src, step.src_block, rank, write=False)
+        dst = self.memory(rank, at, step.dst, step.dst_block, rank, write=True)
+        return src is not None and src is dst
+
+    def find_overlap(self, rank: int, at: int, step: Step) -> None:
+        """A step inside one memory must not read what it writes, unless the places are equal."""
+        distance = abs(step.src_offset - step.dst_offset)
+        if 0 < distance < step.nbytes and self.is_same_memory(rank, at, step):
+            self.fault(FaultKind.OVERLAP, rank, at, "the places share bytes but are not equal")
+
+    def fold(self, rank: int, at: int, step: Step, owners: Sequence[int], *, divides: bool) -> None:
+        self.check_elements(rank, at, step)
+        sources = [self.source(rank, at, step, owner) for owner in owners]
+        if all(sources):
+            distance = step.dst_offset - step.src_offset
+            parts = [
+                (b + distance, e + distance, moved(c, distance))
+                for b, e, c in self.combine(sources, divides=divides)
+            ]
+            self.store(rank, at, step, parts)
+
+    def fold_own(self, rank: int, at: int, step: Step) -> None:
+        """dst op src, src op dst, or dst divided: all of it this rank's own."""
+        self.check_elements(rank, at, step)
+        distance = step.dst_offset - step.src_offset
+        there = (step.dst, step.dst_block, step.dst_offset)
+        dst = self.read(rank, at, step, there, rank)
+        if step.kind is StepKind.DIVIDE:
+            self.store(rank, at, step, [(b, e, divided(c)) for b, e, c in dst])
+            return
+        src = [
+            (b + distance, e + distance, moved(c, distance))
+            for b, e, c in self.source(rank, at, step, rank)
+        ]
+        if src and dst:
+            operands = [dst, src] if step.kind is StepKind.FOLD_AFTER else [src, dst]
+            self.store(rank, at, step, self.combine(operands, divides=False))
+
+    def check_elements(self, rank: int, at: int, step: Step) -> None:
+        self.find_overlap(rank, at, step)
+        itemsize = self.problems[rank].itemsize
+        if any(x % itemsize for x in (step.src_offset, step.dst_offset, step.nbytes)):
+            self.fault(FaultKind.PART_OF_ELEMENT, rank, at, f"elements have {itemsize} bytes")
+
+    def combine(self, sources: list[list[Interval]], *, divides: bool) -> list[Interval]:
+        """Fold intervals that cover the same range, operand by operand."""
+        parts: list[Interval] = []
+        positions = [0] * len(sources)
+        begin, end = sources[0][0][0], sources[0][-1][1]
+        while begin < end:
+            here = [source[i] for source, i in zip(sources, positions, strict=True)]
+            until = min(part[1] for part in here)
+            # Relative to the first shift, so that folds at different places share an entry.
+            first = here[0][2]
+            origin = 0 if first is None else first[1]
+            key = divides, tuple([moved(part[2], origin) for part in here])
+            content = self.fold_cache.get(key)
+            if content is None:
+                content = self.fold_cache[key] = folded(list(key[1]), divides=divides)
+            parts.append((begin, until, moved(content, -origin)))
+            positions = [i + (part[1] == until) for i, part in zip(positions, here, strict=True)]
+            begin = until
+        return parts
+
+    def exchange(self, rank: int, at: int) -> None:
+        for peer in self.host_of[rank].ranks:
+            sizes = self.problems[rank].out_nbytes, self.problems[peer].in_nbytes
+            nbytes = sizes[0][peer]
+            if nbytes != sizes[1][rank]:
+                text = f"expects {nbytes} bytes from rank {peer}, which sends {sizes[1][rank]}"
+                self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, text)
+                continue
+            if peer != rank and self.host_of[rank].gates_passed == 0:
+                text = "reads a peer's sizes, which are not published yet"
+                self.fault(FaultKind.TOO_EARLY, rank, at, text)
+            if nbytes:
+                part = Step(
+                    StepKind.EXCHANGE, peer, Space.INPUT, rank, 0, Space.OUTPUT, peer, 0, nbytes
+                )
+                self.store(rank, at, part, self.source(rank, at, part, peer))
+
+    # ------------------------------------------------------------------------------ messages
+
+    def send(self, rank: int, at: int, step: Step) -> None:
+        if not self.may_exchange(rank, at, step):
+            return
+        begin, end = step.src_offset, step.src_offset + step.nbytes
+        parts = self.source(rank, at, step, rank)
+        memory = self.memory(rank, at, step.src, step.src_block, rank, write=False)
+        if memory is not None and step.nbytes:
+            self.sent[rank].add(memory, begin, end, at)
+        parts = [(b - begin, e - begin, moved(c, -begin)) for b, e, c in parts]
+        self.messages.setdefault((rank, step.peer), deque()).append((parts, step.nbytes))
+
+    def has_message(self, rank: int, step: Step) -> bool:
+        """Whether a RECV need not wait."""
+        return bool(self.messages.get((step.peer, rank)))
+
+    def receive(self, rank: int, at: int, step: Step) -> None:
+        if not self.may_exchange(rank, at, step):
+            return
+        parts, nbytes = self.messages[step.peer, rank].popleft()
+        if nbytes != step.nbytes:
+            text = f"expects {step.nbytes} bytes from rank {step.peer}, which sends {nbytes}"
+            self.fault(FaultKind.WRONG_SIZE, rank, at, text)
+        elif nbytes:
+            to = step.dst_offset
+            self.store(rank, at, step, [(b + to, e + to, moved(c, to)) for b, e, c in parts])
+
+    def may_exchange(self, rank: int, at: int, step: Step) -> bool:
+        """Whether there can be a message at all."""
+        if not 0 <= step.peer < self.size:
+            self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, f"there is no rank {step.peer}")
+            return False
+        if self.host_of[step.peer] is self.host_of[rank]:
+            text = f"rank {step.peer} is on the same host"
+            self.fault(FaultKind.SAME_HOST, rank, at, text)
+            return False
+        if self.host_of[rank].gates_passed == 0:
+            text = "exchanges messages before the calls are compared"
+            self.fault(FaultKind.TOO_EARLY, rank, at, text)
+        return True
