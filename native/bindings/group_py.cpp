@@ -472,6 +472,7 @@ void bind_group(nb::module_& module) {
            [](const GroupHandle& self, const nb::str& text) {
              Group& group = self.parts()->group;
              group.break_group(Fault::broken, static_cast<int>(group.rank()), to_utf8(text));
+             group.tell_hosts();
            })
       .def("close", &GroupHandle::close)
       .def_prop_ro("fd", [](const GroupHandle& self) { return self.parts()->group.segment().fd(); })

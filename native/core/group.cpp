@@ -290,6 +290,13 @@ void Group::break_group(Fault fault, int culprit, const std::string& text, int n
   }
 }
 
+void Group::tell_hosts() {
+  if (!links_) return;
+  // Who is in a collective tells them itself.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) links_->tell_cause();
+}
+
 void Group::throw_cause(bool in_op) const {
   const Cause& cause = segment_.header().cause;
   // Whoever was first may still be writing, or have died at it.
@@ -329,6 +336,7 @@ void Group::set_why(const std::string& text) {
 void Group::depart(const std::string& text) {
   set_why(text);
   break_group(Fault::peer_lost, static_cast<int>(rank_), how_left(rank_));
+  tell_hosts();
   leave();
 }
 

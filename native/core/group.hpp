@@ -109,6 +109,8 @@ class Group {
 
   // `noticed_by`: another rank than this one.
   void break_group(Fault fault, int rank, const std::string& text, int noticed_by = -1);
+  // After that by a thread that is in no collective: ranks of other hosts that wait in one learn it.
+  void tell_hosts();
   // `in_op`: the caller was waiting in an op when the group broke.
   [[noreturn]] void throw_cause(bool in_op) const;
   bool is_broken() const {

@@ -219,7 +219,10 @@ void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<co
                         RecordedOp& recorded) {
   std::unique_lock lock(mutex_, std::defer_lock);
   lock_for_op(lock, wait);
-  if (links_ && is_broken()) links_->tell_cause();  // another rank of this host may have broken it
+  if (links_) {
+    links_->look();
+    if (is_broken()) links_->tell_cause();  // another rank of this host may have broken it
+  }
   check_usable();
   ++seq_;
   if (recorder_ && recorded.seq != seq_) recorder_->set_seq(recorded, seq_);

@@ -46,6 +46,8 @@ class Links final : private Receiver {
   void send(std::uint32_t peer, Region from, const Wait& wait);
   void receive(std::uint32_t peer, Region into, const Wait& wait, bool in_background);
   void settle(const Wait& wait, bool in_background);
+  // Notices that have come.
+  void look() { transport_->poll(); }
   void tell_cause() { notices_.tell_cause(*transport_); }
   void tell_leave() { notices_.tell_leave(*transport_); }
 

@@ -13,6 +13,9 @@
 
 namespace distdbg {
 
+// As the size of a payload: nothing follows.
+constexpr std::uint64_t last_envelope_nbytes = ~std::uint64_t{0};
+
 // What has yet to leave for one peer.
 template <class Stream>
 class Outbox {
@@ -121,6 +124,10 @@ class Inbox {
         have_ += n;
         if (have_ < sizeof envelope_) continue;
       }
+      if (envelope_.nbytes == last_envelope_nbytes) {
+        has_ended_ = true;
+        return has_moved;
+      }
       if (!is_placed_) {
         into_ = {};
         is_placed_ = receiver.place(peer, envelope_, into_);
@@ -144,7 +151,9 @@ class Inbox {
   }
 
   // Whether the receiver did not want the message that is there.
-  bool is_held() const { return have_ == sizeof envelope_ && !is_placed_; }
+  bool is_held() const { return have_ == sizeof envelope_ && !is_placed_ && !has_ended_; }
+  // Whether the peer has sent its last, and said so.
+  bool has_ended() const { return has_ended_; }
 
   // What has yet to come of a message into `[begin, end)` is thrown away.
   void cancel(const std::byte* begin, const std::byte* end) {
@@ -156,6 +165,7 @@ class Inbox {
   Envelope envelope_{};
   std::size_t have_ = 0;  // of the envelope
   bool is_placed_ = false;
+  bool has_ended_ = false;
   Payload into_;
 };
 

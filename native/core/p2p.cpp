@@ -523,6 +523,7 @@ void PointToPoint::fail_all(std::exception_ptr error) {
     message->finish(error);
   }
   if (net_) notices_.tell_cause(*net_);
+  group_.tell_hosts();
   ring(group_.segment().rank(group_.rank()));
 }
 

@@ -90,6 +90,7 @@ void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool br
       forget(message);
       message->finish(std::current_exception());
       if (net_) notices_.tell_cause(*net_);
+      group_.tell_hosts();
     }
     throw;
   }

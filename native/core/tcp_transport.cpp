@@ -157,9 +157,15 @@ void TcpTransport::close() {
   place_.hub->forget(place_.cookie, place_.rank, purpose_);
   add_taken();
   for (Peer& peer : peers_) {
+    // Each connection says that it ends: the peer may know this one before the other, which has more.
+    const Envelope last{last_envelope_nbytes, {}};
+    for (const auto& way : peer.ways) {
+      const bool is_whole = way.get() != peer.out || peer.outbox.empty();
+      if (is_whole) Outbox<Stream>().post(way->stream, last, {}, nullptr);
+      way->stream.close();
+    }
     peer.outbox.clear();
     peer.out = nullptr;
-    for (const auto& way : peer.ways) way->stream.close();
     peer.ways.clear();
   }
   linked_.clear();
@@ -233,9 +239,11 @@ bool TcpTransport::poll() {
       way.stream.look_again();
       has_moved |= way.inbox.read(way.stream, r, receiver_);
       way.is_held = way.inbox.is_held();
-      if (way.stream.is_over() && !way.stream.has_bytes() && !way.is_held)
-        lose(r, way.stream.why());
     }
+    for (const auto& way : p.ways)
+      if (way->stream.is_over() && !way->stream.has_bytes() && !way->is_held &&
+          !way->inbox.has_ended())
+        lose(r, way->stream.why());
     if (!p.outbox.empty() && p.out != nullptr) has_moved |= p.outbox.flush(p.out->stream);
   }
   return has_moved;
@@ -254,7 +262,7 @@ void TcpTransport::wait(std::int64_t timeout_ns, Look has_work) {
   for (const std::uint32_t r : linked_) {
     const Peer& p = peers_[r];
     for (const auto& way : p.ways) {
-      if (way->stream.is_over()) continue;
+      if (way->stream.is_over() || way->inbox.has_ended()) continue;
       short events = 0;
       if (!way->is_held) events |= POLLIN;
       if (way.get() == p.out && !p.outbox.empty()) events |= POLLOUT;
