@@ -214,7 +214,9 @@ def _shift(
     first = next((i for i in range(count) if _differ(mine[i], theirs[i])), None)
     if first is None:
         return None, 0
-    for skip in (skipped, *range(1, skipped)):
+    # A dump may say any number: beyond what the other has called nothing can be compared.
+    most = len(theirs) - first
+    for skip in (skipped, *range(1, min(skipped, most))):
         pairs = list(zip(mine[first:], theirs[first + skip :], strict=False))
         known = [pair for pair in pairs if None not in pair]
         if known and all(own == foreign for own, foreign in known):

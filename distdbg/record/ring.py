@@ -72,7 +72,7 @@ def find_entries(source: Source, tables: dict[Section, Table]) -> Found:
 
 def is_op_whole(data: bytes, number: int) -> bool:
     """Whether these are the bytes of entry `number`, whatever their first word says."""
-    return has_check(data, number, CHECK_OFFSET)
+    return len(data) == OP_NBYTES and has_check(data, number, CHECK_OFFSET)
 
 
 def derive_number(data: bytes) -> int:

@@ -243,3 +243,11 @@ def test_where_calls_are_alike_the_skipped_one_may_be_an_earlier_one() -> None:
         "rank 1 skipped all_reduce #20 on group 'world', or an earlier one like it, at train.py:8"
     )
     assert "parted" not in verdict.root.numbers
+
+
+def test_more_skipped_calls_than_were_made_are_only_a_number() -> None:
+    session = loop(3, lines=3).session
+    group = match(session).of(0)
+    assert find_parting(session, group, 0, 1, 0, skipped=2**60) == find_parting(
+        session, group, 0, 1, 0, skipped=STEPS
+    )

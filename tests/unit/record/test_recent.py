@@ -42,6 +42,17 @@ def test_a_ring_that_went_round_tells_what_it_still_has(count: int) -> None:
         assert last.seq == count
 
 
+def test_a_file_that_ends_in_the_middle_of_a_mark_has_the_others() -> None:
+    builder = build(2)
+    for step in (1, 2):
+        builder.mark("epoch", step)
+    data = builder.to_bytes()
+    last = builder.offset_of(Section.RING, 4)
+    for end in range(last, last + 128):
+        with RecordFile(data[:end], salvage=True) as record:
+            assert [note.number for note in record.notes(0, 50)] == [3], end
+
+
 def test_marks_are_no_ops() -> None:
     builder = build(2)
     builder.mark("epoch")
