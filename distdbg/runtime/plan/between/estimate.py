@@ -133,11 +133,14 @@ for _name in ("linear", "binomial"):
 _FOLDS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER})
 
 
-def gate_s(topology: Topology, nbytes: float = 0.0) -> float:
-    """A gate over all hosts that hands on `nbytes` of all ranks together."""
+def gate_s(topology: Topology, nbytes: float = 0.0, largest: float = 0.0) -> float:
+    """A gate over all hosts that hands on `nbytes` of all ranks together, `largest` of one."""
     link, layout = topology.link, topology.layout
     rounds = (len(layout.hosts) - 1).bit_length()
-    data = nbytes + (layout.size * link.header_nbytes if nbytes else rounds * link.header_nbytes)
+    data = float(rounds * link.header_nbytes)
+    if nbytes:
+        # Every host takes all of it in, and what one rank has is handed on in every round.
+        data = max(layout.size * link.header_nbytes + nbytes, rounds * largest)
     return (
         2 * link.host_gate_s
         + rounds * (link.latency_s + 2 * link.message_s)
@@ -151,7 +154,9 @@ def estimate_s(kind: Kind, name: str, nbytes: float, topology: Topology) -> floa
     if name == "slots":
         published = nbytes * layout.size if kind in _FOLDS else nbytes
         fold_s = published * link.fold_byte_s if kind in _FOLDS else nbytes * link.copy_byte_s
-        return gate_s(topology, max(published, 1.0)) + fold_s
+        alone = kind in (Kind.BROADCAST, Kind.SCATTER)
+        largest = published if alone else published / layout.size
+        return gate_s(topology, max(published, 1.0), largest) + fold_s
     algorithm, leaders = split_name(name)
     one_rank = leaders or kind in (Kind.GATHER, Kind.SCATTER)
     lanes = 1 if one_rank else layout.lanes
