@@ -130,10 +130,10 @@ def segment_nbytes(size: int) -> int:
 
 
 def memory_rows(sizes: Sequence[int], lines: Sequence[Line]) -> list[list[str]]:
-    """What a group takes of a rank and of a host."""
+    """What a group takes of a rank and of a host; scratch memory is that of the ops of 1 MiB."""
     rows = [["ranks", "scratch", "peers", "headers touched", "segment", "bits"]]
     for size in sizes:
-        here = [line.timing for line in lines if line.size == size]
+        here = [line.timing for line in lines if line.size == size and line.nbytes <= 1 << 20]
         segment = segment_nbytes(size)
         rows.append(
             [

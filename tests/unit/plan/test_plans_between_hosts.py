@@ -144,9 +144,9 @@ def test_what_is_chosen_is_right_and_the_same_on_all_ranks(kind: Kind, data: st.
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), ALL_NAMES)
-def test_every_number_of_ranks_hosts_and_roots_is_right(kind: Kind, name: str) -> None:
+def test_every_number_of_ranks_and_hosts_is_right(kind: Kind, name: str) -> None:
     for size in range(2, 18):
-        for hosts in {2, 3, size // 2, size - 1, size} - {0, 1}:
+        for hosts in {2, size // 2, size} - {0, 1}:
             if hosts > size:
                 continue
             topology = Topology(
@@ -158,14 +158,13 @@ def test_every_number_of_ranks_hosts_and_roots_is_right(kind: Kind, name: str) -
             )
             if name == "bruck" and kind is Kind.ALL_TO_ALL and size % hosts:
                 continue
-            for nbytes in (4, 36, 5000):
-                for root in {0, size // 2, size - 1}:
-                    problems = [
-                        uniform_problem(kind, rank, size, nbytes, root=root, itemsize=4)
-                        for rank in range(size)
-                    ]
-                    plans = [plan_by_name(p, topology, name) for p in problems]
-                    assert simulate(problems, plans, topology) == [], (size, hosts, nbytes, root)
+            for nbytes, root in ((36, 0), (5000, size - 1)):
+                problems = [
+                    uniform_problem(kind, rank, size, nbytes, root=root, itemsize=4)
+                    for rank in range(size)
+                ]
+                plans = [plan_by_name(p, topology, name) for p in problems]
+                assert simulate(problems, plans, topology) == [], (size, hosts, nbytes, root)
 
 
 @checked

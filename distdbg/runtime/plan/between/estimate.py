@@ -63,20 +63,33 @@ class _Case:
     def tree_s(self, ways: int) -> float:
         """The first piece through two binary trees, there, or there and back; then the others."""
         first = self.round_s + self.piece_nbytes * self.beta_s
-        return ways * ((self.k + 1) * first + self.m * self.beta_s)
+        # Of two hosts each is the leaf of one tree and the root of the other.
+        passes = ways if self.hosts > 2 else 1
+        return ways * (self.k + 1) * first + passes * self.m * self.beta_s + self.copy_s(0.5)
+
+    def copy_s(self, times: float) -> float:
+        """What is copied to scratch memory before it is sent, and from there in the end."""
+        return times * self.m * self.link.copy_byte_s
 
 
 Formula = Callable[[_Case], float]
 
 _FORMULAS: dict[tuple[Kind, str], Formula] = {
     (Kind.ALL_REDUCE, "doubling"): lambda c: (
-        c.k * (c.round_s + c.m * c.beta_s + c.fold_s()) + c.pairs_s(2)
+        c.k * (c.round_s + c.m * c.beta_s + c.fold_s()) + c.copy_s(2) + c.pairs_s(2)
     ),
     (Kind.ALL_REDUCE, "halving"): lambda c: (
-        2 * c.k * c.round_s + 2 * c.others * c.m * c.beta_s + c.fold_s() + c.pairs_s(2)
+        2 * c.k * c.round_s
+        + 2 * c.others * c.m * c.beta_s
+        + c.fold_s()
+        + c.copy_s(0.5 + 1 / c.hosts)
+        + c.pairs_s(2)
     ),
     (Kind.ALL_REDUCE, "ring"): lambda c: (
-        2 * (c.hosts - 1) * c.round_s + 2 * c.others * c.m * c.beta_s + c.fold_s()
+        2 * (c.hosts - 1) * c.round_s
+        + 2 * c.others * c.m * c.beta_s
+        + c.fold_s()
+        + c.copy_s(2 / c.hosts)
     ),
     (Kind.ALL_REDUCE, "double_tree"): lambda c: c.tree_s(2) + c.fold_s(),
     (Kind.BROADCAST, "binomial"): lambda c: c.k * (c.round_s + c.m * c.beta_s),

@@ -209,7 +209,7 @@ def give_blocks(
     """
     steps = seat.steps
     mine = [rank for rank in seat.mates if giver_of(rank) == seat.rank]
-    if seat.rank in mine:
+    if seat.rank in mine and given(seat.rank) != at_output():
         steps.copy(given(seat.rank), at_output(), nbytes_of(seat.rank))
     if seat.is_alone:
         return
