@@ -224,7 +224,8 @@ def test_a_wrong_length_or_peer_is_caught(case: tuple[Kind, str], data: st.DataO
     group = data.draw(groups(*case, most=9))
     rank, at, step = draw_move(group, data)
     others = [replace(step, nbytes=step.nbytes - group.problems[rank].itemsize)]
-    if step.peer >= 0:
+    # Of a broadcast several ranks of a host may have the same bytes.
+    if step.peer >= 0 and case[0] is not Kind.BROADCAST:
         others.append(replace(step, peer=(step.peer + 1) % len(group.plans)))
     plans = damaged(group, rank, at, data.draw(st.sampled_from(others)))
     assert simulate(group.problems, plans, group.topology, in_place=False) != []
