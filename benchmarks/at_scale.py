@@ -17,7 +17,9 @@ from pathlib import Path
 from benchmarks.cases import format_seconds
 from benchmarks.curves import Curve, draw_curves
 from benchmarks.table import align
+from distdbg.cli.plan import topology_for
 from distdbg.record.text import format_nbytes
+from distdbg.runtime.backends.shared_memory import channel_nbytes_for, slot_nbytes_for
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.between.choose import choose
 from distdbg.runtime.plan.between.estimate import estimate_s
@@ -27,19 +29,19 @@ from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.problem import Topology
 from distdbg.runtime.plan.timing import Timing, Troubles
 
+#: Kind, bytes of a block, and up to how many ranks: much data means many messages to simulate.
 CASES = (
-    (Kind.BARRIER, 0),
-    (Kind.ALL_REDUCE, 8),
-    (Kind.ALL_REDUCE, 1 << 20),
-    (Kind.BROADCAST, 1 << 20),
+    (Kind.BARRIER, 0, 65_536),
+    (Kind.ALL_REDUCE, 8, 65_536),
+    (Kind.ALL_REDUCE, 1 << 20, 65_536),
+    (Kind.ALL_REDUCE, 64 << 20, 1024),
+    (Kind.BROADCAST, 1 << 20, 65_536),
 )
 SIZES = (2, 8, 16, 64, 256, 1024, 4096, 16_384, 65_536)
 RANKS_PER_HOST = 8
-SLOT_NBYTES = 1 << 20
 
-#: native/core/segment.hpp, and the default of a channel.
+#: native/core/segment.hpp.
 HEADER_NBYTES, RANK_NBYTES, LINE_NBYTES, BLOCK_NBYTES = 448, 192, 64, 16
-CHANNEL_NBYTES = 64 << 10
 
 #: Join, write one's address, wait for the others, read what rank 0 says of the group.
 REQUESTS_PER_RANK = 4
@@ -63,7 +65,7 @@ class Line:
 def topology_of(size: int) -> Topology:
     """Eight ranks on a host, but two hosts at least."""
     hosts = make_hosts(size, max(2, size // RANKS_PER_HOST))
-    return Topology(single_copy=True, slot_nbytes=SLOT_NBYTES, hosts=hosts)
+    return topology_for(size, hosts)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,11 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines = []
     begin_s = time.monotonic()
     print("## Time against the bound\n")
-    for kind, nbytes in CASES:
+    for kind, nbytes, most in CASES:
         rows = [
             ["ranks", "hosts", "algorithm", "time", "bound", "over", "rounds", "messages", "sent"]
         ]
-        for size in (size for size in SIZES if size <= args.most):
+        for size in (size for size in SIZES if size <= min(most, args.most)):
             line = run_case(kind, nbytes, size)
             lines.append(line)
             rows.append(row_of(line))
@@ -122,15 +124,16 @@ def row_of(line: Line) -> list[str]:
 
 def segment_nbytes(size: int) -> int:
     """The address space of a group's segment on each host."""
-    slot = LINE_NBYTES + 2 * size * BLOCK_NBYTES + SLOT_NBYTES
-    return HEADER_NBYTES + size * RANK_NBYTES + 2 * size * slot + size * size * CHANNEL_NBYTES
+    slot = LINE_NBYTES + 2 * size * BLOCK_NBYTES + slot_nbytes_for(size)
+    channels = size * size * channel_nbytes_for(size)
+    return HEADER_NBYTES + size * RANK_NBYTES + 2 * size * slot + channels
 
 
 def memory_rows(sizes: Sequence[int], lines: Sequence[Line]) -> list[list[str]]:
-    """What a group takes of a rank and of a host."""
+    """What a group takes of a rank and of a host; scratch memory is that of the ops of 1 MiB."""
     rows = [["ranks", "scratch", "peers", "headers touched", "segment", "bits"]]
     for size in sizes:
-        here = [line.timing for line in lines if line.size == size]
+        here = [line.timing for line in lines if line.size == size and line.nbytes <= 1 << 20]
         segment = segment_nbytes(size)
         rows.append(
             [
@@ -235,7 +238,7 @@ def write_drawings(folder: Path, lines: Sequence[Line]) -> None:
     """One drawing of times, one of connections and memory."""
     folder.mkdir(parents=True, exist_ok=True)
     curves = []
-    for kind, nbytes in CASES:
+    for kind, nbytes, _ in CASES:
         here = [line for line in lines if (line.kind, line.nbytes) == (kind, nbytes)]
         name = kind.label + (f" of {format_nbytes(nbytes)}" if nbytes else "")
         curves.append(Curve(name, [(line.size, line.timing.total_s * 1e6) for line in here]))

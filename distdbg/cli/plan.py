@@ -13,6 +13,7 @@ from distdbg.cli.table import print_table
 from distdbg.config import read_setting
 from distdbg.errors import UsageError
 from distdbg.record.text import format_nbytes
+from distdbg.runtime.backends.shared_memory import slot_nbytes_for
 from distdbg.runtime.call import Kind
 from distdbg.runtime.plan.between.choose import names_for
 from distdbg.runtime.plan.bounds import bound_s
@@ -22,9 +23,10 @@ from distdbg.runtime.plan.layout import make_hosts
 from distdbg.runtime.plan.link import Link
 from distdbg.runtime.plan.names import NAMES
 from distdbg.runtime.plan.overrides import Override, parse_overrides, parse_size
-from distdbg.runtime.plan.problem import Topology
+from distdbg.runtime.plan.problem import SLOTS_NBYTES, Topology
 
-_SLOT_NBYTES = 1 << 20
+#: As the engine has it: so many slots full, one for each so many bytes of a slot, go through slots.
+_ROUND_NBYTES = 4 << 10
 _MOST_RANKS = 65_536
 _HEADS = ("", "algorithm", "time", "rounds", "messages", "sent", "scratch", "peers")
 
@@ -88,13 +90,8 @@ def _question(chosen: argparse.Namespace) -> Question:
     if chosen.gbit is not None:
         link = replace(link, byte_s=8 / (chosen.gbit * 1e9))
     hosts = make_hosts(chosen.ranks, chosen.hosts)
-    topology = Topology(
-        single_copy=True,
-        slot_nbytes=_SLOT_NBYTES,
-        hosts=hosts,
-        link=link,
-        overrides=parse_overrides(str(read_setting("DISTDBG_ALGO") or "")),
-    )
+    overrides = parse_overrides(str(read_setting("DISTDBG_ALGO") or ""))
+    topology = replace(topology_for(chosen.ranks, hosts), link=link, overrides=overrides)
     if chosen.algo is not None:
         known = names_for(kind, topology) if kind in NAMES and chosen.hosts > 1 else ()
         if chosen.algo not in known:
@@ -102,6 +99,17 @@ def _question(chosen: argparse.Namespace) -> Question:
             raise UsageError(f"--algo is {chosen.algo!r}; {kind.label} has {names}")
         topology = replace(topology, overrides=(Override(kind=kind, algorithm=chosen.algo),))
     return Question(kind=kind, nbytes=chosen.size, topology=topology, root=chosen.root)
+
+
+def topology_for(size: int, hosts: tuple[tuple[int, ...], ...]) -> Topology:
+    """A group as it would be made: its slots are the smaller the more ranks it has."""
+    slot_nbytes = slot_nbytes_for(size)
+    return Topology(
+        single_copy=True,
+        slot_nbytes=slot_nbytes,
+        slots_nbytes=min(SLOTS_NBYTES, slot_nbytes // _ROUND_NBYTES * slot_nbytes),
+        hosts=hosts,
+    )
 
 
 def _print(question: Question, rows: Sequence[Row]) -> None:

@@ -151,27 +151,34 @@ class Execution:
             case Space.OUTPUT:
                 blocks = self.outputs[owner]
             case Space.SCRATCH:
-                return self.scratch[owner] if owner == rank else self.far(rank, at, space, owner)
+                return self.scratch[rank]
             case Space.SLOT:
                 if not is_near:
-                    return host.mirrors.get(owner) or self.far(rank, at, space, owner)
+                    mirror = host.mirrors.get(owner)
+                    if mirror is None:
+                        self.note_far(rank, at, space, owner)
+                    return mirror
                 half = host.next_gate if write else host.next_gate - 1
                 return self.slots[owner][half & 1]
         if not is_near:
-            return self.far(rank, at, space, owner)
+            self.note_far(rank, at, space, owner)
+            return None
         if 0 <= block < len(blocks):
             return blocks[block]
         text = f"rank {owner} has no {space.name} block {block}"
         self.fault(FaultKind.OUT_OF_BOUNDS, rank, at, text)
         return None
 
-    def far(self, rank: int, at: int, space: Space, owner: int) -> None:
+    def note_far(self, rank: int, at: int, space: Space, owner: int) -> None:
         """Memory that this rank cannot see."""
         text = f"reads {space.name} of rank {owner}"
         self.fault(FaultKind.OTHER_HOST, rank, at, text)
 
     def source(self, rank: int, at: int, step: Step, owner: int) -> list[Interval]:
         """Read a step's source on `owner`; what is wrong with that is noted."""
+        if step.src is Space.SCRATCH and owner != rank:
+            self.note_far(rank, at, step.src, owner)
+            return []
         return self.read(rank, at, step, (step.src, step.src_block, step.src_offset), owner)
 
     def read(

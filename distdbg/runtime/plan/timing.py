@@ -131,7 +131,9 @@ class _Run:
         self.waiting: dict[int, tuple[int, float]] = {}
         self.at_gate: list[tuple[int, float]] = []
         self.at_host_gate: list[list[tuple[int, float]]] = [[] for _ in range(hosts)]
+        #: What the ranks at the gate have published: together, and the most of one.
         self.published = 0
+        self.largest = 0
         self.heap = [(troubles.late_s.get(rank, 0.0), rank) for rank in range(size)]
         heapq.heapify(self.heap)
 
@@ -169,6 +171,7 @@ class _Run:
             self.receive(rank, schedule.peers[at], ready_s)
         elif kind == _GATE:
             self.published += schedule.nbytes[at]
+            self.largest = max(self.largest, schedule.nbytes[at])
             self.meet(self.at_gate, self.layout.size, rank, ready_s, is_host=False)
         else:
             host = self.layout.host_of(rank)
@@ -231,9 +234,9 @@ class _Run:
         if is_host:
             open_s += self.link.host_gate_s
         else:
-            open_s += gate_s(self.topology, self.published)
+            open_s += gate_s(self.topology, self.published, self.largest)
             rounds = (len(self.layout.hosts) - 1).bit_length()
-            self.published = 0
+            self.published = self.largest = 0
         depth = max(self.depths[one] for one, _ in there) + rounds
         for one, _ in there:
             self.depths[one] = depth

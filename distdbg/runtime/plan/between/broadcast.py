@@ -31,5 +31,5 @@ def plan_broadcast(problem: Problem, topology: Topology, name: str) -> Plan:
         root_host = topology.layout.host_of(problem.root)
         below = trees.trees_of_root(seat, nbytes, root_host, double=algorithm == "double_tree")
         trees.broadcast(seat, below, out)
-    share(seat, streams)
+    share(seat, streams, holder=problem.root)
     return seat.steps.plan(name)

@@ -63,20 +63,33 @@ class _Case:
     def tree_s(self, ways: int) -> float:
         """The first piece through two binary trees, there, or there and back; then the others."""
         first = self.round_s + self.piece_nbytes * self.beta_s
-        return ways * ((self.k + 1) * first + self.m * self.beta_s)
+        # Of two hosts each is the leaf of one tree and the root of the other.
+        passes = ways if self.hosts > 2 else 1
+        return ways * (self.k + 1) * first + passes * self.m * self.beta_s + self.copy_s(0.5)
+
+    def copy_s(self, times: float) -> float:
+        """What is copied to scratch memory before it is sent, and from there in the end."""
+        return times * self.m * self.link.copy_byte_s
 
 
 Formula = Callable[[_Case], float]
 
 _FORMULAS: dict[tuple[Kind, str], Formula] = {
     (Kind.ALL_REDUCE, "doubling"): lambda c: (
-        c.k * (c.round_s + c.m * c.beta_s + c.fold_s()) + c.pairs_s(2)
+        c.k * (c.round_s + c.m * c.beta_s + c.fold_s()) + c.copy_s(2) + c.pairs_s(2)
     ),
     (Kind.ALL_REDUCE, "halving"): lambda c: (
-        2 * c.k * c.round_s + 2 * c.others * c.m * c.beta_s + c.fold_s() + c.pairs_s(2)
+        2 * c.k * c.round_s
+        + 2 * c.others * c.m * c.beta_s
+        + c.fold_s()
+        + c.copy_s(0.5 + 1 / c.hosts)
+        + c.pairs_s(2)
     ),
     (Kind.ALL_REDUCE, "ring"): lambda c: (
-        2 * (c.hosts - 1) * c.round_s + 2 * c.others * c.m * c.beta_s + c.fold_s()
+        2 * (c.hosts - 1) * c.round_s
+        + 2 * c.others * c.m * c.beta_s
+        + c.fold_s()
+        + c.copy_s(2 / c.hosts)
     ),
     (Kind.ALL_REDUCE, "double_tree"): lambda c: c.tree_s(2) + c.fold_s(),
     (Kind.BROADCAST, "binomial"): lambda c: c.k * (c.round_s + c.m * c.beta_s),
@@ -133,11 +146,14 @@ for _name in ("linear", "binomial"):
 _FOLDS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER})
 
 
-def gate_s(topology: Topology, nbytes: float = 0.0) -> float:
-    """A gate over all hosts that hands on `nbytes` of all ranks together."""
+def gate_s(topology: Topology, nbytes: float = 0.0, largest: float = 0.0) -> float:
+    """A gate over all hosts that hands on `nbytes` of all ranks together, `largest` of one."""
     link, layout = topology.link, topology.layout
     rounds = (len(layout.hosts) - 1).bit_length()
-    data = nbytes + (layout.size * link.header_nbytes if nbytes else rounds * link.header_nbytes)
+    data = float(rounds * link.header_nbytes)
+    if nbytes:
+        # Every host takes all of it in, and what one rank has is handed on in every round.
+        data = max(layout.size * link.header_nbytes + nbytes, rounds * largest)
     return (
         2 * link.host_gate_s
         + rounds * (link.latency_s + 2 * link.message_s)
@@ -151,7 +167,9 @@ def estimate_s(kind: Kind, name: str, nbytes: float, topology: Topology) -> floa
     if name == "slots":
         published = nbytes * layout.size if kind in _FOLDS else nbytes
         fold_s = published * link.fold_byte_s if kind in _FOLDS else nbytes * link.copy_byte_s
-        return gate_s(topology, max(published, 1.0)) + fold_s
+        alone = kind in (Kind.BROADCAST, Kind.SCATTER)
+        largest = published if alone else published / layout.size
+        return gate_s(topology, max(published, 1.0), largest) + fold_s
     algorithm, leaders = split_name(name)
     one_rank = leaders or kind in (Kind.GATHER, Kind.SCATTER)
     lanes = 1 if one_rank else layout.lanes

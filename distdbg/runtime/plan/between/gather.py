@@ -65,7 +65,7 @@ def plan_gather(problem: Problem, topology: Topology, name: str) -> Plan:
         def place(rank: int) -> Place | None:
             return at_output(0, rank) if seat.rank == root else None
 
-        swap_blocks(seat, lambda _: nbytes, nbytes, place)
+        swap_blocks(seat, lambda _: nbytes, nbytes, place, taker=root)
         if seat.rank == root:
             for turn in range(1, seat.count):
                 for rank in seat.hosts[(seat.host + turn) % seat.count]:
@@ -83,7 +83,7 @@ def plan_gather(problem: Problem, topology: Topology, name: str) -> Plan:
             return None
         return at_scratch(base + topology.layout.place_of(rank) * nbytes)
 
-    swap_blocks(seat, lambda _: nbytes, nbytes, packed)
+    swap_blocks(seat, lambda _: nbytes, nbytes, packed, taker=tree.leader(tree.virtual))
     if tree.is_leader:
         for child in binomial_children(tree.virtual, seat.count):
             begin = tree.begin(child, nbytes)

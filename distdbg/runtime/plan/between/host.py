@@ -107,15 +107,20 @@ def hand_out(seat: Seat, streams: Sequence[Sequence[Part]], giver: int) -> None:
             steps.host_gate()
 
 
-def share(seat: Seat, streams: Sequence[Sequence[Part]]) -> None:
-    """What the rank of lane i has of its stream in its output goes to the whole host's outputs."""
+def share(seat: Seat, streams: Sequence[Sequence[Part]], *, holder: int = -1) -> None:
+    """What the rank of lane i has of its stream in its output goes to the whole host's outputs.
+
+    `holder` is a rank that has all of it already.
+    """
     steps = seat.steps
     if seat.is_alone:
         return
+    takes_from = [] if seat.rank == holder else seat.others_here()
+    is_read = any(rank not in (seat.rank, holder) for rank in seat.mates)
     totals = [length_of(parts) for parts in streams]
     if is_direct(seat, sum(totals)):
         steps.host_gate()
-        for peer in seat.others_here():
+        for peer in takes_from:
             lane = seat.topology.layout.place_of(peer)
             if lane < seat.lanes:
                 for place, nbytes in streams[lane]:
@@ -124,11 +129,11 @@ def share(seat: Seat, streams: Sequence[Sequence[Part]]) -> None:
         return
     rounds = cut_rounds(max(totals), seat.topology.slot_nbytes, seat.problem.itemsize)
     for offset, nbytes in rounds:
-        if seat.lane >= 0:
+        if seat.lane >= 0 and is_read:
             for src, at, length in window(streams[seat.lane], offset, nbytes):
                 steps.copy(src, at_slot(at), length)
         steps.host_gate()
-        for peer in seat.others_here():
+        for peer in takes_from:
             lane = seat.topology.layout.place_of(peer)
             if lane < seat.lanes:
                 for dst, at, length in window(streams[lane], offset, nbytes):
@@ -159,10 +164,20 @@ def collect_streams(seat: Seat, streams: Sequence[Sequence[Part]], taker: int, o
 
 
 def swap_blocks(
-    seat: Seat, nbytes_of: Callable[[int], int], largest: int, takes: Callable[[int], Place | None]
+    seat: Seat,
+    nbytes_of: Callable[[int], int],
+    largest: int,
+    takes: Callable[[int], Place | None],
+    *,
+    taker: int = -1,
 ) -> None:
-    """The first gate; every rank's input goes to those of its host that have a place for it."""
+    """The first gate; every rank's input goes to those of its host that have a place for it.
+
+    `taker` is the only one that has, if there is only one.
+    """
     steps, own = seat.steps, nbytes_of(seat.rank)
+    # Nobody reads the slot of the only taker, nor slots on other hosts than its own.
+    fills = len(seat.mates) > 1 and (taker < 0 or (taker in seat.mates and taker != seat.rank))
     if seat.is_alone or is_direct(seat, largest):
         steps.gate()
         _take_own(seat, takes(seat.rank), own)
@@ -175,7 +190,7 @@ def swap_blocks(
         steps.host_gate()
         return
     rounds = cut_rounds(largest, seat.topology.slot_nbytes, seat.problem.itemsize)
-    if rounds:
+    if rounds and fills:
         steps.copy(at_input(), at_slot(), min(own, rounds[0][1]))
     steps.gate()
     _take_own(seat, takes(seat.rank), own)
@@ -188,7 +203,8 @@ def swap_blocks(
                 )
         if k + 1 < len(rounds):
             begin, following = rounds[k + 1]
-            steps.copy(at_input(begin), at_slot(), min(own - begin, following))
+            if fills:
+                steps.copy(at_input(begin), at_slot(), min(own - begin, following))
             steps.host_gate()
 
 
@@ -209,7 +225,7 @@ def give_blocks(
     """
     steps = seat.steps
     mine = [rank for rank in seat.mates if giver_of(rank) == seat.rank]
-    if seat.rank in mine:
+    if seat.rank in mine and given(seat.rank) != at_output():
         steps.copy(given(seat.rank), at_output(), nbytes_of(seat.rank))
     if seat.is_alone:
         return
