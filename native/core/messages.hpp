@@ -66,12 +66,12 @@ class Outbox {
 
   // False: a part of it has left, so that what follows would not be understood.
   bool cancel(const std::byte* memory) {
-    for (auto at = queue_.begin(); at != queue_.end(); ++at) {
-      if (at->payload.pieces[0].data != memory && at->payload.pieces[1].data != memory) continue;
-      if (at == queue_.begin() && moved_ != 0) return false;
-      queue_.erase(at);
-      return true;
-    }
+    const auto is_of = [memory](const Message& message) {
+      const auto& pieces = message.payload.pieces;
+      return pieces[0].data == memory || pieces[1].data == memory;
+    };
+    if (!queue_.empty() && moved_ != 0 && is_of(queue_.front())) return false;
+    std::erase_if(queue_, is_of);
     return true;
   }
 
@@ -142,6 +142,9 @@ class Inbox {
       has_moved = true;
     }
   }
+
+  // Whether all that was read were whole messages.
+  bool is_between_messages() const { return have_ == 0; }
 
   // What has yet to come of a message into `[begin, end)` is thrown away.
   void cancel(const std::byte* begin, const std::byte* end) {
