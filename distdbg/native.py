@@ -33,3 +33,4 @@ RecordedOp = _native.RecordedOp
 Recorder = _native.Recorder
 StoreClient = _native.StoreClient
 StoreServer = _native.StoreServer
+TcpHub = _native.TcpHub

@@ -10,5 +10,6 @@ NB_MODULE(_native, module) {
   distdbg::bind_reduce(module);
   distdbg::bind_store(module);
   distdbg::bind_record(module);
+  distdbg::bind_tcp(module);
   distdbg::bind_group(module);
 }
