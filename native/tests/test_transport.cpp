@@ -1,5 +1,8 @@
 // Every transport passes the suite of transports.hpp; below it, what only connections between hosts have to:
 // peers that are lost, and two that dial each other at once.
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,10 +42,10 @@ struct RingRanks final : Ranks {
 };
 
 struct TcpRanks final : Ranks {
-  explicit TcpRanks(std::uint32_t size, bool connects = true) {
+  explicit TcpRanks(std::uint32_t size, bool connects = true, int keepalive_s = 5) {
     for (std::uint32_t r = 0; r < size; ++r)
       hubs.push_back(std::make_unique<TcpHub>("127.0.0.1", "0", "token"));
-    TcpPlace place{cookie, 0, size, 3, {}, 5};
+    TcpPlace place{cookie, 0, size, 3, {}, keepalive_s};
     for (const auto& hub : hubs) place.addresses.push_back({hub->address()});
     for (std::uint32_t r = 0; r < size; ++r) {
       place.rank = r;
@@ -252,6 +255,64 @@ void test_silence_is_told_from_a_peer_that_does_not_read() {
   CHECK(is_silent({0, 0, 3, 60'000}, 5));   // a closed window, and nobody answers
 }
 
+void test_a_peer_that_does_not_read_is_not_lost() {
+  TcpRanks ranks(2, true, 1);
+  const auto large = pattern(suite::huge_nbytes, 1);
+  bool is_sent = false;
+  post(ranks.at(0), 1, large, 0, &is_sent);
+  const std::int64_t end = now_ns() + 2'500 * ns_per_ms;
+  while (now_ns() < end) ranks.at(0).wait(100 * ns_per_ms, [&] { return ranks.at(0).poll(); });
+  CHECK(!is_sent && ranks.keeper(0).losses.empty());
+  ranks.run_until([&] { return ranks.keeper(1).kept.size() == 1; });
+  check_kept(ranks.keeper(1).kept[0], 0, 0, large);
+}
+
+void set_loopback(bool is_up) {
+  const Fd any = Fd::from([] { return ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0); });
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  CHECK(::ioctl(any.get(), SIOCGIFFLAGS, &request) == 0);
+  const int up = IFF_UP;
+  request.ifr_flags = static_cast<short>(is_up ? request.ifr_flags | up : request.ifr_flags & ~up);
+  CHECK(::ioctl(any.get(), SIOCSIFFLAGS, &request) == 0);
+}
+
+// The network of a process of its own goes down: no packet comes any more, and none says so.
+void test_a_silent_host_is_lost() {
+  const pid_t child = ::fork();
+  if (child != 0) {
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return;
+  }
+  if (::unshare(CLONE_NEWNET) != 0) ::_exit(0);  // only some may
+  set_loopback(true);
+  {
+    TcpRanks idle(2, true, 1);
+    TcpRanks busy(2, true, 1);
+    TcpRanks full(2, true, 1);
+    const auto large = pattern(suite::huge_nbytes, 1);
+    bool is_sent = false;
+    post(full.at(0), 1, large, 0, &is_sent);
+    busy.run_until([&] { return true; });
+    set_loopback(false);
+    post(busy.at(0), 1, pattern(100, 1), 0, nullptr);
+    const std::int64_t begin = now_ns();
+    const auto are_lost = [&] {
+      for (TcpRanks* ranks : {&idle, &busy, &full}) ranks->at(0).poll();
+      return !idle.keeper(0).losses.empty() && !busy.keeper(0).losses.empty() &&
+             !full.keeper(0).losses.empty();
+    };
+    while (!are_lost()) {
+      CHECK(now_ns() - begin < 15'000 * ns_per_ms);
+      ::usleep(20'000);
+    }
+    for (TcpRanks* ranks : {&idle, &busy, &full})
+      CHECK(says(ranks->keeper(0).losses[0].second, "has fallen silent"));
+  }
+  ::_exit(0);
+}
+
 }  // namespace
 
 int main() {
@@ -266,5 +327,7 @@ int main() {
   test_failures_name_what_was_tried();
   test_a_child_has_no_connection();
   test_silence_is_told_from_a_peer_that_does_not_read();
+  test_a_peer_that_does_not_read_is_not_lost();
+  test_a_silent_host_is_lost();
   return 0;
 }

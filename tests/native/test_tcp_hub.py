@@ -55,7 +55,9 @@ def test_an_address_of_another_host_is_named() -> None:
 
 def test_close_leaves_no_thread_and_no_file() -> None:
     def have() -> tuple[int, int]:
-        return len(list(Path("/proc/self/fd").iterdir())), len(list(Path("/proc/self/task").iterdir()))
+        return len(list(Path("/proc/self/fd").iterdir())), len(
+            list(Path("/proc/self/task").iterdir())
+        )
 
     before = have()
     hub = TcpHub("127.0.0.1", "0", b"token")
