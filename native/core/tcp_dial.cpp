@@ -28,7 +28,10 @@ class Dial {
   Dial(const TcpWay& way, const std::string& token, const Wait& wait, Look has_come)
       : way_(way), token_(token), wait_(wait), has_come_(has_come) {}
 
-  void begin_attempt(std::int64_t until_ns) { until_ns_ = until_ns; }
+  void begin_attempt(std::int64_t until_ns) {
+    until_ns_ = until_ns;
+    is_connected_ = false;
+  }
 
   // Error(network) where it does not work; ETIMEDOUT when time is up.
   Fd attempt(const std::string& address) {
@@ -45,6 +48,7 @@ class Dial {
       }
       error_number = connect(socket.get(), *at);
       if (error_number != 0) continue;
+      is_connected_ = true;
       const int on = 1;
       ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       shake_hands(socket.get());
@@ -62,7 +66,8 @@ class Dial {
   void nap(pollfd* entry) {
     if (wait_.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
     wait_.check_job();
-    if (has_come_()) throw TheyWereFaster{};
+    // Not in the middle of a handshake: a hub would take it for a stranger's.
+    if (!is_connected_ && has_come_()) throw TheyWereFaster{};
     const std::int64_t most = std::clamp<std::int64_t>(until_ns_ - now_ns(), 0, slice_ns);
     const timespec slice{0, static_cast<long>(wait_.nap_ns(most))};
     ::ppoll(entry, entry == nullptr ? 0 : 1, &slice, nullptr);
@@ -128,6 +133,7 @@ class Dial {
   const Wait& wait_;
   const Look has_come_;
   std::int64_t until_ns_ = 0;
+  bool is_connected_ = false;
 };
 
 std::string tried_words(const std::vector<std::string>& addresses,

@@ -91,7 +91,11 @@ class TcpHub::Loop {
         void* const what = events[static_cast<std::size_t>(i)].data.ptr;
         if (what == &stop_) return;
         if (what == &listener_) continue;  // looked at below, once those who spoke have made room
-        hear(*static_cast<Stranger*>(what));
+        try {
+          hear(*static_cast<Stranger*>(what));
+        } catch (
+            const std::exception&) {  // out of some resource: its time runs out, the others stay
+        }
       }
       gone_.clear();
       desk_->expire();
@@ -176,7 +180,7 @@ class TcpHub::Loop {
                                      {}});
       at->self = at;
       if (!send(fd, at->door.hello()) || !watch(fd, &*at)) strangers_.erase(at);
-    } catch (const Error&) {  // it is gone already, or some resource is: the others stay
+    } catch (const std::exception&) {  // it is gone already, or some resource is: the others stay
     }
   }
 
@@ -202,7 +206,7 @@ class TcpHub::Loop {
   }
 
   void let_in(Stranger& stranger) {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stranger.socket.get(), nullptr);
+    unwatch(stranger);
     if (!desk_->put(stranger.door.way(), std::move(stranger.socket)))
       complaints_.note(TcpDoor::Misbehaviour::unexpected, stranger.words);
     forget(stranger);
@@ -210,12 +214,18 @@ class TcpHub::Loop {
 
   void dismiss(Stranger& stranger, TcpDoor::Misbehaviour why) {
     complaints_.note(why, stranger.words);
+    unwatch(stranger);
     stranger.socket.close();
     forget(stranger);
   }
 
   // Freed after the current batch of events, which may still point to it.
   void forget(Stranger& stranger) { gone_.splice(gone_.end(), strangers_, stranger.self); }
+
+  // Explicitly: closing is not enough while a process that is just being forked has a copy.
+  void unwatch(const Stranger& stranger) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stranger.socket.get(), nullptr);
+  }
 
   void dismiss_the_late() {
     const std::int64_t now = now_ns();

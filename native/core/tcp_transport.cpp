@@ -160,9 +160,9 @@ void TcpTransport::cancel(const std::byte* memory, std::uint64_t nbytes) {
 
 void TcpTransport::close() {
   if (!is_ours()) return;
-  is_closed_ = true;
   desk_->shut(way_from(0, place_.rank));
-  arrivals_->take();
+  adopt();  // what has come and was not looked at ends like the others
+  is_closed_ = true;
   {
     const std::lock_guard lock(watch_mutex_);
     watched_.resize(1);
