@@ -99,11 +99,13 @@ stress: $(TESTS) ## A hundred jobs that die at random moments, 120,000 random pr
 
 FUZZERS := torch api debugger tree http
 
-fuzz: $(BUILT) ## Feed what reads with what is a little wrong (ARGS=--seconds=600, each): records, by atheris where it installs, dumps, protocols
+fuzz: $(BUILT) ## Feed what reads with what is a little wrong (ARGS=--seconds=600, each): records, by atheris where it installs, dumps, protocols, messages between hosts
 	@$(PIP) --group fuzz || echo "atheris cannot be installed for this Python"
 	$(PY) tests/fuzz/fuzz_record.py $(ARGS)
 	@for name in $(FUZZERS); do $(PY) -m tests.fuzz.fuzz_$$name $(ARGS) || exit 1; done
 	$(PY) tests/fuzz/legal_ops.py --ops=1000000
+	sh scripts/sanitize.sh $(VENV) address,undefined test_tcp_hub \
+	  $(or $(patsubst --seconds=%,%,$(filter --seconds=%,$(ARGS))),60)
 
 bench: $(BUILT) $(PEERS) ## Times beside torch gloo, Open MPI and MPICH; what record and check cost
 	$(PY) -m benchmarks $(ARGS)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds native/tests with the sanitizer $2 (tools from the venv $1) and runs them.
+# Builds native/tests with the sanitizer $2 (tools from the venv $1) and runs them, or only $3 with the
+# arguments that follow.
 set -eu
 tools=$(cd "$1/bin" && pwd)
 sanitizer=$2
@@ -11,6 +12,12 @@ export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DDISTDBG_BINDINGS=OFF \
   -DDISTDBG_NATIVE_TESTS=ON -DDISTDBG_WERROR=ON "-DDISTDBG_SANITIZE=$sanitizer" >/dev/null
+if [ $# -gt 2 ]; then
+  program=$3
+  shift 3
+  cmake --build "$build" --target "$program" -- --quiet
+  exec "$build/$program" "$@"
+fi
 cmake --build "$build" -- --quiet
 # --no-tests=error: no test at all must not look like success.
 ctest --test-dir "$build" --output-on-failure --no-tests=error

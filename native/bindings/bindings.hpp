@@ -49,7 +49,7 @@ void bind_reduce(nb::module_& module);
 void bind_store(nb::module_& module);
 void bind_record(nb::module_& module);
 void bind_ops(nb::module_& module);
-void bind_net(nb::module_& module);
+void bind_tcp(nb::module_& module);
 void bind_group(nb::module_& module);
 
 // True when a Python signal handler raised (KeyboardInterrupt); takes the GIL, and only on the main

@@ -11,6 +11,6 @@ NB_MODULE(_native, module) {
   distdbg::bind_store(module);
   distdbg::bind_record(module);
   distdbg::bind_ops(module);
-  distdbg::bind_net(module);
+  distdbg::bind_tcp(module);
   distdbg::bind_group(module);
 }

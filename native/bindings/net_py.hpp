@@ -1,30 +1,37 @@
-// How Python gives a group its way to other hosts.
+// What Group.create() and Group.open() are told of other hosts.
 #pragma once
 
-#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "links.hpp"
-#include "tcp_transport.hpp"
+#include "tcp_hub.hpp"
 
 namespace distdbg {
 
-// The hub of this process, kept by everything that uses it.
-struct HubHandle {
-  HubHandle(const std::string& host, std::uint16_t port, std::string token)
-      : hub(std::make_shared<TcpHub>(host, port, std::move(token))) {}
-  std::shared_ptr<TcpHub> hub;
-};
-
-// What Group.create() and Group.open() are told of other hosts.
 struct NetFacts {
   std::vector<std::uint32_t> host_of;
   MakeTransport make;
 };
 
-NetFacts net_facts(std::uint32_t rank, const std::vector<std::uint32_t>& host_of,
-                   const HubHandle* hub, std::uint64_t cookie,
-                   const std::vector<std::string>& addresses, double keepalive_s);
+// `hub` may be nullptr: all ranks are on one host. It outlives the group.
+inline NetFacts net_facts(std::uint32_t rank, const std::vector<std::uint32_t>& host_of,
+                          TcpHub* hub, std::uint64_t cookie,
+                          const std::vector<std::string>& addresses, double keepalive_s) {
+  if (hub == nullptr) return {};
+  TcpPlace place;
+  place.cookie = cookie;
+  place.rank = rank;
+  place.size = static_cast<std::uint32_t>(host_of.size());
+  place.keepalive_s = std::max(1, static_cast<int>(keepalive_s));
+  for (const std::string& address : addresses)
+    place.addresses.push_back(address.empty() ? std::vector<std::string>{}
+                                              : std::vector<std::string>{address});
+  return {host_of, [hub, place = std::move(place)](Receiver& receiver, Purpose purpose) mutable {
+            place.kind = static_cast<std::uint32_t>(purpose);
+            return hub->transport(place, receiver);
+          }};
+}
 
 }  // namespace distdbg

@@ -48,7 +48,7 @@ void Links::settle(const Wait& wait, bool in_background) {
 }
 
 void Links::send(std::uint32_t peer, Region from, const Wait& wait) {
-  transport_->connect(peer, wait);
+  notices_.connect(*transport_, peer, wait);
   Frame frame{};
   frame.nbytes = from.nbytes;
   frame.type = FrameType::data;
@@ -57,7 +57,7 @@ void Links::send(std::uint32_t peer, Region from, const Wait& wait) {
 }
 
 void Links::receive(std::uint32_t peer, Region into, const Wait& wait, bool in_background) {
-  transport_->connect(peer, wait);
+  notices_.connect(*transport_, peer, wait);
   notices_.link(peer);
   wanted_ = {FrameType::data, peer, into, {}, 0, false};
   want(wait, in_background);
@@ -87,8 +87,8 @@ void Links::exchange(std::uint64_t gate, bool with_blocks, const Wait& wait, boo
     const std::size_t blocks = std::min(distance, count - distance);
     const std::uint32_t to = hosts[(me + distance) % count].front();
     const std::uint32_t from = hosts[(me + count - distance) % count].front();
-    transport_->connect(to, wait);
-    transport_->connect(from, wait);
+    notices_.connect(*transport_, to, wait);
+    notices_.connect(*transport_, from, wait);
     notices_.link(from);
     wanted_ = {FrameType::slot, from, {}, {}, 0, false};
     for (std::size_t i = 0; i < blocks; ++i) {

@@ -13,9 +13,6 @@
 
 namespace distdbg {
 
-// As the size of a payload: nothing follows.
-constexpr std::uint64_t last_envelope_nbytes = ~std::uint64_t{0};
-
 // What has yet to leave for one peer.
 template <class Stream>
 class Outbox {
@@ -69,12 +66,12 @@ class Outbox {
 
   // False: a part of it has left, so that what follows would not be understood.
   bool cancel(const std::byte* memory) {
-    for (auto at = queue_.begin(); at != queue_.end(); ++at) {
-      if (at->payload.pieces[0].data != memory && at->payload.pieces[1].data != memory) continue;
-      if (at == queue_.begin() && moved_ != 0) return false;
-      queue_.erase(at);
-      return true;
-    }
+    const auto is_of = [memory](const Message& message) {
+      const auto& pieces = message.payload.pieces;
+      return pieces[0].data == memory || pieces[1].data == memory;
+    };
+    if (!queue_.empty() && moved_ != 0 && is_of(queue_.front())) return false;
+    std::erase_if(queue_, is_of);
     return true;
   }
 
@@ -124,14 +121,10 @@ class Inbox {
         have_ += n;
         if (have_ < sizeof envelope_) continue;
       }
-      if (envelope_.nbytes == last_envelope_nbytes) {
-        has_ended_ = true;
-        return has_moved;
-      }
       if (!is_placed_) {
         into_ = {};
-        is_placed_ = receiver.place(peer, envelope_, into_);
-        if (!is_placed_) return has_moved;
+        if (!receiver.place(peer, envelope_, into_)) return has_moved;
+        is_placed_ = true;
       }
       for (Piece& piece : into_.pieces) {
         while (piece.nbytes > 0) {
@@ -150,10 +143,8 @@ class Inbox {
     }
   }
 
-  // Whether the receiver did not want the message that is there.
-  bool is_held() const { return have_ == sizeof envelope_ && !is_placed_ && !has_ended_; }
-  // Whether the peer has sent its last, and said so.
-  bool has_ended() const { return has_ended_; }
+  // Whether all that was read were whole messages.
+  bool is_between_messages() const { return have_ == 0; }
 
   // What has yet to come of a message into `[begin, end)` is thrown away.
   void cancel(const std::byte* begin, const std::byte* end) {
@@ -165,7 +156,6 @@ class Inbox {
   Envelope envelope_{};
   std::size_t have_ = 0;  // of the envelope
   bool is_placed_ = false;
-  bool has_ended_ = false;
   Payload into_;
 };
 

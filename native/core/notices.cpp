@@ -20,6 +20,17 @@ Payload text_piece(const std::string& text) {
 Notices::Notices(Group& group)
     : group_(group), is_linked_(group.size(), false), texts_(group.size()) {}
 
+void Notices::connect(Transport& transport, std::uint32_t peer, const Wait& wait) {
+  is_linked_[peer] = true;
+  try {
+    transport.connect(peer, wait);
+  } catch (const Error& error) {
+    if (error.fault() != Fault::network) throw;
+    throw Error(Fault::peer_lost, std::string("cannot be reached (") + error.what() + ")",
+                error.error_number(), static_cast<int>(peer));
+  }
+}
+
 void Notices::tell(Transport& transport, Frame frame, const std::string& text) {
   const std::string words(whole_characters(text, most_text_nbytes));
   frame.nbytes = words.size();

@@ -26,6 +26,8 @@ class Notices {
   explicit Notices(Group& group);
 
   void link(std::uint32_t peer) { is_linked_[peer] = true; }
+  // Makes the way to it; Error(peer_lost) where there is none.
+  void connect(Transport& transport, std::uint32_t peer, const Wait& wait);
   bool is_linked(std::uint32_t peer) const { return is_linked_[peer]; }
   // To all that are linked, once the group is broken; then nobody waits any longer.
   void tell_cause(Transport& transport);

@@ -98,8 +98,7 @@ PointToPoint::~PointToPoint() {
 void PointToPoint::connect(std::uint32_t peer, const Wait& wait) {
   if (!net_ || peer >= group_.size() || group_.is_here(peer)) return;
   const std::lock_guard lock(mutex_);
-  net_->connect(peer, wait);
-  notices_.link(peer);
+  notices_.connect(*net_, peer, wait);
 }
 
 // ---------------------------------------------------------------------------------- posting

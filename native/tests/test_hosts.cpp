@@ -13,7 +13,7 @@
 #include "ranks.hpp"
 #include "ring_transport.hpp"
 #include "runner.hpp"
-#include "tcp_transport.hpp"
+#include "tcp_hub.hpp"
 
 using namespace distdbg;
 
@@ -43,17 +43,21 @@ void run_hosts(const Layout& layout, Net net, const std::function<void(Group&)>&
     each.push_back(collectives.alias());
     each.push_back(messages.alias());
   }
-  TcpHub hub("127.0.0.1", 0, "token");
-  const NetPlace place{&hub, ++group, 0, std::vector<std::string>(size, hub.address()), 5.0};
+  TcpHub hub("127.0.0.1", "0", "token");
+  TcpPlace place;
+  place.cookie = ++group;
+  place.size = size;
+  place.addresses.assign(size, {hub.address()});
   std::vector<std::thread> threads;
   for (std::uint32_t r = 0; r < size; ++r) {
     threads.emplace_back([&, r] {
       const auto make = [&](Receiver& receiver, Purpose purpose) -> std::unique_ptr<Transport> {
         const auto number = static_cast<std::uint32_t>(purpose);
         if (net == Net::tcp) {
-          NetPlace mine = place;
+          TcpPlace mine = place;
           mine.rank = r;
-          return std::make_unique<TcpTransport>(mine, number, receiver);
+          mine.kind = number;
+          return hub.transport(mine, receiver);
         }
         std::vector<std::uint32_t> peers(size);
         std::iota(peers.begin(), peers.end(), 0U);
@@ -66,7 +70,7 @@ void run_hosts(const Layout& layout, Net net, const std::function<void(Group&)>&
     });
   }
   for (std::thread& thread : threads) thread.join();
-  CHECK(hub.take_complaints().empty());
+  CHECK(hub.complaints().empty());
 }
 
 Plan flat_all_reduce(std::uint32_t size, std::uint64_t nbytes) {

@@ -61,7 +61,7 @@ def _take_hub(store_host: str | None, is_one_machine: bool) -> TcpHub:
             _shared.hub, _shared.pid, _shared.users = None, os.getpid(), 0
         if _shared.hub is None:
             address = own_address(store_host, is_one_machine)
-            _shared.hub = TcpHub(address, 0, derive_token(run_token(), "link"))
+            _shared.hub = TcpHub(address, "0", derive_token(run_token(), "link"))
             _log.info("ranks of other hosts reach this process at %s", _shared.hub.address)
         _shared.users += 1
         return _shared.hub

@@ -1,0 +1,282 @@
+#include "tcp_transport.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "error.hpp"
+#include "fork.hpp"
+#include "tcp_dial.hpp"
+
+namespace distdbg {
+namespace {
+
+// Up to here a look at each socket costs less than asking which of them have something.
+constexpr std::size_t few_links = 4;
+constexpr std::int64_t silence_check_ns = 500 * ns_per_ms;
+// The connections of a peer that has ended all end, but not at the same moment.
+constexpr std::int64_t grace_ns = 1'000 * ns_per_ms;
+
+// The one whose has_work is being asked by this thread: it need not be woken.
+thread_local const TcpTransport* asking = nullptr;
+
+}  // namespace
+
+TcpTransport::TcpTransport(TcpPlace place, std::string token, std::shared_ptr<TcpDesk> desk,
+                           Receiver& receiver)
+    : place_(std::move(place)),
+      token_(std::move(token)),
+      desk_(std::move(desk)),
+      arrivals_(std::make_shared<TcpArrivals>(place_.size)),
+      receiver_(receiver),
+      generation_(fork_generation()),
+      peers_(place_.size) {
+  watched_.push_back({arrivals_->bell().fd(), POLLIN, 0});
+  desk_->open(way_from(0, place_.rank), arrivals_);
+}
+
+TcpTransport::~TcpTransport() { close(); }
+
+bool TcpTransport::is_ours() const { return !is_closed_ && fork_generation() == generation_; }
+
+// ------------------------------------------------------------------------------- connections
+
+void TcpTransport::connect(std::uint32_t peer, const Wait& wait) {
+  if (!is_ours()) throw Error(Fault::broken, "the TCP transport is closed");
+  if (peer >= place_.size || peer == place_.rank)
+    throw Error(Fault::usage, "no peer of this rank: " + std::to_string(peer));
+  adopt();
+  Peer& p = peers_[peer];
+  if (!p.lost.empty())
+    throw Error(Fault::network, "rank " + std::to_string(peer) + " " + p.lost, ECONNRESET,
+                static_cast<int>(peer));
+  if (!p.links.empty()) return;
+  const auto has_come = [&] {
+    adopt();
+    return !p.links.empty();
+  };
+  const auto& addresses =
+      peer < place_.addresses.size() ? place_.addresses[peer] : std::vector<std::string>{};
+  Fd socket = dial_tcp(addresses, way_from(place_.rank, peer), token_, wait, has_come);
+  if (socket) add(peer, std::move(socket));
+  update_watch();
+}
+
+void TcpTransport::add(std::uint32_t peer, Fd socket) {
+  Peer& p = peers_[peer];
+  // Each side dials once, and only while it has no connection: a third is none of this protocol.
+  if (p.links.size() == 2 || !p.lost.empty()) return;
+  set_link_options(socket.get(), place_.keepalive_s);
+  if (p.links.empty()) linked_.push_back(peer);
+  p.links.push_back(std::make_unique<Link>(std::move(socket)));
+  is_watch_stale_ = true;
+}
+
+bool TcpTransport::adopt() {
+  if (!arrivals_->has_any()) return false;
+  for (auto& [from, socket] : arrivals_->take()) add(from, std::move(socket));
+  return true;
+}
+
+// ---------------------------------------------------------------------------------- messages
+
+void TcpTransport::post(std::uint32_t peer, const Envelope& envelope, const Payload& payload,
+                        bool* is_sent) {
+  Peer& p = peers_[peer];
+  if (!is_ours() || p.links.empty() || !p.links.front()->stream.can_write()) return;
+  p.outbox.post(p.links.front()->stream, envelope, payload, is_sent);
+  if (!p.outbox.empty()) update_watch();
+}
+
+bool TcpTransport::move(std::uint32_t rank, Peer& peer) {
+  bool has_moved = false;
+  for (std::size_t i = 0; i < peer.links.size(); ++i) {
+    Link& link = *peer.links[i];
+    link.stream.begin_round();
+    has_moved |= link.inbox.read(link.stream, rank, receiver_);
+    link.is_blocked = !link.stream.has_starved();
+  }
+  if (!peer.outbox.empty()) has_moved |= peer.outbox.flush(peer.links.front()->stream);
+  return has_moved;
+}
+
+bool TcpTransport::poll() {
+  if (!is_ours()) return false;
+  bool has_moved = adopt();
+  if (linked_.size() <= few_links) {
+    for (std::size_t i = 0; i < linked_.size(); ++i)
+      has_moved |= move(linked_[i], peers_[linked_[i]]);
+  } else {
+    for (const std::uint32_t r : ready_ranks()) has_moved |= move(r, peers_[r]);
+  }
+  look_for_silence();
+  for (std::size_t i = 0; i < linked_.size();) {
+    if (lose_if_ended(linked_[i], peers_[linked_[i]])) {
+      linked_.erase(linked_.begin() + static_cast<std::ptrdiff_t>(i));
+      has_moved = true;
+    } else {
+      ++i;
+    }
+  }
+  update_watch();
+  if (has_moved) wake_others();
+  return has_moved;
+}
+
+std::vector<std::uint32_t> TcpTransport::ready_ranks() {
+  update_watch();
+  std::vector<pollfd> entries;
+  entries.reserve(2 * linked_.size());
+  for (const std::uint32_t r : linked_)
+    for (const auto& link : peers_[r].links)
+      entries.push_back({link->watched == 0 ? -1 : link->socket.get(), link->watched, 0});
+  ::poll(entries.data(), entries.size(), 0);
+  std::vector<std::uint32_t> ready;
+  auto entry = entries.begin();
+  for (const std::uint32_t r : linked_) {
+    bool is_ready = false;
+    for (const auto& link : peers_[r].links)
+      is_ready |= (entry++)->revents != 0 || link->is_blocked || link->stream.has_ended();
+    if (is_ready) ready.push_back(r);
+  }
+  return ready;
+}
+
+void TcpTransport::cancel(const std::byte* memory, std::uint64_t nbytes) {
+  if (nbytes == 0 || !is_ours()) return;
+  for (const std::uint32_t r : linked_) {
+    Peer& p = peers_[r];
+    if (!p.outbox.cancel(memory)) {
+      p.outbox.clear();
+      p.links.front()->stream.stop_writing();
+    }
+    for (const auto& link : p.links) link->inbox.cancel(memory, memory + nbytes);
+  }
+  update_watch();
+}
+
+void TcpTransport::close() {
+  if (!is_ours()) return;
+  desk_->shut(way_from(0, place_.rank));
+  adopt();  // what has come and was not looked at ends like the others
+  is_closed_ = true;
+  {
+    const std::lock_guard lock(watch_mutex_);
+    watched_.resize(1);
+  }
+  wake();
+  for (const std::uint32_t r : linked_) {
+    Peer& p = peers_[r];
+    for (const auto& link : p.links) {
+      link->stream.stop_writing();
+      // A socket that is closed with something unread resets the connection, and so loses what was sent.
+      link->stream.begin_round();
+      while (link->stream.read(nullptr, std::size_t{64} << 10) != 0) continue;
+    }
+    p.links.clear();
+    p.outbox.clear();
+  }
+  linked_.clear();
+}
+
+// --------------------------------------------------------------------------------------- ends
+
+void TcpTransport::look_for_silence() {
+  const std::int64_t now = now_ns();
+  if (now < next_silence_check_ns_) return;
+  next_silence_check_ns_ = now + silence_check_ns;
+  for (const std::uint32_t r : linked_)
+    for (const auto& link : peers_[r].links)
+      if (!link->stream.has_ended() && !link->is_blocked &&
+          is_silent(link_progress(link->socket.get()), place_.keepalive_s))
+        link->stream.fail(ETIMEDOUT);
+}
+
+// True when the peer is lost now.
+bool TcpTransport::lose_if_ended(std::uint32_t rank, Peer& peer) {
+  const Link* ended = nullptr;
+  bool has_all_ended = true;
+  bool is_blocked = false;
+  for (const auto& link : peer.links) {
+    has_all_ended &= link->stream.has_ended();
+    is_blocked |= link->is_blocked;
+    if (ended == nullptr && link->stream.has_ended()) ended = link.get();
+  }
+  if (ended == nullptr) return false;
+  if (!has_all_ended) {
+    if (peer.ended_ns == 0) peer.ended_ns = now_ns();
+    if (is_blocked || now_ns() < peer.ended_ns + grace_ns) return false;
+  }
+  peer.lost = ended->stream.why();
+  for (const auto& link : peer.links)
+    if (!link->inbox.is_between_messages()) peer.lost += " in the middle of a message";
+  peer.outbox.clear();
+  peer.links.clear();
+  is_watch_stale_ = true;
+  receiver_.lost(rank, peer.lost);
+  return true;
+}
+
+// ------------------------------------------------------------------------------------ waiting
+
+void TcpTransport::wait(std::int64_t timeout_ns, Look has_work) {
+  if (fork_generation() != generation_) return;
+  TcpBell& bell = arrivals_->bell();
+  bell.enter();
+  struct Awake {
+    TcpBell& bell;
+    ~Awake() { bell.leave(); }
+  } const awake{bell};
+  const TcpTransport* const before = std::exchange(asking, this);
+  bool is_needed = true;
+  try {
+    is_needed = has_work();
+  } catch (...) {
+    asking = before;
+    throw;
+  }
+  asking = before;
+  if (is_needed) return;
+  thread_local std::vector<pollfd> entries;
+  {
+    const std::lock_guard lock(watch_mutex_);
+    entries = watched_;
+  }
+  timeout_ns = std::max<std::int64_t>(timeout_ns, 0);
+  const timespec timeout{static_cast<time_t>(timeout_ns / 1'000'000'000),
+                         static_cast<long>(timeout_ns % 1'000'000'000)};
+  ::ppoll(entries.data(), entries.size(), &timeout, nullptr);
+}
+
+void TcpTransport::wake_others() { arrivals_->bell().ring(asking == this ? 1 : 0); }
+
+// Who sleeps meanwhile sleeps with what was to be looked for before, so it is woken.
+void TcpTransport::update_watch() {
+  for (const std::uint32_t r : linked_) {
+    const Peer& p = peers_[r];
+    for (std::size_t i = 0; i < p.links.size(); ++i) {
+      Link& link = *p.links[i];
+      // One that nobody reads from would be ready all the time, and so would one that has ended.
+      const bool is_idle = link.is_blocked || link.stream.has_ended();
+      const bool has_unsent = i == 0 && !p.outbox.empty() && link.stream.can_write();
+      const auto events = static_cast<short>((is_idle ? 0 : POLLIN) | (has_unsent ? POLLOUT : 0));
+      if (events == link.watched) continue;
+      link.watched = events;
+      is_watch_stale_ = true;
+    }
+  }
+  if (!std::exchange(is_watch_stale_, false)) return;
+  {
+    const std::lock_guard lock(watch_mutex_);
+    watched_.resize(1);
+    for (const std::uint32_t r : linked_)
+      for (const auto& link : peers_[r].links)
+        if (link->watched != 0) watched_.push_back({link->socket.get(), link->watched, 0});
+  }
+  wake_others();
+}
+
+}  // namespace distdbg

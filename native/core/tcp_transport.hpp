@@ -1,0 +1,92 @@
+// The transport of ranks of different hosts: TCP connections that tcp_hub.hpp lets in, or tcp_dial.hpp makes.
+//
+// The caller's thread moves the data, in post() and poll(). A peer is reached by one connection, or by two
+// when both sides dialled at once: each side then sends by the one that it had first, and reads from both.
+// So the messages of one peer stay in order without numbers.
+#pragma once
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "messages.hpp"
+#include "tcp_desk.hpp"
+#include "tcp_hub.hpp"
+#include "tcp_stream.hpp"
+#include "transport.hpp"
+
+namespace distdbg {
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(TcpPlace place, std::string token, std::shared_ptr<TcpDesk> desk,
+               Receiver& receiver);
+  ~TcpTransport() override;
+  TcpTransport(const TcpTransport&) = delete;
+  TcpTransport& operator=(const TcpTransport&) = delete;
+
+  // Blocks until the peer's hub has answered; Error(network) as dial_tcp says, or when the peer is lost.
+  void connect(std::uint32_t peer, const Wait& wait) override;
+  // To a peer that is lost, or whose way a cancel() has cut, nothing leaves.
+  void post(std::uint32_t peer, const Envelope& envelope, const Payload& payload,
+            bool* is_sent) override;
+  // A lost peer is told once all that it has sent is taken.
+  bool poll() override;
+  void wait(std::int64_t timeout_ns, Look has_work) override;
+  // Ends wait() of all threads; may be called by any.
+  void wake() { arrivals_->bell().ring(); }
+  void cancel(const std::byte* memory, std::uint64_t nbytes) override;
+  // What was not handed to the kernel is lost; what was still arrives.
+  void close() override;
+
+ private:
+  struct Link {
+    explicit Link(Fd fd) : socket(std::move(fd)), stream(socket.get()) {}
+    Fd socket;
+    TcpStream stream;
+    Inbox<TcpStream> inbox;
+    bool is_blocked = false;  // its next message has no place yet
+    short watched = 0;        // the events that wait() looks for
+  };
+  struct Peer {
+    std::vector<std::unique_ptr<Link>> links;  // at most two; the first is the one to send by
+    Outbox<TcpStream> outbox;
+    std::string lost;           // why; '' while it is not
+    std::int64_t ended_ns = 0;  // when the first of its links ended
+  };
+
+  bool is_ours() const;
+  bool adopt();
+  void add(std::uint32_t peer, Fd socket);
+  bool move(std::uint32_t rank, Peer& peer);
+  std::vector<std::uint32_t> ready_ranks();
+  void look_for_silence();
+  bool lose_if_ended(std::uint32_t rank, Peer& peer);
+  void update_watch();
+  void wake_others();
+  TcpWay way_from(std::uint32_t from, std::uint32_t to) const {
+    return {place_.cookie, place_.kind, from, to};
+  }
+
+  const TcpPlace place_;
+  const std::string token_;
+  const std::shared_ptr<TcpDesk> desk_;
+  const std::shared_ptr<TcpArrivals> arrivals_;
+  Receiver& receiver_;
+  const std::uint32_t generation_;
+  std::vector<Peer> peers_;            // by rank
+  std::vector<std::uint32_t> linked_;  // peers with links
+  bool is_closed_ = false;
+  bool is_watch_stale_ = false;
+  std::int64_t next_silence_check_ns_ = 0;
+
+  std::mutex watch_mutex_;       // guards `watched_`
+  std::vector<pollfd> watched_;  // the first is the bell
+};
+
+}  // namespace distdbg
