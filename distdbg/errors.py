@@ -409,7 +409,7 @@ class BackendMissingError(ConfigError, DistBackendError):
 
 
 class NoSharedMemoryError(DistBackendError):
-    """The ranks are on several hosts, or in containers that share no processes."""
+    """Ranks that count as those of one host share no memory."""
 
 
 class UnknownBackendError(UsageError, DistBackendError):

@@ -101,7 +101,8 @@ void Links::exchange(std::uint64_t gate, bool with_blocks, const Wait& wait, boo
   }
   settle(wait, in_background);
   // Whoever gave up had sent its slot before, and then the cause.
-  if (group_.is_broken()) group_.throw_cause(false);
+  // At the first gate the group is made, so it is: the next op finds it broken.
+  if (crossings_ > 1 && group_.is_broken()) group_.throw_cause(false);
 }
 
 void Links::post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate,

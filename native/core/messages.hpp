@@ -13,6 +13,9 @@
 
 namespace distdbg {
 
+// As the size of a payload: nothing follows.
+constexpr std::uint64_t last_envelope_nbytes = ~std::uint64_t{0};
+
 // What has yet to leave for one peer.
 template <class Stream>
 class Outbox {
@@ -121,6 +124,11 @@ class Inbox {
         have_ += n;
         if (have_ < sizeof envelope_) continue;
       }
+      if (envelope_.nbytes == last_envelope_nbytes) {
+        have_ = 0;
+        has_ended_ = true;
+        return has_moved;
+      }
       if (!is_placed_) {
         into_ = {};
         if (!receiver.place(peer, envelope_, into_)) return has_moved;
@@ -143,6 +151,8 @@ class Inbox {
     }
   }
 
+  // Whether the peer has said that this was its last.
+  bool has_ended() const { return has_ended_; }
   // Whether all that was read were whole messages.
   bool is_between_messages() const { return have_ == 0; }
 
@@ -156,6 +166,7 @@ class Inbox {
   Envelope envelope_{};
   std::size_t have_ = 0;  // of the envelope
   bool is_placed_ = false;
+  bool has_ended_ = false;
   Payload into_;
 };
 

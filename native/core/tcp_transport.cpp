@@ -171,6 +171,9 @@ void TcpTransport::close() {
   for (const std::uint32_t r : linked_) {
     Peer& p = peers_[r];
     for (const auto& link : p.links) {
+      // Each says that it ends: of two the peer may know this one first, and the other has more.
+      const bool is_whole = link != p.links.front() || p.outbox.empty();
+      if (is_whole) Outbox<TcpStream>().post(link->stream, {last_envelope_nbytes, {}}, {}, nullptr);
       link->stream.stop_writing();
       // A socket that is closed with something unread resets the connection, and so loses what was sent.
       link->stream.begin_round();
@@ -201,6 +204,7 @@ bool TcpTransport::lose_if_ended(std::uint32_t rank, Peer& peer) {
   bool has_all_ended = true;
   bool is_blocked = false;
   for (const auto& link : peer.links) {
+    if (link->inbox.has_ended()) continue;
     has_all_ended &= link->stream.has_ended();
     is_blocked |= link->is_blocked;
     if (ended == nullptr && link->stream.has_ended()) ended = link.get();

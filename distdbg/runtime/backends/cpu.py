@@ -101,14 +101,15 @@ class CpuEngine:
         processes = [life.process for life in members]
         hosts = find_hosts(processes, read_setting("DISTDBG_TRANSPORT") == "tcp")
         hosts = hosts if len(hosts) > 1 else ()
-        #: The way to other hosts; None where there are none.
-        self._net: Net | None = None
+        #: The way to other hosts, where there are some.
+        self._nets: list[Net] = []
 
         def open_between(cookie: int) -> Net:
             from distdbg.runtime.net.hub import open_net
 
-            self._net = open_net(store, rank, hosts, processes, cookie)
-            return self._net
+            net = open_net(store, rank, hosts, processes, cookie)
+            self._nets.append(net)
+            return net
 
         cores = len(os.sched_getaffinity(0))
         try:
@@ -127,8 +128,7 @@ class CpuEngine:
                 open_net=open_between if hosts else None,
             )
         except BaseException:
-            if self._net is not None:
-                self._net.close()
+            self._close_nets()
             raise
         #: Asked by an op that has found other breakpoints armed.
         self._on_other_rules = on_other_rules
@@ -273,8 +273,11 @@ class CpuEngine:
         # Collected with ops in flight: native code must let go of their arrays before those go.
         if not self._is_closed:
             self.group.close()
-            if self._net is not None:
-                self._net.close()
+            self._close_nets()
+
+    def _close_nets(self) -> None:
+        for net in self._nets:
+            net.close()
 
     def find_left(self) -> list[int]:
         """Return the group ranks that have left the group."""
@@ -295,8 +298,7 @@ class CpuEngine:
                     pending.wait(NO_DEADLINE)
         finally:
             self.group.close()
-            if self._net is not None:
-                self._net.close()
+            self._close_nets()
             self._in_flight.clear()
             self._recorder = None  # its file closes with the last group
 

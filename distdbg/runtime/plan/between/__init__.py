@@ -2,7 +2,7 @@
 
     seat            one rank's place: its host, its lane, whom it exchanges messages with
     host            what happens inside of a host: folding, handing out, collecting
-    ring            one after the other in a circle
+    ring            one after the other around a ring
     halving         by halves and doubles, for any number of hosts
     tree_shapes     who is whose parent in binomial and double binary trees
     trees           reducing and broadcasting along them, in pieces

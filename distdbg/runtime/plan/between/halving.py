@@ -1,7 +1,7 @@
 """By halves and doubles: as many rounds as the number of hosts has binary digits.
 
 With a number of hosts that is no power of two, hosts 2j and 2j + 1 are a pair for the first few j: the
-odd one hands its data to the even one, which stands for both, and gets its result from it in the end.
+second hands its data to the first, which stands for both, and gets its result from it in the end.
 So those that stand for a host or two have consecutive numbers in the order of the hosts, and every fold
 has what comes from lower hosts on its left: ranks that fold the same data get the same bits.
 """

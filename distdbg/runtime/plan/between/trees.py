@@ -3,7 +3,7 @@
 A member does many things in turn, for several pieces and two trees. Their order is that of the *times*
 at which they would happen if every message took one unit: piece k leaves a member at depth d of a tree
 of depth D at D - d + k on its way up, and at D + d + k on its way down. Two members that exchange
-messages both ways through different trees see them in the same order so, and no one waits in a circle,
+messages both ways through different trees see them in the same order so, and no deadlock can come of it,
 since whatever is waited for has an earlier time.
 """
 

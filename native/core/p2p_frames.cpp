@@ -1,0 +1,279 @@
+// The frames of messages: what arrives, and what follows from it.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "p2p.hpp"
+#include "p2p_limits.hpp"
+
+namespace distdbg {
+
+namespace {
+
+std::string text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::exception_ptr differ(std::uint32_t peer) {
+  return std::make_exception_ptr(
+      Error(Fault::mismatch, "send and recv differ", 0, static_cast<int>(peer)));
+}
+
+// Words that the other side waits for: they come at once, unless it is gone or has given up.
+constexpr std::int64_t words_limit_ns = 100 * ns_per_ms;
+
+}  // namespace
+
+// Without `is_sent` what finds no room is copied.
+void PointToPoint::post(std::uint32_t peer, const Frame& frame, const void* payload,
+                        bool* is_sent) {
+  way_to(peer).post(peer, std::bit_cast<Envelope>(frame),
+                    one_piece(static_cast<const std::byte*>(payload), frame.payload_nbytes),
+                    is_sent);
+}
+
+// --------------------------------------------------------------------------------- progress
+
+bool PointToPoint::progress() {
+  bool has_moved = ring_.poll();
+  if (net_) has_moved |= net_->poll();
+  if (!pushing_.empty())
+    std::erase_if(pushing_, [&](const MessagePointer& message) {
+      if (message->is_sent) complete(message);
+      return message->is_sent;
+    });
+  if (disputes_ != 0) end_disputes();
+  return has_moved;
+}
+
+bool PointToPoint::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
+  if (notices_.takes(envelope)) {
+    notices_.place(peer, envelope, into);
+    return true;
+  }
+  const auto frame = std::bit_cast<Frame>(envelope);
+  Peer& p = peers_[peer];
+  std::byte* where = nullptr;
+  switch (frame.type) {
+    case FrameType::offer: where = place_offer(peer, frame); break;
+    case FrameType::data: {
+      // What was given up is thrown away.
+      const auto found = p.receiving.find(frame.id);
+      if (found != p.receiving.end() && found->second->region.nbytes == frame.payload_nbytes)
+        where = found->second->region.data;
+      break;
+    }
+    default:
+      if (frame.payload_nbytes > words_nbytes) throw Error(Fault::system, "a frame is too long");
+      p.payload.resize(frame.payload_nbytes);
+      where = p.payload.data();
+  }
+  into = one_piece(where, frame.payload_nbytes);
+  return true;
+}
+
+// Matched when its envelope is there, so that its payload can go to where it is wanted.
+std::byte* PointToPoint::place_offer(std::uint32_t peer, const Frame& frame) {
+  if (frame.payload_nbytes > most_inline_nbytes) throw Error(Fault::system, "a frame is too long");
+  Peer& p = peers_[peer];
+  const auto match = std::find_if(posted_.begin(), posted_.end(), [&](const auto& recv) {
+    return (recv->peer == static_cast<int>(peer) || recv->peer == any_source) &&
+           recv->tag == frame.tag;
+  });
+  if (match == posted_.end()) {
+    p.unexpected.push_back({frame, std::vector<std::byte>(frame.payload_nbytes), arrivals_++});
+    p.arriving = std::prev(p.unexpected.end());
+    p.arriving->is_whole = false;
+    return p.arriving->payload.data();
+  }
+  p.arriving = p.unexpected.end();
+  p.matched = *match;
+  posted_.erase(match);
+  p.is_direct = frame.payload_nbytes == frame.nbytes && fits(*p.matched, frame);
+  if (p.is_direct) return p.matched->region.data;
+  p.payload.resize(frame.payload_nbytes);
+  return p.payload.data();
+}
+
+void PointToPoint::arrived(std::uint32_t peer, const Envelope& envelope) {
+  if (notices_.takes(envelope)) return notices_.arrived(peer, envelope);
+  const auto frame = std::bit_cast<Frame>(envelope);
+  switch (frame.type) {
+    case FrameType::offer: on_offer(peer, frame); break;
+    case FrameType::answer: on_answer(peer, frame); break;
+    case FrameType::data: on_data(peer, frame); break;
+    case FrameType::words: on_words(peer, frame); break;
+  }
+}
+
+void PointToPoint::lost(std::uint32_t peer, const std::string& why) { group_.note_lost(peer, why); }
+
+void PointToPoint::on_offer(std::uint32_t peer, const Frame& frame) {
+  Peer& p = peers_[peer];
+  if (p.matched) {
+    const MessagePointer recv = std::exchange(p.matched, nullptr);
+    deliver(recv, peer, frame, p.is_direct ? recv->region.data : p.payload.data(), {});
+    return;
+  }
+  const auto at = std::exchange(p.arriving, p.unexpected.end());
+  if (at == p.unexpected.end()) return;  // its recv has given up
+  at->is_whole = true;
+  if (!at->taken_by) return;
+  const Offer offer = std::move(*at);
+  p.unexpected.erase(at);
+  deliver(offer.taken_by, peer, frame, offer.payload.data(), {});
+}
+
+void PointToPoint::on_answer(std::uint32_t peer, const Frame& frame) {
+  auto& sends = peers_[peer].sends;
+  const auto found = sends.find(frame.id);
+  if (found == sends.end()) return;  // given up by a timeout
+  const MessagePointer message = found->second;
+  sends.erase(found);
+  if (message->recorder != nullptr) message->recorder->started(message->recorded);
+  switch (frame.status) {
+    case Status::taken: complete(message); break;
+    case Status::push: {
+      Frame data{};
+      data.type = FrameType::data;
+      data.id = frame.id;
+      data.payload_nbytes = message->region.nbytes;
+      pushing_.push_back(message);
+      post(peer, data, message->region.data, &message->is_sent);
+      break;
+    }
+    case Status::mismatch: {
+      message->peer_nbytes = frame.nbytes;
+      message->peer_dtype = frame.dtype;
+      message->peer_words = text_of(peers_[peer].payload);
+      const std::string words = message->words();
+      Frame reply{};
+      reply.type = FrameType::words;
+      reply.id = frame.id;
+      reply.payload_nbytes = words.size();
+      post(peer, reply, words.data());
+      complete(message, differ(peer));
+      break;
+    }
+  }
+}
+
+void PointToPoint::on_words(std::uint32_t peer, const Frame& frame) {
+  auto& disputed = peers_[peer].disputed;
+  const auto found = disputed.find(frame.id);
+  if (found == disputed.end()) return;
+  const MessagePointer recv = found->second.first;
+  disputed.erase(found);
+  --disputes_;
+  recv->peer_words = text_of(peers_[peer].payload);
+  complete(recv, differ(peer));
+}
+
+void PointToPoint::end_disputes() {
+  const std::int64_t now = now_ns();
+  for (std::uint32_t r = 0; r < group_.size(); ++r)
+    std::erase_if(peers_[r].disputed, [&](const auto& entry) {
+      const auto& [recv, until] = entry.second;
+      if (now < until) return false;
+      --disputes_;
+      complete(recv, differ(r));
+      return true;
+    });
+}
+
+// A recv has met a send of something else: tells the sender, and waits for its words.
+void PointToPoint::dispute(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
+                           const std::string& own_words) {
+  recv->peer_nbytes = offer.nbytes;
+  recv->peer_dtype = offer.dtype;
+  if (peer == group_.rank()) {
+    recv->peer_words = own_words;
+    return complete(recv, differ(peer));
+  }
+  const std::string words = recv->words();
+  Frame answer{};
+  answer.type = FrameType::answer;
+  answer.id = offer.id;
+  answer.status = Status::mismatch;
+  answer.nbytes = recv->region.nbytes;
+  answer.dtype = recv->dtype;
+  answer.payload_nbytes = words.size();
+  peers_[peer].disputed.emplace(offer.id, std::pair(recv, now_ns() + words_limit_ns));
+  ++disputes_;
+  post(peer, answer, words.data());
+}
+
+// What a recv that waits in vain was offered instead: "tag 3 from rank 0 (8 bytes)", in group ranks.
+std::string PointToPoint::offers_of(const Message& recv) const {
+  std::string text;
+  int count = 0;
+  for (std::uint32_t r = 0; r < group_.size(); ++r) {
+    if (recv.peer != any_source && recv.peer != static_cast<int>(r)) continue;
+    for (const Offer& offer : peers_[r].unexpected) {
+      if (offer.taken_by) continue;
+      if (++count > 4) return text + " ...";
+      if (!text.empty()) text += ' ';
+      text += std::to_string(r);
+      text += ':';
+      text += std::to_string(offer.frame.tag);
+      text += ':';
+      text += std::to_string(offer.frame.nbytes);
+    }
+  }
+  return text;
+}
+
+void PointToPoint::on_data(std::uint32_t peer, const Frame& frame) {
+  auto& receiving = peers_[peer].receiving;
+  const auto found = receiving.find(frame.id);
+  if (found == receiving.end()) return;
+  const MessagePointer message = found->second;
+  receiving.erase(found);
+  complete(message);
+}
+
+// Whether a recv is for what a send offers. Sizes are compared at every level: what is longer than its
+// place must not be written.
+bool PointToPoint::fits(const Message& recv, const Frame& offer) const {
+  const bool is_compared = std::max(offer.level, group_.level()) > level_off;
+  const bool dtypes_differ =
+      is_compared && offer.dtype >= 0 && recv.dtype >= 0 && offer.dtype != recv.dtype;
+  return offer.nbytes == recv.region.nbytes && !dtypes_differ;
+}
+
+void PointToPoint::deliver(const MessagePointer& recv, std::uint32_t peer, const Frame& offer,
+                           const std::byte* payload, const std::string& own_words) {
+  recv->source = static_cast<int>(peer);
+  if (recv->recorder != nullptr) recv->recorder->started(recv->recorded);
+  const bool is_self = peer == group_.rank();
+  Frame answer{};
+  answer.type = FrameType::answer;
+  answer.id = offer.id;
+  answer.status = Status::taken;
+  const bool is_in_place =
+      recv->region.nbytes > 0 && payload == recv->region.data;  // then it did fit
+  if (!is_in_place && !fits(*recv, offer)) return dispute(recv, peer, offer, own_words);
+  if (is_self || offer.payload_nbytes == offer.nbytes) {
+    if (offer.nbytes > 0 && !is_in_place) std::memcpy(recv->region.data, payload, offer.nbytes);
+  } else if (group_.shares_memory_with(peer) ||
+             (group_.can_read(peer) && (recv->is_async || offer.status != Status::push))) {
+    try {
+      group_.read_peer(peer, offer.address, recv->region.data, offer.nbytes);
+      // A sender that gave up breaks the group before its array is its own again: what we read may
+      // not be what it meant to send.
+      if (group_.is_broken()) group_.throw_cause(true);
+    } catch (...) {
+      complete(recv, std::current_exception());
+      return;
+    }
+  } else {
+    answer.status = Status::push;
+    peers_[peer].receiving.emplace(offer.id, recv);
+    post(peer, answer, nullptr);
+    return;
+  }
+  if (!is_self) post(peer, answer, nullptr);
+  complete(recv);
+}
+
+}  // namespace distdbg

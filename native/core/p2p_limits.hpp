@@ -1,0 +1,14 @@
+// How long what travels with frames may be.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace distdbg {
+
+// The end of a path says more than its beginning.
+constexpr std::size_t words_nbytes = 480;
+// Of what comes with an offer.
+constexpr std::uint64_t most_inline_nbytes = 128 * 1024;
+
+}  // namespace distdbg
