@@ -1,0 +1,113 @@
+"""What holds within a host holds between hosts: tests once more, with each rank a host of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distdbg.runtime.call import Kind
+from distdbg.runtime.plan.names import NAMES
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys
+import numpy as np
+import distdbg as dist
+
+dist.init_process_group()
+rank, size = dist.get_rank(), dist.get_world_size()
+draw = np.random.default_rng(7)
+for count in (0, 1, 3, 1000, 50_000, 300_000):
+    arrays = [draw.integers(0, 100, count).astype(np.int64) for _ in range(size)]
+    mine = arrays[rank]
+    x = mine.copy()
+    dist.all_reduce(x)
+    assert (x == sum(arrays)).all()
+    dist.all_reduce(x := mine.astype(np.float64), dist.ReduceOp.AVG)
+    assert np.allclose(x, sum(arrays) / size)
+    for root in range(size):
+        x = mine.copy()
+        dist.broadcast(x, root)
+        assert (x == arrays[root]).all()
+        x = mine.copy()
+        dist.reduce(x, root, dist.ReduceOp.MAX)
+        if rank == root:
+            assert (x == np.max(arrays, axis=0)).all()
+        blocks = [np.zeros(count, np.int64) for _ in range(size)] if rank == root else None
+        dist.gather(mine, blocks, root)
+        if blocks is not None:
+            assert all((a == b).all() for a, b in zip(blocks, arrays))
+        x = np.zeros(count, np.int64)
+        dist.scatter(x, arrays if rank == root else None, root)
+        assert (x == mine).all()
+    blocks = [np.zeros(count, np.int64) for _ in range(size)]
+    dist.all_gather(blocks, mine)
+    assert all((a == b).all() for a, b in zip(blocks, arrays))
+    x = np.zeros(count, np.int64)
+    dist.reduce_scatter(x, [a + 1 for a in arrays])
+    assert (x == (mine + 1) * size).all()
+    splits = [count // (peer + 2) for peer in range(size)]
+    source = np.full(sum(splits), rank, np.int64)
+    target = np.full(splits[rank] * size, -1, np.int64)
+    dist.all_to_all_single(target, source, [splits[rank]] * size, splits)
+    assert (target == np.repeat(np.arange(size), splits[rank])).all()
+    y = np.zeros(count, np.int64)
+    work = dist.isend(mine, (rank + 1) % size)
+    dist.recv(y, (rank - 1) % size)
+    work.wait()
+    assert (y == arrays[rank - 1]).all()
+    dist.barrier()
+print("right", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def over_tcp(*command: str, timeout: float = 250, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, "DISTDBG_TRANSPORT": "tcp", **more},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        cwd=ROOT,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.ranks
+@pytest.mark.parametrize("room", ["tests/unit/runtime", "tests/parity"])
+def test_a_room_passes_over_tcp(room: str) -> None:
+    done = over_tcp("-m", "pytest", "-q", "-p", "no:cacheprovider", room)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert re.search(r"\d\d+ passed", done.stdout)
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    "size", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)]
+)
+def test_all_ops_of_all_sizes(size: int, tmp_path: Path) -> None:
+    program = tmp_path / "ops.py"
+    program.write_text(PROGRAM)
+    done = over_tcp("-m", "distdbg", "run", f"--nproc-per-node={size}", str(program))
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.count("right") == size
+
+
+@pytest.mark.slow
+@pytest.mark.ranks
+@pytest.mark.parametrize("algo", sorted({name for names in NAMES.values() for name in names}))
+def test_all_ops_by_each_algorithm(algo: str, tmp_path: Path) -> None:
+    kinds = [kind for kind, names in NAMES.items() if algo in names and kind is not Kind.ALL_TO_ALL]
+    program = tmp_path / "ops.py"
+    program.write_text(PROGRAM)
+    wanted = ",".join(f"{kind.label}={algo}" for kind in kinds)
+    done = over_tcp("-m", "distdbg", "run", "--nproc-per-node=3", str(program), DISTDBG_ALGO=wanted)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.count("right") == 3
