@@ -66,11 +66,14 @@ class Dial {
   void nap(pollfd* entry) {
     if (wait_.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
     wait_.check_job();
-    // Not in the middle of a handshake: a hub would take it for a stranger's.
+    const auto sleep = [&](std::int64_t most_ns) {
+      const timespec slice{0, static_cast<long>(most_ns)};
+      return ::ppoll(entry, entry == nullptr ? 0 : 1, &slice, nullptr) > 0;
+    };
+    // Who hangs up on a hub that has answered is taken for a stranger: what is connected goes on.
+    if (sleep(0)) return;
     if (!is_connected_ && has_come_()) throw TheyWereFaster{};
-    const std::int64_t most = std::clamp<std::int64_t>(until_ns_ - now_ns(), 0, slice_ns);
-    const timespec slice{0, static_cast<long>(wait_.nap_ns(most))};
-    ::ppoll(entry, entry == nullptr ? 0 : 1, &slice, nullptr);
+    sleep(wait_.nap_ns(std::clamp<std::int64_t>(until_ns_ - now_ns(), 0, slice_ns)));
   }
 
   void wait_for(int fd, short events) {
