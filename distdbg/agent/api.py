@@ -21,6 +21,7 @@ from distdbg.agent import protocol
 from distdbg.agent.protocol import MOST_REQUEST_NBYTES, BadLine, Request
 from distdbg.control import served, sockets
 from distdbg.errors import ConfigError, DistNetworkError
+from distdbg.secure.guard import Guard, open_guard
 
 #: Of each way to come in.
 MOST_CLIENTS: Final = 64
@@ -65,11 +66,16 @@ class Client:
     """One connection."""
 
     __slots__ = (
-        "_inbox", "_outbox", "_server", "proof", "proof_by_ns", "socket", "stuck_ns", "way",
+        "_inbox", "_outbox", "_server", "proof", "proof_by_ns", "served_at", "socket", "stuck_ns", "way",
     )  # fmt: skip
 
     def __init__(
-        self, server: ApiServer, sock: socket.socket, way: Way, proof: protocol.Proof | None
+        self,
+        server: ApiServer,
+        sock: socket.socket,
+        way: Way,
+        proof: protocol.Proof | None,
+        served_at: str = "",
     ) -> None:
         self._server = server
         self.socket = sock
@@ -77,6 +83,8 @@ class Client:
         """How it has come in."""
         self.proof = proof
         """Not None: it has not proved itself yet."""
+        self.served_at = served_at
+        """This end of a connection over TCP."""
         self.proof_by_ns = time.monotonic_ns() + int(PROOF_S * 1e9)
         self.stuck_ns = 0
         """Since when it has taken nothing that is there for it; 0: it takes all."""
@@ -153,6 +161,7 @@ class ApiServer:
         self._listening: list[socket.socket] = []
         self._path: Path | None = None
         self._token = b""
+        self._guard: Guard | None = None
         self._served_as: frozenset[str] = frozenset()
         self.clients: set[Client] = set()
 
@@ -186,6 +195,11 @@ class ApiServer:
                 hint="--agent-listen takes another port; the job and the local socket work without it",
             ) from error
         sock.setblocking(False)
+        try:
+            self._guard = open_guard(key, notice=protocol.speaks_tls())
+        except BaseException:
+            sock.close()
+            raise
         self._token = protocol.agent_token(key, self._run)
         self._add(sock)
         return int(sock.getsockname()[1])
@@ -198,6 +212,8 @@ class ApiServer:
             self._selector.unregister(sock)
             sock.close()
         self._listening.clear()
+        if self._guard is not None:
+            self._guard.release()
         if self._path is not None:
             sockets.is_served(self._path)  # removes the name, unless another agent has taken it
 
@@ -253,9 +269,15 @@ class ApiServer:
         is_tcp = listening.family != socket.AF_UNIX
         if is_tcp:
             self._make_room()
-            self._welcome(
-                sock, "tcp", protocol.Proof(self._token, self._run, protocol.make_nonce())
-            )
+            try:
+                served_at = served.show(served.own_address(sock))
+            except OSError:  # it is gone already
+                sock.close()
+                return
+            if self._guard is not None:
+                sock = self._guard.wrap(sock, is_server=True)
+            proof = protocol.Proof(self._token, self._run, protocol.make_nonce())
+            self._welcome(sock, "tcp", proof, served_at)
         elif self._count("unix") < MOST_CLIENTS and sockets.is_same_user(sock):
             self._welcome(sock, "unix", None)
         else:
@@ -271,8 +293,10 @@ class ApiServer:
         if len(unproven) >= MOST_UNPROVEN:
             self.drop(min(unproven, key=lambda client: client.proof_by_ns))
 
-    def _welcome(self, sock: socket.socket, way: Way, proof: protocol.Proof | None) -> None:
-        client = Client(self, sock, way, proof)
+    def _welcome(
+        self, sock: socket.socket, way: Way, proof: protocol.Proof | None, served_at: str = ""
+    ) -> None:
+        client = Client(self, sock, way, proof, served_at)
         self.clients.add(client)
         self._selector.register(sock, selectors.EVENT_READ, lambda mask: self._serve(client, mask))
         nonce = None if proof is None else proof.server_nonce
@@ -311,7 +335,7 @@ class ApiServer:
         if not proof.client_nonce:
             if not proof.take_challenge(words):
                 return False
-            if not self._is_served_at(client.socket, proof.dialled):
+            if proof.dialled not in {client.served_at, *self._served_as}:
                 client.send(protocol.refuse(None, DistNetworkError(protocol.ELSEWHERE)))
                 return False
             client.send(protocol.encode({"proof": proof.of("server")}))
@@ -324,11 +348,3 @@ class ApiServer:
         client.proof = None
         client.send(protocol.encode({"ok": True}))
         return True
-
-    def _is_served_at(self, sock: socket.socket, dialled: str) -> bool:
-        if dialled in self._served_as:
-            return True
-        try:
-            return dialled == served.show(served.own_address(sock))
-        except OSError:
-            return False  # it is gone meanwhile

@@ -14,6 +14,7 @@ from distdbg.agent import protocol
 from distdbg.agent.protocol import MOST_ANSWER_NBYTES, PROTOCOL
 from distdbg.control import served, sockets
 from distdbg.errors import ConfigError, DistNetworkError, UsageError
+from distdbg.secure.guard import open_guard, why_ended
 
 #: How long the last word of an agent that is gone may take: it has been said.
 _LAST_WORD_S = 0.1
@@ -31,9 +32,16 @@ class AgentClient:
     """A connection to one agent. DistNetworkError when it does not answer in time."""
 
     def __init__(
-        self, sock: socket.socket, name: str, timeout_s: float, *, key: bytes | None = None
+        self,
+        sock: socket.socket,
+        name: str,
+        timeout_s: float,
+        *,
+        key: bytes | None = None,
+        dialled: str = "",
     ) -> None:
-        """`key`: not None over TCP, where both ends prove that they have it."""
+        """`key`: not None over TCP, where both ends prove that they have it; `dialled`: where."""
+        self._dialled = dialled
         self._socket = sock
         self._is_given = False
         """Whether the socket is somebody else's by now."""
@@ -59,9 +67,18 @@ class AgentClient:
         """Connect to an agent that listens; `key`: what the run's token is derived from."""
         try:
             sock = socket.create_connection((host, port), timeout_s)
+            dialled = served.show(served.peer_address(sock))
         except OSError as error:
             raise DistNetworkError(f"no agent answers at {host}:{port}: {error}") from error
-        return cls(sock, f"{host}:{port}", timeout_s, key=key)
+        try:
+            guard = open_guard(key)
+        except BaseException:
+            sock.close()
+            raise
+        if guard is not None:
+            sock = guard.wrap(sock, is_server=False)
+            guard.release()
+        return cls(sock, f"{host}:{port}", timeout_s, key=key, dialled=dialled)
 
     def ask(self, do: str, *, timeout_s: float | None = None, **arguments: Any) -> Any:
         """Send a request and return its result; events that come before it are kept."""
@@ -144,6 +161,11 @@ class AgentClient:
             hello = self._read(deadline)
             if hello.get("distdbg") != "agent":
                 raise DistNetworkError(f"{self._name} is no agent of distdbg")
+            if hello.get("tls"):
+                raise ConfigError(
+                    f"the agent at {self._name} speaks TLS, and this process does not",
+                    hint="set DISTDBG_TLS=1 here as well",
+                )
             if hello.get("protocol") != PROTOCOL:
                 raise ConfigError(
                     f"the agent at {self._name} speaks protocol {hello.get('protocol')}, "
@@ -161,9 +183,8 @@ class AgentClient:
         """Say nothing but a nonce before the agent has proven itself."""
         proof = protocol.Proof(token, str(hello.get("run")), str(hello.get("nonce")))
         try:
-            dialled = served.show(served.peer_address(self._socket))
-            proof.client_nonce, proof.dialled = protocol.make_nonce(), dialled
-            self._send({"nonce": proof.client_nonce, "dialled": dialled})
+            proof.client_nonce, proof.dialled = protocol.make_nonce(), self._dialled
+            self._send({"nonce": proof.client_nonce, "dialled": self._dialled})
             answer = self._read(deadline)
             if "error" in answer:
                 raise _Elsewhere(_to_error(answer["error"]).what)
@@ -215,7 +236,10 @@ class AgentClient:
             except TimeoutError:
                 continue
             except OSError as error:
-                raise DistNetworkError(f"the agent at {self._name} is gone: {error}") from error
+                why = why_ended(self._socket) or error
+                raise DistNetworkError(f"the agent at {self._name} is gone: {why}") from error
+            if not data and (why := why_ended(self._socket)):
+                raise DistNetworkError(f"the agent at {self._name} cannot be asked: {why}")
             if not data:
                 raise DistNetworkError(f"the agent at {self._name} closed the connection")
             self._inbox += data

@@ -19,6 +19,7 @@ from typing import Final
 
 from distdbg import config
 from distdbg.agent.host_agent import HostAgent
+from distdbg.agent.launcher_orders import Attempt
 from distdbg.agent.policy import read_abort_on
 from distdbg.errors import ConfigError, DistError
 from distdbg.launch.exports import Exports, read_exports
@@ -39,6 +40,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--orders", action="store_true", help="read messages of a launcher from stdin"
     )
+    parser.add_argument(
+        "--store", default="", help="where the job's agents meet, without a launcher"
+    )
+    parser.add_argument("--nodes", type=int, default=1, help="hosts of the job, without a launcher")
+    parser.add_argument("--node-rank", type=int, default=0, help="which of them this is")
+    parser.add_argument("--round", type=int, default=0, help="how often its ranks have met before")
     parser.add_argument("--listen", metavar="HOST:PORT", help="also serve the API over TCP")
     chosen = parser.parse_args(argv)
     exports = _read_exports(has_launcher=chosen.orders)
@@ -68,6 +75,16 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.flush()
     if exports.is_asked:
         agent.export(exports)
+    if chosen.nodes > 1:
+        agent.steering.meet(
+            Attempt(
+                number=chosen.round,
+                folder=chosen.folder,
+                store=chosen.store,
+                nodes=chosen.nodes,
+                node_rank=chosen.node_rank,
+            )
+        )
     gc.collect()
     gc.freeze()
     agent.run()

@@ -58,7 +58,7 @@ def find_proof(session: Session, root: Finding | None, hopeless: Collection[int]
     if not hopeless:
         return "dead" if _is_waited_beside(session, root) else None
     kind = _KIND_OF.get(root.kind)
-    if root.kind is Kind.DEADLOCK and not set(root.ranks) <= set(hopeless):
+    if root.kind is Kind.DEADLOCK and not root.deadlocked <= set(hopeless):
         return None
     if root.kind is Kind.MISSING_RANK:
         logs = [session.ranks.get(rank) for rank in root.ranks]

@@ -70,6 +70,11 @@ def hello(run: str, host: str, pid: int, nonce: str | None = None) -> bytes:
     return encode(words)
 
 
+def speaks_tls() -> bytes:
+    """What a server that speaks TLS says in clear to a client that does not."""
+    return encode({"distdbg": "agent", "tls": True})
+
+
 def make_nonce() -> str:
     return secrets.token_hex(_NONCE_NBYTES)
 

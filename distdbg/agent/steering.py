@@ -90,13 +90,14 @@ class Steering:
     def join(self, attempt: Attempt) -> None:
         """Of a launcher's start: meet the agents of the job's other hosts."""
         self._is_launched = True
-        self._node, self._nodes = attempt.node_rank, attempt.nodes
-        self._meet(attempt)
+        self.meet(attempt)
         if self._armed and self.is_root:
             with suppress(RecordError, ValueError):
                 self.order("arm", self._armed)
 
-    def _meet(self, attempt: Attempt) -> None:
+    def meet(self, attempt: Attempt) -> None:
+        """Find the agents of the job's other hosts, where there are some."""
+        self._node, self._nodes = attempt.node_rank, attempt.nodes
         if attempt.nodes < 2 or not attempt.store:
             return
         from distdbg.agent.tree.place import Tree  # needs native code, for the store

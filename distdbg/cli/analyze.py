@@ -174,10 +174,7 @@ def _print_text(jobs: Sequence[Job], *, verbose: bool) -> None:
 
     console = Console(highlight=False)
     console.width = max(console.width, _LEAST_WIDTH)
-    try:
-        folder = os.getcwd()
-    except OSError:  # it was removed
-        folder = ""
+    folder = _own_folder()
     with console.capture() as captured:
         for index, job in enumerate(jobs):
             if index:
@@ -192,6 +189,14 @@ def _print_text(jobs: Sequence[Job], *, verbose: bool) -> None:
     sys.stdout.flush()
 
 
+def _own_folder() -> str:
+    """Where the reader is; '' for a folder that was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 def _write_html(jobs: Sequence[Job], path: Path, *, is_forced: bool) -> None:
     from distdbg.render.html import to_html
 
@@ -200,7 +205,7 @@ def _write_html(jobs: Sequence[Job], path: Path, *, is_forced: bool) -> None:
         more = range(2, len(jobs) + 1)
         paths += [path.with_name(f"{path.stem}-{number}{path.suffix}") for number in more]
     for job, place in zip(jobs, paths, strict=True):
-        _write(place, to_html(*job.last), is_forced=is_forced)
+        _write(place, to_html(*job.last, folder=_own_folder()), is_forced=is_forced)
         sys.stderr.write(f"Wrote {place}\n")
 
 

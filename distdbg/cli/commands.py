@@ -80,6 +80,11 @@ COMMANDS: tuple[Command, ...] = (
         "[RUN] [--rank LIST] [--stream out|err] [--grep REGEX] [--since WHEN] [-f] [--no-fold] [--json]",
     ),
     Command(
+        "certificate",
+        "what a client of /metrics has to trust under DISTDBG_TLS=1, in PEM",
+        "distdbg.cli.certificate",
+    ),
+    Command(
         "record",
         "print what the ranks of a run have recorded",
         "distdbg.cli.record",

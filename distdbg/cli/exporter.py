@@ -115,7 +115,7 @@ def _serve(folders: Sequence[Path], exports: Exports) -> int:
             hint="--port takes another one",
         ) from error
     try:
-        sys.stderr.write(f"metrics: http://{exporter.address}/metrics\n")
+        sys.stderr.write(f"metrics: {exporter.scheme}://{exporter.address}/metrics\n")
         sys.stderr.flush()
         while not end.wait(3600.0):
             pass

@@ -201,7 +201,10 @@ def core_of(verdict: Plain | None) -> frozenset[int]:
     """The ranks that are a deadlock; not those that only wait for one of them."""
     found = (verdict or {}).get("findings", ())
     return frozenset(
-        rank for one in found if one.get("kind") == "deadlock" for rank in one["ranks"]
+        rank
+        for one in found
+        if one.get("kind") == "deadlock"
+        for rank in ([edge["rank"] for edge in one.get("edges", ())] or one["ranks"])
     )
 
 

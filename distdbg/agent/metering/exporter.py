@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distdbg.agent.metering.runs import Runs
-from distdbg.agent.metering.serving import ANY, LINKS, make_gate
+from distdbg.agent.metering.serving import ANY, LINKS, make_gate, open_web_guard
 from distdbg.agent.metering.targets import Neighbours
 from distdbg.export.http.pages import JSON, Answer, make_index, say
 from distdbg.export.http.sd import Target, join_address, write_targets
@@ -31,7 +31,9 @@ class Exporter:
             "/metrics": self._metrics,
             "/sd": self._sd,
         }
-        self._server = Server(pages, make_gate(exports))
+        guard = open_web_guard()
+        self.scheme = "http" if guard is None else "https"
+        self._server = Server(pages, make_gate(exports), guard=guard)
         try:
             port = self._server.listen(host, port)
         except BaseException:
@@ -56,4 +58,4 @@ class Exporter:
 
     def _sd(self, _: str) -> Answer:
         own = Target(self.address, "", self._host)
-        return Answer(write_targets([own, *self._neighbours.targets()]), JSON)
+        return Answer(write_targets([own, *self._neighbours.targets()], self.scheme), JSON)

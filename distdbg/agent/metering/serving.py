@@ -22,11 +22,17 @@ from distdbg.export.http.sd import Target, join_address, write_targets
 from distdbg.export.http.server import Server
 from distdbg.export.metrics.negotiate import negotiate
 from distdbg.launch.exports import Exports, is_loopback
+from distdbg.secure.guard import Guard, open_guard
+from distdbg.secure.settings import is_on
 
 if TYPE_CHECKING:
     from distdbg.agent.host_agent import HostAgent
 
 ANY: Final = ("0.0.0.0", "::", "")  # not bound, but told apart
+_NO_HTTPS: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    b"Content-Length: 42\r\n\r\nDISTDBG_TLS=1 is set: ask with https here\n"
+)
 _TAKE_OVER_NS: Final = 2_000_000_000
 LINKS: Final = {
     "/metrics": "the numbers, for Prometheus",
@@ -48,9 +54,11 @@ class Serving:
         pages = {
             "/": lambda _: make_index(f"distdbg: run {agent.run_name} on {agent.host}", LINKS),
             "/metrics": self._metrics,
-            "/sd": lambda _: Answer(write_targets(self.targets()), JSON),
+            "/sd": lambda _: Answer(write_targets(self.targets(), self._scheme), JSON),
         }
-        self._server = Server(pages, make_gate(exports))
+        guard = open_web_guard()
+        self._scheme: str = "http" if guard is None else "https"
+        self._server = Server(pages, make_gate(exports), guard=guard)
         self._has_asked = True
         self._next_ns = 0
         said = ""
@@ -70,7 +78,7 @@ class Serving:
             said = f"; port {self._asked} is held by {holder_of(self._asked)}"
         if self._has_asked:
             self._neighbours.start()
-        agent.say([f"metrics: http://{self.address}/metrics{said}"])
+        agent.say([f"metrics: {self._scheme}://{self.address}/metrics{said}"])
 
     @property
     def address(self) -> str:
@@ -121,6 +129,13 @@ class Serving:
             return say(503, error.what)
         writer = negotiate(accept)
         return Answer(writer.write(metrics), writer.content_type)
+
+
+def open_web_guard() -> Guard | None:
+    """Encrypts what others read, where DISTDBG_TLS=1; they need no certificate. ConfigError."""
+    from distdbg.runtime.rendezvous.token import run_token
+
+    return open_guard(run_token(), notice=_NO_HTTPS, is_web=True) if is_on() else None
 
 
 def make_gate(exports: Exports) -> Gate:

@@ -15,6 +15,7 @@ from typing import Final
 
 from distdbg.agent.tree.handshake import MOST_GREETING_NBYTES, Handshake, NotTrusted
 from distdbg.agent.tree.messages import MOST_MESSAGE_NBYTES
+from distdbg.secure.guard import Guard, why_ended
 
 _S: Final = 1_000_000_000
 GREETING_NS: Final = 5 * _S
@@ -30,6 +31,9 @@ MOST_BULK_NBYTES: Final = 8 << 20
 _UNSENT_NBYTES: Final = 64 << 10
 _READ_NBYTES: Final = 64 << 10
 _LENGTH_NBYTES: Final = 4
+#: How TLS begins, and what a server that speaks it says in clear to a client that does not.
+_TLS: Final = b"\x16\x03"
+NEEDS_TLS: Final = b"distdbgT"
 
 
 class LinkLost(Exception):
@@ -132,10 +136,16 @@ class Link:
         except BlockingIOError:
             return []
         except OSError as error:
-            raise LinkLost(str(error)) from error
+            why = why_ended(self._sock)
+            raise LinkLost(why or str(error), is_wrong=bool(why) and not self.is_open) from error
         if not data:
-            raise LinkLost("it closed the link")
+            why = why_ended(self._sock)
+            raise LinkLost(why or "it closed the link", is_wrong=bool(why) and not self.is_open)
         self._in += data
+        if not self.is_open and self._in.startswith(_TLS):
+            raise LinkLost("it speaks TLS, and DISTDBG_TLS is not set here", is_wrong=True)
+        if not self.is_open and self._in.startswith(NEEDS_TLS):
+            raise LinkLost("it speaks TLS: set DISTDBG_TLS=1 here as well", is_wrong=True)
         messages = []
         while (frame := self._next_frame()) is not None:
             if self.is_open:
@@ -169,6 +179,15 @@ def hurry(sock: socket.socket) -> None:
     """Let small frames go at once, and large ones wait here instead of in the kernel."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_NBYTES)
+
+
+def secure(sock: socket.socket, guard: Guard | None, *, is_server: bool) -> socket.socket:
+    """The socket to use in place of this one; what it takes before it is sent is as little."""
+    if guard is None:
+        return sock
+    inner = guard.wrap(sock, is_server=is_server)
+    inner.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_NBYTES)
+    return inner
 
 
 def listen(address: str, backlog: int = 64) -> socket.socket:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final
 from distdbg.agent.tree.ascent import Ascent
 from distdbg.agent.tree.finding import Address, Directory
 from distdbg.agent.tree.handshake import Handshake
-from distdbg.agent.tree.links import Link, LinkLost, connect, hurry, listen
+from distdbg.agent.tree.links import NEEDS_TLS, Link, LinkLost, connect, hurry, listen, secure
 from distdbg.agent.tree.messages import BadMessage
 from distdbg.agent.tree.pipe_ends import PipeEnd, PipeEnds
 from distdbg.agent.tree.pipes import Key
 from distdbg.agent.tree.shape import ancestors
+from distdbg.secure.guard import open_guard
 
 if TYPE_CHECKING:
     from distdbg.agent.tree.place import Tree
@@ -46,6 +47,7 @@ class Loop:
         self._node = tree.node
         self._lock = tree.lock
         self._token = token
+        self._guard = open_guard(token, notice=NEEDS_TLS)
         self._meeting = meeting
         self._fan_in = fan_in
         self._links: dict[int, Link] = {}
@@ -123,6 +125,8 @@ class Loop:
             if self._listener is not None:
                 self._listener.close()
             self._selector.close()
+            if self._guard is not None:
+                self._guard.close()
 
     def _turn(self) -> None:
         self._read_mail()
@@ -213,6 +217,7 @@ class Loop:
             return
         sock.setblocking(False)
         hurry(sock)
+        sock = secure(sock, self._guard, is_server=True)
         self._add(sock, Handshake(self._token, self._meeting, None), str(peer[0]))
 
     def _add(self, sock: socket.socket, handshake: Handshake, peer: str) -> Link:
@@ -325,6 +330,7 @@ class Loop:
             self._ascent.on_failed(ancestor, now_ns)
             self._want()
             return
+        sock = secure(sock, self._guard, is_server=False)
         link = self._add(
             sock, Handshake(self._token, self._meeting, self._node.node), address.address
         )

@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 import sys
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 #: What is read of a table at a time, and at most: a host may have very many connections.
 _CHUNK_NBYTES: Final = 1 << 16
@@ -25,14 +25,31 @@ def is_local(address: str) -> bool:
     return (mapped or ip).is_loopback
 
 
-def uid_of_peer(sock: socket.socket) -> int | None:
+class Ends(NamedTuple):
+    """Of a connection, as its server sees it."""
+
+    own: Any
+    peer: Any
+    family: int
+
+    @classmethod
+    def of(cls, sock: socket.socket) -> Ends:
+        """OSError for a connection that is gone."""
+        return cls(sock.getsockname(), sock.getpeername(), sock.family)
+
+    @property
+    def are_local(self) -> bool:
+        return is_local(self.own[0]) and is_local(self.peer[0])
+
+
+def uid_of_peer(ends: Ends) -> int | None:
     """The user at the other end of a connection within this host; None: not found.
 
     Also None for one that its owner has closed: the tables give those to root.
     """
-    own, peer = sock.getsockname(), sock.getpeername()
-    pair = f"{_hex(peer[0], peer[1], sock.family)} {_hex(own[0], own[1], sock.family)}"
-    if sock.family == socket.AF_INET6:
+    own, peer, family = ends
+    pair = f"{_hex(peer[0], peer[1], family)} {_hex(own[0], own[1], family)}"
+    if family == socket.AF_INET6:
         found = _find("/proc/self/net/tcp6", pair)
         mapped = (_mapped(peer[0]), _mapped(own[0]))
         if found is None and all(mapped):  # a client that knows only IPv4

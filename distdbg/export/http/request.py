@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from distdbg.export.http.gate import Gate
 from distdbg.export.http.pages import Answer, Page, say, zipped
-from distdbg.export.http.peers import is_local, uid_of_peer
+from distdbg.export.http.peers import Ends, uid_of_peer
 
 if TYPE_CHECKING:
     import socketserver
@@ -32,12 +32,12 @@ class Connection:
     def __init__(
         self,
         sock: socket.socket,
-        peer: tuple[Any, ...],
+        ends: Ends,
         let_in: Callable[[Connection], bool] = lambda _: True,
     ) -> None:
         """`let_in`: whether there is a place for one that may read."""
         self.socket = sock
-        self.peer = peer
+        self.ends = ends
         self.let_in = let_in
         self.is_let_in = False
         """Whether it may read, and has a place."""
@@ -76,7 +76,6 @@ class _Requests(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = PATIENCE_S
     wbufsize = -1  # an answer goes out as a whole
-    disable_nagle_algorithm = True
 
     def __init__(self, connection: Connection, pages: Mapping[str, Page], gate: Gate) -> None:
         self._connection = connection
@@ -84,7 +83,7 @@ class _Requests(BaseHTTPRequestHandler):
         self._gate = gate
         self._uid: int | None = None
         self._is_known = False
-        super().__init__(connection.socket, connection.peer, _NO_SERVER)
+        super().__init__(connection.socket, connection.ends.peer, _NO_SERVER)
 
     def parse_request(self) -> bool:
         is_good = super().parse_request()
@@ -137,11 +136,11 @@ class _Requests(BaseHTTPRequestHandler):
             return say(500, "this cannot be answered; the log says why")
 
     def _why_not(self) -> str:
-        sock = self._connection.socket
-        here = is_local(sock.getsockname()[0]) and is_local(sock.getpeername()[0])
+        ends = self._connection.ends
+        here = ends.are_local
         authorization = self.headers.get("Authorization")
         if here and not self._is_known and authorization is None:
-            self._uid, self._is_known = uid_of_peer(sock), True
+            self._uid, self._is_known = uid_of_peer(ends), True
         return self._gate.why_not(
             uid=self._uid,
             is_local=here,

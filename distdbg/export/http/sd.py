@@ -23,12 +23,14 @@ class Target(NamedTuple):
     host: str
 
 
-def write_targets(targets: Iterable[Target]) -> bytes:
-    """The answer, by run and host."""
+def write_targets(targets: Iterable[Target], scheme: str = "http") -> bytes:
+    """The answer, by run and host. `scheme`: of all of them; http needs no label."""
+    of_all = {} if scheme == "http" else {"__scheme__": scheme}
     found = [
         {
             "targets": [target.address],
             "labels": {
+                **of_all,
                 "__meta_distdbg_run": target.run,
                 "__meta_distdbg_host": target.host,
             },

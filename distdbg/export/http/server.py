@@ -20,7 +20,9 @@ from typing import Final
 
 from distdbg.export.http.gate import Gate
 from distdbg.export.http.pages import Page
+from distdbg.export.http.peers import Ends
 from distdbg.export.http.request import PATIENCE_S, Connection
+from distdbg.secure.guard import Guard
 
 #: Of who may read.
 MOST_CONNECTIONS: Final = 8
@@ -40,12 +42,19 @@ class Server:
     """Serves pages at one address or more, until it is closed."""
 
     def __init__(
-        self, pages: Mapping[str, Page], gate: Gate, *, patience_s: float = PATIENCE_S
+        self,
+        pages: Mapping[str, Page],
+        gate: Gate,
+        *,
+        patience_s: float = PATIENCE_S,
+        guard: Guard | None = None,
     ) -> None:
-        """`patience_s`: how long a request may take to come, and its answer to be made and read."""
+        """`patience_s`: how long a request may take to come, and its answer to be made and read.
+        `guard`: serves HTTPS; closed with the server."""
         self._patience_s = patience_s
         self._pages = pages
         self._gate = gate
+        self._guard = guard
         self._lock = threading.Lock()
         self._listening: list[socket.socket] = []
         self._connections: dict[Connection, threading.Thread] = {}
@@ -91,6 +100,8 @@ class Server:
         until = time.monotonic() + _END_S
         for thread in connections.values():
             thread.join(max(0.0, until - time.monotonic()))
+        if self._guard is not None:
+            self._guard.close()
         if not self._thread.is_alive():
             os.close(self._bell)
 
@@ -122,13 +133,22 @@ class Server:
 
     def _accept(self, listening: socket.socket) -> None:
         try:
-            sock, peer = listening.accept()
+            sock, _ = listening.accept()
         except OSError:
             if not self._is_closed:
                 time.sleep(0.01)  # no descriptors: not again and again at once
             return
+        try:
+            ends = Ends.of(sock)
+        except OSError:  # it is gone already
+            sock.close()
+            return
         self._make_room()
-        connection = Connection(sock, peer, self._let_in)
+        with suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._guard is not None:
+            sock = self._guard.wrap(sock, is_server=True)
+        connection = Connection(sock, ends, self._let_in)
         thread = threading.Thread(
             target=self._serve, args=(connection,), name="distdbg-http-serve", daemon=True
         )

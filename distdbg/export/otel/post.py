@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -63,12 +65,13 @@ class _Http(urllib.request.HTTPHandler):
 class _Https(urllib.request.HTTPSHandler):
     """The same over TLS."""
 
-    def __init__(self, watch: Watch) -> None:
-        super().__init__()
+    def __init__(self, watch: Watch, context: ssl.SSLContext | None) -> None:
+        super().__init__(context=context)
         self._watch = watch
+        self._how = {} if context is None else {"context": context}
 
     def https_open(self, request: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(_Made(WatchedSecureConnection, self._watch), request)
+        return self.do_open(_Made(WatchedSecureConnection, self._watch), request, **self._how)
 
 
 class _Made:
@@ -112,7 +115,10 @@ class Collector:
         self._patience_s, self._clock, self._sleep = patience_s, clock, sleep
         self._timeout_s = min(_TIMEOUT_S, patience_s)
         self._watch = Watch()
-        self._opener = urllib.request.build_opener(_Stay, _Http(self._watch), _Https(self._watch))
+        context = read_context(os.environ) if self.url.startswith("https:") else None
+        self._opener = urllib.request.build_opener(
+            _Stay, _Http(self._watch), _Https(self._watch, context)
+        )
 
     def write(self, line: bytes, /) -> int:
         """Send one request; DistNetworkError when it is not taken."""
@@ -161,6 +167,28 @@ class Collector:
             told = json.loads(answer).get("partialSuccess") or {}
             self.rejected += int(told.get("rejectedSpans", 0))
             self.why = str(told.get("errorMessage", ""))[:200] or self.why
+
+
+def read_context(environ: Mapping[str, str]) -> ssl.SSLContext | None:
+    """The certificates of OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_KEY and _CLIENT_CERTIFICATE; None: those of
+    the system. UsageError for files that cannot be used."""
+    ca, key, certificate = (
+        environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}")
+        or environ.get(f"OTEL_EXPORTER_OTLP_{name}")
+        for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
+    )
+    if not ca and not certificate:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+        if certificate:
+            context.load_cert_chain(certificate, key or None)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        named = ", ".join(filter(None, (ca, certificate, key)))
+        raise UsageError(
+            f"the certificates of the collector cannot be loaded: {error} ({named})"
+        ) from error
+    return context
 
 
 def is_url(output: str | None) -> bool:
