@@ -9,7 +9,8 @@ import sysconfig
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+from distdbg.check.sites import skipped_folders
+
 _LIBRARIES = (
     "<frozen ",
     *(sysconfig.get_path(key) + os.sep for key in ("stdlib", "platstdlib", "purelib", "platlib")),
@@ -18,7 +19,7 @@ _LIBRARIES = (
 
 def is_ours(frame: FrameType) -> bool:
     """Whether it is code of this package."""
-    return frame.f_code.co_filename.startswith(_PACKAGE)
+    return frame.f_code.co_filename.startswith(skipped_folders())
 
 
 def user_frame(frame: FrameType | None = None) -> FrameType:

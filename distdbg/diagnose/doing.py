@@ -20,6 +20,7 @@ from distdbg.record.thresholds import Level, level_of, limit_ns
 
 #: Earlier ops are not looked at for the longest gap.
 _MOST_OPS: Final = 20_000
+_SECOND_NS: Final = 1_000_000_000
 #: An agent looks closely a second after a rank's last op, and takes its time.
 _SEEN_LATE_NS: Final = 4 * 10**9
 _WORDS: Final = {
@@ -46,6 +47,8 @@ class Doing:
     age_ns: int = 0
     longest_gap_ns: int = 0
     """The longest earlier time between two ops of the rank."""
+    gap_bound_ns: int = 0
+    """What is shown of `longest_gap_ns`; 0: nothing."""
 
     @property
     def level(self) -> Level:
@@ -58,8 +61,8 @@ class Doing:
 
     @property
     def compared(self) -> str:
-        """'; longest earlier gap 0.2 s'; '' where there is none."""
-        return f"; longest earlier gap {say_s(self.longest_gap_ns)}" if self.longest_gap_ns else ""
+        """'; no earlier gap over 1.0 s'; '' where there is none."""
+        return f"; no earlier gap over {say_s(self.gap_bound_ns)}" if self.gap_bound_ns else ""
 
     @property
     def on_cpu(self) -> str:
@@ -80,6 +83,7 @@ def doing_of(session: Session, rank: int) -> Doing:
     if seen is not None and seen.state.is_over:
         seen = None
     since_ns = _since_ns(session, log, seen)
+    longest = longest_gap_ns(log)
     site = _site_of(seen)
     return Doing(
         rank=rank,
@@ -91,7 +95,8 @@ def doing_of(session: Session, rank: int) -> Doing:
         age_ns=0
         if since_ns is None or session.now_ns == NEVER
         else max(session.now_ns - since_ns, 0),
-        longest_gap_ns=longest_gap_ns(log),
+        longest_gap_ns=longest,
+        gap_bound_ns=gap_bound_ns(log, longest),
     )
 
 
@@ -114,6 +119,17 @@ def longest_gap_ns(log: RankLog) -> int:
             longest = issued - last
         last = max(last, issued, ended)
     return longest
+
+
+def gap_bound_ns(log: RankLog, gap_ns: int) -> int:
+    """A bound of the longest gap, in whole seconds; 0 for a rank that has not called two ops.
+
+    An agent looks a few times a second and a record has each op: both know the same of whole seconds.
+    """
+    called = max((far.issued_seq for far in log.progress.values()), default=0)
+    if max(called, len(log.ops)) < 2 and not gap_ns:
+        return 0
+    return max(-(-gap_ns // _SECOND_NS), 1) * _SECOND_NS
 
 
 def place(site: str) -> str:

@@ -113,6 +113,11 @@ class Finding:
     follows: tuple[Finding, ...] = ()
     """What would not be there without it: ranks that timed out because of it."""
 
+    @property
+    def deadlocked(self) -> frozenset[int]:
+        """Of a deadlock, the ranks that wait for each other: not all of them need to be a cause."""
+        return frozenset(edge.rank for edge in self.edges) or frozenset(self.ranks)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:

@@ -9,6 +9,7 @@ where distdbg's own things are:
     DISTDBG_HOST      what this host is called
     DISTDBG_AGENT=0   the launcher has started the agent, or none is wanted
     DISTDBG_DEBUGGABLE, DISTDBG_DEBUG_ON_ERROR   1 with the flags of the same names
+    DISTDBG_TORCH=1   with --torch
     DISTDBG_OTLP      with --otlp: a rank notes which span of the program its ops belong to
 
 MASTER_PORT is free when the ranks start: torch's rank 0 binds it, which TORCHELASTIC_USE_AGENT_STORE
@@ -26,6 +27,7 @@ from distdbg.launch.options import RunOptions, ScriptForm
 from distdbg.launch.rendezvous.round import NodeFacts
 
 _OMP = "OMP_NUM_THREADS"
+_FAULTHANDLER = "PYTHONFAULTHANDLER"
 _NCCL = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _LOCAL_RANK = "${local_rank}"
@@ -123,10 +125,15 @@ def rank_environment(
         made["DISTDBG_TIMEOUT_S"] = options.op_timeout_s
     if options.debuggable:
         made["DISTDBG_DEBUGGABLE"] = 1
+    if options.torch:
+        made["DISTDBG_TORCH"] = 1
     if options.debug_on_error:
         made["DISTDBG_DEBUG_ON_ERROR"] = 1
     if options.exports.signals:
         made["DISTDBG_OTLP"] = options.exports.environment()["DISTDBG_OTLP"]
+    # So that a crash of native code leaves its stack; '' is also a choice of the user's.
+    if _FAULTHANDLER not in environ:
+        made[_FAULTHANDLER] = 1
     if options.nproc > 1 and _OMP not in environ:
         made[_OMP] = 1
     if options.virtual_local_rank:

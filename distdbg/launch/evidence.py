@@ -97,6 +97,13 @@ class Evidence:
         return ""
 
     @property
+    def error_type(self) -> str:
+        """The type of what it raised: 'ValueError'; '' when it raised nothing."""
+        if self.error is not None and self.error.type:
+            return self.error.type
+        return self.reason.partition(":")[0]
+
+    @property
     def how(self) -> str:
         """'raised ValueError: no data', 'was killed by SIGSEGV', 'exited with code 3'."""
         if self.reason.startswith("SystemExit: "):

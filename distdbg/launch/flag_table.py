@@ -298,6 +298,13 @@ SECTIONS: tuple[Section, ...] = (
                 prefixes=(),
             ),
             Flag(
+                "--torch",
+                "switch",
+                False,
+                "record and check the ops of torch.distributed in the ranks, which the script need not know",
+                prefixes=_OURS,
+            ),
+            Flag(
                 "--debuggable",
                 "switch",
                 False,

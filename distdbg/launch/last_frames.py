@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
+from distdbg.record.printable import shorten
+
 _MOST_FRAMES = 3
+_MOST_SOURCE = 100
+_FRAME = re.compile(r'File "(.+)", line (\d+)(?:, in (.+))?')
 _OURS = f'File "{Path(__file__).parents[1]}/'
 
 
@@ -41,3 +47,15 @@ def _frames_of_group(traceback: str, ours: str) -> list[str]:
             break
         lines.append(line[4:])
     return last_frames("\n".join(lines), ours)
+
+
+def last_line(frames: list[str]) -> list[str]:
+    """Of such lines one: 'at train.py:80 (step): y = x / 0'; all of them where the last frame is none."""
+    at = max((i for i, line in enumerate(frames) if _FRAME.match(line)), default=-1)
+    found = _FRAME.match(frames[at]) if at >= 0 else None
+    if found is None:
+        return frames
+    function = f" ({found[3]})" if found[3] else ""
+    source = " ".join(line.strip() for line in frames[at + 1 :])
+    text = f": {shorten(source, _MOST_SOURCE)}" if source else ""
+    return [f"at {os.path.basename(found[1])}:{found[2]}{function}{text}"]

@@ -115,6 +115,7 @@ class RunOptions:
 
     op_timeout_s: float | None = None
     debuggable: bool = False
+    torch: bool = False
     debug_on_error: bool = False
 
     notes: tuple[str, ...] = ()
@@ -188,6 +189,7 @@ def read_options(
         exports=exports,
         op_timeout_s=_read_op_timeout(flags.timeout),
         debuggable=flags.debuggable,
+        torch=flags.torch,
         debug_on_error=flags.debug_on_error,
         notes=(*meeting.notes, *omp, *_export_notes(exports, has_agent)),
     )

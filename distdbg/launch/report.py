@@ -21,10 +21,10 @@ from distdbg.diagnose import headline
 from distdbg.errors import format_ranks
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.hints import hint_of
-from distdbg.launch.last_frames import last_frames
+from distdbg.launch.last_frames import last_frames, last_line
+from distdbg.launch.report_end import end_facts
 from distdbg.launch.report_layout import lay_out
 from distdbg.launch.root_cause import Part, RootCause, find_root_cause
-from distdbg.record.durations import nbytes_text
 from distdbg.record.ends import signal_name
 from distdbg.record.format import Exit
 from distdbg.record.printable import printable
@@ -133,19 +133,12 @@ def _word(outcome: Outcome, found: RootCause | None) -> str:
     if found.part is Part.LEAVER:
         return headline.MISMATCH
     first = found.first[0]
-    was_aborted = _type_of(first) == "JobAborted" and "aborted by" in first.reason
+    was_aborted = first.error_type == "JobAborted" and "aborted by" in first.reason
     if was_aborted and AGENT not in first.reason:
         return headline.STOPPED  # by a person, whose words follow
     return headline.of_end(
-        cause=first.end.cause, signal=first.end.signal, error_type=_type_of(first)
+        cause=first.end.cause, signal=first.end.signal, error_type=first.error_type
     )
-
-
-def _type_of(one: Evidence) -> str:
-    """The type of what it raised: 'ValueError'; '' when it raised nothing."""
-    if one.error is not None and one.error.type:
-        return one.error.type
-    return one.reason.partition(":")[0]
 
 
 # ------------------------------------------------------------------------------- the agents' verdict
@@ -217,7 +210,7 @@ def _ended(outcome: Outcome, found: RootCause | None) -> Iterator[str]:
 def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
     first = found.first[0]
     what = f"{_who(found.first)} {_how(found)}"
-    if word == headline.MISMATCH and _type_of(first) == "MismatchError":
+    if word == headline.MISMATCH and first.error_type == "MismatchError":
         what = _cut(first.reason.partition(": ")[2])  # which ranks differ stands in it
     place = f"host {first.end.host}, pid {first.end.pid}" if len(found.first) == 1 else ""
     late = [rank for rank in sorted(found.blamed) if rank in outcome.seen]
@@ -237,26 +230,8 @@ def _failed(found: RootCause, outcome: Outcome, word: str) -> Iterator[str]:
     aftermath = _aftermath(found)
     if aftermath:
         yield aftermath
-    yield from _memory(first, outcome)
+    yield from end_facts(first, outcome.memory_limit)
     yield from _details(found, outcome.hosts)
-
-
-def _memory(first: Evidence, outcome: Outcome) -> Iterator[str]:
-    """What it used and may use, of a rank for which there was not enough."""
-    if not _is_out_of_memory(first):
-        return
-    used = first.end.max_rss_nbytes
-    words = [f"{nbytes_text(used)} used"] if used and first.end.cause != "oom" else []
-    if outcome.memory_limit:
-        words.append(f"limit {outcome.memory_limit}")
-    if words:
-        yield f"memory: {', '.join(words)}"
-
-
-def _is_out_of_memory(one: Evidence) -> bool:
-    """Whether it failed for want of memory."""
-    word = headline.of_end(cause=one.end.cause, signal=one.end.signal, error_type=_type_of(one))
-    return word == headline.OUT_OF_MEMORY
 
 
 def _how(found: RootCause) -> str:
@@ -285,9 +260,12 @@ def _details(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
         below = [line for line in error.text.splitlines()[1:] if line.strip() != said_later]
         yield from (_shared_details(found.first) or below)[:_MOST_DETAILS]
         if not error.details:
-            yield from last_frames(error.traceback)
+            frames = last_frames(error.traceback)
+            # What was on the console already stands here as one line.
+            yield from frames if first.stderr_file else last_line(frames)
     elif first.record is not None and first.record.doing and first.record.how is not Exit.RETURNED:
-        yield first.record.doing if first.reason else f"at its end: {first.record.doing}"
+        doing = first.record.doing
+        yield doing if first.reason else f"at its end: {doing.replace(' ago, ', ' before, ', 1)}"
     if error is None and first.stderr_tail:
         yield "the end of its stderr:"
         yield from (f"  {line}" for line in first.stderr_tail)
@@ -352,7 +330,7 @@ def _fold(title: str, evidence: Sequence[Evidence], *, is_brief: bool = False) -
     by_words: dict[str, list[Evidence]] = {}
     for one in evidence:
         # Of errors of ours the root cause says the rest.
-        how = one.reason.partition(":")[0] if is_brief and _type_of(one) in _KNOWN else one.how
+        how = one.reason.partition(":")[0] if is_brief and one.error_type in _KNOWN else one.how
         by_words.setdefault(how, []).append(one)
     for how, several in list(by_words.items())[:_MOST_DETAILS]:
         yield f"{_who(several)} {title}: {_cut(how)}"

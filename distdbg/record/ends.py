@@ -68,8 +68,8 @@ class RankEnd:
             return MORE_MEMORY
         if self.signal == signal.SIGKILL:
             return (
-                f"the sender of SIGKILL is unknown: dmesg on {self.host} shows whether the kernel killed "
-                "it for memory; else ask the scheduler"
+                f"the sender of SIGKILL is unknown: check dmesg on {self.host} for the OOM killer, "
+                "then ask the scheduler"
             )
         if self.signal == signal.SIGBUS:
             return (
@@ -78,9 +78,7 @@ class RankEnd:
             )
         if self.signal in _CRASHES:
             core = "look into the core dump, or " if self.core_dumped else ""
-            return (
-                f"native code crashed: {core}run again with PYTHONFAULTHANDLER=1 to get its stack"
-            )
+            return f"native code crashed: {core}see its stack in the rank's stderr (PYTHONFAULTHANDLER=1)"
         if self.signal is not None:
             name = signal_name(self.signal)
             return f"{name} came from outside: from a scheduler, a person, or another process"

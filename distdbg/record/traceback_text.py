@@ -7,7 +7,7 @@
 
 A rank that fails only because of another one, below a launcher that reports the cause, gets one line:
 
-    [rank 0] PeerLost at train.py:80: rank 2 died (signal 9, SIGKILL) (see the report below)
+    [rank 0] PeerLost at train.py:80: rank 2 died (signal 9, SIGKILL)
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _LIBRARY: Final = f"{os.path.dirname(os.__file__)}{os.sep}"
 _MOST_LINE: Final = 60
 _MOST_CAUSES: Final = 32
-_SEE: Final = " (see the report below)"
 
 
 def is_full(environ: Mapping[str, str] | None = None) -> bool:
@@ -75,7 +74,7 @@ def format_trimmed(
     if has_report and not is_full and isinstance(error, CollectiveError) and error.details:
         whole = error_text(error)
         head, at, tail = text.rpartition(whole)
-        text = f"{head}{error.what}{_SEE}{tail}" if at else text
+        text = f"{head}{error.what}{tail}" if at else text
     return text
 
 
@@ -84,12 +83,12 @@ def as_block(text: str, prefix: str) -> str:
     return "".join(f"{prefix}{line}".rstrip() + "\n" for line in text.splitlines())
 
 
-def one_line(error: BaseException, package: str = PACKAGE, see: str = _SEE) -> str:
+def one_line(error: BaseException, package: str = PACKAGE) -> str:
     """What a rank prints that fails because of another one: type, reason, its own line."""
     first = _brief(error)
     place = _last_place(error, package)
     at = f" at {place}" if place else ""
-    return f"{type(error).__name__}{at}{': ' if first else ''}{first}{see}"
+    return f"{type(error).__name__}{at}{': ' if first else ''}{first}"
 
 
 def _brief(error: BaseException) -> str:

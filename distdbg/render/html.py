@@ -19,18 +19,19 @@ from string import Template
 from typing import Any, Final
 
 from distdbg import __version__
-from distdbg.diagnose.finding import Finding, Role, Severity, Verdict
+from distdbg.diagnose.finding import Finding, Kind, Role, Severity, Verdict
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.render.aggregate import choose_lanes, fold_lanes, lateness, meetings, waits
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.page_data import page_data
 from distdbg.render.plain import lacks_of
+from distdbg.render.source_line import SourceLines, source_of
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 from distdbg.render.story import ago_text, story_of
 from distdbg.render.svg import draw_heatmap, draw_lateness, draw_wait_graph, text_of
 from distdbg.render.waitgraph import make_wait_graph
-from distdbg.render.where import has_place, waited_text
+from distdbg.render.where import groups_of_deadlock, has_place, waited_text
 from distdbg.render.words import (
     facts_of,
     iso_text,
@@ -51,10 +52,11 @@ _MOST_ROWS: Final = 60
 _MOST_STACKS: Final = 12
 _MOST_STORIES: Final = 4
 _MOST_LINES: Final = 500
+_MOST_SOURCE: Final = 120
 
 
-def to_html(session: Session, verdict: Verdict) -> str:
-    """The page; a few hundred kilobytes for any session."""
+def to_html(session: Session, verdict: Verdict, *, folder: str = "") -> str:
+    """The page; a few hundred kilobytes for any session. Source is shown of files below `folder`."""
     found = list(meetings(session))
     late = lateness(found)
     blamed = verdict.root.ranks if verdict.root is not None else ()
@@ -75,7 +77,7 @@ def to_html(session: Session, verdict: Verdict) -> str:
     ]  # fmt: skip
     sections = [
         ("verdict", "", _verdict(session, verdict)),
-        ("where", "Where", _where(session, verdict)),
+        ("where", "Where", _where(session, verdict, folder)),
         ("time", "Timeline", _timeline(data)),
         ("graph" if drawn else "heat", "Waits", _charts(graphs) + _charts(charts)),
         ("findings", "Findings", _findings(verdict)),
@@ -183,18 +185,21 @@ def _facts(finding: Finding) -> str:
     return f'<ul class="facts">{"".join(facts)}</ul>' if facts else ""
 
 
-def _where(session: Session, verdict: Verdict) -> str:
+def _where(session: Session, verdict: Verdict, folder: str) -> str:
     root = verdict.root
     if root is None or not has_place(root):
         return ""
     parts = []
     place = place_of_finding(session, root)
-    if place is not None:
+    if root.kind is Kind.DEADLOCK:
+        parts.append(_members(session, root))
+    elif place is not None:
         parts.append(_grid(make_grid(session, *place, blamed=root.ranks, columns=8)))
     victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
     stacks = fold_stacks(session, root.ranks)[:_MOST_STACKS]
     stacks += fold_stacks(session, set(victims) - set(root.ranks))[: _MOST_STACKS // 2]
-    told = "".join(_stack(stack) for stack in stacks)
+    source = source_of(session, folder)
+    told = "".join(_stack(stack, source) for stack in stacks)
     stories = "".join(
         _story(session, rank, is_open=not at) for at, rank in enumerate(root.ranks[:_MOST_STORIES])
     )
@@ -207,6 +212,17 @@ def _where(session: Session, verdict: Verdict) -> str:
         columns = f'<div class="two">{left}{right}</div>'
     body = "".join(parts) + columns
     return f'<section id="where"><h2>Where it happened</h2>{body}</section>' if body else ""
+
+
+def _members(session: Session, root: Finding) -> str:
+    """A table of one group would show who waits in another as a culprit."""
+    members = [
+        f"<li>'{text_of(label)}': {text_of(ranks_text(ranks))}</li>"
+        for label, ranks in groups_of_deadlock(session, root)
+    ]
+    return (
+        f"<div><h3>Members of the groups</h3><ul>{''.join(members)}</ul></div>" if members else ""
+    )
 
 
 def _grid(grid: Grid) -> str:
@@ -230,8 +246,12 @@ def _grid(grid: Grid) -> str:
     )
 
 
-def _stack(stack: FoldedStack) -> str:
-    frames = "\n".join(text_of(str(frame)) for frame in own_frames(stack.frames))
+def _stack(stack: FoldedStack, source: SourceLines) -> str:
+    frames = "\n".join(
+        text_of(str(frame)) + (f"\n    {text_of(line)}" if line else "")
+        for frame in own_frames(stack.frames)
+        for line in (source.text_of(frame, _MOST_SOURCE),)
+    )
     return (
         f'<div class="stack"><b>{text_of(ranks_text(stack.ranks))}</b> {text_of(stack.what)}'
         f"<pre>{frames}</pre></div>"

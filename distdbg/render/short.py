@@ -48,7 +48,8 @@ def _blamed(session: Session, root: Finding) -> Iterator[str]:
     if root.kind is Kind.DEADLOCK and root.edges:
         yield from _unmet(root)
         for edge in root.edges:
-            yield edge_text(edge)
+            if edge.rank in root.ranks or not set(root.ranks) & root.deadlocked:
+                yield edge_text(edge)
         return
     for fact in root.evidence:
         if fact.rank is None or fact.rank in root.ranks:

@@ -9,6 +9,7 @@ from typing import Final
 
 from distdbg.diagnose.session import Session, Stack
 from distdbg.record.rank_state import RankState
+from distdbg.render.gone import gone_from
 from distdbg.render.where import place_of
 
 #: runpy, multiprocessing, threading ... of the standard library, our launcher, and what has no file.
@@ -62,6 +63,9 @@ def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:
     log = session.ranks.get(rank)
     if log is None:
         return "", "", ()
+    gone = gone_from(session, rank)
+    if gone is not None and gone.frames:
+        return gone.kind, gone.what, gone.frames
     place = place_of(session, rank)
     activity = log.activity
     # Who waits in an op is told by its call; what lies above that is ours.
@@ -72,7 +76,7 @@ def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:
         return "", "", ()
     name = f"{place.verb} {session.name_of(place.op)}"
     kind = f"{place.verb} {session.kind_of(place.op)}"
-    if activity is not None and activity.site and place.verb == "after":
+    if activity is not None and activity.site and place.verb == "after" and not log.is_gone:
         name = f"{activity.state} at {activity.site}, {name}"
         kind = str(activity.state)
     return kind, name, session.stacks[place.stack]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from distdbg.diagnose.ops import IN_FLIGHT, NEVER, OpRef
@@ -33,6 +33,7 @@ class Step:
     at_ns: int
     text: str
     site: str = ""
+    rank: int = -1
     count: int = 1
     """How many alike came one after the other; the text is that of the last."""
 
@@ -62,11 +63,18 @@ def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
     if log.end is not None:
         steps.append(Step(at_ns=session.time_ns(rank, log.end.ended_ns), text=log.end.how))
     steps.sort(key=lambda step: step.at_ns)
-    return steps[-most:]
+    return [replace(step, rank=rank) for step in steps[-most:]]
 
 
 def ago_text(session: Session, step: Step) -> str:
-    """'3.1 s ago', 'at the end'; '' when that is not known."""
+    """'3.1 s ago', '3.1 s before', 'at its end'; '' when that is not known.
+
+    Of a rank that is gone the zero is its own end, as in the launcher's report.
+    """
+    end = session.ranks[step.rank].end if step.rank in session.ranks else None
+    if end is not None and not session.is_live and step.at_ns != NEVER:
+        before = session.time_ns(step.rank, end.ended_ns) - step.at_ns
+        return f"{seconds_text(before)} before" if before > 0 else "at its end"
     if NEVER in (step.at_ns, session.now_ns) or step.at_ns > session.now_ns:
         return ""
     ago = session.now_ns - step.at_ns

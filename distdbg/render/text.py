@@ -20,18 +20,21 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from distdbg.diagnose.finding import Finding, Role, Severity, Verdict
+from distdbg.diagnose.finding import Finding, Kind, Role, Severity, Verdict
 from distdbg.diagnose.session import Session
+from distdbg.record.local_time import local_time_text
 from distdbg.render.grid import Cell, Grid, make_grid, place_of_finding
 from distdbg.render.plain import lacks_of
 from distdbg.render.printed import printed_last
+from distdbg.render.source_line import SourceLines, source_of
 from distdbg.render.stacks import FoldedStack, fold_stacks, own_frames
 from distdbg.render.story import Step, ago_text, story_of
-from distdbg.render.where import has_place, waited_text
+from distdbg.render.where import groups_of_deadlock, has_place, waited_text
 from distdbg.render.words import (
     facts_of,
     ranks_text,
     safe,
+    seconds_text,
     tag_text,
 )
 
@@ -44,10 +47,13 @@ _CELLS: Final = {
     Cell.FAILED: "red",
     Cell.UNKNOWN: "dim italic",
 }
+#: Of consequences: the first line and the places of the ranks have it.
+_SAID: Final = (Kind.FAILED_OP, Kind.STOPPED)
 _MOST_FACTS: Final = 6
 _MOST_ROWS: Final = 10
 _MOST_STACKS: Final = 2
 _MOST_FRAMES: Final = 6
+_MOST_GROUPS: Final = 8
 _MOST_STORIES: Final = 2
 _MOST_STEPS: Final = 6
 _MOST_PRINTED: Final = 8
@@ -71,8 +77,9 @@ def print_verdict(
             for part in _where(console, session, verdict, root, verbose, folder):
                 console.print(part)
     others = [one for one in verdict.findings if one is not root]
-    if root is not None and root.follows:
-        _section(console, "Consequences", _findings(root.follows, verbose))
+    follows = [] if root is None else [f for f in root.follows if verbose or f.kind not in _SAID]
+    if follows:
+        _section(console, "Consequences", _findings(follows, verbose))
     if others:
         _section(console, "Also found" if root else "Found", _findings(others, verbose))
     lacks = lacks_of(session, verdict)
@@ -107,6 +114,9 @@ def _panel(session: Session, verdict: Verdict) -> Panel:
     lines.add_column(no_wrap=True, style="bold")
     lines.add_column(overflow="fold")
     if root is not None:
+        when = _when(session, root)
+        if when:
+            lines.add_row("when", Text(when))
         if root.ranks:
             lines.add_row(_blamed_as(root), _names(session, root.ranks))
         if root.victims:
@@ -133,6 +143,15 @@ def _panel(session: Session, verdict: Verdict) -> Panel:
         box=ROUNDED,
         padding=(0, 1),
     )
+
+
+def _when(session: Session, root: Finding) -> str:
+    """'2026-11-22T04:10:00, 0.13 s before the end': what an error is looked up by in other logs."""
+    when = local_time_text(root.at_ns) if root.severity is Severity.ERROR else ""
+    if not when or root.at_ns is None or session.now_ns <= root.at_ns:
+        return when
+    ago = seconds_text(session.now_ns - root.at_ns)
+    return f"{when}, {ago} {'ago' if session.is_live else 'before the end'}"
 
 
 def _blamed_as(root: Finding) -> str:
@@ -167,18 +186,22 @@ def _where(
     folder: str,
 ) -> Iterator[RenderableType]:
     place = place_of_finding(session, root)
-    if place is not None:
+    if root.kind is Kind.DEADLOCK:
+        yield from _members(session, root)
+    elif place is not None:
         grid = make_grid(session, *place, blamed=root.ranks, columns=_column_count(console.width))
         yield from _grid(grid, _ALL if verbose else _MOST_ROWS)
     victims = root.victims or [r for r, role in verdict.roles.items() if role is Role.VICTIM]
     guilty = fold_stacks(session, root.ranks)
     waiting = fold_stacks(session, set(victims) - set(root.ranks))
     frames = _ALL if verbose else _MOST_FRAMES
+    source, width = source_of(session, folder), console.width - 6
     if guilty or waiting:
         yield _head("Where they are")
-        for stacks, few in ((guilty, 2 * _MOST_STACKS), (waiting, _MOST_STACKS)):
-            most = _ALL if verbose else few
-            yield from (_stack(stack, frames, folder) for stack in stacks[:most])
+        few = 2 * _MOST_STACKS if root.kind is Kind.DEADLOCK else _MOST_STACKS
+        for stacks, enough in ((guilty, 2 * _MOST_STACKS), (waiting, few)):
+            most = _ALL if verbose else enough
+            yield from (_stack(stack, frames, folder, source, width) for stack in stacks[:most])
             if len(stacks) > most:
                 yield _more(len(stacks) - most, "stacks")
     # One of those that are alike tells what all of them did.
@@ -195,6 +218,18 @@ def _where(
             for line in printed:
                 row = Text(safe(line.text, _MOST_LETTERS), overflow="fold")
                 yield Padding(row, (0, 0, 0, 2), expand=False)
+
+
+def _members(session: Session, root: Finding) -> Iterator[RenderableType]:
+    """Of the groups of a deadlock: a table of one of them would show who waits in another as a culprit."""
+    groups = groups_of_deadlock(session, root)
+    if groups:
+        yield _head("Members of the groups")
+    for label, ranks in groups[:_MOST_GROUPS]:
+        text = f"'{label}': {ranks_text(ranks)}"
+        yield Padding(Text(safe(text)), (0, 0, 0, 2), expand=False)
+    if len(groups) > _MOST_GROUPS:
+        yield _more(len(groups) - _MOST_GROUPS, "groups")
 
 
 def _column_count(width: int) -> int:
@@ -224,7 +259,9 @@ def _grid(grid: Grid, most: int) -> Iterator[RenderableType]:
         yield _more(len(grid.rows) - most, "rows")
 
 
-def _stack(stack: FoldedStack, most: int, folder: str) -> RenderableType:
+def _stack(
+    stack: FoldedStack, most: int, folder: str, source: SourceLines, width: int
+) -> RenderableType:
     head = Text(f"{ranks_text(stack.ranks)}", style="bold")
     head.append(f" {safe(stack.what)}" if stack.what else "", style="not bold")
     rows: list[RenderableType] = [Padding(head, (0, 0, 0, 2), expand=False)]
@@ -233,6 +270,9 @@ def _stack(stack: FoldedStack, most: int, folder: str) -> RenderableType:
         near = frame._replace(file=frame.file.removeprefix(f"{folder}/")) if folder else frame
         line = Text(safe(str(near)), overflow="fold")
         rows.append(Padding(line, (0, 0, 0, 4), expand=False))
+        text = source.text_of(frame, width)
+        if text:
+            rows.append(Padding(Text(text, style="dim"), (0, 0, 0, 6), expand=False))
     if len(frames) > most:
         rows.append(_more(len(frames) - most, "frames"))
     return Group(*rows)

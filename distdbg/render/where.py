@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from distdbg.diagnose.finding import Finding, Kind
-from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.ops import NONE, OpRef
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.record.entries import Frame
 from distdbg.record.format import Flag, Status
@@ -42,6 +42,18 @@ class Place:
 def has_place(finding: Finding) -> bool:
     """Whether it helps to see where ranks are."""
     return finding.kind not in _TIMELESS
+
+
+def groups_of_deadlock(session: Session, root: Finding) -> list[tuple[str, Sequence[int]]]:
+    """Label and members of the groups that its ranks wait on, where they are several."""
+    groups = {
+        session.ranks[edge.op.rank].ops.group[edge.op.at]
+        for edge in root.edges
+        if edge.op is not None and edge.op.rank in session.ranks
+    }
+    groups.discard(NONE)
+    several = sorted(groups) if len(groups) > 1 else []
+    return [(session.groups[at].label, session.members(at)) for at in several]
 
 
 def place_of(session: Session, rank: int) -> Place | None:

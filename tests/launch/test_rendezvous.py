@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from distdbg.errors import RendezvousClosedError, RendezvousError, UsageError
-from distdbg.launch.rendezvous.board import Board
+from distdbg.launch.rendezvous.board import TURN_S, Board
 from distdbg.launch.rendezvous.registry import make_rendezvous
 from distdbg.launch.rendezvous.round import Closing, NodeFacts, RendezvousInterrupted, Round
 from distdbg.launch.rendezvous.shared import SharedRendezvous
 from distdbg.launch.rendezvous.state import State
+from distdbg.runtime.store import HashStore
 from distdbg.testing.ports import free_port
 
 QUICK = {"last_call_timeout": "0.3", "keep_alive_interval": "0.2", "keep_alive_max_attempt": "10"}
@@ -500,3 +501,48 @@ def test_a_name_is_served_at_the_local_address_that_was_given(
     (other,) = make_nodes(1, max_nodes=2, rdzv_host="127.0.0.1")
     assert meet(other)[0].store_host == "127.0.0.1"
     assert "launchers on other hosts cannot reach it" in caplog.messages[0]
+
+
+def test_many_launchers_that_come_at_once_read_and_write_the_agreement_a_few_times_each(
+    make_nodes: MakeNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is as long as they are many: read at each of as many changes, it is cubic."""
+    read, write = Board.read, Board.write
+    reads: list[None] = []
+    writes: list[bool] = []
+
+    def count_read(board: Board) -> State:
+        reads.append(None)
+        return read(board)
+
+    def count_write(board: Board, after: State) -> bool:
+        is_written = write(board, after)
+        writes.append(is_written)
+        return is_written
+
+    monkeypatch.setattr(Board, "read", count_read)
+    monkeypatch.setattr(Board, "write", count_write)
+    count = 48
+    nodes = make_nodes(count, rdzv_backend="static", min_nodes=count, max_nodes=count)
+    rounds = meet(*nodes)
+
+    assert [found.node_rank for found in rounds] == list(range(count))
+    assert len(writes) < 2 * count
+    assert len(reads) < 12 * count
+
+
+def test_a_launcher_that_dies_in_its_turn_is_waited_for_no_longer_than_promised() -> None:
+    store = HashStore()
+    first, second = Board(store, "job", "here:1"), Board(store, "job", "here:1")
+
+    def do_nothing() -> None:
+        pass
+
+    dead = first.turn(do_nothing)
+    dead.__enter__()
+    began_s = time.monotonic()
+    with second.turn(do_nothing):
+        took_s = time.monotonic() - began_s
+    assert TURN_S <= took_s < TURN_S + 2.0
+    with Board(store, "job", "here:1").turn(do_nothing):
+        assert time.monotonic() - began_s - took_s < 1.0  # and nobody after it waits again

@@ -43,14 +43,16 @@ class Hang:
 HANGS = [
     Hang("a_cycle_of_three_groups", 3, (0, 1, 2), "all_reduce"),
     Hang("another_subgroup", 2, (0, 1), "all_reduce"),
-    Hang("both_receive_first", 2, (0, 1), "recv from rank"),
-    Hang("both_send_first", 2, (0, 1), "send to rank"),
+    Hang(
+        "both_receive_first", 2, (0, 1), "all wait in recv at both_receive_first.py:23: 0 <- 1 <- 0"
+    ),
+    Hang("both_send_first", 2, (0, 1), "all wait in send at both_send_first.py:23: 0 -> 1 -> 0"),
     Hang("tag", 2, (0, 1), "tag 5"),
     Hang("group_argument_forgotten", 2, (0, 1), "group 'workers'"),
     Hang("equal_groups_in_another_order", 2, (0, 1), "all_reduce"),
     Hang("nobody_sends", 3, (0, 1, 2), "recv from any rank"),
     Hang("barrier_against_monitored_barrier", 2, (0, 1), "monitored_barrier"),
-    Hang("circle", 4, (0, 1, 2, 3), "recv from rank"),
+    Hang("circle", 4, (0, 1, 2, 3), ": 0 <- 1 <- 2 <- 3 <- 0"),
     Hang("knot", 4, (0, 1, 2), "recv from any rank"),
 ]
 

@@ -37,6 +37,10 @@ class Miss(NamedTuple):
     """What explains the wait, for the first line, in pieces; () where it may not be the cause."""
     ranks: tuple[int, ...] = ()
     """Those whose call is likely wrong."""
+    odd: tuple[int, ...] = ()
+    """Those of them that alone are the cause: all others of the deadlock did what they had to."""
+    affected: tuple[int, ...] = ()
+    """Others that made the call as most did."""
 
 
 def unmatched_messages(
@@ -144,10 +148,17 @@ def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge
     ranks, site = (waiter.rank, other.rank), site_of(session, other.op)
     # The whole stack: a line of a function that takes the group as an argument says nothing.
     if len(kinds) == 1 and site and _stack(session, waiter.op) == _stack(session, other.op):
-        calls = _calls_by_group(session, other.op, kinds.pop(), everybody)
+        kind = kinds.pop()
+        by_group = _ranks_by_group(session, other.op, kind, everybody)
+        calls = _say_by_group(kind, by_group)
         text = f"at {site} {calls}"
-        evidence = Evidence(text=text, rank=other.rank, ranks=ranks, op=other.op, site=other.site)
-        return Miss(evidence, ADVICE, (f"at {site.partition(' (')[0]} {calls}",))
+        odd, most = _against_most(by_group)
+        cause = f"at {site.partition(' (')[0]} {calls}"
+        count = f" ({len(most)} of {len(odd) + len(most)} ranks)" if odd else ""
+        evidence = Evidence(
+            text=text + count, rank=other.rank, ranks=ranks, op=other.op, site=other.site
+        )
+        return Miss(evidence, ADVICE, (cause, count), odd, odd, most)
     if waiter.rank not in groups[1].ranks:
         return None
     first, second = sorted((waiter.op, other.op))
@@ -161,8 +172,10 @@ def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge
     return Miss(evidence, _GROUPS)
 
 
-def _calls_by_group(session: Session, op: OpRef, kind: str, edges: Sequence[Edge]) -> str:
-    """'rank 1 called all_reduce on group 'dp', ranks 0,2-3 on group 'tp'': the fewest first."""
+def _ranks_by_group(
+    session: Session, op: OpRef, kind: str, edges: Sequence[Edge]
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Who made this call at this place on which group: the fewest first."""
     ranks: dict[str, set[int]] = {}
     for edge in edges:
         if edge.op is None or session.kind_of(edge.op) != kind:
@@ -170,8 +183,22 @@ def _calls_by_group(session: Session, op: OpRef, kind: str, edges: Sequence[Edge
         group = session.group_of(edge.op)
         if group is not None and _stack(session, edge.op) == _stack(session, op):
             ranks.setdefault(group.label, set()).add(edge.rank)
-    parts = sorted(ranks.items(), key=lambda part: (len(part[1]), min(part[1])))
-    words = [f"{say_ranks(sorted(members))} on group '{label}'" for label, members in parts]
+    parts = [(label, tuple(sorted(members))) for label, members in ranks.items()]
+    return sorted(parts, key=lambda part: (len(part[1]), part[1]))
+
+
+def _against_most(
+    parts: Sequence[tuple[str, tuple[int, ...]]],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ranks on the other groups, and those on the group that more than half of them chose; () if none."""
+    most = parts[-1][1]
+    odd = tuple(sorted(rank for _, ranks in parts[:-1] for rank in ranks))
+    return (odd, most) if len(most) > len(odd) > 0 else ((), ())
+
+
+def _say_by_group(kind: str, parts: Sequence[tuple[str, tuple[int, ...]]]) -> str:
+    """'rank 1 called all_reduce on group 'dp', ranks 0,2-3 on group 'tp''."""
+    words = [f"{say_ranks(members)} on group '{label}'" for label, members in parts]
     return ", ".join([words[0].replace(" on group", f" called {kind} on group", 1), *words[1:]])
 
 

@@ -7,6 +7,7 @@ lost, and whose end nobody saw, is dead as well.
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.stops import ONE_BLOW_NS, is_stopped_from_outside
 from distdbg.diagnose.wording import fit, known_ns, say_ranks, say_s
+from distdbg.record.durations import nbytes_text
 from distdbg.record.ends import MORE_MEMORY
 
 _MOST_VICTIMS_TOLD = 4
@@ -158,6 +160,13 @@ def _evidence(session: Session, one: Ending) -> list[Evidence]:
         text = f"the process of rank {one.rank} {one.end.how}"
         at_ns = known_ns(session.time_ns(one.rank, one.end.ended_ns))
         found.append(Evidence(text=text, rank=one.rank, at_ns=at_ns))
+    if one.end is not None and one.end.signal == signal.SIGKILL and one.end.max_rss_nbytes:
+        counted = ""
+        if one.end.cause == "signal" and one.end.by == "launcher":  # which looks for every SIGKILL
+            counted = "; the oom_kill counter did not rise"
+        used = nbytes_text(one.end.max_rss_nbytes)
+        text = f"rank {one.rank} had used {used} of memory at most{counted}"
+        found.append(Evidence(text=text, rank=one.rank))
     last = last_op(session, one.rank)
     if last is not None:
         found.append(last)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.astray import Miss, mixed_groups, taken_messages, unmatched_messages
+from distdbg.diagnose.find.cycle_text import uniform_cycle
 from distdbg.diagnose.find.unsent import unsent_messages
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.graph import find_knots
@@ -81,12 +82,15 @@ class _Telling:
 
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:
         edges = self._edges
+        everybody = {*core, *victims}
+        odd = set(next((miss.odd for miss in self._misses if miss.cause), ())) & everybody
+        causes = odd or set(core)
         return Finding(
             kind=Kind.DEADLOCK,
             severity=Severity.ERROR,
             what=self._what(core),
-            ranks=tuple(sorted(core)),
-            victims=tuple(sorted(victims)),
+            ranks=tuple(sorted(causes)),
+            victims=tuple(sorted(everybody - causes)),
             group=min(self._groups) if len(self._groups) == 1 else "",
             at_ns=max((edge.since_ns for edge in edges if edge.since_ns is not None), default=None),
             evidence=(
@@ -109,10 +113,23 @@ class _Telling:
             head = f"ranks {format_ranks(core)} are deadlocked (cycle of {count} ranks): "
         else:
             head = f"ranks {format_ranks(core)} are deadlocked: "
-        cause = next((miss.cause for miss in self._misses if miss.cause), ())
-        if cause and count > 1:
-            return fit(f"ranks {format_ranks(core)} are deadlocked: {cause[0]}", *cause[1:])
+        miss = next((miss for miss in self._misses if miss.cause), None)
+        if miss is not None and count > 1:
+            ranks = sorted({*core, *miss.odd, *miss.affected} if miss.affected else core)
+            return fit(
+                f"ranks {format_ranks(ranks)} are deadlocked: {miss.cause[0]}", *miss.cause[1:]
+            )
+        if count == 1:
+            return head + self._short(self._edges[0])
+        cycle = uniform_cycle(self._edges, MOST_LINE - len(head)) if self._is_cycle else ""
+        if cycle and len(self._groups) == 1 and self._has_one_tag():
+            return head + cycle
         words = [self._short(edge) for edge in self._edges[:_MOST_SHOWN]]
+        whole = head + ", ".join(
+            f"rank {edge.rank} in {word}" for edge, word in zip(self._edges, words, strict=False)
+        )
+        if self._is_cycle and len(whole) <= MOST_LINE and len(words) == len(self._edges):
+            return whole
         return head + _fitted(words, len(self._edges), MOST_LINE - len(head))
 
     def _short(self, edge: Edge) -> str:
@@ -120,6 +137,10 @@ class _Telling:
         if len(self._groups) == 1 and self._is_message(edge):
             return edge.text.removesuffix(f" on group '{self._group(edge)}'")
         return edge.text
+
+    def _has_one_tag(self) -> bool:
+        ops = (edge.op for edge in self._edges if edge.op is not None)
+        return len({self._session.ranks[op.rank].ops.tag[op.at] for op in ops}) <= 1
 
     def _flags(self, edge: Edge) -> int:
         return 0 if edge.op is None else self._session.ranks[edge.op.rank].ops.flags[edge.op.at]

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from distdbg.check.short_batch import is_short_batch, size_hint
 from distdbg.diagnose.comparing import Comparer
 from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere
@@ -178,7 +179,7 @@ def _compared(session: Session, matched: Matched, comparer: Comparer, group: int
         seq=seq,
         at_ns=_first_issue(session, calls, odd or tuple(calls)),
         evidence=tuple(evidence),
-        advice=ADVICE if meant else parted.advice or _advice(comparer, sides, odd),
+        advice=ADVICE if meant else parted.advice or _advice(session, comparer, sides, odd, seq),
         numbers=numbers,
     )
 
@@ -382,13 +383,35 @@ def _call_lines(
         yield Evidence(text=f"and {len(places) - most} more lines")
 
 
-def _advice(comparer: Comparer, sides: Sequence[Sequence[OpRef]], odd: Sequence[int]) -> str:
+def _is_short(
+    session: Session, sides: Sequence[Sequence[OpRef]], odd: Sequence[int], seq: int
+) -> bool:
+    shapes: dict[bool, list[Shape]] = {True: [], False: []}
+    for side in sides:
+        form = session.forms[session.ranks[side[0].rank].ops.form[side[0].at]]
+        if not form.inputs.items:
+            return False
+        shapes[side[0].rank in odd].append(form.inputs.items[0])
+    usual = shapes[False]
+    return bool(usual and shapes[True]) and all(
+        is_short_batch(one, usual[0], seq) for one in shapes[True]
+    )
+
+
+def _advice(
+    session: Session,
+    comparer: Comparer,
+    sides: Sequence[Sequence[OpRef]],
+    odd: Sequence[int],
+    seq: int,
+) -> str:
     aspects = _aspects(comparer, sides)
     where = f" on {say_ranks(odd, 3)}" if odd else ""
     if aspects & {"kind", "call"}:
         return f"a branch{where} calls other ops, or skips one: compare the lines above"
     if aspects & {"elements", "shape"}:
-        return f"see what sets the size of the arrays{where}; pad or drop a shorter last batch"
+        is_short = bool(odd) and _is_short(session, sides, odd, seq)
+        return size_hint(where, is_short_batch=is_short)
     if "dtype" in aspects:
         return f"convert the arrays{where} to one dtype"
     if "op" in aspects:

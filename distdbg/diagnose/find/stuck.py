@@ -108,8 +108,8 @@ def doing_evidence(session: Session, doing: Doing) -> list[Evidence]:
     text = f"rank {doing.rank} {'was' if is_past else 'is'} {word}{doing.lasts}"
     since = known_ns(doing.since_ns) if doing.since_ns is not None else None
     found = [Evidence(text=text, rank=doing.rank, site=doing.site, at_ns=since)]
-    if doing.longest_gap_ns:
-        gap = say_s(doing.longest_gap_ns)
+    if doing.gap_bound_ns:
+        gap = say_s(doing.gap_bound_ns)
         text = f"no earlier gap between two ops of rank {doing.rank} was longer than {gap}"
         found.append(Evidence(text=text, rank=doing.rank))
     if doing.why:

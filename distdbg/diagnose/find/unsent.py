@@ -1,6 +1,7 @@
 """Messages that are waited for and were never sent, by ranks in a collective: evidence of a deadlock.
 
     rank 2 never sent rank 0 the message (tag 2); rank 1 sent its own at x.py:5 (send_stats)
+    ... rank 3 sends its own at x.py:5 (send_stats)
 
 What makes it likely is another rank that did send one to the same rank, from a line where this one did not.
 """
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 
 from distdbg.diagnose.find.astray import Miss
 from distdbg.diagnose.finding import Edge, Evidence
-from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.ops import IN_FLIGHT, OpRef
 from distdbg.diagnose.session import Session
 from distdbg.diagnose.unmatched import is_past_messages
 from distdbg.diagnose.wording import site_of
@@ -37,10 +38,11 @@ def _miss(session: Session, recv: OpRef, sender: int, like: OpRef) -> Miss:
     shown = f" (tag {tag})" if tag else ""
     site = site_of(session, like)
     short = site.partition(" (")[0]
+    sent = "sends" if _is_in_flight(session, like) else "sent"
     return Miss(
         Evidence(
             text=f"rank {sender} never sent rank {recv.rank} the message{shown}; "
-            f"rank {like.rank} sent its own at {site}",
+            f"rank {like.rank} {sent} its own at {site}",
             rank=sender,
             ranks=(sender, recv.rank),
             op=recv,
@@ -49,26 +51,36 @@ def _miss(session: Session, recv: OpRef, sender: int, like: OpRef) -> Miss:
         f"see why rank {sender} does not send at {short}, as rank {like.rank} does",
         (
             f"rank {recv.rank} waits for a message{shown} that rank {sender} never sent",
-            f"; rank {like.rank} sent its own at {short}",
+            f"; rank {like.rank} {sent} its own at {short}",
         ),
+        (sender,),
         (sender,),
     )
 
 
 def _sent_by_another(session: Session, recv: OpRef, sender: int) -> OpRef | None:
-    """A send to the same rank, from a line where `sender` has sent it nothing; None."""
+    """A send to the same rank, from a line where `sender` has sent it nothing; None.
+
+    One that is still in flight before one that was received, then that of the lowest rank: a session of a
+    running job holds only what is in flight, and it is to name the same rank as the record.
+    """
     log = session.ranks[sender]
     if log.lost.get("ops"):
         return None  # it may have sent there before
     mine = {site_of(session, op) for op in _sends(session, sender, recv)}
+    found: list[tuple[bool, OpRef]] = []
     for rank in sorted(session.ranks):
         if rank in (sender, recv.rank):
             continue
         for op in _sends(session, rank, recv):
             site = site_of(session, op)
             if site and site not in mine:
-                return op
-    return None
+                found.append((not _is_in_flight(session, op), op))
+    return min(found, default=(False, None))[1]
+
+
+def _is_in_flight(session: Session, op: OpRef) -> bool:
+    return session.ranks[op.rank].ops.status[op.at] == IN_FLIGHT
 
 
 def _sends(session: Session, rank: int, recv: OpRef) -> Iterable[OpRef]:

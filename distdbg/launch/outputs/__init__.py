@@ -5,6 +5,7 @@
     folders     the log folders on disk
     sinks       where lines go: the console, a file of selected lines
     tail        follows one log file into one sink
+    alike       equal warnings and last lines of several ranks to one. Pure
     blocks      bytes of a stderr that is kept in no file to whole lines and tracebacks. Pure
     pipe_tail   ... from a pipe into one sink
     outputs     all of it for one launcher, with its thread

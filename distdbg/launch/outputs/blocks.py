@@ -1,9 +1,10 @@
 """Bytes of one rank's stderr to what may go to a console that others use too: whole lines and whole
 tracebacks. Pure: the clock is given.
 
-A traceback that Python itself prints comes in many small pieces; it is kept until it is over, and each of
-its lines gets the rank in front. Everything else goes out line by line as it was written. Nothing is kept
-for long: a traceback that does not go on for BLOCK_S, or a prompt without an end for LINE_S, goes out.
+A traceback that Python itself prints, a warning, and faulthandler's block of a crash come in pieces. Each
+is kept until it is over, and each of its lines gets the rank in front. Everything else goes out line by line
+as it was written. Nothing is kept for long: a block that does not go on for BLOCK_S, or a prompt without an
+end for LINE_S, goes out.
 """
 
 from __future__ import annotations
@@ -25,8 +26,17 @@ _LINKS: Final = (
     b"The above exception was the direct cause",
     _BEGIN,
 )
+#: 'a.py:4: RuntimeWarning: divide by zero', with a line of source below it.
+WARNING: Final = re.compile(rb"[^\s:][^:\n]*:\d+: \w*Warning: ")
+#: What faulthandler prints of a crash in native code.
+_CRASH: Final = b"Fatal Python error: "
+_OF_CRASH: Final = (
+    b"Current thread", b"Thread 0x", b"Extension modules: ", b"<", b"Python runtime state: ",
+)  # fmt: skip
 _CTRL_C: Final = b"KeyboardInterrupt"
 _FRAME: Final = re.compile(rb'  File "([^"]+)", line (\d+)')
+#: Without all of them nothing begins that is kept.
+_WORDS: Final = (_BEGIN, _CRASH, b"Warning: ")
 #: Frames below which nobody looks for their own line.
 _NOT_THEIRS: Final = (b"<", os.fsencode(PACKAGE), os.fsencode(os.path.dirname(os.__file__)))
 
@@ -48,7 +58,7 @@ class Blocks:
         """What can go out now."""
         self._fed_s = now_s
         whole = self._lines.feed(data)
-        if not self._block and _BEGIN not in whole:
+        if not self._block and not any(word in whole for word in _WORDS):
             return whole
         return b"".join(self._pass(line) for line in whole.splitlines(keepends=True))
 
@@ -74,7 +84,7 @@ class Blocks:
 
     def _pass(self, line: bytes) -> bytes:
         if not self._block:
-            if line.startswith(_BEGIN):
+            if line.startswith((_BEGIN, _CRASH)) or WARNING.match(line):
                 self._block.append(line)
                 return b""
             return line
@@ -86,6 +96,10 @@ class Blocks:
         return self._end_block() + self._pass(line)
 
     def _goes_on(self, line: bytes) -> bool:
+        if self._block[0].startswith(_CRASH):
+            return line[:2] == b"  " or not line.strip() or line.startswith(_OF_CRASH)
+        if not self._block[0].startswith(_BEGIN):
+            return len(self._block) == 1 and line[:2] == b"  "
         is_inside = line[:1] in (b" ", b"\t", b"|", b"+") or not line.strip()
         if is_inside or line.startswith(_LINKS):
             self._has_last_line = self._has_last_line and is_inside

@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from distdbg.errors import ConfigError
+from distdbg.launch.outputs.alike import Alike
 from distdbg.launch.outputs.choices import OutputChoices, Place
 from distdbg.launch.outputs.folders import (
     ERROR_NAME,
@@ -65,6 +66,7 @@ class Outputs:
         self._tails: list[Tail] = []
         #: Of ranks whose stderr goes straight to the console.
         self._pipes: list[PipeTail] = []
+        self._alike = Alike()
         self._times: list[LineTimesWriter] = []
         self._times_due_ns = 0
         #: To end a wait of the thread: it reads the first, and who wants it writes to the second.
@@ -137,7 +139,7 @@ class Outputs:
 
     def _open_pipe(self, rank: int) -> int:
         """What ranks print at once must not be torn within a line."""
-        tail, fd = PipeTail.open(f"[rank {rank}] ".encode(), self._consoles[Std.ERR])
+        tail, fd = PipeTail.open(rank, self._consoles[Std.ERR], self._alike)
         with self._lock:
             self._pipes.append(tail)
         self._wake_up()
@@ -267,7 +269,10 @@ class Outputs:
             if room[id(tail.sink)] and tail.step():
                 moved = True
                 room[id(tail.sink)] = tail.sink.flush(_FULL_MS)
-        return moved
+        folded = self._alike.idle(time.monotonic())
+        if folded:
+            self._consoles[Std.ERR].put(folded)
+        return moved or bool(folded)
 
     def _look_at_lengths(self, *, is_last: bool = False) -> None:
         """From now and then how long each file is, its lines get their times."""
@@ -303,6 +308,7 @@ class Outputs:
                 pipe.finish()
             pipe.close()
         self._pipes.clear()
+        self._consoles[Std.ERR].put(self._alike.finish())
 
     def _close_times(self) -> None:
         self._look_at_lengths(is_last=True)

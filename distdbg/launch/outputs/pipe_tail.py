@@ -7,6 +7,7 @@ import os
 import time
 from contextlib import suppress
 
+from distdbg.launch.outputs.alike import Alike, prefix_of
 from distdbg.launch.outputs.blocks import Blocks
 from distdbg.launch.outputs.sinks import Sink
 from distdbg.record.traceback_text import is_full
@@ -17,19 +18,21 @@ _CHUNK_NBYTES = 1 << 16
 class PipeTail:
     """The reading end; `fd` is this object's own and does not block."""
 
-    def __init__(self, fd: int, blocks: Blocks, sink: Sink) -> None:
+    def __init__(self, fd: int, rank: int, sink: Sink, alike: Alike) -> None:
         self._fd = fd
-        self._blocks = blocks
+        self._rank = rank
+        self._alike = alike
+        self._blocks = Blocks(prefix_of(rank), is_full=is_full())
         self.sink = sink
         self.is_over = False
         """Whether nobody can write any more."""
 
     @classmethod
-    def open(cls, prefix: bytes, sink: Sink) -> tuple[PipeTail, int]:
+    def open(cls, rank: int, sink: Sink, alike: Alike) -> tuple[PipeTail, int]:
         """One with a new pipe, and the end for the rank."""
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(reading, False)
-        return cls(reading, Blocks(prefix, is_full=is_full()), sink), writing
+        return cls(reading, rank, sink, alike), writing
 
     def fileno(self) -> int:
         return self._fd
@@ -60,6 +63,7 @@ class PipeTail:
             os.close(self._fd)
 
     def _put(self, lines: bytes) -> bool:
-        if lines:
-            self.sink.put(lines)
+        out = self._alike.put(self._rank, lines, time.monotonic()) if lines else b""
+        if out:
+            self.sink.put(out)
         return bool(lines)

@@ -1,11 +1,18 @@
-"""The launchers' agreement in a store: read it, change it by compare-and-set, count beats."""
+"""The launchers' agreement in a store: read it, change it by compare-and-set, count beats.
+
+A thousand launchers that change it at once would fail most of the time, each time for a hundred kilobytes.
+So those who come take turns: a turn is only good manners, for what holds is the compare-and-set. Who
+dies in its turn is waited for `TURN_S`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from distdbg.errors import DistError, RendezvousError, UsageError
+from distdbg.errors import DistError, DistStoreError, RendezvousError, UsageError
 from distdbg.launch.rendezvous.state import State
 
 if TYPE_CHECKING:
@@ -13,6 +20,12 @@ if TYPE_CHECKING:
 
 #: Not below a job: one server may serve several.
 _SERVER_KEY = "distdbg/launcher"
+
+#: How long nobody ends a turn before the next one takes it.
+TURN_S: Final = 1.0
+_SHORTEST_SLICE_S: Final = 0.25
+_LONGEST_SLICE_S: Final = 2.0
+_SLICE_OF_EACH_S: Final = 0.002
 
 T = TypeVar("T")
 
@@ -74,6 +87,8 @@ class Board:
             return False
         self._text = text
         self._ask(lambda: self.store.add(f"{self._job}/changes", 1))
+        if after.is_complete or after.closing is not None:
+            self._ask(lambda: self.store.set(self._settled_key(after.number), b"1"))
         return True
 
     def change(self, how: Callable[[State], State]) -> State:
@@ -83,6 +98,48 @@ class Board:
             after = how(before)
             if after == before or self.write(after):
                 return after
+
+    @contextmanager
+    def turn(self, check: Callable[[], None]) -> Iterator[None]:
+        """Wait until those who asked for a turn before have had it; `check` raises to give up."""
+        mine = self._ask(lambda: self.store.add(f"{self._job}/turns/asked", 1))
+        try:
+            self._await_turn(mine, check)
+            self._ask(lambda: self.store.set(f"{self._job}/turns/now", str(mine)))
+            yield
+        finally:
+            with suppress(RendezvousError):  # it is gone: so they hear by themselves
+                self._ask(lambda: self.store.set(self._turn_key(mine + 1), b"1"))
+                self._ask(lambda: self.store.delete_key(self._turn_key(mine)))
+
+    def _await_turn(self, mine: int, check: Callable[[], None]) -> None:
+        now, idle_s = 0, 0.0
+        while mine > 1:
+            check()
+            ahead_s = (mine - now) * _SLICE_OF_EACH_S
+            slice_s = min(max(_SHORTEST_SLICE_S, ahead_s), _LONGEST_SLICE_S)
+            if self._await_key(self._turn_key(mine), slice_s):
+                return
+            before, now = now, self._ask(lambda: self.store.add(f"{self._job}/turns/now", 0))
+            idle_s = idle_s + slice_s if now == before else 0.0
+            if idle_s >= TURN_S * (mine - now):  # one by one
+                return
+
+    def _turn_key(self, number: int) -> str:
+        return f"{self._job}/turns/{number}"
+
+    def await_settled(self, number: int, timeout_s: float) -> bool:
+        """Wait until round `number` is complete, or the job is closed; False: not within that time."""
+        return self._await_key(self._settled_key(number), timeout_s)
+
+    def _settled_key(self, number: int) -> str:
+        return f"{self._job}/settled/{number}"
+
+    def _await_key(self, key: str, timeout_s: float) -> bool:
+        with suppress(DistStoreError):  # or it is gone: the next that is asked says so
+            self.store.wait([key], timedelta(seconds=timeout_s))
+            return True
+        return False
 
     def count_changes(self) -> int:
         """A number that is another one after every change: cheaper to ask for than the whole."""

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from distdbg.launch.rendezvous.board import Board
     from distdbg.launch.rendezvous.settings import Settings
 
-_LONGEST_PAUSE_S = 0.25
+_PAUSE_S = 0.25
+#: For each launcher of the job: all of them together look so often, however many they are.
+_PAUSE_OF_EACH_S = 0.001
 _JOIN_S = 5.0
 
 
@@ -30,12 +32,12 @@ class Keeper:
         self._board = board  # the thread's own
         self._name = name
         self._interval_s = interval_s
-        self._pause_s = min(_LONGEST_PAUSE_S, interval_s / 4)
-        # Two looks shorter than what is promised: a beat, or its absence, is seen that much later.
-        self._silence = Silence(
-            limit_s=settings.silence_s - 2 * self._pause_s, longest_look_s=interval_s
-        )
-        self._changes = -1
+        self._promised_s = settings.silence_s
+        self._pause_s = min(_PAUSE_S, interval_s / 4)
+        self._silence = Silence(limit_s=self._promised_s, longest_look_s=interval_s)
+        self._set_pause(1)
+        self._changes = self._counted = -1
+        self._watched: tuple[str, ...] = ()
         self._beaten_at_s = self._read_at_s = float("-inf")
         self._has_acknowledged = False
         self._stop = threading.Event()
@@ -51,6 +53,11 @@ class Keeper:
         self._thread.join(_JOIN_S)
         if not self._thread.is_alive():
             self._board.store.close()
+
+    def _set_pause(self, launchers: int) -> None:
+        self._pause_s = min(max(_PAUSE_S, launchers * _PAUSE_OF_EACH_S), self._interval_s / 4)
+        # Two looks shorter than what is promised: a beat, or its absence, is seen that much later.
+        self._silence.limit_s = self._promised_s - 2 * self._pause_s
 
     def _run(self) -> None:
         try:
@@ -70,14 +77,23 @@ class Keeper:
         if state.closing is not None and not self._has_acknowledged:
             self._board.acknowledge(self._name)
             self._has_acknowledged = True
-        watched = agreement.watched_by(state, self._name)
-        dead = self._silence.look(now_s, self._board.count_beats(watched))
+        dead = self._silence.look(now_s, self._board.count_beats(self._watched))
         if dead:
-            self.state = self._board.change(lambda now: agreement.go(now, dead))
+            self._take(self._board.change(lambda now: agreement.go(now, dead)))
 
     def _refresh(self, now_s: float) -> None:
-        changes = self._board.count_changes()
+        before, self._counted = self._counted, self._board.count_changes()
+        # While they come one after the other, nobody need know of each.
+        is_unrest = (
+            self._counted != before and self.state is not None and not self.state.is_complete
+        )
+        is_news = self._counted != self._changes and not is_unrest
         # Now and then in any case: whoever changed it may have died before it counted that.
-        if changes != self._changes or now_s - self._read_at_s >= self._interval_s:
-            self.state = self._board.read()
-            self._changes, self._read_at_s = changes, now_s
+        if is_news or now_s - self._read_at_s >= self._interval_s:
+            self._take(self._board.read())
+            self._changes, self._read_at_s = self._counted, now_s
+
+    def _take(self, state: agreement.State) -> None:
+        self.state = state
+        self._watched = agreement.watched_by(state, self._name)
+        self._set_pause(len(state.nodes))

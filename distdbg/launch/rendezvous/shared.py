@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from distdbg.runtime.store import TCPStore
 
 _POLL_S = 0.02
+#: Of those that have come the first ones look at every change, so that it is soon seen that the round is
+#: complete; the others wait to be told.
+_LOOKERS = 4
+_TOLD_S = 1.0
+#: Now and then all look: whoever should have told them may have died.
+_READ_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,11 @@ class Reach(Protocol):
     def open(self, deadline_ns: int, check: Callable[[], None]) -> Reached:
         """Open it by the deadline; `check` is called now and then and raises to give up."""
         ...
+
+
+def _looks(state: agreement.State, name: str) -> bool:
+    """Whether this launcher looks at every change: it has not come, or is one of the first."""
+    return name not in state.joined[_LOOKERS:]
 
 
 class SharedRendezvous:
@@ -148,9 +159,14 @@ class SharedRendezvous:
     ) -> agreement.State:
         patience_ns = deadline_ns - started_ns
         enough_since_ns: int | None = None
+        changes, before, read_ns = board.count_changes(), board.read(), started_ns
+        is_told = False
         while True:
-            before = board.read()
             now_ns = time.monotonic_ns()
+            is_looker = is_told or reached.store.is_serving or _looks(before, member.name)
+            counted = board.count_changes() if is_looker else changes
+            if counted != changes or now_ns - read_ns > _READ_S * 1e9:
+                before, changes, read_ns = board.read(), counted, now_ns
             if before.closing is not None:
                 self._closing = before.closing
             self._check()
@@ -173,15 +189,38 @@ class SharedRendezvous:
             elif enough_since_ns is None:
                 enough_since_ns = now_ns
             enough_for_s = 0.0 if enough_since_ns is None else (now_ns - enough_since_ns) / 1e9
-            if reached.completes and agreement.is_ready(
-                after, enough_for_s, self._settings.last_call_timeout_s
-            ):
-                reached.release()
-                after = agreement.complete(after)
-            if after == before:
+            if after != before:
+                with board.turn(self._check):
+                    before = self._step(board, reached, member, enough_for_s)
+            elif self._complete(after, reached, enough_for_s) != before:
+                before = self._step(board, reached, member, enough_for_s)
+            elif reached.store.is_serving:
                 time.sleep(_POLL_S)
             else:
-                board.write(after)  # or somebody else was faster: look again in any case
+                number = before.number + before.is_complete
+                pause_s = _POLL_S if _looks(before, member.name) else _TOLD_S
+                is_told = board.await_settled(number, pause_s)
+
+    def _step(
+        self, board: Board, reached: Reached, member: agreement.Member, enough_for_s: float
+    ) -> agreement.State:
+        """Change what is there now, and return what is there then."""
+        before = board.read()
+        after = agreement.come(before, member, self._number)
+        after = self._complete(after, reached, enough_for_s)
+        if after == before or agreement.taken_by(before, member) is not None:
+            return before
+        return after if board.write(after) else board.read()
+
+    def _complete(
+        self, state: agreement.State, reached: Reached, enough_for_s: float
+    ) -> agreement.State:
+        """The same, or complete if it is ready and this launcher may declare it so."""
+        last_call_s = self._settings.last_call_timeout_s
+        if reached.completes and agreement.is_ready(state, enough_for_s, last_call_s):
+            reached.release()
+            return agreement.complete(state)
+        return state
 
     def _to_round(self, state: agreement.State, reached: Reached) -> Round:
         from distdbg.runtime.store import PrefixStore
@@ -259,7 +298,10 @@ class SharedRendezvous:
 
     def close(self, reason: str, *, is_well: bool = False, exit_code: int = 1) -> None:
         closing = Closing(reason=reason, is_well=is_well, exit_code=exit_code)
-        if self._board is not None and not self._is_shut:
+        known = self._keeper.state if self._keeper is not None else None
+        if known is not None and known.closing is not None:
+            closing = known.closing
+        elif self._board is not None and not self._is_shut:
             with suppress(DistError):  # those that cannot be told notice by themselves
                 after = self._board.change(lambda now: agreement.close(now, closing))
                 closing = after.closing or closing
@@ -295,6 +337,10 @@ class SharedRendezvous:
 
     def _leave(self, board: Board, reached: Reached) -> None:
         name = self._name
+        if self._closing is not None and not reached.store.is_serving:
+            # Nobody looks any more at who is in it, but whether all know that it is over.
+            board.acknowledge(name)
+            return
         state = board.change(lambda now: agreement.go(now, [name]))
         if not reached.store.is_serving or not state.all_names:
             return

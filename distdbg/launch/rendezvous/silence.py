@@ -14,7 +14,8 @@ class Silence:
     """How long each of the others has been silent."""
 
     def __init__(self, *, limit_s: float, longest_look_s: float) -> None:
-        self._limit_s = limit_s
+        #: May change as time goes by.
+        self.limit_s = limit_s
         self._longest_look_s = longest_look_s
         self._counts: dict[str, int] = {}
         self._silent_s: dict[str, float] = {}
@@ -31,4 +32,4 @@ class Silence:
             silent_s[name] = 0.0 if is_heard else self._silent_s.get(name, 0.0) + step_s
         self._counts = dict(counts)
         self._silent_s = silent_s
-        return tuple(name for name, seconds in silent_s.items() if seconds >= self._limit_s)
+        return tuple(name for name, seconds in silent_s.items() if seconds >= self.limit_s)

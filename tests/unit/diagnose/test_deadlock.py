@@ -1,3 +1,4 @@
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -17,11 +18,12 @@ def deadlocks(session: Session) -> list[Finding]:
     return find(session, matched, find_waits(session, matched))
 
 
-def only(session: Session) -> Finding:
+def only(session: Session, causes: tuple[int, ...] = ()) -> Finding:
     (found,) = deadlocks(session)
     assert len(found.what) <= 120
     assert found.severity is Severity.ERROR
-    assert {edge.rank for edge in found.edges} == set(found.ranks)
+    assert found.deadlocked == {edge.rank for edge in found.edges}
+    assert set(found.ranks) == (set(causes) or found.deadlocked)
     return found
 
 
@@ -49,7 +51,7 @@ def test_two_ranks_that_both_receive_first_are_a_cycle() -> None:
     found = only(ring_of_recvs(2).session)
     assert found.ranks == (0, 1)
     assert found.what == (
-        "ranks 0-1 are deadlocked (cycle of 2 ranks): recv from rank 1, recv from rank 0"
+        "ranks 0-1 are deadlocked (cycle of 2 ranks): all wait in recv at train.py:88: 0 <- 1 <- 0"
     )
     assert found.at_ns == 2 * 10**9
     assert found.group == "world"
@@ -69,15 +71,22 @@ def test_two_ranks_that_both_send_first_are_a_cycle() -> None:
     build.op(0, "send", peer=1)
     build.op(1, "send", peer=0)
     assert only(build.session).what == (
-        "ranks 0-1 are deadlocked (cycle of 2 ranks): send to rank 1, send to rank 0"
+        "ranks 0-1 are deadlocked (cycle of 2 ranks): all wait in send: 0 -> 1 -> 0"
     )
+
+
+def test_the_first_line_of_a_long_cycle_names_its_waiters_as_far_as_there_is_room() -> None:
+    assert only(ring_of_recvs(4).session).what.endswith(": 0 <- 1 <- 2 <- 3 <- 0")
+    long = only(ring_of_recvs(500).session).what
+    assert re.search(r": 0 <- 1 <- 2 <- .* <- \.\.\. <- 0$", long)
+    assert len(long) <= 120
 
 
 @pytest.mark.parametrize("size", [3, 4, 50])
 def test_cycles_of_messages_may_be_longer(size: int) -> None:
     found = only(ring_of_recvs(size).session)
     assert found.ranks == tuple(range(size))
-    assert f"(cycle of {size} ranks): recv from rank 1" in found.what
+    assert f"(cycle of {size} ranks): all wait in recv at train.py:88: 0 <- 1 <- 2 <-" in found.what
 
 
 def test_a_long_chain_onto_a_core_are_victims() -> None:
@@ -116,7 +125,7 @@ def test_the_message_that_has_another_tag_is_shown() -> None:
     found = only(build.session)
     assert found.what == (
         "ranks 0-1 are deadlocked (cycle of 2 ranks): "
-        "send to rank 1 (tag 5), recv from rank 0 (tag 6)"
+        "rank 0 in send to rank 1 (tag 5), rank 1 in recv from rank 0 (tag 6)"
     )
     assert "same tags" in found.advice
     assert texts(found)[2:] == [
@@ -159,7 +168,7 @@ def test_two_groups_in_another_order_are_a_cycle() -> None:
     found = only(build.session)
     assert found.what == (
         "ranks 0-1 are deadlocked (cycle of 2 ranks): "
-        "all_reduce #1 on group 'a', all_gather #1 on group 'b'"
+        "rank 0 in all_reduce #1 on group 'a', rank 1 in all_gather #1 on group 'b'"
     )
     assert found.advice.startswith("use the same groups in the same order on all ranks")
     assert texts(found)[2:] == [
@@ -452,16 +461,36 @@ def never_sent(*, sends_there_too: bool = False) -> SessionBuilder:
 
 
 def test_a_message_that_was_never_sent_is_the_cause_where_another_rank_sent_its_own() -> None:
-    root = only(never_sent().session)
+    root = only(never_sent().session, causes=(2,))
     assert root.what == (
         "ranks 0,2 are deadlocked: rank 0 waits for a message (tag 2) that rank 2 never sent; "
-        "rank 1 sent its own at x.py:5"
+        "rank 3 sends its own at x.py:5"
     )
-    assert root.advice == "see why rank 2 does not send at x.py:5, as rank 1 does"
+    assert root.victims == (0, 1, 3)
+    assert root.advice == "see why rank 2 does not send at x.py:5, as rank 3 does"
     said = (
-        "rank 2 never sent rank 0 the message (tag 2); rank 1 sent its own at x.py:5 (send_stats)"
+        "rank 2 never sent rank 0 the message (tag 2); rank 3 sends its own at x.py:5 (send_stats)"
     )
     assert said in texts(root)
+
+
+def test_a_running_job_and_its_record_name_the_same_rank_that_sends_its_own() -> None:
+    live = SessionBuilder(4)  # holds only what is in flight
+    live.op(0, "recv", peer=2, tag=2, at_s=3, site="/job/x.py:8 (collect)")
+    for rank in (1, 2):
+        live.op(rank, "barrier", at_s=3, site="/job/x.py:11 (main)")
+    live.op(3, "send", peer=0, tag=3, at_s=3, site="/job/x.py:5 (send_stats)")
+    assert only(live.session, causes=(2,)).what == only(never_sent().session, causes=(2,)).what
+
+
+def test_where_none_is_in_flight_the_lowest_rank_that_has_sent_is_named() -> None:
+    build = SessionBuilder(4)
+    for rank in (3, 1):
+        build.op(rank, "send", peer=0, tag=rank, at_s=1, ended_s=2, site="/job/x.py:5 (f)")
+        build.op(0, "recv", peer=rank, tag=rank, at_s=1, ended_s=2, site="/job/x.py:8 (g)")
+    build.op(0, "recv", peer=2, tag=2, at_s=3, site="/job/x.py:8 (g)")
+    build.op(2, "barrier", at_s=3, site="/job/x.py:11 (main)")
+    assert "; rank 1 sent its own at x.py:5" in only(build.session, causes=(2,)).what
 
 
 def test_where_the_rank_has_sent_from_that_line_nothing_is_known_of_the_message() -> None:

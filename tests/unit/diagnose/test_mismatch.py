@@ -481,3 +481,22 @@ def test_a_mismatch_without_words_says_at_least_where() -> None:
     for rank in range(2):
         build.op(rank, "all_reduce", at_s=1, ended_s=1.1, status=Status.MISMATCH)
     assert find_one(build).what == "all_reduce #1 on group 'world' differs between ranks"
+
+
+@pytest.mark.parametrize(
+    ("size", "before", "is_told"), [(7, 12, True), (9, 12, False), (7, 1, False)]
+)
+def test_a_shorter_last_batch_is_hinted_at_only_after_many_ops(
+    size: int, before: int, is_told: bool
+) -> None:
+    build = SessionBuilder(3)
+    for rank in range(3):
+        for at in range(before):
+            build.op(
+                rank, "all_reduce", at_s=1 + at, ended_s=1.1 + at, dtype="float32", inputs=[(8,)]
+            )
+        last = size if rank == 1 else 8
+        build.op(rank, "all_reduce", at_s=50, dtype="float32", inputs=[(last,)])
+    finding = find_one(build)
+    assert finding.ranks == (1,)
+    assert ("shorter last batch" in finding.advice) is is_told

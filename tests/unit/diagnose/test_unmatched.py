@@ -173,10 +173,24 @@ def test_all_ranks_of_the_line_are_named_with_the_fewest_first() -> None:
         build.op(rank, "all_reduce", group=group, at_s=1, site="/job/x.py:10 (main)")
     root = root_of(build)
     said = "at x.py:10 rank 1 called all_reduce on group 'dp', ranks 0,2-3 on group 'tp'"
-    assert root.what == f"ranks 0-1 are deadlocked: {said}"
+    said += " (3 of 4 ranks)"
+    assert root.what == f"ranks 0-3 are deadlocked: {said}"
+    assert (root.ranks, root.victims) == ((1,), (0, 2, 3))
     assert [text for text in texts(root) if "called all_reduce" in text] == [
         said.replace("x.py:10", "x.py:10 (main)")
     ]
+
+
+def test_where_no_group_has_most_ranks_all_that_are_deadlocked_are_the_cause() -> None:
+    build = SessionBuilder(4)
+    for group in ("tp", "dp"):
+        build.group(group, [0, 1, 2, 3])
+    for rank in range(4):
+        group = "dp" if rank < 2 else "tp"
+        build.op(rank, "all_reduce", group=group, at_s=1, site="/job/x.py:10 (main)")
+    root = root_of(build)
+    assert set(root.ranks) == root.deadlocked
+    assert len(root.ranks) == 2
 
 
 def test_a_line_that_takes_the_group_as_an_argument_says_nothing() -> None:

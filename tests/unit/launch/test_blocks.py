@@ -84,7 +84,36 @@ def test_an_endless_traceback_goes_out_in_pieces() -> None:
     assert len(out) > 256_000
 
 
-@given(st.lists(st.sampled_from([b"a\n", b"b", b"\r", b"\n", TRACE, b"  x\n", b"\xff"])), st.data())
+CRASH = b"""Fatal Python error: Segmentation fault
+
+Current thread 0x00007f3aab1c4b80 (most recent call first):
+  File "a.py", line 4 in decode_image
+
+Extension modules: numpy._core._multiarray_umath (total: 1)
+"""
+WARNING = b"/job/a.py:4: RuntimeWarning: divide by zero\n  return x / 0\n"
+
+
+def test_a_crash_in_native_code_is_one_block_with_the_rank_in_front() -> None:
+    blocks = Blocks(b"[rank 2] ")
+    for line in CRASH.splitlines(keepends=True):
+        assert blocks.feed(line, 0.0) == b""
+    assert blocks.feed(b"next\n", 0.0) == prefixed(CRASH) + b"next\n"
+
+
+def test_a_warning_has_its_rank_and_its_line_of_source() -> None:
+    blocks = Blocks(b"[rank 2] ")
+    assert blocks.feed(WARNING, 0.0) == b""
+    assert blocks.feed(b"  indented\n", 0.0) == prefixed(WARNING) + b"  indented\n"
+    assert blocks.feed(b"Warning: of nothing\n", 0.0) == b"Warning: of nothing\n"
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"a\n", b"b", b"\r", b"\n", TRACE, WARNING, CRASH, b"  x\n", b"\xff"])
+    ),
+    st.data(),
+)
 def test_nothing_is_lost_however_it_is_cut(parts: list[bytes], data: st.DataObject) -> None:
     text = b"".join(parts)
     blocks = Blocks(b"")

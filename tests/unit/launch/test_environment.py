@@ -73,6 +73,7 @@ def test_a_rank_finds_what_torchrun_would_tell_it_and_where_our_things_are() -> 
         "MASTER_ADDR": "a",
         "MASTER_PORT": "5000",
         "OMP_NUM_THREADS": "1",
+        "PYTHONFAULTHANDLER": "1",
         "TORCHELASTIC_RESTART_COUNT": "1",
         "TORCHELASTIC_MAX_RESTARTS": "3",
         "TORCHELASTIC_RUN_ID": "job",
@@ -174,3 +175,8 @@ def test_a_timeout_of_the_command_line_is_the_default_of_the_ranks_ops() -> None
     assert environment(options(), start(), 0, **given)["DISTDBG_TIMEOUT_S"] == "7"
     found = environment(options(op_timeout_s=2.5), start(), 0, **given)
     assert config.read_float("DISTDBG_TIMEOUT_S", found) == 2.5
+
+
+def test_a_crash_leaves_its_stack_unless_the_user_has_chosen() -> None:
+    assert environment(options(), start(), 0)["PYTHONFAULTHANDLER"] == "1"
+    assert environment(options(), start(), 0, PYTHONFAULTHANDLER="")["PYTHONFAULTHANDLER"] == ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.launch.last_frames import last_frames
+from distdbg.launch.last_frames import last_frames, last_line
 
 GROUP = """\
   + Exception Group Traceback (most recent call last):
@@ -40,3 +40,15 @@ def test_a_note_that_looks_like_a_traceback_hides_no_frames() -> None:
         "  of another process\n"
     )
     assert last_frames(text) == ['File "/job/train.py", line 3, in step', "  raise error"]
+
+
+def test_the_last_of_them_is_one_line() -> None:
+    frames = ['File "/job/a.py", line 1, in <module>', "  main()", 'File "/job/b c.py", line 80, in main',
+              "  y = x / 0"]  # fmt: skip
+    assert last_line(frames) == ["at b c.py:80 (main): y = x / 0"]
+    assert last_line(frames[:1]) == ["at a.py:1 (<module>)"]
+    [cut] = last_line([*frames[:3], "  " + "word " * 100])
+    assert cut.endswith(" ...")
+    assert len(cut) < 140
+    assert last_line(["no frame"]) == ["no frame"]
+    assert last_line([]) == []

@@ -1,0 +1,105 @@
+"""Where a rank that is gone was: between which ops it died, where it raised, after what it exited. Pure.
+
+    died after all_reduce #7 on group 'world', before #8; last known line:
+    raised ValueError, after all_reduce #4 on group 'world'
+    raised MismatchError in barrier #48 on group 'world'
+    exited after barrier #9 on group 'world'
+
+The last op of such a rank is not where it is: of one that died nobody knows the line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from distdbg.diagnose.ops import NONE, OpRef
+from distdbg.diagnose.session import RankLog, Session, Stack
+from distdbg.diagnose.wording import say_site, short_site
+from distdbg.record.entries import Frame
+from distdbg.record.format import Exit, Flag, Status
+from distdbg.render.source_line import with_whole_name
+from distdbg.render.where import place_of
+
+#: How far back the ops are looked at for the whole name of a file.
+_MOST_STACKS: Final = 10_000
+_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The last that is known of a rank that is gone."""
+
+    kind: str
+    """'died after all_reduce': the same for ranks whose peers differ."""
+    what: str
+    frames: Stack
+    """The innermost first; () where no line is known."""
+
+
+def gone_from(session: Session, rank: int) -> Gone | None:
+    """None for a rank that is there, or whose op says best where it was: it waited, and was ended there."""
+    log = session.ranks.get(rank)
+    if log is None:
+        return None
+    if log.exit is Exit.RAISED:
+        return _raised(session, log)
+    if log.end is None or log.end.was_asked:
+        return None
+    place = place_of(session, rank)
+    if place is not None and (place.is_in or place.verb != "after"):
+        return None
+    died = log.end.cause in ("signal", "oom")
+    if died and log.activity is not None and log.activity.stack:
+        return None  # somebody has seen where it was
+    if place is None:
+        return None
+    word = "died" if died else "exited" if not log.end.is_failure else "exited with an error"
+    what = f"{word} after {session.name_of(place.op)}"
+    if died:
+        what += f"{_before(session, place.op)}; last known line:"
+    kind = f"{word} after {session.kind_of(place.op)}"
+    return Gone(kind, what, session.stacks[place.stack])
+
+
+def _raised(session: Session, log: RankLog) -> Gone | None:
+    name = log.exit_what.partition(":")[0].strip().rpartition(".")[2] or "an exception"
+    place = place_of(session, log.rank)
+    if place is not None and place.verb != "after":
+        return None  # it gave up in an op, or waits there
+    if place is not None and _is_error_of(session, place.op, log):
+        what = f"raised {name} in {session.name_of(place.op)}"
+        kind = f"raised {name} in {session.kind_of(place.op)}"
+        return Gone(kind, what, session.stacks[place.stack])
+    frame = read_site(log.exit_where)
+    if frame is None:
+        return None
+    known = (one for at in set(log.ops.stack[-_MOST_STACKS:]) for one in session.stacks[at])
+    frame = with_whole_name(frame, known)
+    after = f", after {session.name_of(place.op)}" if place is not None else ""
+    return Gone(f"raised {name}", f"raised {name}{after}", (frame,))
+
+
+def _is_error_of(session: Session, op: OpRef, log: RankLog) -> bool:
+    """Whether what it raised is what the op failed with, as far as the places tell."""
+    where = short_site(log.exit_where)
+    frames = session.stacks[log.ops.stack[op.at]]
+    failed = log.ops.status[op.at] != Status.OK
+    return failed and (not where or any(say_site(frame) == where for frame in frames))
+
+
+def _before(session: Session, op: OpRef) -> str:
+    """', before #8': the next of its group, which it never called."""
+    ops = session.ranks[op.rank].ops
+    if ops.flags[op.at] & _NO_COLLECTIVE or ops.group[op.at] == NONE:
+        return ""
+    return f", before #{ops.seq[op.at] + 1}"
+
+
+def read_site(text: str) -> Frame | None:
+    """'/job/train.py:80 (step)' as a frame; None for what is none."""
+    head, _, function = text.partition(" (")
+    file, _, line = head.rpartition(":")
+    if not file or not line.isdecimal() or len(line) > 9:
+        return None
+    return Frame(file, int(line), function.removesuffix(")"))

@@ -1,0 +1,84 @@
+"""The text of a line of source beside its place. A record names the file, and a record may be a stranger's:
+
+    below the reader's folder    a record cannot have other files shown, in a page that is mailed on, say
+    a regular .py file           no device, pipe, or file of the kernel, also not by a link
+    at most 1 MiB                ... and never waited for
+    not newer than the run       an edited file would show another line
+
+All else has no text. What is shown is one printable line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from distdbg.diagnose.session import Session
+from distdbg.record.entries import Frame
+from distdbg.record.printable import printable, shorten
+from distdbg.record.regular_file import open_regular
+
+_MOST_NBYTES: Final = 1 << 20
+_MOST_FILES: Final = 64
+#: File systems count coarser than clocks.
+_GRAIN_NS: Final = 10**7
+
+
+class SourceLines:
+    """Those of one run, each file read once."""
+
+    def __init__(self, folder: str, newest_ns: int) -> None:
+        """folder: where the reader is, '' for no source at all; newest_ns: wall time of the run."""
+        self._root = os.path.realpath(folder) if folder else ""
+        self._newest_ns = newest_ns + _GRAIN_NS
+        self._files: dict[str, list[str]] = {}
+
+    def text_of(self, frame: Frame, most: int) -> str:
+        """In at most so many letters; '' where there is none to be shown."""
+        lines = self._lines_of(frame.file)
+        if not 0 < frame.line <= len(lines) or most < 4:
+            return ""
+        return shorten(printable(lines[frame.line - 1].strip()), most)
+
+    def _lines_of(self, file: str) -> list[str]:
+        if file not in self._files:
+            if len(self._files) >= _MOST_FILES:
+                return []
+            self._files[file] = self._read(file)
+        return self._files[file]
+
+    def _read(self, file: str) -> list[str]:
+        if not self._root or not os.path.isabs(file) or "\0" in file:
+            return []
+        try:
+            path = os.path.realpath(file)
+            if not path.endswith(".py") or os.path.commonpath([path, self._root]) != self._root:
+                return []
+            with open_regular(Path(path)) as opened:
+                about = os.fstat(opened.fileno())
+                if about.st_size > _MOST_NBYTES or about.st_mtime_ns > self._newest_ns:
+                    return []
+                return opened.read(_MOST_NBYTES).decode(errors="replace").split("\n")
+        except (OSError, ValueError):
+            return []
+
+
+def source_of(session: Session, folder: str) -> SourceLines:
+    """For the ranks of a session, of files that were as they are when the first of them began."""
+    began = [
+        session.time_ns(log.rank, log.began_ns) for log in session.ranks.values() if log.began_ns
+    ]
+    return SourceLines(folder, min(began, default=session.now_ns))
+
+
+def with_whole_name(frame: Frame, known: Iterable[Frame]) -> Frame:
+    """A place that has the last part of its file's name only, with the name that others give that file.
+
+    As it is where files of two folders have that name.
+    """
+    if os.path.isabs(frame.file):
+        return frame
+    found = {one.file for one in known if os.path.basename(one.file) == frame.file}
+    return frame._replace(file=found.pop()) if len(found) == 1 else frame

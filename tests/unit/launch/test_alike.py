@@ -1,0 +1,79 @@
+"""What ranks print alike is one block with all of them in front."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distdbg.launch.outputs.alike import FOLD_S, Alike, prefix_of
+
+LOST = b"PeerLost at train.py:80: rank 2 died (signal 9, SIGKILL)\n"
+WARNING = b"/job/a.py:4: RuntimeWarning: divide by zero\n  return x / 0\n"
+
+
+def of(rank: int, text: bytes) -> bytes:
+    return b"".join(prefix_of(rank) + line for line in text.splitlines(keepends=True))
+
+
+def test_the_lines_of_victims_are_one_line_when_they_have_waited() -> None:
+    alike = Alike()
+    for rank in (3, 0, 1):
+        assert alike.put(rank, of(rank, LOST), 1.0) == b""
+    assert alike.idle(1.0 + FOLD_S / 2) == b""
+    assert alike.idle(1.0 + FOLD_S) == b"[ranks 0-1,3] " + LOST
+    assert alike.is_empty
+
+
+def test_equal_warnings_are_one_and_others_are_not() -> None:
+    alike = Alike()
+    other = WARNING.replace(b":4:", b":5:")
+    for rank, text in ((0, WARNING), (1, other), (2, WARNING)):
+        assert alike.put(rank, of(rank, text), 0.0) == b""
+    folded = b"".join(b"[ranks 0,2] " + line for line in WARNING.splitlines(keepends=True))
+    assert alike.finish() == folded + of(1, other)
+
+
+def test_a_rank_keeps_its_order() -> None:
+    alike = Alike()
+    assert alike.put(0, of(0, WARNING), 0.0) == b""
+    assert alike.put(1, b"another rank\n", 0.0) == b"another rank\n"
+    assert alike.put(0, b"and then\n", 0.0) == of(0, WARNING) + b"and then\n"
+
+
+def test_what_a_rank_prints_twice_is_there_twice() -> None:
+    alike = Alike()
+    alike.put(0, of(0, LOST), 0.0)
+    assert alike.put(0, of(0, LOST), 0.0) == of(0, LOST)
+    assert alike.finish() == of(0, LOST)
+
+
+def test_what_is_kept_has_a_bound() -> None:
+    alike = Alike()
+    out = b""
+    for line in range(1000):
+        out += alike.put(0, of(0, b"/job/a.py:%d: UserWarning: x\n" % line), 0.0)
+    assert out.count(b"\n") > 900
+    huge = of(0, b"/job/a.py:1: UserWarning: " + b"x" * 100_000 + b"\n")
+    assert alike.put(1, huge, 0.0) == huge
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3), st.sampled_from([LOST, WARNING, b"plain\n", b"torn", b"\xff\r"])
+        )
+    )
+)
+def test_each_rank_has_all_that_it_printed_in_its_order(parts: list[tuple[int, bytes]]) -> None:
+    """Judged by the texts behind the prefixes: plain lines go out as they are."""
+    alike, out = Alike(), b""
+    for at, (rank, text) in enumerate(parts):
+        is_plain = text not in (LOST, WARNING)
+        out += alike.put(rank, text if is_plain else of(rank, text), at / 7)
+        out += alike.idle(at / 7)
+    out += alike.finish()
+    for text in (b"plain\n", b"torn", b"\xff\r"):
+        assert out.count(text) == sum(part == text for _, part in parts)
+    ranks = {rank for rank, text in parts if text == LOST}
+    assert (LOST in out) == bool(ranks)
+    assert alike.is_empty
