@@ -18,7 +18,7 @@ from benchmarks.cases import DEFAULT_SIZES, KINDS, Case, format_size, make_cases
 from benchmarks.compare import Comparison, compare
 from benchmarks.machine import describe_machine
 from benchmarks.measure import Limits
-from benchmarks.peers import LIBRARIES, Peer, find_peer
+from benchmarks.peers import LIBRARIES, TRANSPORTS, Peer, find_peer
 from benchmarks.table import Row, count_targets, format_table
 
 METHOD = """\
@@ -54,6 +54,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     """What every command here takes."""
     parser.add_argument("--ranks", default="2,4", help="world sizes")
     parser.add_argument("--libraries", default=",".join(LIBRARIES))
+    parser.add_argument("--transport", choices=TRANSPORTS, default="auto")
     parser.add_argument("--rounds", type=int, default=3, help="fresh processes in each")
     parser.add_argument("--case-seconds", type=float, default=0.25, help="blocks of one case")
     parser.add_argument("--pin", action="store_true", help="rank r of every library to core r")
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
     # Turned into an exception, so that the ranks are ended on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     machine = describe_machine()
-    peers = [find_peer(name) for name in args.libraries.split(",")]
+    peers = [find_peer(name, args.transport) for name in args.libraries.split(",")]
     world_sizes = [int(text) for text in args.ranks.split(",")]
     try:
         result = compare(

@@ -5,7 +5,7 @@ launcher is called by the name that only its wheel has, and mpi4py is told by it
 which library to load; any mixture of installed wheels works.
 
 The settings are the best that we found for each peer on one host, never a handicap; the report
-prints them.
+prints them. With transport "tcp" every library is told to use TCP over the loopback.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from pathlib import Path
 
 LIBRARIES = ("distdbg", "gloo", "openmpi", "mpich")
 """Ours first, then the peers, in the order of the table's columns."""
+
+TRANSPORTS = ("auto", "tcp")
+"""What each library chooses by itself on one host; TCP over the loopback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Peer:
     """(world size, cores) -> Start."""
 
 
-def find_peer(name: str) -> Peer:
+def find_peer(name: str, transport: str = "auto") -> Peer:
     """Look for one library of LIBRARIES in this interpreter's environment."""
     try:
         return {
@@ -50,24 +53,29 @@ def find_peer(name: str) -> Peer:
             "gloo": _find_gloo,
             "openmpi": _find_openmpi,
             "mpich": _find_mpich,
-        }[name]()
+        }[name](transport)
     except metadata.PackageNotFoundError as error:
         return Peer(name, gap=f"{error.name} is not installed")
     except FileNotFoundError as error:
         return Peer(name, gap=str(error))
 
 
-def _find_distdbg() -> Peer:
+def _find_distdbg(transport: str) -> Peer:
     if util.find_spec("distdbg._native") is None:
         return Peer("distdbg", gap="the extension distdbg._native is not built")
     try:
         version = metadata.version("distdbg")
     except metadata.PackageNotFoundError:
         version = "of this checkout"
-    return Peer("distdbg", version)
+    if transport == "auto":
+        return Peer("distdbg", version)
+    env = {"DISTDBG_TRANSPORT": "tcp", "DISTDBG_SOCKET_IFNAME": "lo"}
+    return Peer(
+        "distdbg", version, start=lambda world_size, cores: Start((), env, "DISTDBG_TRANSPORT=tcp")
+    )
 
 
-def _find_gloo() -> Peer:
+def _find_gloo(transport: str) -> Peer:  # TCP is all that it has
     version = f"torch {metadata.version('torch')}"
     # Without an interface gloo resolves the host's name, which may lead outside the host.
     env = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
@@ -76,7 +84,7 @@ def _find_gloo() -> Peer:
     )
 
 
-def _find_openmpi() -> Peer:
+def _find_openmpi(transport: str) -> Peer:
     library = _installed_file("openmpi", "libmpi.so.40")
     launcher = _installed_file("openmpi", "ompirun_wrapper")
     env = {
@@ -86,42 +94,49 @@ def _find_openmpi() -> Peer:
         "OPAL_PREFIX": str(library.parent.parent),
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        # Shared memory and single copy; no network is looked for.
         "OMPI_MCA_pml": "ob1",
-        "OMPI_MCA_btl": "self,sm",
-        "OMPI_MCA_smsc": "cma",
     }
+    if transport == "tcp":
+        env |= {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
+        how = "pml ob1, btl self,tcp"
+    else:  # shared memory and single copy; no network is looked for
+        env |= {"OMPI_MCA_btl": "self,sm", "OMPI_MCA_smsc": "cma"}
+        how = "pml ob1, btl self,sm, smsc cma"
 
     def start(world_size: int, cores: int) -> Start:
         words = [str(launcher), "-n", str(world_size)]
         if world_size <= cores:
             words += ["--bind-to", "core"]
-            said = "pml ob1, btl self,sm, smsc cma, --bind-to core"
-            return Start(tuple(words), env, said)
+            return Start(tuple(words), env, f"{how}, --bind-to core")
         words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
-        said = "pml ob1, btl self,sm, smsc cma, :OVERSUBSCRIBE, mpi_yield_when_idle"
+        said = f"{how}, :OVERSUBSCRIBE, mpi_yield_when_idle"
         return Start(tuple(words), {**env, "OMPI_MCA_mpi_yield_when_idle": "1"}, said)
 
     return Peer("openmpi", _mpi_version("openmpi"), start=start)
 
 
-def _find_mpich() -> Peer:
+def _find_mpich(transport: str) -> Peer:
     library = _installed_file("mpich", "libmpi.so.12")
     launcher = _installed_file("mpich", "mpiexec.hydra")
     env = {
         "MPI4PY_MPIABI": "mpich",
         "MPI4PY_LIBMPI": str(library),
         "LD_LIBRARY_PATH": str(library.parent),
-        "MPIR_CVAR_CH4_CMA_ENABLE": "1",
     }
+    if transport == "tcp":
+        env |= {"MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
+        how = "ch4, NOLOCAL, libfabric's tcp"
+    else:
+        env["MPIR_CVAR_CH4_CMA_ENABLE"] = "1"
+        how = "ch4, CMA"
 
     def start(world_size: int, cores: int) -> Start:
         words = [str(launcher), "-n", str(world_size)]
         if world_size <= cores:
-            return Start((*words, "-bind-to", "core"), env, "ch4, CMA, -bind-to core")
+            return Start((*words, "-bind-to", "core"), env, f"{how}, -bind-to core")
         # Its default spins 1,000 times before it lets another rank have the core.
         spins = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1", "MPIR_CVAR_POSIX_POLL_FREQUENCY": "1"}
-        return Start(tuple(words), {**env, **spins}, "ch4, CMA, yields after every poll")
+        return Start(tuple(words), {**env, **spins}, f"{how}, yields after every poll")
 
     return Peer("mpich", _mpi_version("mpich"), start=start)
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from distdbg.check.short_batch import is_short_batch, size_hint
 from distdbg.check.show import called, differing_aspects, show_block, show_contents, show_side
 from distdbg.check.sites import UNKNOWN, shorten
 from distdbg.errors import MismatchError, format_ranks
@@ -112,7 +113,9 @@ def explain_mismatch(
         ranks=odd or list(names),
         sides=[side.to_json() for side in sides],
         details=details,
-        hint=_hint(differing, odd, are_apart=_are_apart(sides)),
+        hint=_hint(
+            differing, odd, are_apart=_are_apart(sides), is_short=_is_short(sides, odd, seq)
+        ),
     )
 
 
@@ -244,7 +247,17 @@ def _parse(text: bytes) -> dict[str, Any]:
     return unknown | {name: value for name, value in parsed.items() if value is not None}
 
 
-def _hint(differing: Sequence[str], odd: Sequence[int], *, are_apart: bool) -> str | None:
+def _is_short(sides: Sequence[Side], odd: Sequence[int], seq: int) -> bool:
+    apart = [side for side in sides if set(side.ranks) <= set(odd)]
+    usual = [side for side in sides if side not in apart]
+    return bool(apart and usual) and all(
+        is_short_batch(side.facts.get("shape"), usual[0].facts.get("shape"), seq) for side in apart
+    )
+
+
+def _hint(
+    differing: Sequence[str], odd: Sequence[int], *, are_apart: bool, is_short: bool
+) -> str | None:
     where = f" on {name_ranks(odd)}" if odd else ""
     if "kind" in differing or "form" in differing:
         return f"a branch{where} calls other ops, or skips one: compare the lines above"
@@ -255,7 +268,7 @@ def _hint(differing: Sequence[str], odd: Sequence[int], *, are_apart: bool) -> s
     if {"shape", "counts", "input", "objects"} & set(differing):
         if are_apart:
             return f"the calls are at different lines: see which branch was taken{where}, then the sizes"
-        return f"see what sets the size of the arrays{where}; pad or drop a shorter last batch"
+        return size_hint(where, is_short_batch=is_short)
     if "dtype" in differing:
         return f"convert the arrays{where} to one dtype"
     if "op" in differing:

@@ -19,12 +19,11 @@ from dis import opname
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
-from distdbg.check.sites import UNKNOWN, shorten
+from distdbg.check.sites import UNKNOWN, shorten, skipped_folders
 from distdbg.native import Recorder
 from distdbg.record.entries import SOURCE_DROPPED
 from distdbg.record.writing import write_finding
 
-_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: More lines than a program has; what comes after them is neither counted nor told.
 _MOST_LINES: Final = 64
 
@@ -57,11 +56,12 @@ Spot = tuple[CodeType, int]
 
 
 def spot_above(depth: int) -> Spot | None:
-    """The innermost line outside of this package, from `depth` callers up; None: there is none."""
+    """The innermost line of the program (see sites.py), from `depth` callers up; None: there is none."""
     frame: FrameType | None = sys._getframe(depth)
+    ours = skipped_folders()
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
+        if not code.co_filename.startswith(ours):
             return code, frame.f_lasti
         frame = frame.f_back
     return None

@@ -13,7 +13,21 @@ from types import FrameType
 
 UNKNOWN = "an unknown line"
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: Of this package, then of libraries whose lines are none of the program's.
+_folders: tuple[str, ...] = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,)
+
+
+def skipped_folders() -> tuple[str, ...]:
+    """The folders whose frames are no call sites."""
+    return _folders
+
+
+def skip_folder(folder: str) -> None:
+    """Lines of this folder or file are no call sites from here on: a library calls ours for its user."""
+    global _folders
+    folder = folder if folder.endswith(".py") else folder.rstrip(os.sep) + os.sep
+    if folder not in _folders:
+        _folders += (folder,)
 
 
 def shorten(sites: Iterable[str]) -> dict[str, str]:
@@ -48,7 +62,7 @@ def call_site() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
+        if not code.co_filename.startswith(_folders):
             return f"{code.co_filename}:{frame.f_lineno} ({code.co_qualname})"
         frame = frame.f_back
     return UNKNOWN

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,8 @@ from distdbg import config
 from distdbg.check.logs import get_logger
 from distdbg.errors import format_ranks
 from distdbg.record.host import host_name
+from distdbg.runtime.rendezvous.token import run_token
+from distdbg.runtime.store import PrefixStore, TCPStore
 
 if TYPE_CHECKING:
     from distdbg.runtime.rendezvous import Membership
@@ -36,6 +39,7 @@ def start_agent(membership: Membership, run_folder: Path | None, run: str) -> bo
     """
     members = membership.members
     me = members[membership.rank]
+    hosts = list(dict.fromkeys(member.host for member in members))
     here = [rank for rank, member in enumerate(members) if member.host == me.host]
     if run_folder is None or here[0] != membership.rank:
         return False
@@ -43,15 +47,47 @@ def start_agent(membership: Membership, run_folder: Path | None, run: str) -> bo
         return False
     if not config.read_setting("DISTDBG_AGENT"):
         return False
+    way = way_to_others(membership, run, hosts, me.host) if len(hosts) > 1 else None
     try:
-        spawn_agent(run_folder, run, host_name(), here)
+        spawn_agent(run_folder, run, host_name(), here, way)
     except OSError as error:
         _log.warning("this host has no agent: %s", error, rank=membership.rank)
         return False
     return True
 
 
-def spawn_agent(folder: Path, run: str, host: str, ranks: Sequence[int]) -> None:
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How an agent finds those of the job's other hosts."""
+
+    store: str
+    nodes: int
+    node_rank: int
+    round_number: int
+    token: bytes
+
+
+def way_to_others(membership: Membership, run: str, hosts: Sequence[str], host: str) -> Way | None:
+    """By the store in which the ranks met; None where that is no server: each agent is alone then."""
+    store = membership.base_store
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    if not isinstance(store, TCPStore):
+        _log.info("agents of several hosts meet in a TCPStore only", rank=membership.rank)
+        return None
+    address = f"[{store.host}]" if ":" in store.host else store.host
+    return Way(
+        f"tcp://{address}:{store.port}/agents/{run}",
+        len(hosts),
+        hosts.index(host),
+        membership.round,
+        run_token(),
+    )
+
+
+def spawn_agent(
+    folder: Path, run: str, host: str, ranks: Sequence[int], way: Way | None = None
+) -> None:
     """Start an agent; OSError when that cannot be. Takes some milliseconds."""
     command = [
         sys.executable,
@@ -60,6 +96,11 @@ def spawn_agent(folder: Path, run: str, host: str, ranks: Sequence[int]) -> None
         *("--folder", os.fspath(folder), "--run", run, "--host", host),
         *("--ranks", format_ranks(ranks, limit=len(ranks))),
     ]
+    environ = dict(os.environ)
+    if way is not None:
+        command += ["--store", way.store, "--nodes", str(way.nodes)]
+        command += ["--node-rank", str(way.node_rank), "--round", str(way.round_number)]
+        environ["DISTDBG_TOKEN"] = os.fsdecode(way.token)
     log = os.path.join(folder, f"agent-{host}.log")
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     actions = [
@@ -68,7 +109,6 @@ def spawn_agent(folder: Path, run: str, host: str, ranks: Sequence[int]) -> None
         (os.POSIX_SPAWN_OPEN, 2, log, flags, 0o600),
         *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inherited()),
     ]
-    environ = dict(os.environ)
     parent = os.path.dirname(os.path.dirname(os.path.abspath(distdbg.__file__)))
     paths = [parent, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     environ["PYTHONPATH"] = os.pathsep.join(paths)

@@ -188,6 +188,16 @@ class ProcessGroup(GroupMethods):
             raise UsageError(f"group {self.group_name!r} has no store")
         return self.store
 
+    def issued(self) -> int:
+        """Return how many collectives this rank has begun; 0 where the backend does not count them."""
+        engine: object = self.engine
+        while engine is not None:
+            native = getattr(engine, "group", None)
+            if native is not None and hasattr(native, "issued"):
+                return int(native.issued)
+            engine = getattr(engine, "inner", None)
+        return 0
+
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the limit of ops that bring none of their own."""
         seconds = seconds_or_none(timeout)

@@ -181,6 +181,18 @@ def destroy_process_group(group: Group = None) -> None:
     part(group.get_group_store(), group.size())
 
 
+def leave_group(group: ProcessGroup) -> None:
+    """As destroy_process_group, for a library that may leave its groups in any order, and twice."""
+    world = group.world
+    if group is world.default:
+        hold_on_error(sys.exc_info()[1])
+        destroy_world(world)
+    elif world.groups.get(group.group_name) is group:
+        del world.groups[group.group_name]
+        _leave_group(group)
+        part(group.get_group_store(), group.size())
+
+
 def destroy_world(world: World) -> None:
     """Leave all groups, the newest first, and free what the World holds."""
     try:

@@ -40,15 +40,13 @@ _EARLY_S = 0.02
 class Life:
     """One process, watched from now on: only so can be told how it ended, once it is gone."""
 
-    __slots__ = ("identity", "is_near", "process", "watched")
+    __slots__ = ("identity", "process", "watched")
 
     def __init__(self, process: Process, me: Process) -> None:
         self.process = process
         #: (pid, start time), (0, 0) of this process itself, and where this host cannot tell.
         self.identity = (0, 0)
         self.watched: Watched | None = None
-        #: Whether it may share memory with this process.
-        self.is_near = process.shares_kernel(me)
         if process != me and process.started and process.shares_kernel(me):
             self.identity = (process.pid, process.started)
             self.watched = Watched(*self.identity)

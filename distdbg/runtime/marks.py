@@ -16,7 +16,7 @@ from distdbg.errors import UsageError
 from distdbg.native import Form, Recorder
 from distdbg.record.format import EventType
 from distdbg.record.forms import write_mark
-from distdbg.runtime.world import current
+from distdbg.runtime.world import observed
 
 _MARK = int(EventType.MARK)
 _SPAN_BEGIN = int(EventType.SPAN_BEGIN)
@@ -28,7 +28,7 @@ _MOST_NAMES = 1024
 
 def mark(name: str, value: float | None = None) -> None:
     """Write a name, and a number if one is given, into this rank's record."""
-    recorder = current().recorder
+    recorder = observed().recorder
     if recorder is not None:
         recorder.note(_MARK, 0, 0, _bits(name, value), _form(recorder, name), 0)
 
@@ -47,7 +47,7 @@ class span:
         self._recorder: Recorder | None = None
 
     def __enter__(self) -> None:
-        recorder = self._recorder = current().recorder
+        recorder = self._recorder = observed().recorder
         if recorder is not None:
             self._form = _form(recorder, self._name)
             self._begin = recorder.note(_SPAN_BEGIN, 0, 0, 0, self._form, 0)
@@ -63,7 +63,7 @@ class span:
 
 
 def _form(recorder: Recorder, name: str) -> Form:
-    forms: dict[str, Form] = current().mark_forms
+    forms: dict[str, Form] = observed().mark_forms
     form = forms.get(name)
     if form is None:
         if not isinstance(name, str):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from distdbg import config
 from distdbg.check.logs import get_logger
+from distdbg.check.sites import skipped_folders
 from distdbg.errors import ConfigError
 from distdbg.native import NativeError, Recorder
 from distdbg.record import folders
@@ -63,6 +64,8 @@ def start_recording(
         recorder = make_recorder(
             None, rank=rank, world_size=world_size, run=run, ring_count=ring_count
         )
+    for folder in skipped_folders()[1:]:
+        recorder.skip_folder(folder)
     world.recorder = recorder
     world.run_folder = None if path is None else path.parent
     world.mark_forms.clear()

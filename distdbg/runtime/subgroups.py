@@ -234,6 +234,23 @@ def split_off(
     return _create(parent.world, parent, members, name, timeout, None, pg_options, group_desc, None)
 
 
+def make_named(
+    world: World,
+    name: str,
+    members: Sequence[int],
+    timeout: timedelta | None,
+    group_desc: str | None,
+) -> ProcessGroup:
+    """Make a group for a library that names its groups itself; exactly its members call it."""
+    default = world.require_default()
+    _next_name(world, members, is_local=True)  # counted, as any group that its members make
+    with _recorded(world, default, "new_group", members):
+        return _create(
+            world, default, members, name, timeout, None, None, group_desc, None,
+            _begin(world, default, members, name, "new_group"),
+        )  # fmt: skip
+
+
 def merge_remote(
     local: ProcessGroup,
     store: Store,

@@ -49,7 +49,7 @@ def text_of(error: BaseException, thread: str = "") -> str:
     prefix = "" if rank is None or is_log else f"[rank {rank}] "
     if not is_whole and not thread and has_report:
         if isinstance(error, KeyboardInterrupt):
-            return as_block(one_line(error, see=""), prefix)
+            return as_block(one_line(error), prefix)
         if is_consequence(error, rank):
             return as_block(one_line(error), prefix)
     head = f"Exception in thread {thread}:\n" if thread else ""

@@ -61,9 +61,11 @@ class Watcher:
                 on_end()
             if is_closing:
                 return
-            if watched and not ended:
-                turn += 1
+            if ended:
+                turn = 0  # the oldest first: ops of one group end in their order
+            elif watched:
                 self._wait_a_little(watched[turn % len(watched)][0])
+                turn += 1
 
     def _wait_a_little(self, pending: Pending) -> None:
         if self._clock.is_paused:  # then no slice would end, and ops do all the same

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from enum import IntEnum
@@ -165,6 +165,12 @@ class Work:
         if self._public is None:
             self._public = for_torch(self._get_future())
         return cast(Future[list[Any]], self._public)
+
+    def watch(self, on_end: Callable[[Future[list[Any]]], object]) -> None:
+        """Call `on_end` with a future of the outputs when the op has ended, on the thread that notices."""
+        if self.started is not None:
+            self._forget()
+        self._get_future().add_done_callback(on_end)
 
     def _get_future(self) -> Future[list[Any]]:
         if self._future is None:

@@ -136,6 +136,21 @@ def current() -> World:
     return current_world.get()
 
 
+#: The World beside another library's groups, where one is watched (torch_bridge/).
+_watching: list[World] = []
+
+
+def set_watching(world: World | None) -> None:
+    """Say which World is beside the groups of another library; None: none is any more."""
+    _watching[:] = [] if world is None else [world]
+
+
+def observed() -> World:
+    """Return the World whose record takes the program's marks: its own, or the one that watches it."""
+    world = current()
+    return _watching[0] if _watching and world.default is None else world
+
+
 @contextmanager
 def use(world: World) -> Iterator[World]:
     """Make `world` the current one of this thread until the block ends."""

@@ -18,6 +18,8 @@ from distdbg.testing.store_engine import StoreEngine
 
 T = TypeVar("T")
 
+#: For all threads to join.
+_JOIN_S = 60.0
 #: The name under which the reference engine is a backend.
 REFERENCE = "reference"
 
@@ -60,8 +62,10 @@ def run_store_ranks(
                         store=shared,
                         rank=rank,
                         world_size=world_size,
-                        timeout=timedelta(seconds=timeout_s),
+                        timeout=timedelta(seconds=max(timeout_s, _JOIN_S)),
                     )
+                    # Of the ops alone: threads of a busy machine may take longer to be there.
+                    world.require_default().set_timeout(timedelta(seconds=timeout_s))
                 results[rank] = function(rank)
             except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
                 errors[rank] = error

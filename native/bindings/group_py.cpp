@@ -435,6 +435,17 @@ void bind_group(nb::module_& module) {
              const ReleaseGil release;
              p->group.join(p->group.wait_until(deadline_ns, &python_interrupted), known);
            })
+      .def("measure_links",
+           [](const GroupHandle& self, std::int64_t deadline_ns) {
+             const std::shared_ptr<Parts> p = self.parts();
+             LinkTimes times;
+             {
+               const ReleaseGil release;
+               times =
+                   p->group.measure_links(p->group.wait_until(deadline_ns, &python_interrupted));
+             }
+             return std::make_tuple(times.short_ns, times.long_ns, LinkTimes::long_nbytes);
+           })
       .def("run", &GroupHandle::run)
       .def("submit", &GroupHandle::submit)
       .def("wait_op", &GroupHandle::wait_op)
@@ -454,6 +465,7 @@ void bind_group(nb::module_& module) {
       .def("take_suspicions", &GroupHandle::take_suspicions)
       .def_prop_ro("options", [](const GroupHandle& self) { return self.parts()->group.options(); })
       .def_prop_ro("level", [](const GroupHandle& self) { return self.parts()->group.level(); })
+      .def("look", [](const GroupHandle& self) { self.parts()->group.look(); })
       .def("cause", &GroupHandle::cause)
       .def("how_left",
            [](const GroupHandle& self, std::uint32_t rank) {

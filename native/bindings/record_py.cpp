@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <optional>
@@ -103,7 +104,14 @@ void CallSites::forget() {
 bool CallSites::is_ours(PyObject* code, bool is_below_user) {
   const std::string file = text_of(code, "co_filename");
   if (file.starts_with(package_) || file.starts_with("<frozen ")) return true;
-  return is_below_user && file.ends_with("/contextlib.py");
+  if (!is_below_user) return false;
+  const auto is_below = [&](const std::string& folder) { return file.starts_with(folder); };
+  return file.ends_with("/contextlib.py") || std::ranges::any_of(skipped_, is_below);
+}
+
+void CallSites::skip_folder(std::string folder) {
+  if (std::ranges::find(skipped_, folder) == skipped_.end()) skipped_.push_back(std::move(folder));
+  forget();  // sites that were found without it
 }
 
 std::uint32_t CallSites::here(int skip) {
@@ -333,6 +341,12 @@ void bind_record(nb::module_& module) {
              if (Recorder* const writer = self.writer())
                writer->set_level(static_cast<std::uint8_t>(level));
            })
+      .def(
+          "skip_folder",
+          [](RecorderHandle& self, std::string folder) {
+            self.sites->skip_folder(std::move(folder));
+          },
+          nb::arg("folder"))
       .def("set_context_source", &RecorderHandle::set_context_source, nb::arg("ask").none(),
            nb::arg("module"))
       .def_prop_ro("ring_count",

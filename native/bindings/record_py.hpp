@@ -25,6 +25,10 @@ class CallSites {
   // are on top at least; one too few costs some time, one too many would lose the frame that is meant.
   std::uint32_t here(int skip);
 
+  // Frames of files below `folder` are none of the user's while they are on top: those of a library that
+  // calls this package for him.
+  void skip_folder(std::string folder);
+
  private:
   struct Frame {
     PyObject* code;
@@ -40,6 +44,7 @@ class CallSites {
   std::unordered_map<std::uint64_t, std::uint32_t> stacks_;
   std::vector<PyObject*> codes_;  // held, so that their addresses mean what they meant
   std::string package_;
+  static inline std::vector<std::string> skipped_;  // of all records of the process; with the GIL
 };
 
 class RecorderHandle {

@@ -1,5 +1,6 @@
 // TCPStore's two halves. Requests go through as numbers and bytes; what they mean is known to
 // native/core/store_table.cpp and distdbg/runtime/store/tcp.py.
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -45,28 +46,33 @@ void bind_store(nb::module_& module) {
           "__init__",
           [](StoreServer* self, int listen_fd, const nb::bytes& token, std::uint32_t key_nbytes,
              std::uint32_t value_nbytes, bool shares_port, std::int64_t proof_timeout_ns,
-             const std::vector<nb::bytes>& served_as) {
+             const std::vector<nb::bytes>& served_as, std::shared_ptr<TcpRelay> relay) {
             std::vector<std::string> addresses;
             for (const nb::bytes& address : served_as) addresses.push_back(copy(address));
             new (self) StoreServer(listen_fd, copy(token), std::move(addresses),
-                                   {key_nbytes, value_nbytes}, shares_port, proof_timeout_ns);
+                                   {key_nbytes, value_nbytes}, shares_port, proof_timeout_ns,
+                                   std::move(relay));
           },
           nb::arg("listen_fd"), nb::arg("token"), nb::kw_only(), nb::arg("key_nbytes"),
           nb::arg("value_nbytes"), nb::arg("shares_port"), nb::arg("proof_timeout_ns"),
-          nb::arg("served_as") = std::vector<nb::bytes>{})
+          nb::arg("served_as") = std::vector<nb::bytes>{}, nb::arg("relay").none() = nb::none())
       .def("close", &StoreServer::close, nb::call_guard<ReleaseGil>())
       .def("count_clients", &StoreServer::count_clients)
-      .def("refused", [](const StoreServer& self) {
-        const auto [count, last] = self.refusals().get();
-        return nb::make_tuple(count, to_bytes(last));
-      });
+      .def("refused",
+           [](const StoreServer& self) {
+             const auto [count, last] = self.refusals().get();
+             return nb::make_tuple(count, to_bytes(last));
+           })
+      .def("why_refused", [](const StoreServer& self) { return self.refusals().why(); });
 
   nb::class_<StoreClient>(module, "StoreClient")
       .def(
           "__init__",
-          [](StoreClient* self, const std::string& host, std::uint16_t port,
-             const nb::bytes& token) { new (self) StoreClient(host, port, copy(token)); },
-          nb::arg("host"), nb::arg("port"), nb::arg("token"))
+          [](StoreClient* self, const std::string& host, std::uint16_t port, const nb::bytes& token,
+             std::shared_ptr<TcpRelay> relay) {
+            new (self) StoreClient(host, port, copy(token), std::move(relay));
+          },
+          nb::arg("host"), nb::arg("port"), nb::arg("token"), nb::arg("relay").none() = nb::none())
       .def(
           "connect",
           [](StoreClient& client, std::int64_t deadline_ns) {

@@ -57,8 +57,11 @@ Group::Group(Segment segment, std::uint32_t rank, const Patience& patience, bool
 Group::~Group() {
   leave();
   if (!links_) return;
-  links_->tell_cause();
-  links_->tell_leave();
+  try {
+    links_->tell_cause();
+    links_->tell_leave();
+  } catch (const Error&) {  // what others have sent meanwhile is nobody's any more
+  }
 }
 
 RankFacts Group::facts(std::uint32_t r) const {
@@ -141,132 +144,21 @@ void Group::try_single_copy(const Wait& wait) {
     if ((segment_.slot(r, gate_).flags & cannot_read) != 0) single_copy_ = false;
 }
 
-void Group::gate(const Wait& wait, bool in_background, std::uint64_t published, Scope scope) {
-  if (links_) return gate_with_links(wait, in_background, published, scope);
-  Header& header = segment_.header();
-  const std::uint64_t number = gate_ + 1;
-  // After the arrival, never before: a rank that is killed in between would count as come to a gate
-  // that can never open, and nobody would look whether it is alive.
-  const auto tell = [&] { segment_.rank(rank_).gate.store(number, std::memory_order_release); };
-  // acq_rel: the last arrival acquires what every earlier one wrote, and hands it on by `epoch`.
-  const std::uint64_t arrived = header.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (arrived == number * size_) {
-    open_gate(number);
-    tell();
-    return;
+LinkTimes Group::measure_links(const Wait& wait) {
+  const std::lock_guard lock(mutex_);
+  if (!links_) throw Error(Fault::usage, "the group is on one host");
+  const bool is_first = rank_ == ranks_here().front();
+  const LinkTimes mine = is_first ? links_->measure(wait) : LinkTimes{};
+  std::memcpy(segment_.payload(rank_, gate_ + 1), &mine, sizeof mine);
+  gate(wait, false, sizeof mine);
+  LinkTimes slowest;
+  for (const std::vector<std::uint32_t>& ranks : hosts_) {
+    LinkTimes theirs;
+    std::memcpy(&theirs, segment_.payload(ranks.front(), gate_), sizeof theirs);
+    slowest.short_ns = std::max(slowest.short_ns, theirs.short_ns);
+    slowest.long_ns = std::max(slowest.long_ns, theirs.long_ns);
   }
-  tell();
-  await_gate(number, wait, in_background, [&](std::uint32_t r) {
-    return segment_.rank(r).gate.load(std::memory_order_acquire) < number;
-  });
-}
-
-void Group::open_gate(std::uint64_t number) {
-  Header& header = segment_.header();
-  header.epoch.store(static_cast<std::uint32_t>(number), std::memory_order_seq_cst);
-  // seq_cst pairs with the sleeper: it raises `sleepers`, then looks at `epoch`.
-  if (header.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(header.epoch);
-  gate_ = number;
-}
-
-// Of a rank that has arrived.
-template <class IsNeeded>
-void Group::await_gate(std::uint64_t number, const Wait& wait, bool in_background,
-                       const IsNeeded& is_needed) {
-  Header& header = segment_.header();
-  const auto before = static_cast<std::uint32_t>(gate_);
-  const auto is_open = [&] { return header.epoch.load(std::memory_order_acquire) != before; };
-  if (in_background ? !is_open() : !patience_.stay_awake(is_open)) {
-    std::int64_t next_check = now_ns() + 20 * ns_per_ms;
-    header.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    try {
-      while (header.epoch.load(std::memory_order_seq_cst) == before) {
-        futex_wait(header.epoch, before, wait.nap_ns(slice_ns));
-        if (is_open()) break;
-        check_wait(wait, next_check, is_needed);
-      }
-    } catch (const Error& error) {
-      header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-      const bool has_passed = !withdraw(number);
-      if (error.fault() != Fault::timeout) throw;
-      if (!has_passed) {
-        break_group(Fault::timeout, -1, "timed out");
-        throw;
-      }
-      gate_ = number;  // the last rank came just in time
-      return;
-    }
-    header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-  }
-  gate_ = number;
-}
-
-// Between hosts the first rank of each opens the gate: when all others of its host have come, and the other
-// hosts have sent what their ranks published.
-void Group::gate_with_links(const Wait& wait, bool in_background, std::uint64_t published,
-                            Scope scope) {
-  Header& header = segment_.header();
-  RankState& mine = segment_.rank(rank_);
-  const std::uint64_t number = gate_ + 1;
-  const std::uint64_t all = number * ranks_here().size();
-  const std::uint32_t opener = ranks_here().front();
-  links_->settle(wait, in_background);
-  mine.published = static_cast<std::uint32_t>(published);
-  if (rank_ != opener) {
-    const std::uint64_t arrived = header.arrivals.fetch_add(1, std::memory_order_seq_cst) + 1;
-    mine.gate.store(number, std::memory_order_release);
-    if (arrived == all - 1 && header.opener_sleeps.load(std::memory_order_seq_cst) != 0)
-      futex_wake_all(header.opener_sleeps);
-    return await_gate(number, wait, in_background, [&](std::uint32_t r) {
-      return r == opener || (segment_.rank(r).gate.load(std::memory_order_acquire) < number &&
-                             (scope == Scope::group || is_here_[r]));
-    });
-  }
-  try {
-    await_ranks_here(number, wait, in_background);
-    mine.gate.store(number, std::memory_order_release);
-    if (scope == Scope::group) links_->exchange(number, with_blocks_, wait, in_background);
-  } catch (const Error& error) {
-    if (error.fault() == Fault::timeout) break_group(Fault::timeout, -1, "timed out");
-    throw;
-  }
-  std::uint64_t seen = all - 1;
-  // Somebody of this host has given up in the meantime, and broken the group.
-  if (!header.arrivals.compare_exchange_strong(seen, all, std::memory_order_acq_rel))
-    throw_cause(true);
-  open_gate(number);
-}
-
-void Group::await_ranks_here(std::uint64_t number, const Wait& wait, bool in_background) {
-  Header& header = segment_.header();
-  const std::uint64_t others = number * ranks_here().size() - 1;
-  const auto are_here = [&] { return header.arrivals.load(std::memory_order_seq_cst) == others; };
-  if (in_background ? are_here() : patience_.stay_awake(are_here)) return;
-  std::int64_t next_check = now_ns() + 20 * ns_per_ms;
-  const auto is_needed = [&](std::uint32_t r) {
-    return is_here_[r] && segment_.rank(r).gate.load(std::memory_order_acquire) < number;
-  };
-  header.opener_sleeps.store(1, std::memory_order_seq_cst);
-  try {
-    while (!are_here()) {
-      futex_wait(header.opener_sleeps, 1, wait.nap_ns(slice_ns));
-      if (are_here()) break;
-      check_wait(wait, next_check, is_needed);
-    }
-  } catch (...) {
-    header.opener_sleeps.store(0, std::memory_order_seq_cst);
-    throw;
-  }
-  header.opener_sleeps.store(0, std::memory_order_seq_cst);
-}
-
-// Takes back this rank's arrival at gate `number`, so that it stays shut; false: it has opened.
-bool Group::withdraw(std::uint64_t number) {
-  std::atomic<std::uint64_t>& arrivals = segment_.header().arrivals;
-  std::uint64_t seen = arrivals.load(std::memory_order_acquire);
-  while (seen < number * ranks_here().size())
-    if (arrivals.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel)) return true;
-  return false;
+  return slowest;
 }
 
 void Group::break_group(Fault fault, int culprit, const std::string& text, int noticed_by) {
@@ -297,6 +189,13 @@ void Group::tell_hosts() {
   if (lock) links_->tell_cause();
 }
 
+void Group::look() {
+  if (!links_) return;
+  // Who is in a collective takes it.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) links_->look();
+}
+
 void Group::throw_cause(bool in_op) const {
   const Cause& cause = segment_.header().cause;
   // Whoever was first may still be writing, or have died at it.
@@ -324,65 +223,6 @@ void Group::check_usable() const {
   if (control_->is_aborted()) control_->throw_aborted();
   if (segment_.rank(rank_).left.load(std::memory_order_relaxed) != 0)
     throw Error(Fault::usage, "this rank has left the group");
-}
-
-void Group::set_why(const std::string& text) {
-  char* why = segment_.rank(rank_).why;
-  if (why[0] != '\0') return;
-  const std::string_view words = whole_characters(text, sizeof(RankState::why) - 1);
-  std::memcpy(why, words.data(), words.size());
-}
-
-void Group::depart(const std::string& text) {
-  set_why(text);
-  break_group(Fault::peer_lost, static_cast<int>(rank_), how_left(rank_));
-  tell_hosts();
-  leave();
-}
-
-void Group::note_leave(std::uint32_t r, const std::string& why) { note_end(r, why, false); }
-
-void Group::note_lost(std::uint32_t r, const std::string& why) { note_end(r, why, true); }
-
-void Group::note_end(std::uint32_t r, const std::string& why, bool is_lost) {
-  const std::lock_guard lock(notes_mutex_);
-  RankState& state = segment_.rank(r);
-  if (state.left.load(std::memory_order_acquire) != 0) return;
-  if (is_lost) state.lost.store(1, std::memory_order_release);
-  const std::string_view words = whole_characters(why, sizeof(RankState::why) - 1);
-  std::memcpy(state.why, words.data(), words.size());
-  state.left.store(1, std::memory_order_release);
-}
-
-std::string Group::how_left(std::uint32_t r) const {
-  std::string why(segment_.rank(r).why);
-  if (segment_.rank(r).lost.load(std::memory_order_acquire) != 0) return why;
-  const bool is_process = r < watched_.size() && r != rank_ && !is_local_[r] && is_here_[r];
-  // A group that was destroyed leaves its process alive. The end of a process has a reason of its own;
-  // without one nobody asked for it (os._exit, a signal).
-  if (why.empty() && segment_.rank(r).left.load(std::memory_order_acquire) != 0)
-    return "left (destroyed the group)";
-  const std::string end = is_process ? watched_[r].how() : std::string();
-  constexpr std::string_view exited = "exited (code ";
-  const bool has_code = end.starts_with(exited);
-  if (why.empty() || (!end.empty() && !has_code && end != "is gone")) return end;
-  if (has_code) {
-    const std::string code = end.substr(exited.size(), end.size() - exited.size() - 1);
-    why = why == "returned" && code != "0" ? "exit code " + code : why + ", exit code " + code;
-  }
-  return "left (" + why + ")";
-}
-
-void Group::leave() {
-  RankState& mine = segment_.rank(rank_);
-  if (mine.left.exchange(1, std::memory_order_seq_cst) != 0) return;
-  futex_wake_all(segment_.header().epoch);
-  futex_wake_all(segment_.header().opener_sleeps);
-  for (std::uint32_t r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    segment_.rank(r).bell.fetch_add(1, std::memory_order_seq_cst);
-    futex_wake_all(segment_.rank(r).bell);
-  }
 }
 
 void Group::read_peer(std::uint32_t peer, std::uint64_t address, std::byte* into,

@@ -78,6 +78,10 @@ class Group {
   // `members` by rank, or nothing: who is known before it has announced itself, and may die before.
   void join(const Wait& wait, std::span<const Identity> members);
 
+  // How long messages between hosts take, the slowest of all hosts: the same on all ranks. Where there are
+  // several hosts, by all ranks before any op.
+  LinkTimes measure_links(const Wait& wait);
+
   // Runs one plan; at a mismatch throws Error(Fault::mismatch) that brings every rank's own
   // description of its call, and the group is still usable. So do the faults of the options.
   void run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
@@ -122,7 +126,15 @@ class Group {
   void set_why(const std::string& text);
   // Leaves for that reason and breaks the group, also for those that did not wait for this rank yet.
   void depart(const std::string& text);
-  // What the transports hear of ranks of other hosts.
+  // Takes what ranks of other hosts have told, for whoever is in no op of the group.
+  void look();
+  // The op that each rank of this host called last.
+  std::vector<std::uint64_t> calls_here() const;
+  const std::vector<std::uint32_t>& ranks_beside(std::uint32_t r) const;
+  // What the transports hear of ranks of other hosts: the ops that all of a host called last, or one did;
+  // that a rank leaves, or is lost.
+  void note_calls(std::uint32_t peer, const std::vector<std::uint64_t>& calls);
+  void note_call(std::uint32_t r, std::uint64_t seq);
   void note_leave(std::uint32_t r, const std::string& why);
   void note_lost(std::uint32_t r, const std::string& why);
   // How rank `r` left, in words that tell a departure ("left (...)") from a death.
@@ -178,6 +190,8 @@ class Group {
   // So that within 50 ms each has seen what the control page says.
   static constexpr std::int64_t slice_ns = 40 * ns_per_ms;
   static constexpr std::size_t most_suspicions = 100;
+  // In which ranks of its host tell how a rank ended: they look every 100 ms.
+  static constexpr std::uint32_t explanation_ms = 250;
 
  private:
   struct Running;  // one execution of a plan
@@ -198,6 +212,8 @@ class Group {
   Meeting differ(Running& op, const Describe& describe, const Wait& wait);
   void compare_outputs(const Running& op, const Describe& describe, const Wait& wait);
   bool walk(Running& op, const Describe& describe, const Wait& wait);
+  // Whether a rank of its host may yet tell how a rank came to be lost: it sees more than a closed connection.
+  bool may_be_explained(std::uint32_t r, std::int64_t now) const;
   enum class Scope { group, host };
   // `published`: bytes of this rank's slot that ranks of other hosts may read after it.
   void gate(const Wait& wait, bool in_background, std::uint64_t published = 0,
@@ -209,6 +225,7 @@ class Group {
   void await_gate(std::uint64_t number, const Wait& wait, bool in_background,
                   const IsNeeded& is_needed);
   bool withdraw(std::uint64_t number);
+  void find_missing();
   void attach(const Wait& wait, std::span<const Identity> members);
   void lock_for_op(std::unique_lock<std::timed_mutex>& lock, const Wait& wait);
   void try_single_copy(const Wait& wait);
@@ -296,7 +313,7 @@ void Group::check_wait(const Wait& wait, std::int64_t& next_death_check_ns, IsNe
     const RankState& state = segment_.rank(r);
     if (state.left.load(std::memory_order_acquire) != 0) {
       // It may have done its part in between.
-      if (!is_needed(r)) continue;
+      if (!is_needed(r) || may_be_explained(r, now)) continue;
       break_group(Fault::peer_lost, static_cast<int>(r), how_left(r));
       throw_cause(true);
     }

@@ -247,7 +247,9 @@ void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<co
       break_group(Fault::broken, static_cast<int>(rank_),
                   "closed the group while ops were in flight");
     else if (!error.descriptions)
-      break_group(error.fault(), static_cast<int>(rank_), error.what());
+      break_group(error.fault(),
+                  error.fault() == Fault::peer_lost ? error.peer() : static_cast<int>(rank_),
+                  error.what());
     if (links_ && is_broken()) links_->tell_cause();
     throw;
   } catch (const std::exception& error) {

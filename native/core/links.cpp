@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "group.hpp"
 
@@ -15,18 +16,51 @@ Links::~Links() { transport_->close(); }
 template <class Ready, class IsNeeded>
 void Links::wait_until(const Wait& wait, bool in_background, const Ready& ready,
                        const IsNeeded& is_needed) {
-  const auto is_ready = [&] {
-    if (ready()) return true;
-    transport_->poll();
-    return ready();
-  };
-  if (in_background ? is_ready() : group_.patience().stay_awake(is_ready)) return;
+  const auto has_moved = [&] { return ready() || transport_->poll(); };
   std::int64_t next_check = now_ns() + 20 * ns_per_ms;
-  for (;;) {
-    transport_->wait(wait.nap_ns(Group::slice_ns), is_ready);
-    if (is_ready()) return;
+  std::int64_t next_look = now_ns() + Group::slice_ns;
+  while (!ready()) {
+    // As long as something moves, the peer is at work: patience begins anew.
+    if (in_background ? has_moved() : group_.patience().stay_awake(has_moved)) {
+      if (now_ns() < next_look && !has_heard_timeout_) continue;
+    } else {
+      transport_->wait(wait.nap_ns(Group::slice_ns), has_moved);
+    }
+    if (ready()) return;
+    if (std::exchange(has_heard_timeout_, false)) throw Error(Fault::timeout, "timed out");
+    next_look = now_ns() + Group::slice_ns;
     group_.check_wait(wait, next_check, is_needed);
   }
+}
+
+// Whether the first rank of this host, which alone may have links to others, is the one that was lost, and
+// this is the next.
+bool Links::stands_in() const {
+  const Cause& cause = group_.segment().header().cause;
+  const std::vector<std::uint32_t>& here = group_.ranks_here();
+  if (cause.state.load(std::memory_order_acquire) != 2) return false;
+  if (cause.fault != static_cast<std::int32_t>(Fault::peer_lost)) return false;
+  return here.size() > 1 && here[1] == group_.rank() &&
+         cause.rank == static_cast<std::int32_t>(here.front());
+}
+
+void Links::tell_cause() {
+  if (notices_.has_told_cause()) return;
+  if (stands_in()) {
+    const auto& hosts = group_.hosts();
+    const std::size_t count = hosts.size();
+    for (std::size_t distance = 1; distance < count; distance *= 2) {
+      for (const std::size_t host : {group_.host() + distance, group_.host() + count - distance}) {
+        Wait wait;
+        wait.deadline_ns = now_ns() + 100 * ns_per_ms;
+        try {
+          notices_.connect(*transport_, hosts[host % count].front(), wait);
+        } catch (const Error&) {  // that host learns it from others, or in its next op
+        }
+      }
+    }
+  }
+  notices_.tell_cause(*transport_);
 }
 
 void Links::post(std::uint32_t peer, const Frame& frame, const Payload& payload) {
@@ -75,6 +109,64 @@ void Links::want(const Wait& wait, bool in_background) {
     throw;
   }
   is_waiting_ = false;
+  // What was waited for came before it: this wait has not failed, the group has.
+  if (std::exchange(has_heard_timeout_, false))
+    notices_.arrived(*transport_, timeout_from_, timeout_envelope_);
+}
+
+LinkTimes Links::measure(const Wait& wait) {
+  constexpr int short_rounds = 12;
+  constexpr int long_rounds = 4;
+  const auto& hosts = group_.hosts();
+  const std::size_t count = hosts.size();
+  const std::uint32_t next = hosts[(group_.host() + 1) % count].front();
+  const std::uint32_t before = hosts[(group_.host() + count - 1) % count].front();
+  std::vector<std::byte> out(LinkTimes::long_nbytes);
+  std::vector<std::byte> in(LinkTimes::long_nbytes);
+  // The first messages wait for hosts that are late, and for the connections; the quickest counts.
+  const auto quickest = [&](int rounds, std::uint64_t nbytes) {
+    std::int64_t best = no_deadline;
+    for (int i = 0; i < rounds; ++i) {
+      const std::int64_t began = now_ns();
+      send(next, {out.data(), nbytes}, wait);
+      receive(before, {in.data(), nbytes}, wait, false);
+      settle(wait, false);
+      best = std::min(best, now_ns() - began);
+    }
+    return best;
+  };
+  LinkTimes times;
+  times.short_ns = quickest(short_rounds, 1);
+  times.long_ns = quickest(long_rounds, LinkTimes::long_nbytes);
+  return times;
+}
+
+void Links::compare_calls() {
+  constexpr std::size_t most_hosts = 256;
+  constexpr std::int64_t most_ns = 600 * ns_per_ms;
+  constexpr std::int64_t most_connect_ns = 200 * ns_per_ms;
+  const auto& hosts = group_.hosts();
+  const std::int64_t until = now_ns() + most_ns;
+  is_comparing_ = true;
+  for (std::size_t i = 1; i < hosts.size() && i < most_hosts && now_ns() < until; ++i) {
+    const std::uint32_t first = hosts[(group_.host() + i) % hosts.size()].front();
+    Wait wait;
+    wait.deadline_ns = std::min(until, now_ns() + most_connect_ns);
+    try {
+      notices_.connect(*transport_, first, wait);
+      notices_.tell_calls(*transport_, first);
+    } catch (const Error&) {  // nothing is known of that host
+    }
+  }
+  const auto have_all_told = [&] {
+    transport_->poll();
+    for (std::size_t host = 0; host < hosts.size(); ++host)
+      if (host != group_.host() && !notices_.has_heard_calls(hosts[host].front())) return false;
+    return true;
+  };
+  while (!have_all_told() && now_ns() < until)
+    transport_->wait(5 * ns_per_ms, [&] { return transport_->poll(); });
+  is_comparing_ = false;
 }
 
 void Links::exchange(std::uint64_t gate, bool with_blocks, const Wait& wait, bool in_background) {
@@ -130,6 +222,12 @@ bool Links::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
     return true;
   }
   const auto frame = std::bit_cast<Frame>(envelope);
+  if (is_comparing_) {  // of an op that has failed: thrown away, but for what it tells
+    if (frame.type == FrameType::slot && frame.rank < group_.size())
+      group_.note_call(frame.rank, frame.seq);
+    into = one_piece(nullptr, frame.nbytes);
+    return true;
+  }
   if (!is_waiting_ || wanted_.is_done || wanted_.peer != peer) return false;
   const bool is_expected =
       frame.type == wanted_.type &&
@@ -156,7 +254,15 @@ bool Links::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
 }
 
 void Links::arrived(std::uint32_t peer, const Envelope& envelope) {
-  if (notices_.takes(envelope)) return notices_.arrived(peer, envelope);
+  // The group breaks when this host knows who is missing, lest others of it read half of that.
+  if ((is_waiting_ || is_comparing_) && Notices::is_of_timeout(envelope)) {
+    has_heard_timeout_ = true;
+    timeout_from_ = peer;
+    timeout_envelope_ = envelope;
+    return;
+  }
+  if (notices_.takes(envelope)) return notices_.arrived(*transport_, peer, envelope);
+  if (is_comparing_) return;
   const auto frame = std::bit_cast<Frame>(envelope);
   Segment& segment = group_.segment();
   switch (frame.type) {

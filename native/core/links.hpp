@@ -33,6 +33,13 @@ enum class Purpose : std::uint32_t { collectives, messages };
 // Makes a transport to the ranks of other hosts; the receiver outlives it.
 using MakeTransport = std::function<std::unique_ptr<Transport>(Receiver&, Purpose)>;
 
+// What messages between hosts take when all of them send at once.
+struct LinkTimes {
+  static constexpr std::uint64_t long_nbytes = 256 * 1024;
+  std::int64_t short_ns = 0;
+  std::int64_t long_ns = 0;
+};
+
 class Links final : private Receiver {
  public:
   Links(Group& group, const MakeTransport& make);
@@ -46,9 +53,14 @@ class Links final : private Receiver {
   void send(std::uint32_t peer, Region from, const Wait& wait);
   void receive(std::uint32_t peer, Region into, const Wait& wait, bool in_background);
   void settle(const Wait& wait, bool in_background);
+  // Among the first ranks of all hosts, before any op.
+  LinkTimes measure(const Wait& wait);
+  // In an op that somebody does not come to: asks the other hosts who has called it, for a moment. The op
+  // has failed then.
+  void compare_calls();
   // Notices that have come.
   void look() { transport_->poll(); }
-  void tell_cause() { notices_.tell_cause(*transport_); }
+  void tell_cause();
   void tell_leave() { notices_.tell_leave(*transport_); }
 
  private:
@@ -78,6 +90,7 @@ class Links final : private Receiver {
   bool place(std::uint32_t peer, const Envelope& envelope, Payload& into) override;
   void arrived(std::uint32_t peer, const Envelope& envelope) override;
   void lost(std::uint32_t peer, const std::string& why) override;
+  bool stands_in() const;
   void post(std::uint32_t peer, const Frame& frame, const Payload& payload);
   void post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate, bool with_blocks);
   void want(const Wait& wait, bool in_background);
@@ -92,6 +105,11 @@ class Links final : private Receiver {
   std::uint64_t gate_ = 0;  // of the crossing at hand, as this host counts gates
   Wanted wanted_;
   bool is_waiting_ = false;
+  bool is_comparing_ = false;
+  // Of a timeout that was told while this rank was in the op: by whom, and what.
+  bool has_heard_timeout_ = false;
+  std::uint32_t timeout_from_ = 0;
+  Envelope timeout_envelope_{};
   std::deque<bool> unsent_;
 };
 

@@ -1,6 +1,8 @@
 #include "notices.hpp"
 
 #include <bit>
+#include <cstring>
+#include <utility>
 
 #include "group.hpp"
 #include "utf8.hpp"
@@ -18,7 +20,16 @@ Payload text_piece(const std::string& text) {
 }  // namespace
 
 Notices::Notices(Group& group)
-    : group_(group), is_linked_(group.size(), false), texts_(group.size()) {}
+    : group_(group),
+      is_linked_(group.size(), false),
+      texts_(group.size()),
+      told_in_(group.size(), 0),
+      heard_in_(group.size(), 0) {}
+
+bool Notices::is_of_timeout(const Envelope& envelope) {
+  const auto frame = std::bit_cast<Frame>(envelope);
+  return frame.type == cause_type && frame.fault == static_cast<std::int32_t>(Fault::timeout);
+}
 
 void Notices::connect(Transport& transport, std::uint32_t peer, const Wait& wait) {
   is_linked_[peer] = true;
@@ -26,8 +37,10 @@ void Notices::connect(Transport& transport, std::uint32_t peer, const Wait& wait
     transport.connect(peer, wait);
   } catch (const Error& error) {
     if (error.fault() != Fault::network) throw;
-    throw Error(Fault::peer_lost, std::string("cannot be reached (") + error.what() + ")",
-                error.error_number(), static_cast<int>(peer));
+    // Nothing new where it is lost already.
+    group_.note_lost(peer, std::string("cannot be reached (") + error.what() + ")");
+    throw Error(Fault::peer_lost, group_.how_left(peer), error.error_number(),
+                static_cast<int>(peer));
   }
 }
 
@@ -63,19 +76,48 @@ void Notices::tell_leave(Transport& transport) {
   tell(transport, frame, group_.segment().rank(group_.rank()).why);
 }
 
+void Notices::tell_calls(Transport& transport, std::uint32_t peer) {
+  const std::uint64_t seq = group_.seq() + 1;  // 0: never
+  if (std::exchange(told_in_[peer], seq) == seq) return;
+  const std::vector<std::uint64_t> calls = group_.calls_here();
+  Frame frame{};
+  frame.type = calls_type;
+  frame.seq = group_.seq();
+  frame.nbytes = calls.size() * sizeof calls[0];
+  transport.post(peer, std::bit_cast<Envelope>(frame),
+                 one_piece(reinterpret_cast<const std::byte*>(calls.data()), frame.nbytes),
+                 nullptr);
+}
+
+bool Notices::has_heard_calls(std::uint32_t peer) const {
+  return heard_in_[peer] == group_.seq() + 1;
+}
+
 void Notices::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
-  if (envelope.nbytes > most_text_nbytes) throw Error(Fault::system, "a frame is too long");
+  const std::uint64_t most = type_of(envelope) == calls_type
+                                 ? group_.ranks_beside(peer).size() * sizeof(std::uint64_t)
+                                 : most_text_nbytes;
+  if (envelope.nbytes > most) throw Error(Fault::system, "a frame is too long");
   texts_[peer].resize(envelope.nbytes);
   into = text_piece(texts_[peer]);
 }
 
-void Notices::arrived(std::uint32_t peer, const Envelope& envelope) {
+void Notices::arrived(Transport& transport, std::uint32_t peer, const Envelope& envelope) {
   const auto frame = std::bit_cast<Frame>(envelope);
-  if (frame.type == leave_type) return group_.note_leave(peer, texts_[peer]);
+  if (frame.type == calls_type) {
+    std::vector<std::uint64_t> calls(texts_[peer].size() / sizeof(std::uint64_t));
+    std::memcpy(calls.data(), texts_[peer].data(), calls.size() * sizeof calls[0]);
+    group_.note_calls(peer, calls);
+    heard_in_[peer] = group_.seq() + 1;
+    if (group_.seq() >= frame.seq) tell_calls(transport, peer);
+    return;
+  }
+  const std::string words = shown(texts_[peer]);
+  if (frame.type == leave_type) return group_.note_leave(peer, words);
   if (frame.fault < 0 || frame.fault > static_cast<std::int32_t>(Fault::breakpoint) ||
       frame.rank >= static_cast<std::int32_t>(group_.size()))
     throw Error(Fault::system, "a frame makes no sense");
-  group_.break_group(static_cast<Fault>(frame.fault), frame.rank, texts_[peer], frame.noticed_by);
+  group_.break_group(static_cast<Fault>(frame.fault), frame.rank, words, frame.noticed_by);
 }
 
 }  // namespace distdbg

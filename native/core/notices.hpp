@@ -1,8 +1,9 @@
 // What a rank tells ranks of other hosts of the group itself, on any transport of it: that the group is
-// broken and why, and that it leaves.
+// broken and why, that it leaves, and which op each rank of its host is in.
 //
 //   CAUSE   rank (the culprit), fault, noticed by, seq; payload: the text
 //   LEAVE   payload: why
+//   CALLS   seq: the op that somebody waits in; payload: of each rank of the host, the op it called last
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,13 @@ class Group;
 class Notices {
  public:
   // The field behind the size of every frame; owners number theirs from 0.
-  static constexpr std::uint32_t cause_type = 0x100, leave_type = 0x101;
+  static constexpr std::uint32_t cause_type = 0x100, leave_type = 0x101, calls_type = 0x102;
   static std::uint32_t type_of(const Envelope& envelope) {
     return static_cast<std::uint32_t>(envelope.words[0]);
   }
+
+  // Of a frame that says that the group is broken, since somebody did not come in time.
+  static bool is_of_timeout(const Envelope& envelope);
 
   explicit Notices(Group& group);
 
@@ -31,12 +35,16 @@ class Notices {
   bool is_linked(std::uint32_t peer) const { return is_linked_[peer]; }
   // To all that are linked, once the group is broken; then nobody waits any longer.
   void tell_cause(Transport& transport);
+  bool has_told_cause() const { return has_told_cause_; }
   void tell_leave(Transport& transport);
+  // Each rank is told once in an op, and answers when it is in that op, or further.
+  void tell_calls(Transport& transport, std::uint32_t peer);
+  bool has_heard_calls(std::uint32_t peer) const;
 
   // Of a frame of one of those types: where its payload goes, and what follows from it.
   bool takes(const Envelope& envelope) const { return type_of(envelope) >= cause_type; }
   void place(std::uint32_t peer, const Envelope& envelope, Payload& into);
-  void arrived(std::uint32_t peer, const Envelope& envelope);
+  void arrived(Transport& transport, std::uint32_t peer, const Envelope& envelope);
 
  private:
   struct Frame {
@@ -52,8 +60,10 @@ class Notices {
   void tell(Transport& transport, Frame frame, const std::string& text);
 
   Group& group_;
-  std::vector<bool> is_linked_;     // by rank
-  std::vector<std::string> texts_;  // by rank, of what arrives
+  std::vector<bool> is_linked_;          // by rank
+  std::vector<std::string> texts_;       // by rank, of what arrives
+  std::vector<std::uint64_t> told_in_;   // by rank, the op in which it was told of calls
+  std::vector<std::uint64_t> heard_in_;  // and in which it told of its own
   bool has_told_cause_ = false;
 };
 

@@ -5,13 +5,14 @@
 
 #include "p2p.hpp"
 #include "p2p_limits.hpp"
+#include "utf8.hpp"
 
 namespace distdbg {
 
 namespace {
 
 std::string text_of(const std::vector<std::byte>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return shown({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 std::exception_ptr differ(std::uint32_t peer) {
@@ -47,6 +48,8 @@ bool PointToPoint::progress() {
 }
 
 bool PointToPoint::place(std::uint32_t peer, const Envelope& envelope, Payload& into) {
+  // Whoever has dialled is to hear of the group as well.
+  if (!group_.is_here(peer)) notices_.link(peer);
   if (notices_.takes(envelope)) {
     notices_.place(peer, envelope, into);
     return true;
@@ -96,7 +99,7 @@ std::byte* PointToPoint::place_offer(std::uint32_t peer, const Frame& frame) {
 }
 
 void PointToPoint::arrived(std::uint32_t peer, const Envelope& envelope) {
-  if (notices_.takes(envelope)) return notices_.arrived(peer, envelope);
+  if (notices_.takes(envelope)) return notices_.arrived(*net_, peer, envelope);
   const auto frame = std::bit_cast<Frame>(envelope);
   switch (frame.type) {
     case FrameType::offer: on_offer(peer, frame); break;

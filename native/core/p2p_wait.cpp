@@ -32,6 +32,7 @@ void PointToPoint::watch(const Message& message, const Wait& wait,
       if (other != group_.rank() && !has_left(other)) return false;
     return true;
   };
+  group_.look();
   if (wait.is_interrupted()) {
     group_.break_group(Fault::interrupted, static_cast<int>(group_.rank()),
                        "was interrupted in a send or recv");

@@ -68,8 +68,9 @@ struct RankState {
   std::atomic<std::uint64_t> seq;   // number of the op it is in or last finished
   std::atomic<std::uint32_t> left;  // 1 once it closed the group
   std::uint32_t published;  // bytes of its slot that the gate it comes to hands to other hosts
-  std::atomic<std::uint32_t> lost;  // 1 when the way to it has ended without a word
-  std::uint32_t padding[3];
+  std::atomic<std::uint32_t> lost;     // 1 when the way to it has ended without a word
+  std::atomic<std::uint32_t> lost_ms;  // when; of the monotonic clock, its lower half
+  std::uint32_t padding[2];
   // Rung by peers that wrote to one of our channels while `bell_sleepers` was not 0.
   alignas(line_nbytes) std::atomic<std::uint32_t> bell;
   std::atomic<std::uint32_t> bell_sleepers;

@@ -35,6 +35,7 @@ void sleep_for(std::int64_t pause_ns, const Wait& wait) {
 
 StoreLimits shake_hands(StoreSocket& socket, const std::string& token, const Wait& wait) {
   const std::string hello = socket.receive(store_hello_nbytes, wait);
+  if (hello.starts_with(tls_magic)) throw Error(Fault::network, needs_tls_words, EPROTO);
   if (!hello.starts_with(store_server_magic)) {
     throw Error(Fault::network, "what answers there is not a distdbg store", EPROTO);
   }
@@ -46,7 +47,7 @@ StoreLimits shake_hands(StoreSocket& socket, const std::string& token, const Wai
                     std::to_string(store_wire_version),
                 EPROTO);
   }
-  StoreMeeting meeting{hello.substr(16), make_store_nonce(), peer_store_address(socket.fd()), {}};
+  StoreMeeting meeting{hello.substr(16), make_store_nonce(), socket.peer_address(), {}};
   socket.send(encode_store_challenge(meeting), wait);
   const std::string verdict = socket.receive(store_verdict_nbytes, wait);
   const auto code = static_cast<StoreVerdict>(get_u32(verdict.data()));
@@ -117,8 +118,13 @@ class StoreClient::Connection {
   std::string request_;
 };
 
-StoreClient::StoreClient(std::string host, std::uint16_t port, std::string token)
-    : host_(std::move(host)), port_(port), token_(std::move(token)), pid_(::getpid()) {}
+StoreClient::StoreClient(std::string host, std::uint16_t port, std::string token,
+                         std::shared_ptr<TcpRelay> relay)
+    : host_(std::move(host)),
+      port_(port),
+      token_(std::move(token)),
+      relay_(std::move(relay)),
+      pid_(::getpid()) {}
 
 StoreClient::~StoreClient() { close(); }
 
@@ -142,7 +148,8 @@ std::unique_ptr<StoreClient::Connection> StoreClient::open(const Wait& wait, boo
   while (true) {
     int fd = -1;
     try {
-      auto connection = std::make_unique<Connection>(connect_store_socket(host_, port_, wait));
+      auto connection =
+          std::make_unique<Connection>(connect_store_socket(host_, port_, relay_, wait));
       {
         const std::lock_guard lock(mutex_);
         if (is_closed_) throw_closed();

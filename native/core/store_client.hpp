@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "store_wire.hpp"
+#include "tcp_relay.hpp"
 #include "wait.hpp"
 
 namespace distdbg {
@@ -28,7 +29,9 @@ struct StoreReply {
 
 class StoreClient {
  public:
-  StoreClient(std::string host, std::uint16_t port, std::string token);
+  // Its connections are encrypted by `relay`, if there is one.
+  StoreClient(std::string host, std::uint16_t port, std::string token,
+              std::shared_ptr<TcpRelay> relay = nullptr);
   ~StoreClient();
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
@@ -60,6 +63,7 @@ class StoreClient {
   const std::string host_;
   const std::uint16_t port_;
   const std::string token_;
+  const std::shared_ptr<TcpRelay> relay_;
   const pid_t pid_;
   StoreLimits limits_;
 

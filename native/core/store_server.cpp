@@ -42,7 +42,9 @@ struct Connection {
   std::string out;  // what of the reply is not sent yet, from out_sent on
   std::size_t out_sent = 0;
   std::string waits_for;
-  std::string peer;  // its address, until it has proven itself
+  std::string own;  // the addresses of both ends, as far as known
+  std::string peer;
+  std::shared_ptr<TcpRelayed> relayed;
 };
 
 void set_socket_options(int fd) {
@@ -50,8 +52,7 @@ void set_socket_options(int fd) {
     ::setsockopt(fd, level, name, &value, sizeof value);
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // A host that vanishes without a FIN is noticed within about a minute.
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);  // a host that vanishes is noticed within about a minute
   set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
@@ -63,7 +64,7 @@ class StoreServer::Loop {
  public:
   Loop(int listen_fd, std::string token, std::vector<std::string> served_as, StoreLimits limits,
        bool shares_port, std::int64_t proof_timeout_ns, std::atomic<int>& client_count,
-       StoreRefusals& refusals)
+       StoreRefusals& refusals, std::shared_ptr<TcpRelay> relay)
       : listen_fd_(listen_fd),
         token_(std::move(token)),
         served_as_(std::move(served_as)),
@@ -72,6 +73,7 @@ class StoreServer::Loop {
         proof_timeout_ns_(proof_timeout_ns),
         client_count_(client_count),
         refusals_(refusals),
+        relay_(std::move(relay)),
         table_(limits),
         scratch_(256u << 10, '\0') {
     epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
@@ -196,7 +198,16 @@ class StoreServer::Loop {
     set_socket_options(fd);
     auto owned = std::make_unique<Connection>();
     Connection& connection = *owned;
-    connection.fd = fd;
+    TcpLine line{Fd::from([fd] { return fd; }), nullptr};
+    try {
+      connection.own = own_store_address(fd);
+      connection.peer = peer_store_address(fd);
+      line = make_line(relay_, std::move(line.fd), true);
+    } catch (const Error&) {  // it is gone already, or some resource is
+      return;
+    }
+    connection.relayed = std::move(line.relayed);
+    connection.fd = fd = line.fd.release();
     connection.interest = EPOLLIN | EPOLLRDHUP;
     try {
       connection.meeting = {make_store_nonce(), {}, {}, limits_};
@@ -215,7 +226,10 @@ class StoreServer::Loop {
   // Closed at once, freed after the current batch of events, which may still point to it.
   void bury(Connection& connection) {
     if (connection.state == Connection::State::closed) return;
-    if (connection.state == Connection::State::proving) refusals_.note(connection.peer);
+    const bool is_begun = connection.state == Connection::State::challenged;
+    std::string why = is_begun ? why_not_tls(connection.in, connection.relayed.get()) : "";
+    if (connection.state == Connection::State::proving || !why.empty())
+      refusals_.note(connection.peer, std::move(why));
     unpark(connection);
     set_deadline(connection, no_deadline);
     connection.state = Connection::State::closed;
@@ -322,7 +336,7 @@ class StoreServer::Loop {
     StoreVerdict verdict = StoreVerdict::proven;
     if (get_u32(in.data() + 8) != store_wire_version) {
       verdict = StoreVerdict::other_version;
-    } else if (!is_served_at(connection.fd, meeting.address)) {
+    } else if (!is_served_at(connection.own, meeting.address)) {
       verdict = StoreVerdict::other_address;
     }
     connection.out.append(encode_store_verdict(verdict, token_, meeting));
@@ -331,19 +345,11 @@ class StoreServer::Loop {
     if (connection.state == Connection::State::closed) return;
     consume(connection, store_challenge_nbytes);
     connection.state = Connection::State::proving;
-    try {
-      connection.peer = peer_store_address(connection.fd);
-    } catch (const Error&) {  // it is gone already
-    }
   }
 
-  bool is_served_at(int fd, std::string_view address) const {
-    if (std::find(served_as_.begin(), served_as_.end(), address) != served_as_.end()) return true;
-    try {
-      return address == own_store_address(fd);
-    } catch (const Error&) {  // it is gone meanwhile
-      return false;
-    }
+  bool is_served_at(std::string_view own, std::string_view address) const {
+    return address == own ||
+           std::find(served_as_.begin(), served_as_.end(), address) != served_as_.end();
   }
 
   void check_proof(Connection& connection) {
@@ -457,6 +463,7 @@ class StoreServer::Loop {
   std::int64_t proof_timeout_ns_;
   std::atomic<int>& client_count_;
   StoreRefusals& refusals_;
+  const std::shared_ptr<TcpRelay> relay_;
   StoreTable table_;
   std::string scratch_;
   std::int64_t accept_again_ns_ = no_deadline;
@@ -467,10 +474,12 @@ class StoreServer::Loop {
 };
 
 StoreServer::StoreServer(int listen_fd, std::string token, std::vector<std::string> served_as,
-                         StoreLimits limits, bool shares_port, std::int64_t proof_timeout_ns)
+                         StoreLimits limits, bool shares_port, std::int64_t proof_timeout_ns,
+                         std::shared_ptr<TcpRelay> relay)
     : pid_(::getpid()) {
-  loop_ = std::make_unique<Loop>(listen_fd, std::move(token), std::move(served_as), limits,
-                                 shares_port, proof_timeout_ns, client_count_, refusals_);
+  loop_ =
+      std::make_unique<Loop>(listen_fd, std::move(token), std::move(served_as), limits, shares_port,
+                             proof_timeout_ns, client_count_, refusals_, std::move(relay));
   thread_ = std::make_unique<std::thread>([loop = loop_.get()] { loop->run(); });
 }
 

@@ -23,6 +23,7 @@
 
 #include "store_refusals.hpp"
 #include "store_wire.hpp"
+#include "tcp_relay.hpp"
 
 namespace distdbg {
 
@@ -30,9 +31,11 @@ class StoreServer {
  public:
   // Takes over `listen_fd`. `shares_port` says that other processes hold the same listening socket, so
   // that it is closed, but not shut down, in the end. `served_as`: at which addresses clients may dial
-  // it beside those of its own host, where something translates them (18 bytes each, as on the wire).
+  // it beside those of its own host, where something translates them (18 bytes each, as on the wire). Connections
+  // are encrypted by `relay`, if there is one.
   StoreServer(int listen_fd, std::string token, std::vector<std::string> served_as,
-              StoreLimits limits, bool shares_port, std::int64_t proof_timeout_ns);
+              StoreLimits limits, bool shares_port, std::int64_t proof_timeout_ns,
+              std::shared_ptr<TcpRelay> relay = nullptr);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;

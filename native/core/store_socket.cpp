@@ -1,6 +1,5 @@
 #include "store_socket.hpp"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,6 +13,8 @@
 #include <memory>
 
 #include "error.hpp"
+#include "name_lookup.hpp"
+#include "store_address.hpp"
 
 namespace distdbg {
 namespace {
@@ -39,12 +40,6 @@ void wait_for(int fd, short events, const Wait& wait) {
   }
 }
 
-[[noreturn]] void throw_gone(int error_number) {
-  throw Error(Fault::network,
-              error_number == 0 ? "the server closed the connection" : std::strerror(error_number),
-              error_number);
-}
-
 void set_socket_options(int fd) {
   const auto set = [fd](int level, int name, int value) {
     ::setsockopt(fd, level, name, &value, sizeof value);
@@ -54,9 +49,14 @@ void set_socket_options(int fd) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 15);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  // recv() itself is the slice: no poll() is needed before the usual, quick reply.
+}
+
+// recv() itself is the slice: no poll() is needed before the usual, quick reply.
+bool set_blocking(int fd) {
   const timeval slice{0, slice_ns / 1000};
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
+  int block = 0;
+  return ::ioctl(fd, FIONBIO, &block) == 0;
 }
 
 // A client that tries again and again while nobody listens may get its own port as source, and would then
@@ -88,6 +88,17 @@ int connect_to(int fd, const addrinfo& address, const Wait& wait) {
 
 StoreSocket::~StoreSocket() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+std::string StoreSocket::peer_address() const {
+  return relayed_ != nullptr ? peer_ : peer_store_address(fd_);
+}
+
+void StoreSocket::throw_gone(int error_number) const {
+  TcpLine{{}, relayed_}.check();
+  throw Error(Fault::network,
+              error_number == 0 ? "the server closed the connection" : std::strerror(error_number),
+              error_number);
 }
 
 void StoreSocket::send(std::string_view bytes, const Wait& wait) {
@@ -135,17 +146,15 @@ std::string StoreSocket::receive(std::size_t nbytes, const Wait& wait) {
   return bytes;
 }
 
-StoreSocket connect_store_socket(const std::string& host, std::uint16_t port, const Wait& wait) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int fault = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (fault != 0) {
-    throw Error(Fault::network, ::gai_strerror(fault), fault == EAI_SYSTEM ? errno : EHOSTUNREACH);
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, &::freeaddrinfo);
+StoreSocket connect_store_socket(const std::string& host, std::uint16_t port,
+                                 const std::shared_ptr<TcpRelay>& relay, const Wait& wait) {
+  const Addresses found = look_up(host, std::to_string(port), [&wait] {
+    if (wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
+    wait.check_job();
+    return !wait.is_over();
+  });
   int error_number = EHOSTUNREACH;
-  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+  for (const addrinfo* address = found.get(); address != nullptr; address = address->ai_next) {
     const int type = address->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK;
     StoreSocket socket(::socket(address->ai_family, type, address->ai_protocol));
     if (socket.fd() < 0) {
@@ -155,9 +164,14 @@ StoreSocket connect_store_socket(const std::string& host, std::uint16_t port, co
     error_number = connect_to(socket.fd(), *address, wait);
     if (error_number != 0) continue;
     set_socket_options(socket.fd());
-    int block = 0;
-    if (::ioctl(socket.fd(), FIONBIO, &block) != 0) continue;
-    return socket;
+    if (relay != nullptr) {
+      std::string peer = socket.peer_address();
+      Fd network = Fd::from([&] { return socket.release(); });
+      StoreSocket relayed(relay->carry(std::move(network), false), std::move(peer));
+      if (set_blocking(relayed.fd())) return relayed;
+    } else if (set_blocking(socket.fd())) {
+      return socket;
+    }
   }
   throw Error(Fault::network, std::strerror(error_number), error_number);
 }

@@ -75,6 +75,14 @@ namespace distdbg {
 
 constexpr std::string_view store_server_magic = "distdbgS";
 constexpr std::string_view store_client_magic = "distdbgC";
+// What a server that speaks TLS says in clear, in the length of a Hello, to a client that says nothing.
+constexpr std::string_view tls_magic = "distdbgT";
+constexpr const char* needs_tls_words =
+    "it speaks TLS: set DISTDBG_TLS=1 here as well, or on no host";
+// A first byte or more of a client that speaks TLS.
+inline bool begins_tls(std::string_view bytes) {
+  return !bytes.empty() && bytes[0] == 0x16 && (bytes.size() < 2 || bytes[1] == 3);
+}
 constexpr std::uint32_t store_wire_version = 2;
 constexpr std::size_t store_nonce_nbytes = 32;
 constexpr std::size_t store_hello_nbytes = 48;

@@ -6,25 +6,25 @@
 
 namespace distdbg {
 
-void TcpArrivals::put(std::uint32_t from, Fd socket) {
+void TcpArrivals::put(std::uint32_t from, TcpLine line) {
   {
     const std::lock_guard lock(mutex_);
-    sockets_.emplace_back(from, std::move(socket));
+    lines_.emplace_back(from, std::move(line));
     has_any_.store(true, std::memory_order_release);
   }
   bell_.ring();
 }
 
-std::vector<std::pair<std::uint32_t, Fd>> TcpArrivals::take() {
+std::vector<std::pair<std::uint32_t, TcpLine>> TcpArrivals::take() {
   const std::lock_guard lock(mutex_);
   has_any_.store(false, std::memory_order_relaxed);
-  return std::exchange(sockets_, {});
+  return std::exchange(lines_, {});
 }
 
-bool TcpDesk::hand_over(TcpArrivals& arrivals, const TcpWay& way, Fd socket) {
-  if (way.from >= arrivals.size() || way.from == way.to) return false;
-  arrivals.put(way.from, std::move(socket));
-  return true;
+TcpDesk::Verdict TcpDesk::hand_over(TcpArrivals& arrivals, const TcpWay& way, TcpLine line) {
+  if (way.from >= arrivals.size() || way.from == way.to) return Verdict::unexpected;
+  arrivals.put(way.from, std::move(line));
+  return Verdict::taken;
 }
 
 void TcpDesk::open(const TcpWay& way, std::shared_ptr<TcpArrivals> arrivals) {
@@ -32,10 +32,11 @@ void TcpDesk::open(const TcpWay& way, std::shared_ptr<TcpArrivals> arrivals) {
   TcpArrivals& theirs = *arrivals;
   if (!open_.emplace(key_of(way), std::move(arrivals)).second)
     throw Error(Fault::usage, "that rank of the group has a TCP transport of this kind already");
+  shut_.erase(key_of(way));
   std::vector<Early> others;
   for (Early& early : early_) {
     if (key_of(early.way) == key_of(way)) {
-      hand_over(theirs, early.way, std::move(early.socket));
+      hand_over(theirs, early.way, std::move(early.line));
     } else {
       others.push_back(std::move(early));
     }
@@ -46,21 +47,24 @@ void TcpDesk::open(const TcpWay& way, std::shared_ptr<TcpArrivals> arrivals) {
 void TcpDesk::shut(const TcpWay& way) {
   const std::lock_guard lock(mutex_);
   open_.erase(key_of(way));
+  if (shut_.size() < most_early_) shut_[key_of(way)] = now_ns() + early_ns_;
 }
 
-bool TcpDesk::put(const TcpWay& way, Fd socket) {
+TcpDesk::Verdict TcpDesk::put(const TcpWay& way, TcpLine line) {
   const std::lock_guard lock(mutex_);
   const auto found = open_.find(key_of(way));
-  if (found != open_.end()) return hand_over(*found->second, way, std::move(socket));
-  if (early_.size() >= most_early_) return false;
-  early_.push_back({way, std::move(socket), now_ns() + early_ns_});
-  return true;
+  if (found != open_.end()) return hand_over(*found->second, way, std::move(line));
+  if (shut_.contains(key_of(way))) return Verdict::late;
+  if (early_.size() >= most_early_) return Verdict::unexpected;
+  early_.push_back({way, std::move(line), now_ns() + early_ns_});
+  return Verdict::taken;
 }
 
 std::size_t TcpDesk::expire() {
   const std::lock_guard lock(mutex_);
-  return std::erase_if(early_,
-                       [now = now_ns()](const Early& early) { return early.until_ns <= now; });
+  const std::int64_t now = now_ns();
+  std::erase_if(shut_, [now](const auto& each) { return each.second <= now; });
+  return std::erase_if(early_, [now](const Early& early) { return early.until_ns <= now; });
 }
 
 void TcpDesk::clear() {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "tcp_bell.hpp"
-#include "tcp_socket.hpp"
+#include "tcp_relay.hpp"
 #include "tcp_wire.hpp"
 
 namespace distdbg {
@@ -26,9 +26,9 @@ class TcpArrivals {
  public:
   explicit TcpArrivals(std::uint32_t size) : size_(size) {}
 
-  void put(std::uint32_t from, Fd socket);
+  void put(std::uint32_t from, TcpLine line);
   bool has_any() const { return has_any_.load(std::memory_order_acquire); }
-  std::vector<std::pair<std::uint32_t, Fd>> take();
+  std::vector<std::pair<std::uint32_t, TcpLine>> take();
   // Ranks of the group.
   std::uint32_t size() const { return size_; }
   TcpBell& bell() { return bell_; }
@@ -36,8 +36,8 @@ class TcpArrivals {
  private:
   const std::uint32_t size_;
   TcpBell bell_;
-  std::mutex mutex_;  // guards `sockets_`
-  std::vector<std::pair<std::uint32_t, Fd>> sockets_;
+  std::mutex mutex_;  // guards `lines_`
+  std::vector<std::pair<std::uint32_t, TcpLine>> lines_;
   std::atomic<bool> has_any_{false};
 };
 
@@ -49,8 +49,13 @@ class TcpDesk {
   // From here on connections of that kind to that rank go to `arrivals`. Error(usage) if another does so.
   void open(const TcpWay& way, std::shared_ptr<TcpArrivals> arrivals);
   void shut(const TcpWay& way);
-  // False when it is thrown away: no such rank, or too many that nobody expects yet.
-  bool put(const TcpWay& way, Fd socket);
+  enum class Verdict {
+    taken,
+    late,        // its transport has been shut: it ends like that
+    unexpected,  // no such rank, or too many that nobody expects yet
+  };
+  // What is not taken is thrown away.
+  Verdict put(const TcpWay& way, TcpLine line);
   // Throws away who has waited too long; how many.
   std::size_t expire();
   void clear();
@@ -59,17 +64,18 @@ class TcpDesk {
   using Key = std::tuple<std::uint64_t, std::uint32_t, std::uint32_t>;  // cookie, kind, to
   struct Early {
     TcpWay way;
-    Fd socket;
+    TcpLine line;
     std::int64_t until_ns;
   };
   static Key key_of(const TcpWay& way) { return {way.cookie, way.kind, way.to}; }
-  static bool hand_over(TcpArrivals& arrivals, const TcpWay& way, Fd socket);
+  static Verdict hand_over(TcpArrivals& arrivals, const TcpWay& way, TcpLine line);
 
   const std::size_t most_early_;
   const std::int64_t early_ns_;
   std::mutex mutex_;  // guards what follows
   std::map<Key, std::shared_ptr<TcpArrivals>> open_;
   std::vector<Early> early_;
+  std::map<Key, std::int64_t> shut_;  // until when their peers may still come
 };
 
 }  // namespace distdbg

@@ -25,8 +25,9 @@ struct TheyWereFaster {};
 
 class Dial {
  public:
-  Dial(const TcpWay& way, const std::string& token, const Wait& wait, Look has_come)
-      : way_(way), token_(token), wait_(wait), has_come_(has_come) {}
+  Dial(const TcpWay& way, const std::string& token, const std::shared_ptr<TcpRelay>& relay,
+       const Wait& wait, Look has_come)
+      : way_(way), token_(token), relay_(relay), wait_(wait), has_come_(has_come) {}
 
   void begin_attempt(std::int64_t until_ns) {
     until_ns_ = until_ns;
@@ -34,8 +35,12 @@ class Dial {
   }
 
   // Error(network) where it does not work; ETIMEDOUT when time is up.
-  Fd attempt(const std::string& address) {
-    const Addresses found = resolve(split_address(address));
+  TcpLine attempt(const std::string& address) {
+    const HostPort at_home = split_address(address);
+    const Addresses found = look_up(at_home.host, at_home.port, [this] {
+      nap(nullptr, 0);
+      return !wait_.is_over() && now_ns() < until_ns_;
+    });
     int error_number = EHOSTUNREACH;
     for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
       Fd socket = Fd::from([&] {
@@ -51,8 +56,7 @@ class Dial {
       is_connected_ = true;
       const int on = 1;
       ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      shake_hands(socket.get());
-      return socket;
+      return shake_hands(std::move(socket));
     }
     throw Error(Fault::network, errno_words(error_number), error_number);
   }
@@ -63,17 +67,17 @@ class Dial {
   }
 
  private:
-  void nap(pollfd* entry) {
+  void nap(pollfd* entry, std::int64_t most_ns = slice_ns) {
     if (wait_.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
     wait_.check_job();
-    const auto sleep = [&](std::int64_t most_ns) {
-      const timespec slice{0, static_cast<long>(most_ns)};
+    const auto sleep = [&](std::int64_t pause_ns) {
+      const timespec slice{0, static_cast<long>(pause_ns)};
       return ::ppoll(entry, entry == nullptr ? 0 : 1, &slice, nullptr) > 0;
     };
     // Who hangs up on a hub that has answered is taken for a stranger: what is connected goes on.
     if (sleep(0)) return;
     if (!is_connected_ && has_come_()) throw TheyWereFaster{};
-    sleep(wait_.nap_ns(std::clamp<std::int64_t>(until_ns_ - now_ns(), 0, slice_ns)));
+    sleep(wait_.nap_ns(std::clamp<std::int64_t>(until_ns_ - now_ns(), 0, most_ns)));
   }
 
   void wait_for(int fd, short events) {
@@ -100,7 +104,8 @@ class Dial {
     return own_store_address(fd) == peer_store_address(fd) ? ECONNREFUSED : 0;
   }
 
-  std::string receive(int fd, std::size_t nbytes) {
+  std::string receive(const TcpLine& line, std::size_t nbytes) {
+    const int fd = line.fd.get();
     std::string bytes(nbytes, '\0');
     std::size_t filled = 0;
     while (filled < nbytes) {
@@ -108,31 +113,42 @@ class Dial {
       if (got > 0) {
         filled += static_cast<std::size_t>(got);
       } else if (got == 0) {
+        line.check();
         throw Error(Fault::network, "it hung up", ECONNRESET);
       } else if (errno == EAGAIN) {
         wait_for(fd, POLLIN);
       } else if (errno != EINTR) {
-        throw Error(Fault::network, errno_words(errno), errno);
+        const int error_number = errno;
+        line.check();
+        throw Error(Fault::network, errno_words(error_number), error_number);
       }
     }
     return bytes;
   }
 
   // A few bytes into an empty buffer: all of them, or the connection is gone.
-  static void send(int fd, const std::string& bytes) {
-    if (::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size()))
-      throw Error(Fault::network, errno_words(errno), errno);
+  static void send(const TcpLine& line, const std::string& bytes) {
+    if (::send(line.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+        static_cast<ssize_t>(bytes.size()))
+      return;
+    const int error_number = errno;
+    line.check();
+    throw Error(Fault::network, errno_words(error_number), error_number);
   }
 
-  void shake_hands(int fd) {
+  TcpLine shake_hands(Fd socket) {
+    const std::string hub_address = peer_store_address(socket.get());
+    const std::string own_address = own_store_address(socket.get());
+    TcpLine line = make_line(relay_, std::move(socket), false);
     TcpDialler dialler(way_, token_);
-    const std::string hello = receive(fd, tcp_hello_nbytes);
-    send(fd, dialler.take_hello(hello, peer_store_address(fd), own_store_address(fd)));
-    send(fd, dialler.take_verdict(receive(fd, tcp_verdict_nbytes)));
+    send(line, dialler.take_hello(receive(line, tcp_hello_nbytes), hub_address, own_address));
+    send(line, dialler.take_verdict(receive(line, tcp_verdict_nbytes)));
+    return line;
   }
 
   const TcpWay& way_;
   const std::string& token_;
+  const std::shared_ptr<TcpRelay>& relay_;
   const Wait& wait_;
   const Look has_come_;
   std::int64_t until_ns_ = 0;
@@ -150,11 +166,12 @@ std::string tried_words(const std::vector<std::string>& addresses,
 
 }  // namespace
 
-Fd dial_tcp(const std::vector<std::string>& addresses, const TcpWay& way, const std::string& token,
-            const Wait& wait, Look has_come) {
+TcpLine dial_tcp(const std::vector<std::string>& addresses, const TcpWay& way,
+                 const std::string& token, const std::shared_ptr<TcpRelay>& relay, const Wait& wait,
+                 Look has_come) {
   const std::string whom = "no way to rank " + std::to_string(way.to);
   const int peer = static_cast<int>(way.to);
-  Dial dial(way, token, wait, has_come);
+  Dial dial(way, token, relay, wait, has_come);
   std::vector<std::string> failures(addresses.size());
   std::vector<bool> is_hopeless(addresses.size());
   const std::int64_t begin = now_ns();

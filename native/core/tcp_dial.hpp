@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tcp_socket.hpp"
+#include "tcp_relay.hpp"
 #include "tcp_wire.hpp"
 #include "transport.hpp"
 #include "wait.hpp"
@@ -16,7 +16,14 @@ namespace distdbg {
 // Error(network) names every address and what became of it: at the deadline, after `dial_limit_ns`, or at
 // once where none can ever do. Without an address the other side is waited for. An address that does not answer holds up the others for a moment only.
 constexpr std::int64_t dial_limit_ns = 10'000 * ns_per_ms;
-Fd dial_tcp(const std::vector<std::string>& addresses, const TcpWay& way, const std::string& token,
-            const Wait& wait, Look has_come);
+TcpLine dial_tcp(const std::vector<std::string>& addresses, const TcpWay& way,
+                 const std::string& token, const std::shared_ptr<TcpRelay>& relay, const Wait& wait,
+                 Look has_come);
+
+// As it is: not encrypted.
+inline Fd dial_tcp(const std::vector<std::string>& addresses, const TcpWay& way,
+                   const std::string& token, const Wait& wait, Look has_come) {
+  return std::move(dial_tcp(addresses, way, token, nullptr, wait, has_come).fd);
+}
 
 }  // namespace distdbg

@@ -65,13 +65,14 @@ Fd listen_at(const std::string& host, const std::string& port) {
 class TcpHub::Loop {
  public:
   Loop(Fd listener, const std::string& token, const TcpHubLimits& limits,
-       std::shared_ptr<TcpDesk> desk)
+       std::shared_ptr<TcpDesk> desk, std::shared_ptr<TcpRelay> relay)
       : listener_(std::move(listener)),
         epoll_(Fd::from([] { return ::epoll_create1(EPOLL_CLOEXEC); })),
         stop_(Fd::from([] { return ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })),
         token_(token),
         limits_(limits),
-        desk_(std::move(desk)) {
+        desk_(std::move(desk)),
+        relay_(std::move(relay)) {
     if (!epoll_ || !stop_ || !watch(listener_.get(), &listener_) || !watch(stop_.get(), &stop_))
       throw Error(Fault::system, "a TCP hub needs an epoll set and an eventfd", errno);
   }
@@ -106,7 +107,7 @@ class TcpHub::Loop {
 
  private:
   struct Stranger {
-    Fd socket;
+    TcpLine line;
     std::string words;  // its address
     std::string host;   // without the port
     TcpDoor door;
@@ -166,18 +167,18 @@ class TcpHub::Loop {
   }
 
   void greet(Fd socket) {
-    const int fd = socket.get();
     try {
-      std::string words = peer_address_words(fd);
+      const std::string own = own_store_address(socket.get());
+      const std::string peer = peer_store_address(socket.get());
+      std::string words = peer_address_words(socket.get());
       std::string host = words.substr(0, words.rfind(':'));
+      TcpDoor door(token_, make_store_nonce(), own, peer);
+      TcpLine line = make_line(relay_, std::move(socket), true);
+      const int fd = line.fd.get();
       const auto at = strangers_.insert(
-          strangers_.end(), Stranger{std::move(socket),
-                                     std::move(words),
-                                     std::move(host),
-                                     TcpDoor(token_, make_store_nonce(), own_store_address(fd),
-                                             peer_store_address(fd)),
-                                     now_ns(),
-                                     {}});
+          strangers_.end(),
+          Stranger{
+              std::move(line), std::move(words), std::move(host), std::move(door), now_ns(), {}});
       at->self = at;
       if (!send(fd, at->door.hello()) || !watch(fd, &*at)) strangers_.erase(at);
     } catch (const std::exception&) {  // it is gone already, or some resource is: the others stay
@@ -192,22 +193,29 @@ class TcpHub::Loop {
 
   void hear(Stranger& stranger) {
     char buffer[tcp_request_nbytes + tcp_proof_nbytes];
-    const int fd = stranger.socket.get();
+    const int fd = stranger.line.fd.get();
     if (fd < 0) return;  // dismissed in this round
     const ssize_t got = ::recv(fd, buffer, std::min(sizeof buffer, stranger.door.wants()), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0) return dismiss(stranger, TcpDoor::Misbehaviour::leaves);
+    if (got <= 0) return dismiss(stranger, why_left(stranger));
     std::string reply;
     const auto state = stranger.door.take({buffer, static_cast<std::size_t>(got)}, reply);
     const bool has_sent = reply.empty() || send(fd, reply);
     if (state == TcpDoor::State::refused) return dismiss(stranger, stranger.door.misbehaviour());
-    if (!has_sent) return dismiss(stranger, TcpDoor::Misbehaviour::leaves);
+    if (!has_sent) return dismiss(stranger, why_left(stranger));
     if (state == TcpDoor::State::open) let_in(stranger);
+  }
+
+  static TcpDoor::Misbehaviour why_left(const Stranger& stranger) {
+    const int error_number = stranger.line.relayed ? stranger.line.relayed->failure().first : 0;
+    if (error_number == EPROTO) return TcpDoor::Misbehaviour::no_tls;
+    if (error_number == EACCES) return TcpDoor::Misbehaviour::certificate;
+    return TcpDoor::Misbehaviour::leaves;
   }
 
   void let_in(Stranger& stranger) {
     unwatch(stranger);
-    if (!desk_->put(stranger.door.way(), std::move(stranger.socket)))
+    if (desk_->put(stranger.door.way(), std::move(stranger.line)) == TcpDesk::Verdict::unexpected)
       complaints_.note(TcpDoor::Misbehaviour::unexpected, stranger.words);
     forget(stranger);
   }
@@ -215,7 +223,7 @@ class TcpHub::Loop {
   void dismiss(Stranger& stranger, TcpDoor::Misbehaviour why) {
     complaints_.note(why, stranger.words);
     unwatch(stranger);
-    stranger.socket.close();
+    stranger.line.fd.close();
     forget(stranger);
   }
 
@@ -224,7 +232,7 @@ class TcpHub::Loop {
 
   // Explicitly: closing is not enough while a process that is just being forked has a copy.
   void unwatch(const Stranger& stranger) {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stranger.socket.get(), nullptr);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stranger.line.fd.get(), nullptr);
   }
 
   void dismiss_the_late() {
@@ -254,6 +262,7 @@ class TcpHub::Loop {
   const std::string& token_;
   const TcpHubLimits limits_;
   const std::shared_ptr<TcpDesk> desk_;
+  const std::shared_ptr<TcpRelay> relay_;
   TcpComplaints complaints_;
   std::list<Stranger> strangers_;  // the oldest first
   std::list<Stranger> gone_;
@@ -262,14 +271,15 @@ class TcpHub::Loop {
 };
 
 TcpHub::TcpHub(const std::string& host, const std::string& port, std::string token,
-               const TcpHubLimits& limits)
+               const TcpHubLimits& limits, std::shared_ptr<TcpRelay> relay)
     : token_(std::move(token)),
+      relay_(std::move(relay)),
       desk_(std::make_shared<TcpDesk>(limits.most_early, limits.early_ns)),
       generation_(fork_generation()) {
   if (token_.empty()) throw Error(Fault::usage, "a TCP hub needs a token");
   Fd listener = listen_at(host, port);
   address_ = own_address_words(listener.get());
-  loop_ = std::make_unique<Loop>(std::move(listener), token_, limits, desk_);
+  loop_ = std::make_unique<Loop>(std::move(listener), token_, limits, desk_, relay_);
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -286,7 +296,7 @@ TcpHub::TcpHub(const std::string& host, const std::string& port, std::string tok
 TcpHub::~TcpHub() { close(); }
 
 std::unique_ptr<Transport> TcpHub::transport(const TcpPlace& place, Receiver& receiver) {
-  return std::make_unique<TcpTransport>(place, token_, desk_, receiver);
+  return std::make_unique<TcpTransport>(place, token_, desk_, relay_, receiver);
 }
 
 std::vector<std::string> TcpHub::complaints() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "clock.hpp"
+#include "tcp_relay.hpp"
 #include "transport.hpp"
 
 namespace distdbg {
@@ -45,8 +46,9 @@ class TcpHub {
  public:
   // Listens at `host` only, port 0: at one that is free. Error(usage) for all interfaces at once;
   // Error(network) when that is no address of this host.
+  // Connections are encrypted by `relay`, if there is one.
   TcpHub(const std::string& host, const std::string& port, std::string token,
-         const TcpHubLimits& limits = {});
+         const TcpHubLimits& limits = {}, std::shared_ptr<TcpRelay> relay = nullptr);
   ~TcpHub();
   TcpHub(const TcpHub&) = delete;
   TcpHub& operator=(const TcpHub&) = delete;
@@ -65,6 +67,7 @@ class TcpHub {
  private:
   class Loop;
   std::string token_;
+  const std::shared_ptr<TcpRelay> relay_;
   std::string address_;
   std::shared_ptr<TcpDesk> desk_;
   std::unique_ptr<Loop> loop_;

@@ -89,6 +89,15 @@ void Fd::close() {
   fd_ = -1;
 }
 
+int Fd::release() {
+  const int fd = get();
+  if (fd < 0) return -1;
+  Owned& all = owned();
+  const std::lock_guard lock(all.mutex);
+  all.fds.erase(id_);
+  return std::exchange(fd_, -1);
+}
+
 HostPort split_address(const std::string& address) {
   const std::size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon + 1 == address.size())
@@ -100,14 +109,8 @@ HostPort split_address(const std::string& address) {
 }
 
 Addresses resolve(const HostPort& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int fault = ::getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found);
-  if (fault != 0)
-    throw Error(Fault::network, fault == EAI_SYSTEM ? errno_words(errno) : ::gai_strerror(fault),
-                fault == EAI_SYSTEM ? errno : EHOSTUNREACH);
-  return {found, &::freeaddrinfo};
+  const std::int64_t until_ns = now_ns() + lookup_limit_ns;
+  return look_up(address.host, address.port, [until_ns] { return now_ns() < until_ns; });
 }
 
 std::string to_words(const sockaddr* address, socklen_t nbytes) {

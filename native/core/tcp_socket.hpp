@@ -2,15 +2,14 @@
 // is the end of its connections.
 #pragma once
 
-#include <netdb.h>
 #include <sys/socket.h>
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "clock.hpp"
+#include "name_lookup.hpp"
 
 namespace distdbg {
 
@@ -30,6 +29,8 @@ class Fd {
   int get() const;
   explicit operator bool() const { return get() >= 0; }
   void close();
+  // Whoever takes it closes it; -1 when empty, and in a child.
+  int release();
 
  private:
   int fd_ = -1;
@@ -45,8 +46,7 @@ struct HostPort {
 // Error(usage) when it has no port.
 HostPort split_address(const std::string& address);
 
-using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-// Error(network) in words of the resolver. May take as long as that does.
+// As look_up() says; it is waited for `lookup_limit_ns` at most.
 Addresses resolve(const HostPort& address);
 
 std::string to_words(const sockaddr* address, socklen_t nbytes);

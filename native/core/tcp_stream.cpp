@@ -91,11 +91,12 @@ void TcpStream::stop_writing() {
   can_write_ = false;
 }
 
-std::string TcpStream::why() const {
-  switch (error_number_) {
-    case 0: return "closed the connection";
+std::string TcpStream::why(int error_number) {
+  switch (error_number) {
+    case 0: return "died: its connection was closed";
+    case EPROTO: return "sent what is no message of distdbg";
     case ETIMEDOUT: return "has fallen silent: its host or the network to it is down";
-    default: return "lost the connection: " + errno_words(error_number_);
+    default: return "lost the connection: " + errno_words(error_number);
   }
 }
 

@@ -31,7 +31,8 @@ class TcpStream {
   bool has_ended() const { return has_ended_; }
   bool can_write() const { return can_write_; }
   // Why it ended, in words.
-  std::string why() const;
+  std::string why() const { return why(error_number_); }
+  static std::string why(int error_number);
   void fail(int error_number);
   // The peer sees the end of what this side sends.
   void stop_writing();

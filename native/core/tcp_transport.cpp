@@ -26,10 +26,11 @@ thread_local const TcpTransport* asking = nullptr;
 }  // namespace
 
 TcpTransport::TcpTransport(TcpPlace place, std::string token, std::shared_ptr<TcpDesk> desk,
-                           Receiver& receiver)
+                           std::shared_ptr<TcpRelay> relay, Receiver& receiver)
     : place_(std::move(place)),
       token_(std::move(token)),
       desk_(std::move(desk)),
+      relay_(std::move(relay)),
       arrivals_(std::make_shared<TcpArrivals>(place_.size)),
       receiver_(receiver),
       generation_(fork_generation()),
@@ -39,6 +40,11 @@ TcpTransport::TcpTransport(TcpPlace place, std::string token, std::shared_ptr<Tc
 }
 
 TcpTransport::~TcpTransport() { close(); }
+
+std::string TcpTransport::Link::why() const {
+  const int error_number = line.relayed ? line.relayed->failure().first : 0;
+  return error_number != 0 ? TcpStream::why(error_number) : stream.why();
+}
 
 bool TcpTransport::is_ours() const { return !is_closed_ && fork_generation() == generation_; }
 
@@ -60,24 +66,28 @@ void TcpTransport::connect(std::uint32_t peer, const Wait& wait) {
   };
   const auto& addresses =
       peer < place_.addresses.size() ? place_.addresses[peer] : std::vector<std::string>{};
-  Fd socket = dial_tcp(addresses, way_from(place_.rank, peer), token_, wait, has_come);
-  if (socket) add(peer, std::move(socket));
+  TcpLine line = dial_tcp(addresses, way_from(place_.rank, peer), token_, relay_, wait, has_come);
+  if (line.fd) add(peer, std::move(line));
   update_watch();
 }
 
-void TcpTransport::add(std::uint32_t peer, Fd socket) {
+void TcpTransport::add(std::uint32_t peer, TcpLine line) {
   Peer& p = peers_[peer];
   // Each side dials once, and only while it has no connection: a third is none of this protocol.
   if (p.links.size() == 2 || !p.lost.empty()) return;
-  set_link_options(socket.get(), place_.keepalive_s);
+  if (line.relayed) {
+    line.relayed->set_options(place_.keepalive_s);
+  } else {
+    set_link_options(line.fd.get(), place_.keepalive_s);
+  }
   if (p.links.empty()) linked_.push_back(peer);
-  p.links.push_back(std::make_unique<Link>(std::move(socket)));
+  p.links.push_back(std::make_unique<Link>(std::move(line)));
   is_watch_stale_ = true;
 }
 
 bool TcpTransport::adopt() {
   if (!arrivals_->has_any()) return false;
-  for (auto& [from, socket] : arrivals_->take()) add(from, std::move(socket));
+  for (auto& [from, line] : arrivals_->take()) add(from, std::move(line));
   return true;
 }
 
@@ -96,7 +106,13 @@ bool TcpTransport::move(std::uint32_t rank, Peer& peer) {
   for (std::size_t i = 0; i < peer.links.size(); ++i) {
     Link& link = *peer.links[i];
     link.stream.begin_round();
-    has_moved |= link.inbox.read(link.stream, rank, receiver_);
+    try {
+      has_moved |= link.inbox.read(link.stream, rank, receiver_);
+    } catch (const Error& error) {
+      if (error.fault() != Fault::system) throw;
+      link.stream.fail(EPROTO);  // no frame of ours: whatever follows cannot be understood
+      has_moved = true;
+    }
     link.is_blocked = !link.stream.has_starved();
   }
   if (!peer.outbox.empty()) has_moved |= peer.outbox.flush(peer.links.front()->stream);
@@ -132,7 +148,7 @@ std::vector<std::uint32_t> TcpTransport::ready_ranks() {
   entries.reserve(2 * linked_.size());
   for (const std::uint32_t r : linked_)
     for (const auto& link : peers_[r].links)
-      entries.push_back({link->watched == 0 ? -1 : link->socket.get(), link->watched, 0});
+      entries.push_back({link->watched == 0 ? -1 : link->fd(), link->watched, 0});
   ::poll(entries.data(), entries.size(), 0);
   std::vector<std::uint32_t> ready;
   auto entry = entries.begin();
@@ -194,7 +210,7 @@ void TcpTransport::look_for_silence() {
   for (const std::uint32_t r : linked_)
     for (const auto& link : peers_[r].links)
       if (!link->stream.has_ended() && !link->is_blocked &&
-          is_silent(link_progress(link->socket.get()), place_.keepalive_s))
+          is_silent(link->progress(), place_.keepalive_s))
         link->stream.fail(ETIMEDOUT);
 }
 
@@ -214,7 +230,7 @@ bool TcpTransport::lose_if_ended(std::uint32_t rank, Peer& peer) {
     if (peer.ended_ns == 0) peer.ended_ns = now_ns();
     if (is_blocked || now_ns() < peer.ended_ns + grace_ns) return false;
   }
-  peer.lost = ended->stream.why();
+  peer.lost = ended->why();
   for (const auto& link : peer.links)
     if (!link->inbox.is_between_messages()) peer.lost += " in the middle of a message";
   peer.outbox.clear();
@@ -278,7 +294,7 @@ void TcpTransport::update_watch() {
     watched_.resize(1);
     for (const std::uint32_t r : linked_)
       for (const auto& link : peers_[r].links)
-        if (link->watched != 0) watched_.push_back({link->socket.get(), link->watched, 0});
+        if (link->watched != 0) watched_.push_back({link->fd(), link->watched, 0});
   }
   wake_others();
 }

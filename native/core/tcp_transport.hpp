@@ -25,7 +25,7 @@ namespace distdbg {
 class TcpTransport final : public Transport {
  public:
   TcpTransport(TcpPlace place, std::string token, std::shared_ptr<TcpDesk> desk,
-               Receiver& receiver);
+               std::shared_ptr<TcpRelay> relay, Receiver& receiver);
   ~TcpTransport() override;
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
@@ -46,8 +46,13 @@ class TcpTransport final : public Transport {
 
  private:
   struct Link {
-    explicit Link(Fd fd) : socket(std::move(fd)), stream(socket.get()) {}
-    Fd socket;
+    explicit Link(TcpLine made) : line(std::move(made)), stream(line.fd.get()) {}
+    int fd() const { return line.fd.get(); }
+    LinkProgress progress() const {
+      return line.relayed ? line.relayed->progress() : link_progress(fd());
+    }
+    std::string why() const;
+    TcpLine line;
     TcpStream stream;
     Inbox<TcpStream> inbox;
     bool is_blocked = false;  // its next message has no place yet
@@ -62,7 +67,7 @@ class TcpTransport final : public Transport {
 
   bool is_ours() const;
   bool adopt();
-  void add(std::uint32_t peer, Fd socket);
+  void add(std::uint32_t peer, TcpLine line);
   bool move(std::uint32_t rank, Peer& peer);
   std::vector<std::uint32_t> ready_ranks();
   void look_for_silence();
@@ -76,6 +81,7 @@ class TcpTransport final : public Transport {
   const TcpPlace place_;
   const std::string token_;
   const std::shared_ptr<TcpDesk> desk_;
+  const std::shared_ptr<TcpRelay> relay_;
   const std::shared_ptr<TcpArrivals> arrivals_;
   Receiver& receiver_;
   const std::uint32_t generation_;

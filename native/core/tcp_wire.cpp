@@ -55,6 +55,7 @@ std::string prove_tcp_role(TcpRole role, std::string_view token, std::string_vie
 
 std::string TcpDialler::take_hello(std::string_view hello, std::string_view hub_address,
                                    std::string_view own_address) {
+  if (hello.starts_with(tls_magic)) throw Error(Fault::network, needs_tls_words, EPROTO);
   if (hello.size() != tcp_hello_nbytes || !hello.starts_with(hub_magic))
     throw Error(Fault::network, "what answers there is no rank of distdbg", EPROTO);
   const std::uint32_t version = get_u32(hello.data() + 8);
@@ -102,7 +103,8 @@ TcpDoor::State TcpDoor::take(std::string_view bytes, std::string& reply) {
   const std::string_view in = in_;
   if (is_request) {
     const std::size_t magic = std::min(in.size(), dialler_magic.size());
-    if (in.substr(0, magic) != dialler_magic.substr(0, magic)) return refuse(Misbehaviour::garbage);
+    if (in.substr(0, magic) != dialler_magic.substr(0, magic))
+      return refuse(begins_tls(in) ? Misbehaviour::tls : Misbehaviour::garbage);
     if (in.size() < tcp_request_nbytes) return State::listens;
     const auto u32 = [&](std::size_t at) { return get_u32(in.data() + at); };
     way_ = {std::uint64_t{u32(16)} | std::uint64_t{u32(20)} << 32, u32(12), u32(24), u32(28)};
@@ -134,6 +136,12 @@ const char* misbehaviour_words(TcpDoor::Misbehaviour misbehaviour) {
     case TcpDoor::Misbehaviour::garbage: return "sent what is no request of distdbg";
     case TcpDoor::Misbehaviour::version: return "speaks another version of the protocol";
     case TcpDoor::Misbehaviour::address: return "dialled by addresses that this end does not see";
+    case TcpDoor::Misbehaviour::tls:
+      return "speaks TLS, and DISTDBG_TLS is not set here: set it on all hosts, or on none";
+    case TcpDoor::Misbehaviour::no_tls:
+      return "does not speak TLS, and DISTDBG_TLS=1 is set here: set it on all hosts, or on none";
+    case TcpDoor::Misbehaviour::certificate:
+      return "has no certificate of this run: another token, or not signed by DISTDBG_TLS_CA";
     case TcpDoor::Misbehaviour::token: return "does not know the token of this run";
     case TcpDoor::Misbehaviour::unexpected:
       return "knows the token and dialled a rank that no group here has";

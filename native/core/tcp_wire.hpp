@@ -1,5 +1,5 @@
 // How two ranks prove to each other who they are before their first message. All integers are
-// little-endian; what follows the handshake are messages (messages.hpp), not encrypted.
+// little-endian; what follows the handshake are messages (messages.hpp). tcp_relay.hpp encrypts all of it.
 //
 //    hub -> dialler   Hello, 48 bytes      0 magic "distdbgH"   8 u32 version   12 u32 zero
 //                                         16 nonce of the hub[32]
@@ -79,6 +79,9 @@ class TcpDoor {
     version,
     address,
     token,
+    tls,          // from where DISTDBG_TLS is set, and here it is not
+    no_tls,       // the other way round
+    certificate,  // of another token, or one that is not trusted
     unexpected,
     count
   };

@@ -265,6 +265,8 @@ void hear_the_cause(Group& group) {
     bool is_interrupted = false;
     Wait wait = in_seconds(20);
     wait.interrupted = [] { return true; };
+    // All others are then in an op too, and none still joins.
+    group.run(plan, nothing, {&region, 1}, {&region, 1}, in_seconds(20), false, unrecorded);
     try {
       group.run(plan, nothing, {&region, 1}, {&region, 1}, wait, true, unrecorded);
       group.run(plan, nothing, {&region, 1}, {&region, 1}, wait, true, unrecorded);

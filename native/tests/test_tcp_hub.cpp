@@ -282,6 +282,22 @@ void test_those_who_come_too_early_are_bounded() {
   wait_until([&] { return other.refused() == 1; });
 }
 
+void test_who_comes_after_its_transport_was_shut_is_not_kept() {
+  Keeper keeper;
+  TcpHub hub("127.0.0.1", "0", "token");
+  hub.transport({cookie, 0, 2, 1, {}, 5}, keeper)->close();
+  const std::size_t fds = count_fds();
+  const Fd late = dial_tcp({hub.address()}, way, "token", until_s(10), [] { return false; });
+  pollfd entry{late.get(), POLLIN, 0};
+  CHECK(::poll(&entry, 1, 10'000) == 1);
+  CHECK(read_all(late, 1).empty());  // it has ended
+  CHECK(count_fds() == fds + 1);
+  CHECK(hub.refused() == 0);  // and was no stranger
+  // The next one of that kind is expected again.
+  const auto next = hub.transport({cookie, 0, 2, 1, {}, 5}, keeper);
+  CHECK(lets_in(hub));
+}
+
 void test_it_listens_where_it_was_told_to() {
   for (const char* host : {"0.0.0.0", "::", "", "::ffff:0.0.0.0"}) {
     try {
@@ -455,6 +471,7 @@ int main(int argc, char** argv) {
   test_thousands_come_and_go();
   test_it_goes_on_when_files_have_run_out();
   test_those_who_come_too_early_are_bounded();
+  test_who_comes_after_its_transport_was_shut_is_not_kept();
   test_it_listens_where_it_was_told_to();
   test_close_leaves_nothing();
   test_mutations(0.5);

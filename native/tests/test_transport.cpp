@@ -93,7 +93,7 @@ void test_nobody_reaches_a_peer_that_is_lost() {
   RawPeer(ranks).socket.close();
   ranks.run_until([&] { return !ranks.keeper(0).losses.empty(); });
   CHECK(ranks.keeper(0).losses[0].first == 1);
-  CHECK(says(ranks.keeper(0).losses[0].second, "closed the connection"));
+  CHECK(says(ranks.keeper(0).losses[0].second, "died: its connection was closed"));
   // There is no way to it, and nothing is told again.
   post(ranks.at(0), 1, pattern(10, 1), 0, nullptr);
   for (int i = 0; i < 10; ++i) ranks.at(0).poll();
@@ -123,7 +123,7 @@ void test_a_peer_that_dies_in_the_middle_of_a_message_is_lost() {
     peer.socket.close();
     ranks.run_until([&] { return !ranks.keeper(0).losses.empty(); });
     const std::string& why = ranks.keeper(0).losses[0].second;
-    CHECK(says(why, resets ? "reset by peer" : "closed the connection"));
+    CHECK(says(why, resets ? "reset by peer" : "died: its connection was closed"));
     CHECK(says(why, "in the middle of a message"));
     CHECK(ranks.keeper(0).kept.size() == 1);
   }

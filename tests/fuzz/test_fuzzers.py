@@ -14,7 +14,7 @@ def test_the_fuzzer_finds_nothing_in_a_second() -> None:
     fuzzer["fuzz_blindly"](1.0, 1)
 
 
-@pytest.mark.parametrize("name", ["torch", "api", "debugger", "tree", "http"])
+@pytest.mark.parametrize("name", ["torch", "api", "debugger", "tree", "http", "link"])
 @pytest.mark.slow
 def test_the_others_find_nothing_in_a_moment(name: str) -> None:
     fuzzer = importlib.import_module(f"tests.fuzz.fuzz_{name}")

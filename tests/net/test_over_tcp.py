@@ -81,7 +81,7 @@ def over_tcp(*command: str, timeout: float = 250, **more: str) -> subprocess.Com
 
 @pytest.mark.slow
 @pytest.mark.ranks
-@pytest.mark.parametrize("room", ["tests/unit/runtime", "tests/parity"])
+@pytest.mark.parametrize("room", ["tests/unit/runtime", "tests/unit/check", "tests/parity"])
 def test_a_room_passes_over_tcp(room: str) -> None:
     done = over_tcp("-m", "pytest", "-q", "-p", "no:cacheprovider", room)
     assert done.returncode == 0, done.stdout[-4000:]
@@ -111,3 +111,36 @@ def test_all_ops_by_each_algorithm(algo: str, tmp_path: Path) -> None:
     done = over_tcp("-m", "distdbg", "run", "--nproc-per-node=3", str(program), DISTDBG_ALGO=wanted)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.count("right") == 3
+
+
+@pytest.mark.ranks
+def test_what_rank_0_was_told_counts(tmp_path: Path) -> None:
+    program = tmp_path / "ops.py"
+    program.write_text(
+        "import os\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    os.environ['DISTDBG_ALGO'] = 'all_reduce=ring'\n"
+        "    os.environ['DISTDBG_LINK'] = '1000us,0.01Gb'\n"
+        "else:\n"
+        "    os.environ['DISTDBG_ALGO'] = 'all_reduce=doubling,broadcast=double_tree'\n" + PROGRAM
+    )
+    done = over_tcp("-m", "distdbg", "run", "--nproc-per-node=3", str(program))
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.count("right") == 3
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("variable", ["DISTDBG_ALGO", "DISTDBG_LINK"])
+def test_a_wrong_rule_is_an_error_on_every_rank(variable: str, tmp_path: Path) -> None:
+    program = tmp_path / "ops.py"
+    program.write_text(
+        "import distdbg as dist\n"
+        "try:\n"
+        "    dist.init_process_group()\n"
+        "except dist.ConfigError as error:\n"
+        "    print('said:', error, flush=True)\n"
+    )
+    done = over_tcp(
+        "-m", "distdbg", "run", "--nproc-per-node=2", str(program), **{variable: "wrong"}
+    )
+    assert done.stdout.count(f"the variable {variable} has 'wrong'; expected") == 2, done.stderr

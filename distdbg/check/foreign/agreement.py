@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distdbg.check.foreign.table import Table
-from distdbg.errors import DistError
+from distdbg.errors import DistError, OpTimeout
 from distdbg.native import Op
 from distdbg.runtime.call import Call
 
@@ -51,8 +51,25 @@ class Agreement:
             return
         try:
             self._control.wait(self, deadline_ns)
+        except OpTimeout:
+            if not self.done():
+                raise  # only this wait has given up
+            self._wait_ended(deadline_ns)
         except DistError as error:
             if self.done():
                 self._error = error
             raise
         self._is_settled = True
+
+    @property
+    def error(self) -> DistError | None:
+        """How it has ended badly, as far as a wait has found out."""
+        return self._error
+
+    def _wait_ended(self, deadline_ns: int) -> None:
+        """It ended, perhaps just as the wait gave up: how, is asked again."""
+        try:
+            self._control.wait(self, deadline_ns)
+        except DistError as error:
+            self._error = error
+            raise

@@ -1,12 +1,11 @@
 """Decides whether ops of another backend are checked, and wraps its engine.
 
-They are not where members share no memory (several hosts), where the backend compares calls itself, or where
-DISTDBG_UNWRAPPED turns it off. All members decide alike.
+They are not where the backend compares calls itself, or where DISTDBG_UNWRAPPED turns it off. All members
+decide alike.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,12 +24,6 @@ def put_beside(make: Callable[[], Engine], group: ProcessGroup, store: Store) ->
     traits = Traits.of(getattr(engine, "backend", engine))
     if read_setting("DISTDBG_UNWRAPPED") or traits.is_checked or group.size() == 1:
         return engine
-    if not all(life.is_near for life in group.members):
-        warnings.warn(
-            f"the ops of group {group.label!r} are not checked: its ranks share no memory",
-            stacklevel=2,
-        )
-        return engine
     from distdbg.check.foreign.checked_engine import CheckedEngine
     from distdbg.check.foreign.control import ControlGroup
     from distdbg.check.levels import level_of
@@ -40,4 +33,5 @@ def put_beside(make: Callable[[], Engine], group: ProcessGroup, store: Store) ->
     except BaseException:
         engine.close()
         raise
-    return CheckedEngine(engine, control, traits, group.label, level_of(group.world).value)
+    made: type[CheckedEngine] = getattr(engine, "checked_by", CheckedEngine)
+    return made(engine, control, traits, group.label, level_of(group.world).value)

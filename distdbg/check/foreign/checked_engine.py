@@ -255,7 +255,7 @@ class CheckedEngine:
             raise
         except Exception as error:
             self._explain(error, watch)
-            raise _failed(self.engine, call, error) from error
+            raise failed(self.engine, call, error) from error
 
     def start(self, call: Call) -> Pending:
         """Give the op to the backend."""
@@ -264,7 +264,7 @@ class CheckedEngine:
         except DistError:
             raise
         except Exception as error:
-            raise _failed(self.engine, call, error) from error
+            raise failed(self.engine, call, error) from error
 
     def _start_later(self, pending: CheckedPending) -> None:
         """On the lane."""
@@ -307,7 +307,7 @@ class CheckedEngine:
             raise
         except Exception as error:
             self._explain(error, watch)
-            raise _failed(self.engine, watch.call, error) from error
+            raise failed(self.engine, watch.call, error) from error
 
     def _explain(self, error: Exception, watch: Watch) -> None:
         """Raise a better error for this one of the backend, where there is one.
@@ -364,7 +364,8 @@ class CheckedEngine:
             self._hands.carry_out(partial(self.engine.abort, reason), watch)
 
 
-def _failed(engine: Engine, call: Call, error: Exception) -> DistBackendError:
+def failed(engine: Engine, call: Call, error: Exception) -> DistBackendError:
+    """What is raised for an error of the backend."""
     return DistBackendError(
         f"{call.kind.label} failed in {type(engine).__name__}: {type(error).__name__}: {error}".splitlines()[
             0

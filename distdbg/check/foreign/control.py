@@ -41,7 +41,8 @@ from distdbg.runtime.backends.shared_memory import connect
 from distdbg.runtime.backends.waiting import choose_patience
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.dtypes import Dtype
-from distdbg.runtime.lives import Lives
+from distdbg.runtime.lives import Life, Lives
+from distdbg.runtime.net.between import Between
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.steps import Step, StepKind
 from distdbg.runtime.store import PrefixStore
@@ -80,22 +81,30 @@ class ControlGroup:
         self._where = partial(where_is, group)
         self._doing = partial(doing, group)
         cores = len(os.sched_getaffinity(0))
-        self._group = connect(
-            PrefixStore("control/", store),
-            rank=self._rank,
-            size=self._size,
-            group_name=self._name,
-            patience=choose_patience(group.world.ranks_here or self._size, cores),
-            single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
-            deadline_ns=self.clock.now_ns() + self._timeout_ns,
-            clock=self.clock,
-            control=group.world.native_control,
-            lives=Lives(self._name, group.ranks, group.members),
-        )
+        own = PrefixStore("control/", store)
+        self._between = Between(own, self._rank, [life.process for life in group.members])
+        try:
+            self._group = connect(
+                own,
+                rank=self._rank,
+                size=self._size,
+                group_name=self._name,
+                patience=choose_patience(group.world.ranks_here or self._size, cores),
+                single_copy=bool(read_setting("DISTDBG_SINGLE_COPY")),
+                deadline_ns=self.clock.now_ns() + self._timeout_ns,
+                clock=self.clock,
+                control=group.world.native_control,
+                lives=Lives(self._name, group.ranks, group.members),
+                between=self._between,
+            ).group
+        except BaseException:
+            self._between.close()
+            raise
         self._topology = Topology(
             single_copy=self._group.single_copy,
             slot_nbytes=self._group.slot_nbytes,
             slots_nbytes=self._group.slot_nbytes,
+            hosts=self._between.hosts,
         )
         # Not the rank's record, where the ops of the backend are: here it only knows the lines that
         # called the last ones, for messages.
@@ -322,7 +331,7 @@ class ControlGroup:
     @property
     def can_tell_death(self) -> bool:
         """Whether other processes are watched."""
-        return any(life.watched is not None for life in self._members)
+        return bool(self._between.hosts) or any(life.watched is not None for life in self._members)
 
     def look(self, call: Call, seq: int, started_ns: int, grace_ns: int = GRACE_NS) -> None:
         """Raise when an op that all agreed on cannot be hoped to end: a peer died, or it is late.
@@ -333,17 +342,16 @@ class ControlGroup:
         what = self.op_text(call, seq)
         fields: dict[str, Any] = {"kind": call.kind.label, "seq": seq or -1, "group": self._name}
         now = self.clock.now_ns()
+        self._group.look()
         cause, differs = self._group.cause(), self.told_mismatch()
         if cause is not None and differs is None:
             grace_ns = 0  # another rank has given up already: nothing better comes from the backend
         for rank, life in enumerate(self._members):
             if seq == 0 and call.peer >= 0 and rank != call.peer:
                 continue
-            if life.watched is None or not life.watched.is_dead():
+            how = self._how_died(rank, life)
+            if how is None or now - self._died_ns.setdefault(rank, now) < grace_ns:
                 continue
-            if now - self._died_ns.setdefault(rank, now) < grace_ns:
-                continue
-            how = life.watched.how()
             raise PeerLost(
                 f"rank {self._names[rank]} {how}; this rank needed it in {what}",
                 peer=self._names[rank],
@@ -382,6 +390,14 @@ class ControlGroup:
                 **fields,
             )
 
+    def _how_died(self, rank: int, life: Life) -> str | None:
+        if life.watched is not None:
+            return life.watched.how() if life.watched.is_dead() else None
+        if rank == self._rank or not self._between.hosts or not self._group.facts()[rank][3]:
+            return None
+        how = self._group.how_left(rank)
+        return None if how.startswith("left (") else how
+
     def op_text(self, call: Call, seq: int) -> str:
         """What messages call the op."""
         number = f" #{seq}" if seq else ""
@@ -389,6 +405,7 @@ class ControlGroup:
 
     def told_mismatch(self) -> MismatchError | None:
         """Return the difference that another rank found and broke the group for."""
+        self._group.look()
         cause = self._group.cause()
         if cause is None or DIFFERS not in cause[4]:
             return None
@@ -426,10 +443,16 @@ class ControlGroup:
     def close(self) -> None:
         """Leave it; idempotent."""
         self._group.close()
+        self._between.close()
 
     def _fail(
         self, call: Call, error: NativeError, started_ns: int, goes_on: bool = False
     ) -> NoReturn:
+        # Of this very op, when another rank has compared it sooner: ranks of several hosts pass a gate one
+        # after the other.
+        differs = self.told_mismatch() if error.fault == "broken" and error.seq else None
+        if differs is not None:
+            raise differs from None
         raise to_public(
             error,
             call,

@@ -32,14 +32,12 @@ from distdbg.runtime.buffers import as_input, as_output
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Engine, Pending
 from distdbg.runtime.lives import Life, Lives
-from distdbg.runtime.net.hosts import find_hosts
+from distdbg.runtime.net.between import Between
 from distdbg.runtime.plan import Topology
-from distdbg.runtime.plan.overrides import parse_overrides
 from distdbg.runtime.plan.problem import SLOTS_NBYTES
 from distdbg.runtime.self_messages import is_alone, refuse
 
 if TYPE_CHECKING:
-    from distdbg.runtime.net.hub import Net
     from distdbg.runtime.stops import Through
     from distdbg.runtime.store import Store
 
@@ -99,21 +97,10 @@ class CpuEngine:
         self._names = list(global_ranks)
         self._timeout_ns = _to_ns(timeout_s)
         processes = [life.process for life in members]
-        hosts = find_hosts(processes, read_setting("DISTDBG_TRANSPORT") == "tcp")
-        hosts = hosts if len(hosts) > 1 else ()
-        #: The way to other hosts, where there are some.
-        self._nets: list[Net] = []
-
-        def open_between(cookie: int) -> Net:
-            from distdbg.runtime.net.hub import open_net
-
-            net = open_net(store, rank, hosts, processes, cookie)
-            self._nets.append(net)
-            return net
-
+        self._between = Between(store, rank, processes)
         cores = len(os.sched_getaffinity(0))
         try:
-            self.group = connect(
+            joined = connect(
                 store,
                 rank=rank,
                 size=size,
@@ -124,12 +111,12 @@ class CpuEngine:
                 clock=clock,
                 control=control,
                 lives=Lives(group_name, global_ranks, members),
-                hosts=hosts,
-                open_net=open_between if hosts else None,
+                between=self._between,
             )
         except BaseException:
-            self._close_nets()
+            self._between.close()
             raise
+        self.group = joined.group
         #: Asked by an op that has found other breakpoints armed.
         self._on_other_rules = on_other_rules
         if on_other_rules is not None:
@@ -141,8 +128,9 @@ class CpuEngine:
             single_copy=self.group.single_copy,
             slot_nbytes=slot_nbytes,
             slots_nbytes=min(SLOTS_NBYTES, slot_nbytes // _ROUND_NBYTES * slot_nbytes),
-            hosts=hosts,
-            overrides=parse_overrides(str(read_setting("DISTDBG_ALGO") or "")),
+            hosts=self._between.hosts,
+            link=joined.link,
+            overrides=joined.overrides,
         )
         self._in_flight: list[CpuPending] = []
         self._sweep_at = 1
@@ -273,11 +261,7 @@ class CpuEngine:
         # Collected with ops in flight: native code must let go of their arrays before those go.
         if not self._is_closed:
             self.group.close()
-            self._close_nets()
-
-    def _close_nets(self) -> None:
-        for net in self._nets:
-            net.close()
+            self._between.close()
 
     def find_left(self) -> list[int]:
         """Return the group ranks that have left the group."""
@@ -298,7 +282,7 @@ class CpuEngine:
                     pending.wait(NO_DEADLINE)
         finally:
             self.group.close()
-            self._close_nets()
+            self._between.close()
             self._in_flight.clear()
             self._recorder = None  # its file closes with the last group
 
@@ -386,6 +370,7 @@ class CpuEngine:
             goes_on=goes_on,
             where=self._where,
             doing=self._doing,
+            host=self._between.host_name,
             started_at=started_at,
         )
         if self._recorder is not None and not goes_on:

@@ -52,12 +52,13 @@ def to_public(
     goes_on: bool = False,
     where: Where = lambda rank: None,
     doing: Where = lambda rank: None,
+    host: Where = lambda rank: None,
     started_at: str | None = None,
 ) -> DistError:
     """The error that the user sees. `names` are the global ranks of the group's ranks.
 
     `where` tells what is known of a group rank that did not come, `doing` in a few words where it was
-    seen last. `started_at`: the user's line that
+    seen last, `host` which host it is on, where there are several. `started_at`: the user's line that
     started it, where this is not it.
     `goes_on`: only a wait has given up, the op itself is still in flight.
     """
@@ -98,13 +99,14 @@ def to_public(
         case "timeout":
             facts = group.facts()
             gate = facts[rank][1] if goes_on else error.gate
-            return _timeout(facts, gate, op, waited_s, names, fields, goes_on, where, doing)
+            return _timeout(facts, gate, op, waited_s, names, fields, goes_on, where, doing, host)
         case "peer_lost":
             how = str(error)
             if how.startswith("left ("):
                 return _rank_left(op, peer, how, error.peer, group, fields, where)
-            text = f"rank {peer} {how}; this rank needed it in {op}"
-            return PeerLost(text, peer=peer, how=how, details=[_BROKEN], **fields)
+            text = f"rank {peer}{_on(host(error.peer))} {how}; this rank needed it in {op}"
+            details = [*_mates(error.peer, names, host), _BROKEN]
+            return PeerLost(text, peer=peer, how=how, details=details, **fields)
         case "broken":
             cause = group.cause()
             by = f"rank {peer}" if peer >= 0 else "a rank"
@@ -122,6 +124,20 @@ def to_public(
         case "system":
             return DistBackendError(f"{op} failed: {error}", details=[_BROKEN])
     return InternalError(f"{op} failed: {error.fault}: {error}")
+
+
+def _on(host: str | None) -> str:
+    return f" on host {host}" if host else ""
+
+
+def _mates(index: int, names: Sequence[int], host: Where) -> list[str]:
+    """Who else is on the host of a rank that was lost."""
+    there = host(index)
+    mates = [rank for i, rank in enumerate(names) if i != index and there and host(i) == there]
+    if not mates:
+        return []
+    whom = f"rank {mates[0]}" if len(mates) == 1 else f"ranks {format_ranks(mates)}"
+    return [f"host {there} has {whom} as well"]
 
 
 def _rank_left(
@@ -164,6 +180,7 @@ def _timeout(
     goes_on: bool,
     where: Where,
     doing: Where,
+    host: Where,
 ) -> OpTimeout:
     missing: list[int] = []
     details: list[str] = []
@@ -182,7 +199,8 @@ def _timeout(
         else:
             done = f"last called op #{seq} on this group"
         place = where(index)
-        details.append(f"rank {rank} {done}" + ("" if place is None else f"; {place}"))
+        tail = "" if place is None else f"; {place}"
+        details.append(f"rank {rank}{_on(host(index))} {done}{tail}")
     if len(missing) > SHOWN:
         details.append(f"and {len(missing) - SHOWN} more")
     arrived = [rank for rank in names if rank not in set(missing)]

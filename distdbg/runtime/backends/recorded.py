@@ -51,6 +51,8 @@ class RecordedEngine:
         self._count = 0
         self._message_counts: Counter[tuple[Kind, int]] = Counter()
         self._forms: dict[object, Form] = {}
+        #: The same by what is cheap to ask: each op looks here first.
+        self._quick_forms: dict[object, Form] = {}
 
     def run(self, call: Call) -> int:
         """Carry out `call`, and record it."""
@@ -133,6 +135,17 @@ class RecordedEngine:
         return self._recorder.begin(self._group, self._form_of(call), seq, tag, peer, flags)
 
     def _form_of(self, call: Call) -> Form:
+        key = _quick_key(call)
+        form = None if key is None else self._quick_forms.get(key)
+        if form is None:
+            form = self._make_form(call)
+            if key is not None:
+                if len(self._quick_forms) >= _MOST_FORMS:
+                    self._quick_forms.clear()
+                self._quick_forms[key] = form
+        return form
+
+    def _make_form(self, call: Call) -> Form:
         inputs, outputs = _shapes(call.inputs), _shapes(call.outputs)
         dtype, device = _describe([*call.inputs, *call.outputs])
         op = "" if call.op is None else call.op.op.name
@@ -191,12 +204,22 @@ class RecordedPending:
                     self._inner.wait(deadline_ns)
         except DistError as error:
             if self._op is not None and self._inner.done():
-                op, self._op = self._op, None
-                self._engine.end(op, error)
+                failed, self._op = self._op, None
+                self._engine.end(failed, error)
             raise
-        if self._op is not None:
-            self._op.ended(int(Status.OK), self._inner.source_rank())
-            self._op = None
+        op, self._op = self._op, None
+        if op is not None:
+            op.ended(int(Status.OK), self._inner.source_rank())
+
+    def note_end(self, error: BaseException | None = None) -> None:
+        """The backend says that the op has ended, before anybody has asked; on any thread."""
+        op, self._op = self._op, None
+        if op is None:
+            return
+        if error is not None:
+            self._engine.end(op, error)
+        else:
+            op.ended(int(Status.OK), -1)
 
     def has_failed(self) -> bool:
         """Whether the op has ended with an error."""
@@ -210,6 +233,32 @@ class RecordedPending:
     def source_rank(self) -> int:
         """Hand it on."""
         return self._inner.source_rank()
+
+
+def _quick_key(call: Call) -> object | None:
+    """What the form of a call depends on, as its arrays give it; None where they do not."""
+    try:
+        key = (
+            call.kind,
+            call.name,
+            None if call.op is None else call.op.code,
+            call.root,
+            call.part,
+            tuple(call.input_splits or ()),
+            tuple(call.output_splits or ()),
+            len(call.inputs),
+            len(call.outputs),
+            *[(x.shape, x.dtype, x.device) for x in call.inputs],
+            *[
+                (x.shape, x.dtype, x.device)
+                for x in call.outputs
+                if call.outputs is not call.inputs
+            ],
+        )
+        hash(key)
+    except (AttributeError, TypeError, IndexError):
+        return None
+    return key
 
 
 def _shapes(arrays: Sequence[Any]) -> tuple[tuple[int, ...], ...]:

@@ -15,9 +15,10 @@ import json
 import os
 import secrets
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from distdbg.check.logs import get_logger
 from distdbg.check.options import read_options
 from distdbg.config import read_setting
 from distdbg.control.words import to_error
@@ -31,19 +32,18 @@ from distdbg.errors import (
 from distdbg.native import Control, Group, NativeError
 from distdbg.record.durations import duration_text
 from distdbg.runtime.backends.waiting import Patience
-from distdbg.runtime.net.hosts import Hosts, host_of_rank
+from distdbg.runtime.net.hosts import host_of_rank
+from distdbg.runtime.plan.link import Link, measured_link, parse_link
+from distdbg.runtime.plan.overrides import Override, parse_overrides
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeAlias
-
     from distdbg.control.clock import JobClock
     from distdbg.runtime.lives import Lives
-    from distdbg.runtime.net.hub import Net
+    from distdbg.runtime.net.between import Between
     from distdbg.runtime.store import Store
 
-    #: Makes it for the group with this cookie.
-    OpenNet: TypeAlias = Callable[[int], Net]
+
+_log = get_logger("runtime")
 
 _KEY = "shared_memory"
 _SHAPE_KEY = "shape"
@@ -122,6 +122,18 @@ class Shape:
     checksum_interval: int
     #: What connections between hosts prove that they know.
     link_cookie: int
+    #: DISTDBG_ALGO and DISTDBG_LINK of rank 0, so that all ranks choose alike.
+    algo: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A group whose ranks have come together."""
+
+    group: Group
+    overrides: tuple[Override, ...] = ()
+    link: Link = field(default_factory=Link)
 
 
 def connect(
@@ -136,29 +148,37 @@ def connect(
     clock: JobClock,
     control: Control | None,
     lives: Lives,
-    hosts: Hosts = (),
-    open_net: OpenNet | None = None,
-) -> Group:
+    between: Between,
+) -> Joined:
     """Create or open the segment of this host and wait until all ranks are in the group.
 
-    `deadline_ns` is job time: of `clock`, which reads the same page as `control`. `hosts`: of the group,
-    where there are several; then `open_net` makes what native code needs to reach them.
+    `deadline_ns` is job time: of `clock`, which reads the same page as `control`. `between`: the
+    ways to other hosts.
     """
+    hosts = between.hosts
     number = next((i for i, ranks in enumerate(hosts) if rank in ranks), 0)
     first = hosts[number][0] if hosts else 0
     finder = _Finder(store, group_name, deadline_ns, clock, lives)
     settings = (patience.spins, patience.yield_ns, single_copy)
     here = Place.here()
     key = f"{_KEY}/{number}" if number else _KEY
-    shape = _shape_for(size) if rank == 0 else None
-    between: tuple[Any, ...] = ()
-    if open_net is not None:
+    algo, link_words = (
+        str(read_setting("DISTDBG_ALGO") or ""),
+        str(read_setting("DISTDBG_LINK") or ""),
+    )
+    if hosts:  # a mistake is found before anybody waits
+        parse_overrides(algo)
+        if link_words:
+            parse_link(link_words)
+    shape = _shape_for(size, algo, link_words) if rank == 0 else None
+    net_facts: tuple[Any, ...] = ()
+    if hosts:
         if shape is not None:
             store.set(_SHAPE_KEY, json.dumps(asdict(shape)))
         else:
             shape = Shape(**json.loads(finder.find(_SHAPE_KEY, 0)))
-        net = open_net(shape.link_cookie)
-        between = (
+        net = between.open(shape.link_cookie)
+        net_facts = (
             host_of_rank(hosts), net.hub, net.cookie, list(net.addresses), net.keepalive_s,
         )  # fmt: skip
     if rank == first:
@@ -173,7 +193,7 @@ def connect(
             shape.option_bits,
             shape.checksum_interval,
             rank,
-            *between,
+            *net_facts,
         )
         store.set(key, Announcement(here, os.getpid(), group.fd, cookie).to_json())
     else:
@@ -186,7 +206,7 @@ def connect(
                 hint="start all ranks on one host and in one container",
             )
         try:
-            group = Group.open(rank, found.pid, found.fd, found.cookie, *settings, *between)
+            group = Group.open(rank, found.pid, found.fd, found.cookie, *settings, *net_facts)
         except NativeError as error:
             raise DistBackendError(
                 f"rank {rank} cannot open the shared memory of group '{group_name}', "
@@ -198,6 +218,7 @@ def connect(
         group.set_control(control)
     try:
         group.join(deadline_ns, lives.identities)
+        link = _link(group, shape, deadline_ns) if hosts else Link()
     except NativeError as error:
         missing = [r for r, facts in enumerate(group.facts()) if not facts[0]]
         group.close()
@@ -218,10 +239,25 @@ def connect(
             details=["ranks are numbered within the group"],
             hint="every member must call the function that makes the group, in the same order",
         ) from None
-    return group
+    return Joined(group, parse_overrides(shape.algo if shape is not None else ""), link)
 
 
-def _shape_for(size: int) -> Shape:
+def _link(group: Group, shape: Shape | None, deadline_ns: int) -> Link:
+    """What rank 0 was told, or else what all measure now."""
+    if shape is not None and shape.link:
+        return parse_link(shape.link)
+    try:
+        short_ns, long_ns, nbytes = group.measure_links(deadline_ns)
+    except NativeError as error:
+        if error.fault != "broken":
+            raise
+        return Link()  # a rank that was done has aborted the group: the next op says so
+    link = measured_link(short_ns / 1e9, long_ns / 1e9, nbytes)
+    _log.info("messages between hosts: %s", link.words)
+    return link
+
+
+def _shape_for(size: int, algo: str, link: str) -> Shape:
     options = read_options()
     return Shape(
         slot_nbytes_for(size),
@@ -229,6 +265,8 @@ def _shape_for(size: int) -> Shape:
         options.bits,
         options.checksum_interval,
         secrets.randbits(63),
+        algo,
+        link,
     )
 
 

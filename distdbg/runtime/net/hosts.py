@@ -6,7 +6,7 @@ one, and one host several.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from distdbg.runtime.rendezvous.process import Process
@@ -23,6 +23,14 @@ def find_hosts(members: Sequence[Process], is_each_alone: bool = False) -> Hosts
     for rank, member in enumerate(members):
         ranks.setdefault((member.boot_id, member.pid_namespace), []).append(rank)
     return tuple(tuple(each) for each in ranks.values())
+
+
+def name_hosts(members: Sequence[Process]) -> Callable[[int], str | None]:
+    """What messages call the host of a rank; nothing where all are on one."""
+    if len({member.host for member in members}) < 2:
+        return lambda rank: None
+    names = [member.host for member in members]
+    return lambda rank: names[rank] if 0 <= rank < len(names) else None
 
 
 def is_one_machine(members: Sequence[Process]) -> bool:

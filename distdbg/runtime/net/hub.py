@@ -18,6 +18,7 @@ from distdbg.runtime.net.hosts import Hosts, is_one_machine
 from distdbg.runtime.rendezvous.process import Process
 from distdbg.runtime.rendezvous.token import run_token
 from distdbg.runtime.store import PrefixStore, Store
+from distdbg.secure.guard import LINK_SILENCE_S, Guard, open_guard
 
 _log = get_logger("runtime")
 
@@ -47,6 +48,7 @@ class _Shared:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.hub: TcpHub | None = None
+        self.guard: Guard | None = None
         self.pid = 0
         self.users = 0
 
@@ -58,10 +60,20 @@ def _take_hub(store_host: str | None, is_one_machine: bool) -> TcpHub:
     """The hub of this process; each call has its `_leave_hub`."""
     with _shared.lock:
         if _shared.pid != os.getpid():
-            _shared.hub, _shared.pid, _shared.users = None, os.getpid(), 0
+            _shared.hub, _shared.guard = None, None
+            _shared.pid, _shared.users = os.getpid(), 0
         if _shared.hub is None:
             address = own_address(store_host, is_one_machine)
-            _shared.hub = TcpHub(address, "0", derive_token(run_token(), "link"))
+            token = run_token()
+            guard = open_guard(token, silence_s=LINK_SILENCE_S)
+            try:
+                native = guard.native if guard is not None else None
+                _shared.hub = TcpHub(address, "0", derive_token(token, "link"), native)
+            except BaseException:
+                if guard is not None:
+                    guard.close()
+                raise
+            _shared.guard = guard
             _log.info("ranks of other hosts reach this process at %s", _shared.hub.address)
         _shared.users += 1
         return _shared.hub
@@ -106,4 +118,6 @@ def _leave_hub() -> None:
         _shared.users -= 1
         if _shared.users == 0:
             _shared.hub.close()
-            _shared.hub = None
+            if _shared.guard is not None:
+                _shared.guard.close()
+            _shared.hub = _shared.guard = None

@@ -5,12 +5,20 @@ All ranks of a group must hold the same numbers, since each chooses for itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from distdbg.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """Latency, bandwidth and work of the hosts of a group. The defaults are those of 10 Gb Ethernet."""
+
+    #: Latencies are rounded to powers of two, from this on; bandwidths to powers of two in Gb/s.
+    LEAST_LATENCY_S: ClassVar[float] = 1e-6
 
     #: From the call that sends to the call that has received, for a message without bytes.
     latency_s: float = 25e-6
@@ -26,3 +34,37 @@ class Link:
     host_gate_s: float = 0.5e-6
     #: The header of a slot, which every gate between hosts hands on.
     header_nbytes: int = 64
+
+    @property
+    def words(self) -> str:
+        """As DISTDBG_LINK has it."""
+        return f"{self.latency_s * 1e6:g}us,{8e-9 / self.byte_s:g}Gb"
+
+
+def parse_link(text: str) -> Link:
+    """'25us,10Gb': what DISTDBG_LINK says."""
+    match = re.fullmatch(r"\s*([\d.]+)\s*us\s*,\s*([\d.]+)\s*Gb\s*", text)
+    try:
+        latency_us, gbit = (float(match[1]), float(match[2])) if match else (0.0, 0.0)
+    except ValueError:
+        latency_us = gbit = 0.0
+    if not (latency_us > 0 and gbit > 0):
+        raise ConfigError(
+            f"the variable DISTDBG_LINK has {text!r}; expected latency and bandwidth, as 25us,10Gb"
+        )
+    return replace(Link(), latency_s=latency_us * 1e-6, byte_s=8e-9 / gbit)
+
+
+def measured_link(short_s: float, long_s: float, long_nbytes: int) -> Link:
+    """From the time of a message without bytes, and of a long one.
+
+    Rounded to powers of two, so that two runs on the same hosts seldom choose different algorithms.
+    """
+    link = Link()
+    latency_s = _power_of_two(max(short_s - 2 * link.message_s, link.LEAST_LATENCY_S) * 1e6) / 1e6
+    gbit = _power_of_two(long_nbytes * 8e-9 / max(long_s - short_s, 1e-9))
+    return replace(link, latency_s=latency_s, byte_s=8e-9 / gbit)
+
+
+def _power_of_two(value: float) -> float:
+    return 2.0 ** round(math.log2(value))

@@ -26,9 +26,6 @@ MIN_SLOT_NBYTES = 64
 #: The default of Topology.slots_nbytes.
 SLOTS_NBYTES = 64 << 20
 
-#: The default of Topology.mirror_nbytes.
-MIRROR_NBYTES = 32 << 10
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -66,8 +63,6 @@ class Topology:
     hosts: tuple[tuple[int, ...], ...] = ()
     #: reduce: from this size on all ranks fold a share each, and root only collects.
     split_nbytes: int = 256 << 10
-    #: Between hosts data go through mirrored slots while all ranks publish at most this together.
-    mirror_nbytes: int = MIRROR_NBYTES
     #: Messages that are folded or passed on are cut into pieces of this size, so that the work of one
     #: overlaps with the way of the next.
     piece_nbytes: int = 512 << 10

@@ -220,7 +220,12 @@ def add_refused(error: RendezvousError, reached: Reached) -> None:
     count, last = getattr(reached.store, "refused", lambda: (0, ""))()
     if count:
         times = "once" if count == 1 else f"{count} times"
-        error.details.append(f"the store refused a client {times}, last from {last}: other token")
+        why = getattr(reached.store, "why_refused", lambda: "")()
+        error.details.append(
+            f"the store refused a client {times}, last from {last}: {why or 'other token'}"
+        )
+        if why:
+            return
         error.hint = "give all ranks the same DISTDBG_TOKEN (or DISTDBG_TOKEN_FILE)"
 
 

@@ -16,11 +16,15 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from distdbg.runtime.store.names import look_up
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _LISTENING = "0A"
 _COMMAND_LENGTH = 80
 _MOST_NAMED = 4
+#: For a name in an error message.
+_LOOKUP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ def parse_sockets(text: str) -> list[BoundSocket]:
 def is_of_this_host(host: str) -> bool:
     """Whether a host name or address is one that can be bound here."""
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        found = look_up(host, 0, limit_s=_LOOKUP_S)
     except OSError:
         return False
     for family, kind, protocol, _, address in found:

@@ -9,7 +9,9 @@ import errno
 import socket
 
 from distdbg.errors import DistNetworkError, UsageError
+from distdbg.record.durations import duration_text
 from distdbg.runtime.store.holder import holder_of
+from distdbg.runtime.store.names import LOOKUP_S, NoNameServer, look_up
 
 _BACKLOG = 2048
 
@@ -66,11 +68,16 @@ def resolve(host: str, port: int) -> list[tuple[int, tuple[str, int] | tuple[str
     if not host:
         raise UsageError("host_name is empty")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = look_up(host, port)
+    except NoNameServer as error:
+        raise DistNetworkError(
+            f"{error.strerror} within {duration_text(LOOKUP_S)}",
+            hint="name the host by its address, or see to /etc/resolv.conf",
+        ) from error
     except OSError as error:
         raise DistNetworkError(f"host {host!r} is unknown here: {error.strerror}") from error
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
-    return [(family, address) for family, _, _, _, address in found]  # type: ignore[misc]
+    return [(family, address) for family, _, _, _, address in found]
 
 
 def port_taken(host: str, port: int, holder: str) -> DistNetworkError:

@@ -14,6 +14,7 @@ from distdbg.errors import DistNetworkError
 from distdbg.native import NativeError, StoreServer
 from distdbg.runtime.store.listen import adopt_listener, listen_on
 from distdbg.runtime.store.timeouts import to_ns
+from distdbg.secure.guard import open_guard
 
 KEY_NBYTES = 64 << 10
 VALUE_NBYTES = 64 << 20
@@ -27,18 +28,25 @@ class SharedServer:
         self, listener: socket.socket, token: bytes, value_nbytes: int, *, shares_port: bool
     ) -> None:
         served_as = read_served_as()
+        self._guard = open_guard(token)
         self.port = int(listener.getsockname()[1])
         self._lock = threading.Lock()
         self._owners = 1
-        self.native = StoreServer(
-            listener.detach(),
-            derive_token(token, "store"),
-            key_nbytes=KEY_NBYTES,
-            value_nbytes=value_nbytes,
-            shares_port=shares_port,
-            proof_timeout_ns=to_ns(_PROOF_TIMEOUT_S),
-            served_as=served_as,
-        )
+        try:
+            self.native = StoreServer(
+                listener.detach(),
+                derive_token(token, "store"),
+                key_nbytes=KEY_NBYTES,
+                value_nbytes=value_nbytes,
+                shares_port=shares_port,
+                proof_timeout_ns=to_ns(_PROOF_TIMEOUT_S),
+                served_as=served_as,
+                relay=self._guard.native if self._guard is not None else None,
+            )
+        except BaseException:
+            if self._guard is not None:
+                self._guard.close()
+            raise
 
     def acquire(self) -> bool:
         """Become another owner; False when the last one has left, and the port is free again."""
@@ -59,6 +67,8 @@ class SharedServer:
             self._owners -= 1
             if self._owners == 0:
                 self.native.close()
+                if self._guard is not None:
+                    self._guard.close()
 
 
 def _plain(address: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

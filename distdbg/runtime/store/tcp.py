@@ -42,6 +42,7 @@ from distdbg.runtime.store.table import not_a_number, out_of_range
 from distdbg.runtime.store.tcp_errors import call_error, connect_error
 from distdbg.runtime.store.timeouts import Timeout, deadline_after, to_ns, to_seconds
 from distdbg.runtime.world import current
+from distdbg.secure.guard import Guard, open_guard
 
 # The server itself ends waits in time; this much later it is taken for dead.
 _GRACE_S = 5.0
@@ -140,6 +141,7 @@ class TCPStore(Store):
         self._token = run_token() if _token is None else _token
         self._server: SharedServer | None = None
         self._client: _Client | None = None
+        self._guard: Guard | None = None
         if master_listen_fd is not None and not is_master:
             raise UsageError("master_listen_fd is for the store with is_master=True")
         if is_master:
@@ -164,15 +166,24 @@ class TCPStore(Store):
         """Of the server of this store: how many clients did not know the token, and who was last."""
         return (0, "") if self._server is None else self._server.refused()
 
+    def why_refused(self) -> str:
+        """The same: what the user is to change for the last of them, where that is known."""
+        return "" if self._server is None else self._server.native.why_refused()
+
     # Coming and going --------------------------------------------------------------------------
 
     def _connect(self) -> None:
+        self._guard = guard = open_guard(self._token)
         begin = time.monotonic()
-        client: _Client = StoreClient(self._host, self._port, derive_token(self._token, "store"))
+        native = guard.native if guard is not None else None
+        client: _Client = StoreClient(
+            self._host, self._port, derive_token(self._token, "store"), native
+        )
         try:
             client.connect(deadline_after(self._timeout_s, FREE_CLOCK))
         except NativeError as error:
             waited_s = time.monotonic() - begin
+            self._close_client(client)
             raise connect_error(
                 self._label(), error, waited_s, host=self._host, port=self._port
             ) from error
@@ -200,9 +211,15 @@ class TCPStore(Store):
         client, self._client = self._client, None
         server, self._server = self._server, None
         if client is not None:
-            client.close()
+            self._close_client(client)
         if server is not None:
             server.release()
+
+    def _close_client(self, client: _Client) -> None:
+        client.close()
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.close()
 
     def __del__(self) -> None:
         # Not set when __init__ refused its arguments.
@@ -216,6 +233,7 @@ class TCPStore(Store):
         other._timeout_s = self._timeout_s
         other._host, other._port, other._token = self._host, self._port, self._token
         other._client = None
+        other._guard = None
         server = self._server
         other._server = server if server is not None and server.acquire() else None
         try:

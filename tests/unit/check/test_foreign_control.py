@@ -141,6 +141,8 @@ class Broken:
     def __init__(self, why: str) -> None:
         self.why = why
 
+    def look(self) -> None: ...
+
     def cause(self) -> tuple[int, int, int, int, str]:
         return (0, 2, 0, 0, self.why)
 
@@ -156,6 +158,7 @@ def test_a_rank_that_hears_of_a_death_from_another_names_the_dead_one(
     control._members = [alive, SimpleNamespace(watched=Dead()), alive]  # type: ignore[list-item]
     control._group = Broken(why)  # type: ignore[assignment]
     control._names, control._name, control._died_ns = [0, 1, 2], "world", {}
+    control._rank, control._between = 0, SimpleNamespace(hosts=())  # type: ignore[assignment]
     control.clock = SimpleNamespace(now_ns=time.monotonic_ns)  # type: ignore[assignment]
     call = Call(Kind.ALL_REDUCE, (), (), name="all_reduce")
     with pytest.raises(error) as info:

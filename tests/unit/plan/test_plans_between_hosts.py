@@ -60,7 +60,6 @@ def topologies(draw: st.DrawFn, size: int) -> Topology:
         slot_nbytes=draw(st.sampled_from([64, 200, 4096, 1 << 16])),
         slots_nbytes=draw(st.sampled_from([0, 100, 1 << 20])),
         piece_nbytes=draw(st.sampled_from([64, 300, 4096])),
-        mirror_nbytes=draw(st.sampled_from([0, 1000])),
         hosts=draw(layouts(size)),
     )
 

@@ -29,7 +29,7 @@ def below_launcher(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 def test_a_victim_prints_one_line_below_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     below_launcher(monkeypatch)
-    line = "[rank 1] PeerLost: rank 2 died (signal 9, SIGKILL) (see the report below)\n"
+    line = "[rank 1] PeerLost: rank 2 died (signal 9, SIGKILL)\n"
     assert text_of(LOST) == line
 
 

@@ -1,8 +1,7 @@
 """Which algorithm carries out a call between hosts. All ranks have to answer alike.
 
 1  what DISTDBG_ALGO says
-2  through mirrored slots, while all ranks publish little
-3  what is estimated to be the fastest
+2  what is estimated to be the fastest; mirrored slots only where the data of a rank fit its slot
 """
 
 from __future__ import annotations
@@ -37,6 +36,10 @@ _MAKERS: dict[Kind, Callable[[Problem, Topology, str], Plan]] = {
     Kind.REDUCE_SCATTER: plan_reduce_scatter,
     Kind.ALL_TO_ALL: plan_all_to_all,
 }
+
+
+#: Of one rank.
+_MOST_MIRRORED_NBYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +79,20 @@ def choose(problem: Problem, topology: Topology) -> str:
         return wanted
     if kind is Kind.ALL_TO_ALL:
         return "pairwise"
-    if published_nbytes(problem) <= topology.mirror_nbytes:
-        return "slots"
-    return fastest(kind, size.total, topology)
+    return fastest(kind, size.total, topology, fits_slots=fits_slots(problem, topology))
 
 
-def fastest(kind: Kind, total: int, topology: Topology) -> str:
-    """The name of the algorithm with messages that is estimated to be the fastest."""
-    names = [name for name in names_for(kind, topology) if name != "slots"]
+def fits_slots(problem: Problem, topology: Topology) -> bool:
+    """Whether one gate may hand on all data, which then travel before calls are compared."""
+    published = published_nbytes(problem)
+    if problem.kind not in (Kind.BROADCAST, Kind.SCATTER):
+        published = -(-published // problem.size)
+    return published <= min(topology.slot_nbytes, _MOST_MIRRORED_NBYTES)
+
+
+def fastest(kind: Kind, total: int, topology: Topology, *, fits_slots: bool = False) -> str:
+    """The name of the algorithm that is estimated to be the fastest."""
+    names = [name for name in names_for(kind, topology) if fits_slots or name != "slots"]
     return min(names, key=lambda name: estimate_s(kind, name, total, topology))
 
 

@@ -152,8 +152,9 @@ def gate_s(topology: Topology, nbytes: float = 0.0, largest: float = 0.0) -> flo
     rounds = (len(layout.hosts) - 1).bit_length()
     data = float(rounds * link.header_nbytes)
     if nbytes:
-        # Every host takes all of it in, and what one rank has is handed on in every round.
-        data = max(layout.size * link.header_nbytes + nbytes, rounds * largest)
+        # Every host takes in what all others have, and what one rank has is handed on in every round.
+        from_others = nbytes * (1 - 1 / len(layout.hosts))
+        data = max(layout.size * link.header_nbytes + from_others, rounds * largest)
     return (
         2 * link.host_gate_s
         + rounds * (link.latency_s + 2 * link.message_s)

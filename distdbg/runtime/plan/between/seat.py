@@ -103,6 +103,8 @@ class Seat:
 
     def tree_piece(self, nbytes: int) -> int:
         """How long the pieces of a pipeline over a tree of hosts are best."""
+        if self.count == 2:
+            return nbytes  # nobody passes anything on
         link = self.topology.link
         depth = max(self.count.bit_length(), 1)
         best = (nbytes * link.latency_s / (link.byte_s * depth)) ** 0.5

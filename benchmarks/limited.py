@@ -1,0 +1,104 @@
+"""`python -m benchmarks.limited`: all_reduce on 2 hosts with 2 ranks each, over a link of limited rate.
+
+Beside torch gloo and the bound: what a host has to send of n bytes in an all_reduce over 2 hosts is n bytes,
+and no algorithm sends less. The hosts are namespaces, the link is a thread (distdbg/testing/network.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from benchmarks.cases import format_size, parse_size
+from distdbg.testing.network import Network, why_not
+
+HOSTS, EACH = 2, 2
+PROGRAM = """
+import json, sys, time
+library, nbytes, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+import numpy as np
+x = np.ones(nbytes // 4, np.float32)
+if library == "gloo":
+    import torch
+    import torch.distributed as dist
+    torch.set_num_threads(1)
+    x = torch.from_numpy(x)
+else:
+    import distdbg as dist
+dist.init_process_group("gloo")
+times = []
+for _ in range(rounds + 1):
+    dist.barrier()
+    began = time.perf_counter()
+    dist.all_reduce(x)
+    times.append(time.perf_counter() - began)
+    x[:] = 1
+worst = np.array(times[1:])
+everybody = torch.from_numpy(worst) if library == "gloo" else worst
+dist.all_reduce(everybody, op=dist.ReduceOp.MAX)
+if dist.get_rank() == 0:
+    print(json.dumps([float(t) for t in worst]), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def measure(library: str, nbytes: int, rate: float, rounds: int) -> list[float]:
+    """Seconds of each all_reduce, of the slowest rank."""
+    with tempfile.TemporaryDirectory() as folder, Network(HOSTS, folder) as network:
+        ranks = []
+        for rank in range(HOSTS * EACH):
+            host = network.hosts[rank // EACH]
+            env = {
+                "PYTHONPATH": str(Path(__file__).parents[1]),
+                "MASTER_ADDR": network.hosts[0].address,
+                "MASTER_PORT": "29500",
+                "WORLD_SIZE": str(HOSTS * EACH),
+                "RANK": str(rank),
+                "DISTDBG_TOKEN": "benchmark",
+                "DISTDBG_AGENT": "0",
+                "GLOO_SOCKET_IFNAME": "t0",
+            }
+            command = [sys.executable, "-c", PROGRAM, library, str(nbytes), str(rounds)]
+            ranks.append(host.start(command, env))
+        for way in network.ways.values():
+            way.rate = rate
+        outputs = [process.communicate(timeout=300) for process in ranks]
+    if not outputs[0][0]:
+        raise RuntimeError(f"{library}: {outputs[0][1][-2000:]}")
+    return [float(seconds) for seconds in json.loads(outputs[0][0])]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.limited", description=__doc__)
+    parser.add_argument("--mbit", type=float, default=200)
+    parser.add_argument("--sizes", default="1MiB,8MiB")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--libraries", default="distdbg,gloo")
+    args = parser.parse_args(argv)
+    reason = why_not()
+    if reason is not None:
+        print(f"gap: no hosts can be made here: {reason}")
+        return 0
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    rate = args.mbit * 1e6 / 8
+    print(f"{HOSTS} hosts x {EACH} ranks, {args.mbit:g} Mb/s each way")
+    for size in args.sizes.split(","):
+        nbytes = parse_size(size)
+        bound = nbytes / rate
+        line = f"all_reduce {format_size(nbytes):>8}  bound {bound * 1e3:8.1f} ms"
+        for library in args.libraries.split(","):
+            seconds = median(measure(library, nbytes, rate, args.rounds))
+            line += f"  {library} {seconds * 1e3:8.1f} ms ({seconds / bound:.2f} x)"
+        print(line, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

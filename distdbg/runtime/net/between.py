@@ -1,0 +1,42 @@
+"""A rank's ways to the ranks of other hosts, in one group; none where all are on one host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from distdbg.config import read_setting
+from distdbg.runtime.net.hosts import find_hosts, name_hosts
+from distdbg.runtime.rendezvous.process import Process
+
+if TYPE_CHECKING:
+    from distdbg.runtime.net.hub import Net
+    from distdbg.runtime.store import Store
+
+
+class Between:
+    """To be closed after the group."""
+
+    def __init__(self, store: Store, rank: int, processes: Sequence[Process]) -> None:
+        hosts = find_hosts(processes, read_setting("DISTDBG_TRANSPORT") == "tcp")
+        self.hosts = hosts if len(hosts) > 1 else ()
+        #: What messages call the host of a rank, where there are several.
+        self.host_name = name_hosts(processes)
+        self._store = store
+        self._rank = rank
+        self._processes = processes
+        self._nets: list[Net] = []
+
+    def open(self, cookie: int) -> Net:
+        """What native code needs for the group with this cookie."""
+        # A group of one host needs none of it.
+        from distdbg.runtime.net.hub import open_net
+
+        net = open_net(self._store, self._rank, self.hosts, self._processes, cookie)
+        self._nets.append(net)
+        return net
+
+    def close(self) -> None:
+        """Idempotent."""
+        for net in self._nets:
+            net.close()

@@ -1,0 +1,140 @@
+// Gates: no rank of a group gets further before all of them have come.
+#include "futex.hpp"
+#include "group.hpp"
+
+namespace distdbg {
+
+void Group::gate(const Wait& wait, bool in_background, std::uint64_t published, Scope scope) {
+  if (links_) return gate_with_links(wait, in_background, published, scope);
+  Header& header = segment_.header();
+  const std::uint64_t number = gate_ + 1;
+  // After the arrival, never before: a rank that is killed in between would count as come to a gate
+  // that can never open, and nobody would look whether it is alive.
+  const auto tell = [&] { segment_.rank(rank_).gate.store(number, std::memory_order_release); };
+  // acq_rel: the last arrival acquires what every earlier one wrote, and hands it on by `epoch`.
+  const std::uint64_t arrived = header.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (arrived == number * size_) {
+    open_gate(number);
+    tell();
+    return;
+  }
+  tell();
+  await_gate(number, wait, in_background, [&](std::uint32_t r) {
+    return segment_.rank(r).gate.load(std::memory_order_acquire) < number;
+  });
+}
+
+void Group::open_gate(std::uint64_t number) {
+  Header& header = segment_.header();
+  header.epoch.store(static_cast<std::uint32_t>(number), std::memory_order_seq_cst);
+  // seq_cst pairs with the sleeper: it raises `sleepers`, then looks at `epoch`.
+  if (header.sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(header.epoch);
+  gate_ = number;
+}
+
+// Of a rank that has arrived.
+template <class IsNeeded>
+void Group::await_gate(std::uint64_t number, const Wait& wait, bool in_background,
+                       const IsNeeded& is_needed) {
+  Header& header = segment_.header();
+  const auto before = static_cast<std::uint32_t>(gate_);
+  const auto is_open = [&] { return header.epoch.load(std::memory_order_acquire) != before; };
+  if (in_background ? !is_open() : !patience_.stay_awake(is_open)) {
+    std::int64_t next_check = now_ns() + 20 * ns_per_ms;
+    header.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    try {
+      while (header.epoch.load(std::memory_order_seq_cst) == before) {
+        futex_wait(header.epoch, before, wait.nap_ns(slice_ns));
+        if (is_open()) break;
+        check_wait(wait, next_check, is_needed);
+      }
+    } catch (const Error& error) {
+      header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+      if (error.fault() == Fault::timeout) find_missing();
+      const bool has_passed = !withdraw(number);
+      if (error.fault() != Fault::timeout) throw;
+      if (!has_passed) {
+        break_group(Fault::timeout, -1, "timed out");
+        throw;
+      }
+      gate_ = number;  // the last rank came just in time
+      return;
+    }
+    header.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  }
+  gate_ = number;
+}
+
+// Between hosts the first rank of each opens the gate: when all others of its host have come, and the other
+// hosts have sent what their ranks published.
+void Group::gate_with_links(const Wait& wait, bool in_background, std::uint64_t published,
+                            Scope scope) {
+  Header& header = segment_.header();
+  RankState& mine = segment_.rank(rank_);
+  const std::uint64_t number = gate_ + 1;
+  const std::uint64_t all = number * ranks_here().size();
+  const std::uint32_t opener = ranks_here().front();
+  links_->settle(wait, in_background);
+  mine.published = static_cast<std::uint32_t>(published);
+  if (rank_ != opener) {
+    const std::uint64_t arrived = header.arrivals.fetch_add(1, std::memory_order_seq_cst) + 1;
+    mine.gate.store(number, std::memory_order_release);
+    if (arrived == all - 1 && header.opener_sleeps.load(std::memory_order_seq_cst) != 0)
+      futex_wake_all(header.opener_sleeps);
+    return await_gate(number, wait, in_background, [&](std::uint32_t r) {
+      return r == opener || (segment_.rank(r).gate.load(std::memory_order_acquire) < number &&
+                             (scope == Scope::group || is_here_[r]));
+    });
+  }
+  try {
+    await_ranks_here(number, wait, in_background);
+    mine.gate.store(number, std::memory_order_release);
+    if (scope == Scope::group) links_->exchange(number, with_blocks_, wait, in_background);
+  } catch (const Error& error) {
+    if (error.fault() == Fault::timeout) {
+      mine.gate.store(number, std::memory_order_release);  // it has come, whoever has not
+      find_missing();
+      break_group(Fault::timeout, -1, "timed out");
+    }
+    throw;
+  }
+  std::uint64_t seen = all - 1;
+  // Somebody of this host has given up in the meantime, and broken the group.
+  if (!header.arrivals.compare_exchange_strong(seen, all, std::memory_order_acq_rel))
+    throw_cause(true);
+  open_gate(number);
+}
+
+void Group::await_ranks_here(std::uint64_t number, const Wait& wait, bool in_background) {
+  Header& header = segment_.header();
+  const std::uint64_t others = number * ranks_here().size() - 1;
+  const auto are_here = [&] { return header.arrivals.load(std::memory_order_seq_cst) == others; };
+  if (in_background ? are_here() : patience_.stay_awake(are_here)) return;
+  std::int64_t next_check = now_ns() + 20 * ns_per_ms;
+  const auto is_needed = [&](std::uint32_t r) {
+    return is_here_[r] && segment_.rank(r).gate.load(std::memory_order_acquire) < number;
+  };
+  header.opener_sleeps.store(1, std::memory_order_seq_cst);
+  try {
+    while (!are_here()) {
+      futex_wait(header.opener_sleeps, 1, wait.nap_ns(slice_ns));
+      if (are_here()) break;
+      check_wait(wait, next_check, is_needed);
+    }
+  } catch (...) {
+    header.opener_sleeps.store(0, std::memory_order_seq_cst);
+    throw;
+  }
+  header.opener_sleeps.store(0, std::memory_order_seq_cst);
+}
+
+// Takes back this rank's arrival at gate `number`, so that it stays shut; false: it has opened.
+bool Group::withdraw(std::uint64_t number) {
+  std::atomic<std::uint64_t>& arrivals = segment_.header().arrivals;
+  std::uint64_t seen = arrivals.load(std::memory_order_acquire);
+  while (seen < number * ranks_here().size())
+    if (arrivals.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel)) return true;
+  return false;
+}
+
+}  // namespace distdbg

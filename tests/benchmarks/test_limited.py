@@ -1,0 +1,24 @@
+"""The benchmark over a link of limited rate: it ends, and says how far from the bound each library is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks import limited
+
+
+@pytest.mark.slow
+@pytest.mark.ranks
+@pytest.mark.usefixtures("can_make_hosts")
+def test_a_limited_link_is_measured_beside_its_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--sizes", "256KiB", "--rounds", "2", "--mbit", "400", "--libraries", "distdbg"]
+    assert limited.main(sizes) == 0
+    [head, row] = capsys.readouterr().out.splitlines()
+    assert head == "2 hosts x 2 ranks, 400 Mb/s each way"
+    found = re.fullmatch(
+        r"all_reduce  256 KiB  bound +5\.2 ms  distdbg +([\d.]+) ms \(([\d.]+) x\)", row
+    )
+    assert found is not None, row
+    assert float(found[1]) > 5.2  # nobody is faster than the link

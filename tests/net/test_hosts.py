@@ -1,0 +1,310 @@
+"""Ranks on several hosts, and what a network or a host can do to them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from subprocess import Popen, TimeoutExpired
+
+import pytest
+
+from distdbg.testing.network import Host, Network
+from tests.net.test_over_tcp import PROGRAM
+
+ROOT = Path(__file__).parents[2]
+KEEPALIVE_S = 2.0
+
+pytestmark = [pytest.mark.ranks, pytest.mark.slow, pytest.mark.usefixtures("can_make_hosts")]
+
+#: Ops until one fails. A line for every error, with the seconds that the op took; then the last words.
+LOOP = """
+import os, sys, time
+from datetime import timedelta
+import numpy as np
+import distdbg as dist
+
+timeout_s, rest_s, size = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+dist.init_process_group(timeout=timedelta(seconds=timeout_s))
+rank, world = dist.get_rank(), dist.get_world_size()
+pair = dist.new_group([0, 1])
+x = np.ones(size)
+dist.all_reduce(x)
+print("ready", flush=True)
+if rest_s:
+    time.sleep(rest_s)  # in no op
+failed = ""
+while not failed:
+    began = time.monotonic()
+    try:
+        dist.all_reduce(x)
+        x[:] = 1
+    except dist.DistError as error:
+        failed = f"{type(error).__name__} {time.monotonic() - began:.1f} {error}"
+print(failed, flush=True)
+if rank < 2:  # the other group goes on
+    for _ in range(100):
+        y = np.full(1000, rank)
+        dist.all_reduce(y, group=pair)
+        assert (y == 1).all()
+    print("goes on", flush=True)
+"""
+
+
+@pytest.fixture
+def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Network]:
+    with Network(getattr(request, "param", 3), str(tmp_path)) as made:
+        yield made
+
+
+def start(
+    network: Network, program: str, *arguments: object, each: int = 2, **env: str
+) -> list[Popen[str]]:
+    """Ranks in the order of the hosts, so many on each."""
+    world = each * len(network.hosts)
+    env = {"WORLD_SIZE": str(world), "DISTDBG_KEEPALIVE_S": str(KEEPALIVE_S), **env}
+    return [
+        start_one(network, rank, program, {**env, "RANK": str(rank)}, *arguments, each=each)
+        for rank in range(world)
+    ]
+
+
+def start_one(
+    network: Network,
+    rank: int,
+    program: str,
+    env: dict[str, str],
+    *arguments: object,
+    each: int = 1,
+) -> Popen[str]:
+    return host_of(network, rank, each).start(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        {**common(), "MASTER_ADDR": network.hosts[0].address, "MASTER_PORT": "29500", **env},
+    )
+
+
+def common() -> dict[str, str]:
+    return {"PYTHONPATH": str(ROOT), "DISTDBG_TOKEN": "one"}
+
+
+def host_of(network: Network, rank: int, each: int = 2) -> Host:
+    return network.hosts[rank // each]
+
+
+def await_line(process: Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    got = process.stdout.readline()
+    assert got == line + "\n", got + process.communicate(timeout=20)[1]
+
+
+def output(process: Popen[str], timeout_s: float = 60) -> str:
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        pytest.fail(f"still there: {out}\n{err}")
+    assert out, err
+    return out
+
+
+def failures(ranks: list[Popen[str]]) -> list[tuple[str, float, str]]:
+    """(type, seconds, text) of what each rank said in the end."""
+    found = []
+    for process in ranks:
+        match = re.match(r"(\w+) ([\d.]+) (.*)", output(process), re.DOTALL)
+        assert match is not None
+        found.append((match[1], float(match[2]), match[3]))
+    return found
+
+
+@pytest.mark.parametrize("network", [2, 3], indirect=True)
+def test_all_ops_of_all_sizes(network: Network) -> None:
+    for process in start(network, PROGRAM):
+        assert output(process, 120) == "right\n"
+
+
+def test_all_ops_while_packets_are_lost_and_late(network: Network) -> None:
+    for way in network.ways.values():
+        way.delay_s, way.loss = 0.002, 0.01
+    program = PROGRAM.replace("50_000, 300_000", "50_000")
+    for process in start(network, program, DISTDBG_KEEPALIVE_S="20"):
+        assert output(process, 300) == "right\n"
+
+
+@pytest.mark.parametrize("rest_s", [0, 4])
+@pytest.mark.parametrize("way", ["crash", "cut", "deaf", "mute"])
+def test_a_host_that_is_gone_is_named(network: Network, way: str, rest_s: int) -> None:
+    ranks = start(network, LOOP, 60, rest_s, 1000)
+    for process in ranks:
+        await_line(process, "ready")
+    began = time.monotonic()
+    if way == "crash":
+        network.hosts[2].crash()
+    elif way == "cut":
+        network.cut([2], [0, 1])
+    else:
+        for a in (0, 1):
+            network.ways[(2, a) if way == "mute" else (a, 2)].is_blocked = True
+    for rank, (kind, _, text) in enumerate(failures(ranks[:4])):
+        assert kind == "PeerLost"
+        assert re.match(r"rank [45] on host node2 ", text), text
+        assert text.endswith("goes on\n") == (rank < 2), text
+    # The time of an op in flight when it happened, what the keep-alive takes, and the ops of the other group.
+    assert time.monotonic() - began < rest_s + KEEPALIVE_S + 10
+
+
+def kill_rank(network: Network, rank: int) -> None:
+    """As the kernel would: out of memory, a crash."""
+    [found] = [
+        pid
+        for pid in os.listdir("/proc")
+        if pid.isdigit()
+        and f"RANK={rank}\0".encode() in read_environ(pid)
+        and os.readlink(f"/proc/{pid}/ns/pid")
+        == os.readlink(f"/proc/{host_of(network, rank).pid}/ns/pid")
+    ]
+    os.kill(int(found), signal.SIGKILL)
+
+
+def read_environ(pid: str) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
+
+
+@pytest.mark.parametrize("rest_s", [0, 3])
+@pytest.mark.parametrize("dead", [4, 5])
+def test_a_rank_that_is_killed_is_named(network: Network, dead: int, rest_s: int) -> None:
+    ranks = start(network, LOOP, 60, rest_s, 1000)
+    for process in ranks:
+        await_line(process, "ready")
+    kill_rank(network, dead)
+    for kind, _, text in failures(ranks[:dead] + ranks[dead + 1 :]):
+        assert kind == "PeerLost"
+        # Who shares its host and waits for it tells more than that its connection ended.
+        how = r"died \(signal 9, SIGKILL\)|died: its connection was closed|lost the connection"
+        assert re.match(rf"rank {dead} on host node2 ({how})", text), text
+
+
+@pytest.mark.parametrize("network", [4], indirect=True)
+def test_both_halves_of_a_partition_name_a_rank_of_the_other(network: Network) -> None:
+    ranks = start(network, LOOP, 60, 0, 1000, each=1)
+    for process in ranks:
+        await_line(process, "ready")
+    network.cut([0, 1], [2, 3])
+    for rank, (kind, _, text) in enumerate(failures(ranks)):
+        others = "[23]" if rank < 2 else "[01]"
+        assert kind == "PeerLost"
+        assert re.match(rf"rank ({others}) on host node\1 ", text), (rank, text)
+
+
+def test_a_silent_host_does_not_outlast_the_timeout(network: Network) -> None:
+    ranks = start(network, LOOP, 4, 0, 1000, DISTDBG_KEEPALIVE_S="600")
+    for process in ranks:
+        await_line(process, "ready")
+    network.cut([2], [0, 1])
+    for kind, seconds, text in failures(ranks):
+        assert kind == "OpTimeout", text
+        assert 3.9 < seconds < 30
+
+
+def test_a_link_that_comes_back_in_time_loses_nothing(network: Network) -> None:
+    ranks = start(network, LOOP, 12, 0, 1000, DISTDBG_KEEPALIVE_S="60")
+    for process in ranks:
+        await_line(process, "ready")
+    for _ in range(3):
+        ways = network.between([2], [0, 1])
+        for way in ways:
+            way.is_blocked = True
+        time.sleep(0.7)
+        for way in ways:
+            way.is_blocked = False
+        time.sleep(0.7)
+    for process in ranks:
+        assert process.poll() is None
+    network.cut([2], [0, 1])
+    for kind, _, text in failures(ranks):
+        assert kind == "OpTimeout", text
+
+
+LATE = """
+import sys, time
+from datetime import timedelta
+import numpy as np
+import distdbg as dist
+
+dist.init_process_group()
+group = dist.new_group(timeout=timedelta(seconds=2))
+late = {int(rank) for rank in sys.argv[1].split(",")}
+x = np.ones(int(sys.argv[2]))
+dist.all_reduce(x, group=group)
+if dist.get_rank() in late:
+    time.sleep(5)  # longer than the others wait
+    print("late", flush=True)
+else:
+    try:
+        dist.all_reduce(x, group=group)
+    except dist.OpTimeout as error:
+        print(error.missing, error.details[0], flush=True)
+"""
+
+
+@pytest.mark.parametrize("network", [4], indirect=True)
+@pytest.mark.parametrize(
+    ("late", "size"), [("2", 10), ("5", 1_000_000), ("4,5", 10), ("0", 10), ("3,6", 10)]
+)
+def test_a_timeout_names_just_the_ranks_that_did_not_come(
+    network: Network, late: str, size: int
+) -> None:
+    names = [int(rank) for rank in late.split(",")]
+    for rank, process in enumerate(start(network, LATE, late, size)):
+        text = output(process)
+        if rank in names:
+            assert text == "late\n"
+        else:
+            host = f"node{names[0] // 2}"
+            place = f"rank {names[0]} on host {host} last called op #1 on this group"
+            assert text.startswith(f"{names} {place}"), (rank, text)
+
+
+RESTING = """
+import sys, time
+import distdbg as dist
+
+dist.init_process_group()
+print("ready", flush=True)
+dist.barrier()
+sys.stdin.read()
+"""
+
+
+def test_agents_that_no_launcher_started_know_all_hosts(network: Network, tmp_path: Path) -> None:
+    homes = [tmp_path / host.name for host in network.hosts]
+    places = []
+    for home in homes:
+        home.mkdir(0o700)
+        places.append(
+            {"HOME": str(home), "XDG_RUNTIME_DIR": str(home), "DISTDBG_RUN_DIR": str(home)}
+        )
+    ranks = []
+    for rank in range(3):
+        env = {"WORLD_SIZE": "3", "RANK": str(rank), "DISTDBG_AGENT": "1", **places[rank]}
+        ranks.append(start_one(network, rank, RESTING, env))
+    for process in ranks:
+        await_line(process, "ready")
+    for number, host in enumerate(network.hosts):
+        until = time.monotonic() + 60
+        while True:
+            # No agent may be up yet: a rank starts it and goes on.
+            ps = host.start([sys.executable, "-m", "distdbg", "ps"], common() | places[number])
+            shown, error = ps.communicate(timeout=60)
+            if all(re.search(rf"^ +{rank} +node{rank} ", shown, re.MULTILINE) for rank in range(3)):
+                break
+            assert time.monotonic() < until, shown + error
+            time.sleep(0.2)

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from distdbg.errors import ConfigError
+from distdbg.runtime.plan.link import Link, measured_link, parse_link
+
+
+def test_what_the_variable_says() -> None:
+    link = parse_link("5us,40Gb")
+    assert (link.latency_s, link.byte_s) == pytest.approx((5e-6, 8 / 40e9))
+    assert parse_link(" 0.5us , 2.5Gb ").words == "0.5us,2.5Gb"
+    assert parse_link(Link().words).words == Link().words
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "5us", "40Gb", "5ms,40Gb", "0us,40Gb", "5us,0Gb", "1.2.3us,4Gb"]
+)
+def test_what_is_no_link(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"DISTDBG_LINK has .* expected latency and bandwidth"):
+        parse_link(text)
+
+
+def test_measured_links_are_rounded() -> None:
+    first = measured_link(34e-6, 34e-6 + 250e-6, 262144)
+    second = measured_link(38e-6, 38e-6 + 220e-6, 262144)
+    assert first == second
+    assert first.words == "32us,8Gb"
+
+
+def test_impossible_times_give_a_link_all_the_same() -> None:
+    link = measured_link(0.0, 0.0, 262144)
+    assert link.latency_s == Link.LEAST_LATENCY_S
+    assert link.byte_s > 0
