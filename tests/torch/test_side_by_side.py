@@ -46,7 +46,14 @@ if count < os.environ.get("FAILS", "0"):
     sys.exit(1)
 """
 #: Where files and ports are, and what each launcher needs for itself.
-OWN = ("DISTDBG_", "TEST_", "MASTER_", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE")
+OWN = (
+    "DISTDBG_",
+    "TEST_",
+    "MASTER_",
+    "PYTHONFAULTHANDLER",
+    "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_USE_AGENT_STORE",
+)
 #: A job that is given no name gets one by chance.
 RANDOM = (
     "TORCHELASTIC_RUN_ID",

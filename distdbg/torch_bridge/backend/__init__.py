@@ -1,0 +1,8 @@
+"""The backend "distdbg" of torch.distributed: torch's groups over ours.
+
+group.py     DistdbgProcessGroup: torch's names for the ops, on the Calls of the runtime
+work.py      its Work, and the future of one
+creation.py  makes them, and our world with the first
+sparse.py    all_reduce of sparse tensors
+patches.py   functions of torch that know their own backends only
+"""

@@ -1,0 +1,83 @@
+"""Makes the groups of the backend: with the first one this rank's world, the others in it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+
+from distdbg.check.sites import skip_folder
+from distdbg.errors import UsageError
+from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.init import init_process_group
+from distdbg.runtime.subgroups import make_named
+from distdbg.runtime.world import World, current
+from distdbg.torch_bridge.backend.group import DistdbgProcessGroup
+from distdbg.torch_bridge.backend.patches import patch
+from distdbg.torch_bridge.store import TorchStore
+
+#: torch's function that makes every group, of which our creator is called.
+_HELPER = "_new_process_group_helper"
+
+
+def make_group(options: Any, pg_options: Any) -> DistdbgProcessGroup:
+    """The group that torch asks for; `options` is its DistributedBackendOptions."""
+    if pg_options is not None:
+        raise UsageError(
+            f"the backend distdbg takes no pg_options, got {type(pg_options).__name__}",
+            hint="leave pg_options out, or name the backend they belong to",
+        )
+    patch()
+    skip_folder(os.path.dirname(torch.__file__))
+    world = current()
+    ranks = list(options.global_ranks_in_group)
+    group = _make_world(world, options) if not ranks else _make_part(world, options, ranks)
+    return DistdbgProcessGroup(group, options.store)
+
+
+def _make_world(world: World, options: Any) -> ProcessGroup:
+    if world.default is not None:
+        raise UsageError(
+            "this process has groups of distdbg.init_process_group already",
+            hint="use one of distdbg.init_process_group and "
+            'torch.distributed.init_process_group("distdbg")',
+        )
+    init_process_group(
+        "distdbg",
+        timeout=options.timeout,
+        world_size=options.group_size,
+        rank=options.group_rank,
+        store=TorchStore(options.store),
+        group_name=str(options.group_id),
+    )
+    atexit.register(_end_watching, world)
+    return world.require_default()
+
+
+def _make_part(world: World, options: Any, ranks: list[int]) -> ProcessGroup:
+    if world.default is None:
+        raise UsageError(
+            f"group {options.group_id!r} is on the backend distdbg, but the default group is not",
+            hint='call init_process_group("distdbg"); new_group(backend="gloo") works beside it',
+        )
+    return make_named(world, str(options.group_id), ranks, options.timeout, _description())
+
+
+def _description() -> str | None:
+    """What new_group(group_desc=...) says, which torch tells its backends only afterwards."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != _HELPER:
+        frame = frame.f_back
+    said = None if frame is None else frame.f_locals.get("group_desc")
+    return said if isinstance(said, str) else None
+
+
+def _end_watching(world: World) -> None:
+    """No thread may be in Python when the interpreter ends: torch's C++ would be unwound below it."""
+    watcher = world.watcher
+    if watcher is not None:
+        watcher.close()

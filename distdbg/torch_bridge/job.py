@@ -1,0 +1,123 @@
+"""One process of a torch job, watched: from torch's first group to the end of its last.
+
+entry.py    torch makes or destroys a group
+world.py    a World of ours beside torch's groups: record, agent, control groups
+tap/        its ops
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from distdbg.torch_bridge.tap.engine import Theirs
+from distdbg.torch_bridge.tap.groups import Tapped, TappedGroups
+from distdbg.torch_bridge.tap.install import Tap
+from distdbg.torch_bridge.tap.sockets import new_since, open_sockets
+from distdbg.torch_bridge.tap.supported import check_torch
+from distdbg.torch_bridge.world import Watching
+
+#: Backends that have nobody at the other end, or no store in which ranks could meet.
+_NOT_WATCHED = ("fake", "mpi", "undefined")
+
+
+class Job:
+    """All that we know of it; made with torch's first group."""
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        check_torch(torch)
+        self._dist = dist
+        self._c10d = sys.modules["torch.distributed.distributed_c10d"]
+        self._groups = TappedGroups()
+        self._watching: Watching | None = None
+        self._tap = Tap(torch, self._groups)
+        self._sockets: dict[int, int] = {}
+        self._signature: inspect.Signature | None = None
+
+    def before_group(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Torch is about to make one."""
+        self._sockets = open_sockets()
+        dist = self._dist
+        if dist.get_debug_level() != dist.DebugLevel.DETAIL:
+            return
+        # Its own comparison wraps gloo in a way that takes DDP down with it, and costs milliseconds per op.
+        dist.set_debug_level(dist.DebugLevel.INFO)
+        warnings.warn(
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL: distdbg compares the ops instead of torch, whose own comparison "
+            "makes DDP on gloo crash",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def on_group(self, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Torch has made one: make what is beside it."""
+        group, store = made
+        if group == self._dist.GroupMember.NON_GROUP_MEMBER or store is None:
+            return
+        given = self._arguments(args, kwargs)
+        if type(group) is not self._dist.ProcessGroup:
+            return  # a group of Python's, whose ops do not pass torch's dispatcher
+        name = str(given["backend"]).lower()
+        if any(word in name for word in _NOT_WATCHED):
+            return
+        theirs = Theirs(group, new_since(self._sockets))
+        ranks = list(given["global_ranks_in_group"])
+        timeout = given.get("timeout") or self._c10d.default_pg_timeout
+        if not ranks:
+            self._watching = Watching.begin(
+                theirs, store, backend=name, timeout_s=timeout.total_seconds()
+            )
+            made_beside = self._watching.group if self._watching is not None else None
+        elif self._watching is None:
+            return
+        else:
+            made_beside = self._watching.add(
+                theirs,
+                ranks,
+                backend=name,
+                desc=given.get("group_desc") or "",
+                timeout_s=timeout.total_seconds(),
+            )
+        if made_beside is not None:
+            self._tap.start()
+            self._groups.add(theirs, made_beside)
+
+    def on_destroy(self, group: Any) -> None:
+        """Torch is about to destroy one, or all."""
+        if self._watching is None:
+            return
+        default = self._dist.group.WORLD
+        if group is None or group is default:
+            watching, self._watching = self._watching, None
+            self._groups.drain()
+            self._groups.clear()
+            watching.end()
+            return
+        tapped = self._groups.remove(group)
+        if tapped is not None:
+            tapped.drain()
+            self._watching.remove(tapped.group)
+
+    def on_monitored_barrier(self, group: Any, function: Callable[[], Any]) -> Any:
+        """It finds out by itself who is missing: recorded and not compared."""
+        tapped = self._groups.of(group if group is not None else self._dist.group.WORLD)
+        return function() if tapped is None else tapped.monitored_barrier(function)
+
+    def stop(self) -> None:
+        """Let all ops pass."""
+        self._groups.clear()
+
+    def tapped(self) -> list[Tapped]:
+        """The groups that are watched."""
+        return self._groups.all()
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if self._signature is None:
+            self._signature = inspect.signature(self._c10d._new_process_group_helper)
+        return dict(self._signature.bind(*args, **kwargs).arguments)

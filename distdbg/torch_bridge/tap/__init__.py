@@ -1,0 +1,11 @@
+"""The ops of torch's groups, seen and checked where torch dispatches them.
+
+install.py    kernels for torch's c10d ops, and the few patches for what passes by them
+calls.py      the arguments of each op as a Call
+engine.py     an engine that hands an op back to torch; the check around it
+pending.py    torch's Work as a Pending
+groups.py     which of our groups is beside which of torch's
+backward.py   whether a backward pass waits in C++
+sockets.py    what ends an op that waits in gloo
+supported.py  whether this version of torch is one that the tap knows
+"""

@@ -1,0 +1,157 @@
+"""TorchEngine hands ops back to torch; TapEngine is the check around it.
+
+The check is that of other backends (check/foreign). What differs: torch has started the op when the
+tap returns, and who waits for it may be Python (Work.wait), C++ (DDP's reducer, functional collectives) or
+nobody.
+
+Levels
+    OFF, INFO   as in check/foreign
+    DETAIL      a blocking op starts when all ranks have agreed. One that its caller does not wait for waits
+                for the agreement for a moment only: two ranks may start ops on two groups in different
+                orders, and wait for them later. Where the moment is over it starts as at INFO.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from distdbg.check.foreign.agreement import Agreement
+from distdbg.check.foreign.checked_engine import DETAIL, CheckedEngine, failed
+from distdbg.check.foreign.checked_pending import CheckedPending, Watch, is_usable_after
+from distdbg.control.clock import JobClock
+from distdbg.errors import DistError, OpTimeout, UsageError
+from distdbg.runtime.call import Call, Kind
+from distdbg.runtime.engine import Pending
+from distdbg.torch_bridge.tap.calls import TapCall
+from distdbg.torch_bridge.tap.pending import TorchPending
+from distdbg.torch_bridge.tap.sockets import shut_down
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: How long an op that nobody waits for yet waits at DETAIL for the agreement of all.
+MOMENT_NS = 100_000_000
+#: How long a wait in torch goes on before the peers are looked at; then longer.
+_FIRST_SLICE_S = 0.02
+_SLICE_S = 0.1
+
+
+@dataclass(slots=True)
+class Theirs:
+    """A group of torch's."""
+
+    group: Any
+    sockets: dict[int, int] = field(default_factory=dict)
+    """The connections that torch made with it, see sockets.py."""
+
+
+class TorchEngine:
+    """Implements Engine for one group of torch's: each Call brings its own way to start it."""
+
+    def __init__(self, theirs: Theirs, clock: JobClock) -> None:
+        from distdbg.torch_bridge.tap.install import real_wait, unboxed_work
+
+        self.theirs = theirs
+        self.clock = clock
+        self._real_wait = real_wait
+        self._work_of: Callable[[Any], Any] = unboxed_work
+        self.checked_by = TapEngine
+        #: A wait of NCCL's is for the stream of the thread that waits.
+        self.distdbg_is_bound_to_thread = "gloo" not in str(theirs.group.name()).lower()
+
+    def run(self, call: Call) -> int:
+        """Start and wait."""
+        pending = self.submit(call)
+        pending.wait(2**63 - 1)
+        return pending.source_rank()
+
+    def submit(self, call: Call) -> Pending:
+        """Hand it back to torch."""
+        assert isinstance(call, TapCall)
+        call.result = call.start()
+        call.work = self._work_of(call.result)
+        pending = TorchPending(call.work, call.kind, call.peer, self._real_wait)
+        call.pending = pending
+        return pending
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Do nothing: torch has it."""
+
+    def set_level(self, level: int) -> None:
+        """Do nothing: the check has it."""
+
+    def abort(self, reason: str) -> None:
+        """End what waits in torch: by its own abort, and of gloo, which has none, by its connections."""
+        try:
+            self.theirs.group.abort()
+        finally:
+            shut_down(self.theirs.sockets)
+
+    def close(self) -> None:
+        """Do nothing: torch destroys its group itself."""
+
+
+class TapEngine(CheckedEngine):
+    """CheckedEngine for ops that torch starts on the caller's thread."""
+
+    def submit(self, call: Call) -> Pending:
+        """Start `call`; at DETAIL after the agreement of all."""
+        self._begin(call)
+        if call.kind >= Kind.SEND:
+            return self._messages.submit(call)
+        with self._order:
+            if self._level != DETAIL:
+                agreement = self._control.submit(call)
+                self._unsettled.append(agreement)
+                return self._started(call, agreement)
+            if not getattr(call, "is_async", True):
+                return self._agreed(call, self._agree(call))
+            agreement = self._control.submit(call)
+            try:
+                agreement.wait(self.clock.now_ns() + MOMENT_NS)
+            except UsageError:
+                raise
+            except OpTimeout as error:
+                if agreement.error is error:
+                    raise self._break(error) from error.__cause__
+                self._unsettled.append(agreement)
+                return self._started(call, agreement)
+            except DistError as error:
+                if not is_usable_after(error):
+                    told = self._control.told_mismatch() or error
+                    raise self._break(told) from error.__cause__
+                raise
+            return self._agreed(call, agreement.seq)
+
+    def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
+        """Wait on this thread, in slices, where torch allows that."""
+        if self._is_bound or not isinstance(pending, TorchPending) or not pending.can_be_sliced:
+            super().carry_out_wait(pending, watch)
+            return
+        slice_s = _FIRST_SLICE_S
+        try:
+            while not pending.wait_slice(slice_s):
+                watch()
+                slice_s = _SLICE_S
+        except DistError:
+            raise
+        except Exception as error:
+            self._explain(error, watch)
+            raise failed(self.engine, watch.call, error) from error
+
+    def _started(self, call: Call, agreement: Agreement | None) -> CheckedPending:
+        pending = CheckedPending(self, call, agreement, self.start(call))
+        if isinstance(call, TapCall):
+            call.checked = pending
+        return pending
+
+    def _agreed(self, call: Call, seq: int) -> CheckedPending:
+        pending = self._started(call, None)
+        pending.watch = self.watcher(call, seq, None, self.clock.now_ns())
+        return pending
+
+    @property
+    def verdict(self) -> DistError | None:
+        """Why the group cannot be used any more."""
+        return self._cause

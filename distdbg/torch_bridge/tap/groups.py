@@ -1,0 +1,261 @@
+"""Which of our groups is beside which of torch's, and the ops of each that are in flight."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from distdbg.errors import DistBackendError, DistError
+from distdbg.runtime.engine import Pending
+from distdbg.runtime.marks import span
+from distdbg.runtime.work import NO_DEADLINE
+from distdbg.torch_bridge.tap.calls import TapCall
+from distdbg.torch_bridge.tap.engine import TapEngine, Theirs
+
+#: How long the end of a group waits for what torch's threads still tell us of its last ops.
+_PATIENCE_S = 2.0
+#: How long after its connections have closed a process may take to count as ended.
+_ENDING_S = 0.5
+
+
+class InFlight:
+    """One op that torch has, found again by its Work."""
+
+    __slots__ = ("call", "pending", "work")
+
+    def __init__(self, call: TapCall, pending: Pending, work: weakref.ref[Any]) -> None:
+        self.call = call
+        self.pending = pending
+        self.work = work
+
+    def note_end(self, error: BaseException | None = None) -> None:
+        """Torch has told its end."""
+        note = getattr(self.pending, "note_end", None)
+        if note is not None:
+            note(error)
+        # Whoever waits for it later brings the Work along; until then it must not live because of us.
+        self.call.pending.release()
+        self.call.work = self.call.result = None
+        self.call.inputs = self.call.outputs = ()
+
+
+class Tapped:
+    """One group of torch's with ours beside it."""
+
+    def __init__(self, theirs: Theirs, group: Any) -> None:
+        self.theirs = theirs
+        self.group = group
+        self.rank = int(theirs.group.rank())
+        self._in_flight: dict[int, InFlight] = {}
+        #: How many ops have a callback that has not run.
+        self._followed = 0
+        #: The op that the record says is waited for in C++, and where it says so.
+        self._waits_for = 0
+        self._wait_place = -1
+        self._lock = threading.Lock()
+        self._failed: list[tuple[float, InFlight, BaseException]] = []
+
+    def dispatch(self, call: TapCall) -> Any:
+        """Check, record and start an op; what torch's op returns."""
+        try:
+            pending = self.group.engine.submit(call)
+        except DistBackendError as error:
+            raise _plain(error) from None
+        work, result = call.work, call.result
+        if work is not None:
+            self._remember(call, pending, work)
+        call.start = _started
+        return result
+
+    def _remember(self, call: TapCall, pending: Pending, work: Any) -> None:
+        key = id(work)
+        in_flight = self._in_flight
+        ref = weakref.ref(work, lambda _: in_flight.pop(key, None))
+        op = in_flight[key] = InFlight(call, pending, ref)
+        if call.is_async:
+            self._follow(op, work)
+
+    def _follow(self, op: InFlight, work: Any) -> None:
+        """Have torch tell the end of an op that perhaps nobody waits for in Python."""
+
+        def ended(future: Any) -> None:
+            try:
+                error: BaseException | None = None
+                try:
+                    future.value()
+                except Exception as theirs:  # noqa: BLE001 - whatever it is, it is the op's
+                    error = theirs
+                if error is None:
+                    op.note_end()
+                else:
+                    self._fail(op, error)
+            finally:
+                with self._lock:
+                    self._followed -= 1
+
+        try:
+            future = work.get_future()
+        except RuntimeError:
+            return  # this kind of op has none
+        with self._lock:
+            self._followed += 1
+        future.add_done_callback(ended)
+
+    def _fail(self, op: InFlight, error: BaseException) -> None:
+        """It has failed in torch; the record waits for a better reason, for a moment."""
+        with self._lock:
+            self._failed.append((time.monotonic(), op, error))
+
+    def _settle_failed(self, age_s: float) -> None:
+        """Look for the reason of ops that failed in torch; record those that are so old."""
+        with self._lock:
+            failed = list(self._failed)
+        for since, op, error in failed:
+            checked = op.call.checked
+            if checked is not None and self.verdict is None:
+                with suppress(DistError):  # then it is the verdict
+                    checked.watch(grace_ns=0)
+            verdict = self.verdict
+            if verdict is None and time.monotonic() - since < age_s:
+                continue
+            with self._lock:
+                self._failed.remove((since, op, error))
+            op.note_end(error if verdict is None else verdict)
+
+    def take(self, work: Any) -> InFlight | None:
+        """The op of this Work, which its caller waits for now; None when it is none of ours."""
+        op = self._in_flight.get(id(work))
+        if op is None or op.work() is not work:
+            return None
+        del self._in_flight[id(work)]
+        return op
+
+    def look_after(self, is_blocked: bool) -> None:
+        """See how ops are that nobody waits for in Python: end those that cannot end well.
+
+        `is_blocked`: a backward pass waits in C++, so it is for these.
+        """
+        self._settle_failed(_ENDING_S)
+        is_waiting = False
+        for key, op in list(self._in_flight.items()):
+            torchs = op.call.pending
+            if torchs is None or torchs.is_released:
+                continue
+            if any(op is failed for _, failed, _ in self._failed):
+                continue
+            if torchs.done():
+                with suppress(DistError):
+                    op.note_end(torchs.error)
+                self._in_flight.setdefault(key, op)
+            else:
+                op.pending.done()
+                if is_blocked and op.call.is_async and not is_waiting:
+                    self._tell_wait(getattr(op.pending, "number", 0))
+                    is_waiting = True
+        if not is_waiting:
+            self._tell_wait(0)
+
+    def _tell_wait(self, number: int) -> None:
+        """Record which op the program waits for in C++; 0: none."""
+        if number == self._waits_for:
+            return
+        recorder = self.group.world.recorder
+        if recorder is not None:
+            recorder.end_wait(self._wait_place)
+            self._wait_place = recorder.begin_wait(number) if number else -1
+        self._waits_for = number
+
+    @property
+    def verdict(self) -> DistError | None:
+        """Why it cannot be used any more."""
+        engine = getattr(self.group.engine, "inner", self.group.engine)
+        return engine.verdict if isinstance(engine, TapEngine) else None
+
+    def monitored_barrier(self, function: Callable[[], Any]) -> Any:
+        """One of torch's, which is a comparison itself."""
+        with span("monitored_barrier"):
+            return function()
+
+    def drain(self) -> None:
+        """Wait a little until torch's threads have told all ends: they need the GIL for it."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while self._followed > 0 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self._tell_wait(0)
+        self._in_flight.clear()
+
+
+class TappedGroups:
+    """All of this process, by torch's names of groups."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Tapped] = {}
+
+    def add(self, theirs: Theirs, group: Any) -> None:
+        """Ours is beside theirs from here on."""
+        self.by_name[theirs.group.group_name] = Tapped(theirs, group)
+
+    def of(self, theirs: Any) -> Tapped | None:
+        """What is beside a group of torch's."""
+        return self.by_name.get(getattr(theirs, "group_name", ""))
+
+    def remove(self, theirs: Any) -> Tapped | None:
+        """Watch it no longer."""
+        return self.by_name.pop(getattr(theirs, "group_name", ""), None)
+
+    def all(self) -> list[Tapped]:
+        """All that are watched."""
+        return list(self.by_name.values())
+
+    def clear(self) -> None:
+        """Watch none."""
+        self.by_name.clear()
+
+    def drain(self) -> None:
+        """See Tapped.drain."""
+        for tapped in self.all():
+            tapped.drain()
+
+    def take(self, work: Any) -> InFlight | None:
+        """See Tapped.take."""
+        for tapped in self.by_name.values():
+            op = tapped.take(work)
+            if op is not None:
+                return op
+        return None
+
+    def explain(self) -> DistError | None:
+        """Why torch has failed, where we know more: it often notices first that a peer is gone."""
+        deadline = time.monotonic() + _ENDING_S
+        while True:
+            for tapped in self.all():
+                if tapped.verdict is None:
+                    tapped.look_after(False)
+                if tapped.verdict is not None:
+                    tapped.look_after(False)  # the ops that failed of it get it as their reason
+                    return tapped.verdict
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.01)
+
+
+def wait_for(op: InFlight, work: Any) -> None:
+    """Wait as its caller; what torch raises is raised as it is."""
+    op.call.pending.attach(work)
+    try:
+        op.pending.wait(NO_DEADLINE)
+    except DistBackendError as error:
+        raise _plain(error) from None
+
+
+def _plain(error: DistBackendError) -> BaseException:
+    cause = error.__cause__
+    return error if cause is None or isinstance(cause, DistError) else cause
+
+
+def _started() -> Any:
+    raise AssertionError("this op was started before")

@@ -1,0 +1,77 @@
+"""TorchPending: torch's Work as a Pending."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from distdbg.runtime.call import Kind
+from distdbg.runtime.work import NO_DEADLINE
+
+#: Of gloo these cannot be waited for in slices: a wait that gives up breaks the connection, or
+#: the Work does not know that it has ended.
+_NOT_IN_SLICES = (Kind.SEND, Kind.RECV, Kind.REDUCE_SCATTER)
+
+
+class TorchPending:
+    """One op that torch has."""
+
+    __slots__ = ("_kind", "_peer", "_real_wait", "error", "has_ended", "is_released", "work")
+
+    def __init__(self, work: Any, kind: Kind, peer: int, real_wait: Any) -> None:
+        self.work = work
+        self._kind = kind
+        self._peer = peer
+        self._real_wait = real_wait
+        #: Somebody has waited for it.
+        self.has_ended = False
+        #: Torch has told its end, and nobody has waited yet.
+        self.is_released = False
+        self.error: Exception | None = None
+
+    def release(self) -> None:
+        """It has ended: hold the Work no longer."""
+        self.is_released = True
+        self.work = None
+
+    def attach(self, work: Any) -> None:
+        """Its caller waits for it, with this Work."""
+        self.work = work
+
+    @property
+    def can_be_sliced(self) -> bool:
+        """Whether a wait may give up and be tried again."""
+        return self._kind not in _NOT_IN_SLICES
+
+    def done(self) -> bool:
+        """Whether torch says that it has ended."""
+        return self.has_ended or self.is_released or self.work is None or self.work.is_completed()
+
+    def wait(self, deadline_ns: int) -> None:
+        """Wait in torch; a deadline is not for here, see TapEngine."""
+        if self.error is not None:
+            raise self.error
+        if self.has_ended or self.work is None:
+            return
+        assert deadline_ns == NO_DEADLINE or self.done()
+        self._real_wait(self.work)
+        self.has_ended = True
+
+    def wait_slice(self, seconds: float) -> bool:
+        """Wait so long at most; whether it has ended."""
+        if self.has_ended or self.work is None:
+            return True
+        try:
+            self._real_wait(self.work, timedelta(seconds=seconds))
+        except RuntimeError as error:
+            if "timed out" in str(error)[:80].lower() and not self.work.is_completed():
+                return False
+            raise
+        self.has_ended = True
+        return True
+
+    def source_rank(self) -> int:
+        """Whose message it was."""
+        if self._kind is not Kind.RECV or self.work is None:
+            return -1
+        return self._peer if self._peer >= 0 else int(self.work._source_rank())

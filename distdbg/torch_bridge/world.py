@@ -1,0 +1,145 @@
+"""A World of ours beside torch's groups: rank, size, record, control page and agent, as for our own jobs.
+
+The ranks meet in torch's own store, under keys of our own. Either all of them are watched or none: the last
+to come decides for yes, the first that has waited too long for no.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from datetime import timedelta
+from typing import Any
+
+from distdbg.runtime.backends.registry import Backend
+from distdbg.runtime.creation import create_group
+from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.init import destroy_process_group, init_process_group
+from distdbg.runtime.meeting import part
+from distdbg.runtime.store import PrefixStore, Store
+from distdbg.runtime.world import World, current, set_watching, use
+from distdbg.torch_bridge.store import TorchStore
+from distdbg.torch_bridge.tap.engine import Theirs, TorchEngine
+
+#: How long ranks wait for one another to say that they are watched. They come out of torch's own meeting.
+_PATIENCE_S = 60.0
+_LOOK_S = 0.005
+_ON, _OFF = b"on", b"off"
+
+
+class Watching:
+    """The World of one torch job in this process."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def world(self) -> World:
+        """Whose groups are beside torch's."""
+        return self._world
+
+    @property
+    def group(self) -> ProcessGroup:
+        """What is beside torch's default group."""
+        return self._world.require_default()
+
+    @classmethod
+    def begin(
+        cls, theirs: Theirs, store: Any, *, backend: str, timeout_s: float
+    ) -> Watching | None:
+        """Meet the other ranks and start to watch; None where not all ranks want that."""
+        beside = PrefixStore("distdbg", TorchStore(_own_handle(store)))
+        rank, size = theirs.group.rank(), theirs.group.size()
+        if not _all_are_watched(beside, rank, size, min(timeout_s, _PATIENCE_S)):
+            warnings.warn(
+                "distdbg does not watch this torch job: DISTDBG_TORCH is not set for all ranks",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+        world = World()
+        with use(world):
+            init_process_group(
+                backend=_registered(backend),
+                store=beside,
+                rank=rank,
+                world_size=size,
+                timeout=timedelta(seconds=timeout_s),
+                pg_options=theirs,
+            )
+        set_watching(world)
+        return cls(world)
+
+    def add(
+        self, theirs: Theirs, ranks: list[int], *, backend: str, desc: str, timeout_s: float
+    ) -> ProcessGroup:
+        """Make what is beside a further group; all of its members do."""
+        world, default = self._world, self.group
+        assert world.membership is not None  # of a World that has begun
+        with use(world):
+            return create_group(
+                world,
+                world.membership.store,
+                name=str(theirs.group.group_name),
+                desc=desc or "undefined",
+                ranks=ranks,
+                rank=theirs.group.rank(),
+                backend=_config(backend),
+                timeout_s=timeout_s,
+                pg_options=theirs,
+                members=[default.members[rank] for rank in ranks],
+            )
+
+    def remove(self, group: ProcessGroup) -> None:
+        """Torch destroys the group that this one is beside."""
+        if self._world.groups.pop(group.group_name, None) is group:
+            group.shutdown()
+            part(group.get_group_store(), group.size())
+
+    def end(self) -> None:
+        """Torch destroys all groups."""
+        set_watching(None)
+        with use(self._world):
+            destroy_process_group()
+
+
+def _all_are_watched(store: Store, rank: int, size: int, patience_s: float) -> bool:
+    """Whether every rank asks this within the time; all get the same answer."""
+    if store.add("watched", 1) >= size:
+        store.compare_set("decision", "", _ON)
+    deadline = time.monotonic() + patience_s
+    while not store.check(["decision"]):
+        if time.monotonic() > deadline:
+            store.compare_set("decision", "", _OFF)
+            break
+        time.sleep(_LOOK_S)
+    return store.get("decision") == _ON
+
+
+def _own_handle(store: Any) -> Any:
+    """A connection of our own, where torch can make one: an op that waits there keeps all others from it."""
+    clone = getattr(store, "clone", None)
+    if clone is None:
+        return store
+    try:
+        return clone()
+    except RuntimeError:  # this kind of store has no second handle
+        return store
+
+
+def _registered(backend: str) -> str:
+    """The name under which our registry knows torch's backend."""
+    name = "torch-" + backend.replace(":", "-").replace(",", "-")
+    if name not in Backend.plugins:
+        Backend.register_backend(name, _make, extended_api=True)
+    return name
+
+
+def _config(backend: str) -> Any:
+    from distdbg.runtime.backends.registry import BackendConfig
+
+    return BackendConfig(Backend(_registered(backend)))
+
+
+def _make(options: Any, theirs: Theirs) -> TorchEngine:
+    return TorchEngine(theirs, current().control)

@@ -1,0 +1,38 @@
+"""A thread that sleeps in a backward pass is told from one that computes."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from distdbg.torch_bridge.tap import backward as module
+from distdbg.torch_bridge.tap.backward import Backward, look_at
+
+
+def test_no_pass_is_not_blocked() -> None:
+    assert not Backward().is_blocked()
+
+
+def test_a_pass_that_sleeps_is_blocked_after_a_while() -> None:
+    backward, end, inside = Backward(), threading.Event(), threading.Event()
+
+    def sleep() -> None:
+        with backward:
+            inside.set()
+            end.wait()
+
+    thread = threading.Thread(target=sleep)
+    thread.start()
+    inside.wait()
+    assert not backward.is_blocked()
+    deadline = time.monotonic() + 20 * module._STILL_S
+    while not backward.is_blocked():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    end.set()
+    thread.join()
+    assert not backward.is_blocked()
+
+
+def test_a_thread_that_is_gone_is_not_seen() -> None:
+    assert look_at(2**22 + 1) is None
