@@ -97,7 +97,7 @@ stress: $(TESTS) ## A hundred jobs that die at random moments, 120,000 random pr
 	STRESS_JOBS=100 STRESS_PROGRAMS=120000 $(PY) -m pytest --run-slow \
 	  tests/launch/test_run_chaos.py tests/unit/diagnose/test_random_programs.py $(ARGS)
 
-FUZZERS := torch api debugger tree http
+FUZZERS := torch api debugger tree http link
 
 fuzz: $(BUILT) ## Feed what reads with what is a little wrong (ARGS=--seconds=600, each): records, by atheris where it installs, dumps, protocols, messages between hosts
 	@$(PIP) --group fuzz || echo "atheris cannot be installed for this Python"

@@ -10,6 +10,7 @@ which has the same names (a test compares them).
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 __version__ = "0.1.0"
@@ -100,3 +101,8 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME_OF, *_MODULES})
+
+
+# Where torch came first, its `init_process_group("distdbg")` works from here on; else torch asks for it.
+if "torch" in sys.modules:
+    import_module("distdbg.torch_bridge")

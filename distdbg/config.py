@@ -55,7 +55,7 @@ VARIABLES: tuple[Variable, ...] = (
         "str",
         None,
         "Which algorithms carry out ops between hosts: KIND[@SIZE]=NAME,..., for blocks of at most SIZE, as "
-        "`all_reduce@64KiB=doubling,all_reduce=ring`; `distdbg plan` lists the names. As all ranks have it.",
+        "`all_reduce@64KiB=doubling,all_reduce=ring`; `distdbg plan` lists the names. That of rank 0 counts.",
     ),
     Variable(
         "DISTDBG_BREAK",
@@ -137,6 +137,13 @@ VARIABLES: tuple[Variable, ...] = (
         "float",
         5.0,
         "Seconds after which ranks of a host that has fallen silent are lost to those of other hosts.",
+    ),
+    Variable(
+        "DISTDBG_LINK",
+        "str",
+        None,
+        "Latency and bandwidth between hosts, as 25us,10Gb, from which algorithms are chosen. That of rank 0 "
+        "counts. Not set: measured when a group is made.",
     ),
     Variable(
         "DISTDBG_LOG_LEVEL",
@@ -282,6 +289,31 @@ VARIABLES: tuple[Variable, ...] = (
         aliases=("DISTDBG_TIMEOUT",),
     ),
     Variable(
+        "DISTDBG_TLS",
+        "bool",
+        False,
+        "Whether all connections of the run are encrypted; the same on all hosts. Needs `distdbg[tls]`, or "
+        "certificates of your own.",
+    ),
+    Variable(
+        "DISTDBG_TLS_CA",
+        "str",
+        None,
+        "With DISTDBG_TLS=1: a PEM file with the authority that signed the certificates of all processes.",
+    ),
+    Variable(
+        "DISTDBG_TLS_CERT",
+        "str",
+        None,
+        "With DISTDBG_TLS=1: a PEM file with the certificate of this process, in place of that of the run.",
+    ),
+    Variable(
+        "DISTDBG_TLS_KEY",
+        "str",
+        None,
+        "With DISTDBG_TLS=1: a PEM file with the private key of DISTDBG_TLS_CERT, without a password.",
+    ),
+    Variable(
         "DISTDBG_TOKEN",
         "str",
         None,
@@ -292,6 +324,13 @@ VARIABLES: tuple[Variable, ...] = (
         "str",
         None,
         "A file, private to the user, that holds the secret of the run when DISTDBG_TOKEN is not set.",
+    ),
+    Variable(
+        "DISTDBG_TORCH",
+        "bool",
+        False,
+        "Whether the torch.distributed groups of this process are recorded and checked; "
+        "`distdbg run --torch` sets it.",
     ),
     Variable(
         "DISTDBG_TRACEBACK",

@@ -34,3 +34,5 @@ Recorder = _native.Recorder
 StoreClient = _native.StoreClient
 StoreServer = _native.StoreServer
 TcpHub = _native.TcpHub
+TcpRelay = _native.TcpRelay
+TcpRelayed = _native.TcpRelayed

@@ -61,6 +61,7 @@ RANK_VARIABLES = (
     ("`TORCHELASTIC_ERROR_FILE`, `DISTDBG_ERROR_FILE`", "where to write what ended it"),
     ("`TORCH_NCCL_ASYNC_ERROR_HANDLING`", "`1` unless it is set"),
     ("`OMP_NUM_THREADS`", "`1` unless it is set, where a host has several ranks"),
+    ("`PYTHONFAULTHANDLER`", "`1` unless it is set: a crash of native code prints its stack"),
     ("`CUDA_VISIBLE_DEVICES`", "its one GPU, with `--virtual-local-rank`"),
     ("`DISTDBG_STORE`, `DISTDBG_TOKEN`", "where ranks meet, and the secret of the run"),
     ("`DISTDBG_RUN`, `DISTDBG_RUN_DIR`, `DISTDBG_HOST`", "where its record goes, and its host"),

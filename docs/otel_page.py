@@ -64,8 +64,8 @@ This is decided from run, group and number alone, so on all hosts alike: **all r
 
 **The tail** keeps what is worth it whatever the sampler says: what failed, was never ended, took {slow} s or longer (`DISTDBG_OTLP_SLOW_S`), was a stop in a
 debugger, or is what a finding is about. Decided from what one rank's record says of the end, and then kept of all ranks of the host; of ops with
-ranks of other hosts, the agents under `distdbg run` tell each other, at most 16 ops each tenth of a second. They look back for it in their records, so
-of a rank that has called thousands of ops in the meantime it is missing. Agents that no launcher started know their own host only. A message is kept with both of its ends. What the first rank of a group never came to has its root when the job is over, from another rank of that host.
+ranks of other hosts, the agents tell each other, at most 16 ops each tenth of a second. They look back for it in their records, so
+of a rank that has called thousands of ops in the meantime it is missing.  A message is kept with both of its ends. What the first rank of a group never came to has its root when the job is over, from another rank of that host.
 
 **Budget.** An agent sends {rate} spans a second (`DISTDBG_OTLP_SPANS_PER_S`), and ten times as many at once after a quiet time; beside those of the tail. Of
 more it keeps the traces with the smallest ids and leaves out the others, all ranks of its host. So of two hosts that both leave out,

@@ -16,6 +16,7 @@ READ = (
     ("`TORCH_ELASTIC_SHUTDOWN_TIMEOUT`, `TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE`",
      "`distdbg run`: as torchrun does"),
     ("`OMP_NUM_THREADS`", "`distdbg run` sets 1 for several ranks where it is not set"),
+    ("`PYTHONFAULTHANDLER`", "`distdbg run` sets 1 where it is not set"),
     ("`TORCH_NCCL_ASYNC_ERROR_HANDLING`", "`distdbg run` sets 1 where it is not set; torch reads it"),
     ("`SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`, `PMIX_RANK`, `PMI_RANK`, `OMPI_COMM_WORLD_RANK`, ...",
      "who a rank of srun or mpiexec is: [under a launcher](../how-to/run-under-a-launcher.md)"),

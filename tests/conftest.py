@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, settings
 from distdbg.testing import run_ranks
 from distdbg.testing.fork_server import fork_servers
 from distdbg.testing.leaks import find_leaks, take_holdings
+from distdbg.testing.network import why_not
 from tests import left_out
 
 # A busy machine may take any time for an example, or to make one up.
@@ -139,3 +140,11 @@ def nothing_is_left_behind() -> Iterator[None]:
     leaks = find_leaks(before)
     if leaks:
         pytest.fail("this test left behind\n  " + "\n  ".join(leaks), pytrace=False)
+
+
+@pytest.fixture
+def can_make_hosts() -> None:
+    """For tests on hosts of their own (network namespaces, a TUN device)."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(f"this kernel lets nobody make hosts: {reason}")

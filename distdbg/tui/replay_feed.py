@@ -316,7 +316,7 @@ class ReplayFeed:
         if not waits:  # all have given up: who waited for whom until then
             moment = last_moment(then)
             waits = find_waits(moment, match(moment)) if moment is not then else {}
-        core = {r for one in verdict.findings if one.kind is Kind.DEADLOCK for r in one.ranks}
+        core = {r for one in verdict.findings if one.kind is Kind.DEADLOCK for r in one.deadlocked}
         if at_ns >= self._times[1]:
             self._stops = tuple(sorted({*self._stops, *stops_in(verdict)}))
         return _Told(

@@ -30,6 +30,7 @@ ADDED = {
     "--on-deadlock",
     "--timeout",
     "--debuggable",
+    "--torch",
     "--debug-on-error",
     "--metrics-port",
     "--metrics-address",
