@@ -41,9 +41,8 @@ class Started:
     """One op from its start until somebody has waited for it."""
 
     # Made at every asynchronous op: what is seldom needed is an attribute of the class until then.
+    __slots__ = ("__dict__", "call", "group", "is_over", "pending", "spot", "unwaited", "views")
 
-    #: Whether it was waited for, or told.
-    is_over = False
     is_placed = False
     #: Whether another op was given the same memory meanwhile.
     is_shared = False
@@ -66,6 +65,8 @@ class Started:
         self.pending = pending
         #: Native views of inputs, then outputs; () where the backend is not ours.
         self.views: Sequence[View] = getattr(pending, "views", ())
+        #: Whether it was waited for, or told.
+        self.is_over = False
         inputs = call.inputs
         if inputs is call.outputs:
             return

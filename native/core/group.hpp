@@ -86,7 +86,12 @@ class Group {
   // description of its call, and the group is still usable. So do the faults of the options.
   void run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
            std::span<const Region> outputs, const Wait& wait, bool in_background,
-           RecordedOp& recorded);
+           RecordedOp& recorded, bool standing = false);
+  // The same as far as this thread stays awake: false, and the rank stands at the first gate, as `standing`
+  // says. `run` goes on from there, on any thread; nothing else may run in between.
+  bool run_awake(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
+                 std::span<const Region> outputs, const Wait& wait, RecordedOp& recorded,
+                 bool& standing);
   // Number of the next collective, as the callers issue them; `run` counts them as they run.
   std::uint64_t issue() { return issued_.fetch_add(1, std::memory_order_relaxed) + 1; }
   std::uint64_t issued() const { return issued_.load(std::memory_order_relaxed); }
@@ -196,9 +201,9 @@ class Group {
  private:
   struct Running;  // one execution of a plan
 
-  void run_in_turn(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
-                   std::span<const Region> outputs, const Wait& wait, bool in_background,
-                   RecordedOp& recorded);
+  void run_recorded(Running& op, std::unique_lock<std::timed_mutex>& lock, const Describe& describe,
+                    const Wait& wait);
+  void run_in_turn(Running& op, const Describe& describe, const Wait& wait);
   // What agree() tells walk().
   enum class Meeting {
     agreed,
@@ -212,6 +217,7 @@ class Group {
   Meeting differ(Running& op, const Describe& describe, const Wait& wait);
   void compare_outputs(const Running& op, const Describe& describe, const Wait& wait);
   bool walk(Running& op, const Describe& describe, const Wait& wait);
+  bool pass_first_gate(Running& op, const Step& step, const Wait& wait);
   // Whether a rank of its host may yet tell how a rank came to be lost: it sees more than a closed connection.
   bool may_be_explained(std::uint32_t r, std::int64_t now) const;
   enum class Scope { group, host };
@@ -219,6 +225,10 @@ class Group {
   void gate(const Wait& wait, bool in_background, std::uint64_t published = 0,
             Scope scope = Scope::group);
   void gate_with_links(const Wait& wait, bool in_background, std::uint64_t published, Scope scope);
+  // Before its host's peers only: true when it was the last, and the gate is open.
+  bool arrive(std::uint64_t number);
+  bool arrive_awake(std::uint64_t number);
+  void await_others(std::uint64_t number, const Wait& wait, bool in_background);
   void open_gate(std::uint64_t number);
   void await_ranks_here(std::uint64_t number, const Wait& wait, bool in_background);
   template <class IsNeeded>

@@ -6,19 +6,35 @@ namespace distdbg {
 
 void Group::gate(const Wait& wait, bool in_background, std::uint64_t published, Scope scope) {
   if (links_) return gate_with_links(wait, in_background, published, scope);
-  Header& header = segment_.header();
   const std::uint64_t number = gate_ + 1;
+  if (!arrive(number)) await_others(number, wait, in_background);
+}
+
+bool Group::arrive(std::uint64_t number) {
+  // acq_rel: the last arrival acquires what every earlier one wrote, and hands it on by `epoch`.
+  const std::uint64_t arrived =
+      segment_.header().arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
+  const bool is_last = arrived == number * size_;
+  if (is_last) open_gate(number);
   // After the arrival, never before: a rank that is killed in between would count as come to a gate
   // that can never open, and nobody would look whether it is alive.
-  const auto tell = [&] { segment_.rank(rank_).gate.store(number, std::memory_order_release); };
-  // acq_rel: the last arrival acquires what every earlier one wrote, and hands it on by `epoch`.
-  const std::uint64_t arrived = header.arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (arrived == number * size_) {
-    open_gate(number);
-    tell();
-    return;
-  }
-  tell();
+  segment_.rank(rank_).gate.store(number, std::memory_order_release);
+  return is_last;
+}
+
+// False: it has arrived, and the others have not while it stayed awake.
+bool Group::arrive_awake(std::uint64_t number) {
+  if (arrive(number)) return true;
+  const auto before = static_cast<std::uint32_t>(gate_);
+  const std::atomic<std::uint32_t>& epoch = segment_.header().epoch;
+  if (!patience_.stay_awake([&] { return epoch.load(std::memory_order_acquire) != before; }))
+    return false;
+  gate_ = number;
+  return true;
+}
+
+// Of a rank that has arrived.
+void Group::await_others(std::uint64_t number, const Wait& wait, bool in_background) {
   await_gate(number, wait, in_background, [&](std::uint32_t r) {
     return segment_.rank(r).gate.load(std::memory_order_acquire) < number;
   });

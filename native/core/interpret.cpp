@@ -203,40 +203,64 @@ void Group::exchange(const Running& op, const Wait& wait) {
 
 void Group::run(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
                 std::span<const Region> outputs, const Wait& wait, bool in_background,
-                RecordedOp& recorded) {
+                RecordedOp& recorded, bool standing) {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  Running op{plan, inputs, outputs, 0, in_background, recorded};
+  op.standing = standing;
+  run_recorded(op, lock, describe, wait);
+}
+
+bool Group::run_awake(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
+                      std::span<const Region> outputs, const Wait& wait, RecordedOp& recorded,
+                      bool& standing) {
+  // Other hosts may take longer than anybody stays awake.
+  if (links_ || standing) return false;
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return false;
+  Running op{plan, inputs, outputs, 0, false, recorded};
+  op.only_awake = true;
+  run_recorded(op, lock, describe, wait);
+  standing = op.standing;
+  return !standing;
+}
+
+void Group::run_recorded(Running& op, std::unique_lock<std::timed_mutex>& lock,
+                         const Describe& describe, const Wait& wait) {
   try {
-    run_in_turn(plan, describe, inputs, outputs, wait, in_background, recorded);
-    if (recorder_) recorder_->ended(recorded, 0);
+    if (!lock) lock_for_op(lock, wait);
+    run_in_turn(op, describe, wait);
+    lock.unlock();
+    if (recorder_ && !op.standing) recorder_->ended(op.recorded, 0);
   } catch (Error& error) {
-    error.number = recorded.number;
-    if (recorder_) recorder_->ended(recorded, status_of(error.fault()));
+    error.number = op.recorded.number;
+    if (recorder_) recorder_->ended(op.recorded, status_of(error.fault()));
     throw;
   }
 }
 
-void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<const Region> inputs,
-                        std::span<const Region> outputs, const Wait& wait, bool in_background,
-                        RecordedOp& recorded) {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  lock_for_op(lock, wait);
-  if (links_) {
-    links_->look();
-    if (is_broken()) links_->tell_cause();  // another rank of this host may have broken it
+void Group::run_in_turn(Running& op, const Describe& describe, const Wait& wait) {
+  const Plan& plan = op.plan;
+  op.first_gate = gate_ + 1;
+  if (!op.standing) {
+    if (links_) {
+      links_->look();
+      if (is_broken()) links_->tell_cause();  // another rank of this host may have broken it
+    }
+    check_usable();
+    ++seq_;
+    if (recorder_ && op.recorded.seq != seq_) recorder_->set_seq(op.recorded, seq_);
+    segment_.rank(rank_).seq.store(seq_, std::memory_order_release);
   }
-  check_usable();
-  ++seq_;
-  if (recorder_ && recorded.seq != seq_) recorder_->set_seq(recorded, seq_);
-  segment_.rank(rank_).seq.store(seq_, std::memory_order_release);
-
-  Running op{plan, inputs, outputs, gate_ + 1, in_background, recorded};
   try {
     if (plan.scratch_nbytes > own_scratch_.size()) own_scratch_.resize(plan.scratch_nbytes);
     with_blocks_ = plan.exchanges;
     do {
+      if (op.standing) continue;
       op.first_gate = gate_ + 1;
       publish(op, describe);
       if (plan.exchanges && !is_too_long_to_stage(op)) stage_exchange(op, 0);
     } while (!walk(op, describe, wait));
+    if (op.standing) return;
     if (checksum_interval_ != 0 && plan.has_equal_outputs && op.level >= level_detail)
       compare_outputs(op, describe, wait);
   } catch (Error& error) {
@@ -259,16 +283,34 @@ void Group::run_in_turn(const Plan& plan, const Describe& describe, std::span<co
   }
 }
 
+// False: not all ranks have come while it stayed awake.
+bool Group::pass_first_gate(Running& op, const Step& step, const Wait& wait) {
+  if (op.standing) {
+    await_others(gate_ + 1, wait, op.in_background);
+  } else if (!op.only_awake) {
+    gate(wait, op.in_background, step.nbytes);
+  } else if (!arrive_awake(gate_ + 1)) {
+    op.standing = true;
+    return false;
+  }
+  op.standing = op.only_awake = false;
+  return true;
+}
+
 // False: the slots were used for something else, and nothing is written yet; begin again.
 bool Group::walk(Running& op, const Describe& describe, const Wait& wait) {
   const Plan& plan = op.plan;
   bool is_first_gate = true;
   for (const Step& step : plan.steps) {
+    // What leads to the gate it stands at is done.
+    if (op.standing && is_first_gate && step.kind != StepKind::gate) continue;
     switch (step.kind) {
       case StepKind::gate:
-        gate(wait, op.in_background, step.nbytes);
-        if (is_first_gate) {
+        if (!is_first_gate) {
+          gate(wait, op.in_background, step.nbytes);
+        } else {
           is_first_gate = false;
+          if (!pass_first_gate(op, step, wait)) return true;
           if (recorder_ && !op.has_started) recorder_->started(op.recorded);
           op.has_started = true;
           if (agree(op, describe, wait) == Meeting::again) return false;

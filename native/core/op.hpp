@@ -14,6 +14,7 @@ namespace distdbg {
 
 struct Op {
   std::int64_t deadline_ns = no_deadline;  // job time, as of when it was issued
+  std::int64_t submitted_ns = 0;           // of the monotonic clock; of a collective
   int source = -1;                         // of a finished recv
   std::exception_ptr error;                // written before `is_done`
   std::atomic<bool> is_done{false};

@@ -17,7 +17,7 @@ Runner::~Runner() {
       group_.break_group(Fault::broken, static_cast<int>(group_.rank()),
                          "closed the group while ops were in flight");
   }
-  changed_.notify_all();
+  is_work_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -50,7 +50,8 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, const CallWords& word
   }
   queue_.push_back(std::move(entry));
   unfinished_.fetch_add(1, std::memory_order_acq_rel);
-  changed_.notify_all();
+  op->submitted_ns = last_submit_ns_ = now_ns();
+  if (!is_dozing_ || soon_in_row_ < soon_count) is_work_.notify_all();
   return op;
 }
 
@@ -66,58 +67,110 @@ bool Runner::is_to_be_written(const Entry& entry) const {
          std::ranges::any_of(queue_, [&](const Entry& other) { return touches(other.outputs); });
 }
 
-// Returns an error that only this rank knows of, when the op has ended well for all.
-std::exception_ptr Runner::carry_out(Entry& entry) {
+// False: it has begun and has not ended. `error`: what only this rank knows of, when the op has ended well
+// for all.
+bool Runner::carry_out(Entry& entry, Pace pace, std::exception_ptr& error) {
   Describe describe{[](void* words) { return static_cast<CallWords*>(words)->make(); },
                     &entry.words, entry.site, entry.flags};
-  if (group_.checks(check_buffers)) {
-    if (entry.guard.has_changed(entry.inputs, entry.outputs)) describe.flags |= has_changed_buffer;
+  if (!entry.has_begun && group_.checks(check_buffers)) {
+    if (entry.guard.has_changed(entry.inputs, entry.outputs)) entry.flags |= has_changed_buffer;
     entry.guard.start(entry.inputs, entry.outputs);
+    describe.flags = entry.flags;
   }
-  group_.run(*entry.plan, describe, entry.inputs, entry.outputs,
-             group_.wait_until(entry.op->deadline_ns), true, entry.recorded);
-  if (!entry.guard.has_changed_since_start(entry.inputs, entry.outputs)) return nullptr;
-  return std::make_exception_ptr(
-      group_.own_error(Fault::changed, Trouble{has_changed_buffer}, entry.words.make()));
+  entry.has_begun = true;
+  const Wait wait = group_.wait_until(entry.op->deadline_ns);
+  if (pace == Pace::to_the_end)
+    group_.run(*entry.plan, describe, entry.inputs, entry.outputs, wait, true, entry.recorded,
+               entry.standing);
+  else if (!group_.run_awake(*entry.plan, describe, entry.inputs, entry.outputs, wait,
+                             entry.recorded, entry.standing))
+    return false;
+  if (entry.guard.has_changed_since_start(entry.inputs, entry.outputs))
+    error = std::make_exception_ptr(
+        group_.own_error(Fault::changed, Trouble{has_changed_buffer}, entry.words.make()));
+  return true;
+}
+
+// Of a queue that is not empty, while no op runs. False: the front is begun, and stays there.
+bool Runner::run_front(std::unique_lock<std::mutex>& lock, Pace pace) {
+  Entry entry = std::move(queue_.front());
+  queue_.pop_front();
+  being_written_ = entry.outputs;
+  is_running_ = true;
+  lock.unlock();
+  std::exception_ptr error;
+  bool has_ended = true;
+  // A block is a unit: where ranks differ in one of its ops, none runs the rest of it. They may have
+  // different numbers of ops left, so all stand at the same op again.
+  if (!entry.plan->goes_on) block_error_ = nullptr;
+  try {
+    if (block_error_) {
+      group_.skip(entry.recorded);
+      std::rethrow_exception(block_error_);
+    }
+    has_ended = carry_out(entry, pace, error);
+  } catch (...) {
+    error = block_error_ = std::current_exception();
+  }
+  lock.lock();
+  being_written_.clear();
+  is_running_ = false;
+  if (!has_ended) {
+    queue_.push_front(std::move(entry));
+    return false;
+  }
+  unfinished_.fetch_sub(1, std::memory_order_acq_rel);
+  entry.op->finish(std::move(error));
+  has_ended_.notify_all();
+  return true;
 }
 
 void Runner::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return is_stopping_ || !queue_.empty(); });
+    doze(lock);
+    is_work_.wait(lock, [&] { return !is_running_ && (is_stopping_ || !queue_.empty()); });
     if (queue_.empty()) return;
-    Entry entry = std::move(queue_.front());
-    queue_.pop_front();
-    being_written_ = entry.outputs;
-    lock.unlock();
-    std::exception_ptr error;
-    // A block is a unit: where ranks differ in one of its ops, none runs the rest of it. They may have
-    // different numbers of ops left, so all stand at the same op again.
-    if (!entry.plan->goes_on) block_error_ = nullptr;
-    try {
-      if (block_error_) {
-        group_.skip(entry.recorded);
-        std::rethrow_exception(block_error_);
-      }
-      error = carry_out(entry);
-    } catch (...) {
-      error = block_error_ = std::current_exception();
-    }
-    lock.lock();
-    being_written_.clear();
-    unfinished_.fetch_sub(1, std::memory_order_acq_rel);
-    entry.op->finish(std::move(error));
-    changed_.notify_all();
+    run_front(lock, Pace::to_the_end);
   }
 }
 
+// While waits come soon; until there may be something to do.
+void Runner::doze(std::unique_lock<std::mutex>& lock) {
+  const auto is_over = [&] { return is_stopping_ || soon_in_row_ < soon_count; };
+  while (!is_over()) {
+    is_dozing_ = true;
+    is_work_.wait_for(lock, std::chrono::nanoseconds(doze_ns), is_over);
+    is_dozing_ = false;
+    const std::int64_t now = now_ns();
+    const bool is_left =
+        !is_running_ && !queue_.empty() && now - queue_.front().op->submitted_ns > soon_ns;
+    if (is_left || now - last_submit_ns_ > idle_ns) soon_in_row_ = 0;
+  }
+}
+
+// False: it stayed awake as long as it is worth while.
+bool Runner::help(const Op& op, const Wait& wait) {
+  // Whoever gives up before the op does leaves it going.
+  if (wait.deadline_ns < op.deadline_ns) return true;
+  std::unique_lock lock(mutex_);
+  soon_in_row_ = now_ns() - op.submitted_ns < soon_ns ? soon_in_row_ + 1 : 0;
+  bool is_in_time = true;
+  while (is_in_time && !op.done() && !is_running_ && !queue_.empty())
+    is_in_time = run_front(lock, Pace::awake);
+  if (!queue_.empty() || is_stopping_) {
+    soon_in_row_ = 0;
+    is_work_.notify_all();
+  }
+  return is_in_time;
+}
+
 template <class Ready>
-void Runner::wait_for(const Wait& wait, Ready&& ready) {
-  if (group_.patience().stay_awake(ready)) return;
+void Runner::sleep_until(const Wait& wait, Ready&& ready) {
   std::unique_lock lock(mutex_);
   while (!ready()) {
     if (wait.is_over()) throw Error(Fault::timeout, "the deadline passed");
-    changed_.wait_for(lock, std::chrono::nanoseconds(wait.nap_ns(Group::slice_ns)), ready);
+    has_ended_.wait_for(lock, std::chrono::nanoseconds(wait.nap_ns(Group::slice_ns)), ready);
     if (ready()) return;
     lock.unlock();
     if (wait.is_interrupted()) throw Error(Fault::interrupted, "interrupted");
@@ -126,12 +179,14 @@ void Runner::wait_for(const Wait& wait, Ready&& ready) {
 }
 
 void Runner::wait(const Op& op, const Wait& wait) {
-  wait_for(wait, [&] { return op.done(); });
+  const auto ready = [&] { return op.done(); };
+  if (!help(op, wait) || !group_.patience().stay_awake(ready)) sleep_until(wait, ready);
   op.rethrow();
 }
 
 void Runner::drain(const Wait& wait) {
-  wait_for(wait, [&] { return is_idle(); });
+  const auto ready = [&] { return is_idle(); };
+  if (!group_.patience().stay_awake(ready)) sleep_until(wait, ready);
 }
 
 }  // namespace distdbg

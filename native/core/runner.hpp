@@ -1,5 +1,7 @@
 // Runs a group's asynchronous collectives in the order they were submitted, on one thread of its own
-// that is started with the first of them and never takes the GIL.
+// that is started with the first of them and never takes the GIL. A thread that waits for an op which that
+// thread has not begun runs it itself while it stays awake: two switches between threads cost more than
+// most ops. Where every wait comes right after its op, the thread is not even woken: it looks now and then.
 #pragma once
 
 #include <condition_variable>
@@ -46,21 +48,40 @@ class Runner {
     std::uint64_t site;
     std::uint16_t flags;
     BufferGuard guard;
+    bool has_begun = false;
+    bool standing = false;  // see Group::run_awake
   };
+  enum class Pace { to_the_end, awake };
+  // A wait that comes so soon after its op was started.
+  static constexpr std::int64_t soon_ns = 20'000;
+  // After so many of them in a row the thread dozes: it looks every so often whether an op was left to it,
+  // and sleeps again when none was started for a while.
+  static constexpr std::uint32_t soon_count = 8;
+  static constexpr std::int64_t doze_ns = 500'000;
+  static constexpr std::int64_t idle_ns = 20 * ns_per_ms;
+
   bool is_to_be_written(const Entry& entry) const;
-  std::exception_ptr carry_out(Entry& entry);
+  bool run_front(std::unique_lock<std::mutex>& lock, Pace pace);
+  bool carry_out(Entry& entry, Pace pace, std::exception_ptr& error);
   void work();
+  void doze(std::unique_lock<std::mutex>& lock);
+  bool help(const Op& op, const Wait& wait);
   template <class Ready>
-  void wait_for(const Wait& wait, Ready&& ready);
+  void sleep_until(const Wait& wait, Ready&& ready);
 
   Group& group_;
-  std::mutex mutex_;  // protects what is below
-  std::condition_variable changed_;
+  std::mutex mutex_;                   // protects what is below
+  std::condition_variable is_work_;    // for the thread
+  std::condition_variable has_ended_;  // an op, for who waits
   std::deque<Entry> queue_;
   std::vector<Region> being_written_;  // by the op that runs
+  bool is_running_ = false;            // an op, on any thread
   bool is_stopping_ = false;
+  bool is_dozing_ = false;         // the thread: an op need not wake it
+  std::uint32_t soon_in_row_ = 0;  // waits
+  std::int64_t last_submit_ns_ = 0;
   std::atomic<std::uint64_t> unfinished_{0};
-  std::exception_ptr block_error_;  // of the block at hand; the thread's own
+  std::exception_ptr block_error_;  // of the block at hand; of who runs an op
   std::thread thread_;
 };
 
