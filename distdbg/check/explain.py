@@ -157,6 +157,11 @@ def _odd_ranks(sides: Sequence[Side]) -> list[int]:
 
 
 def _call_lines(sides: Sequence[Side]) -> list[str]:
+    places = {place for side in sides for place in side.sites}
+    if len(places) == 1:
+        function, site = places.pop()
+        ranks = sorted(rank for side in sides for rank in side.ranks)
+        return [f"{name_ranks(ranks)} called {function} at {site}"]
     lines = []
     for side in sides[:_MOST_SIDES]:
         sites = list(side.sites.items())
@@ -260,7 +265,7 @@ def _hint(
 ) -> str | None:
     where = f" on {name_ranks(odd)}" if odd else ""
     if "kind" in differing or "form" in differing:
-        return f"a branch{where} calls other ops, or skips one: compare the lines above"
+        return f"a branch{where} calls other ops, or skips one: compare the lines of the calls"
     if "block" in differing:
         return f"see what decides which arrays go into the block{where}"
     if differing == ["objects"]:

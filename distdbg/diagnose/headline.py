@@ -54,6 +54,7 @@ _BY_ERROR: Final[Mapping[str, str]] = MappingProxyType(
 )
 _MEMORY: Final = re.compile(r"\bkilled for memory\b|\braised MemoryError\b|\bOutOfMemoryError\b")
 _ENDED_BY_ITSELF: Final = re.compile(r"\braised \w|\bexited with code\b")
+_LEFT: Final = re.compile(r" left while .* waited for ")
 _TIMED_OUT: Final = re.compile(r"\btimed out\b|\bOpTimeout\b")
 
 
@@ -64,6 +65,8 @@ def of_kind(kind: str, what: str = "") -> str:
         return OUT_OF_MEMORY
     if word == RANK_DIED and _ENDED_BY_ITSELF.search(what):
         return FAILED
+    if word == HUNG and _LEFT.search(what):
+        return MISMATCH  # nobody hung: the ranks made different numbers of calls
     if kind == "failed op" and _TIMED_OUT.search(what):
         return HUNG
     return word

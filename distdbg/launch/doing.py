@@ -11,20 +11,21 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from distdbg.errors import RecordError, format_ranks
-from distdbg.launch.last_seen import last_seen, place_now
+from distdbg.launch.last_seen import last_seen, seen_now
 from distdbg.record import thresholds
 from distdbg.record.durations import duration_text
 from distdbg.record.folders import record_name
-from distdbg.record.sightings import Sighting, read_sightings
+from distdbg.record.sightings import Sighting, phrase_of, read_sightings
 
 _MOST_LINES: Final = 8
 #: Ops that failed this shortly before were ended by the signal: Ctrl-C reaches the ranks first.
 _ENDED_NS: Final = 2_000_000_000
-#: From this on a wait is reported as a hang, where a signal ends the job.
-HANG_S: Final = thresholds.limit_ns(None) / 1e9
+#: From this on a wait is reported as a hang, where a signal ends the job and nobody saw what is waited for.
+_HANG_NS: Final = thresholds.limit_ns(None)
 _AGE: Final = re.compile(r"(?:\d+ (?:d|h|min) )?\d+(?:\.\d+)? (?:[num]?s|min|h)\b")
 
 
@@ -46,6 +47,7 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...
     now_ns, boot_id = time.monotonic_ns(), read_boot_id()
     words = {}
     waited_s: dict[int, float] = {}
+    limits_ns: dict[int, int] = {}
     seen: list[Sighting] = []
     with suppress(OSError):
         seen += read_sightings(folder)
@@ -56,23 +58,30 @@ def what_ranks_do(folder: Path, pids: Mapping[int, int]) -> tuple[tuple[str, ...
                     words[rank] = describe(record, Clock(record.header, now_ns, boot_id)) or ""
                     if (since_ns := waits_since(record, now_ns - _ENDED_NS)) is not None:
                         waited_s[rank] = (now_ns - since_ns) / 1e9
-                    elif place := place_now(seen, rank, pid, record.state().heartbeat_ns):
-                        words[rank] += f"; {place}" if words[rank] else place
+                    elif now := seen_now(seen, rank, pid, record.state().heartbeat_ns):
+                        limits_ns[rank] = thresholds.limit_ns(now.state, now.longest_gap_ns)
+                        if place := phrase_of(now):
+                            words[rank] += f"; {place}" if words[rank] else place
         except RecordError:
             continue
-    return fold(words), name_hang(words, waited_s, last_seen(seen, pids))
+    return fold(words), name_hang(words, waited_s, last_seen(seen, pids), limits_ns)
 
 
 def name_hang(
-    words: Mapping[int, str], waited_s: Mapping[int, float], seen: Mapping[int, str]
+    words: Mapping[int, str],
+    waited_s: Mapping[int, float],
+    seen: Mapping[int, str],
+    limits_ns: Mapping[int, int] = MappingProxyType({}),
 ) -> str:
     """'ranks 0-1,3 waited 1 min 39 s for rank 2, asleep in load() at slp.py:7'; '' for no hang. Pure.
 
-    `waited_s` holds the ranks that are in an op, and for how long. A job that is ended while all goes on
-    has shorter waits than `HANG_S`: then nothing is named.
+    `waited_s` holds the ranks that are in an op, and for how long; `limits_ns` from when on that is too long
+    for each of the others, as `analyze` has it. A job that is ended while all goes on has shorter waits: then
+    nothing is named.
     """
-    waiting = {rank: waited for rank, waited in waited_s.items() if waited >= HANG_S}
     late = sorted(set(words) - set(waited_s))
+    limit_s = min((limits_ns.get(rank, _HANG_NS) for rank in late), default=_HANG_NS) / 1e9
+    waiting = {rank: waited for rank, waited in waited_s.items() if waited >= limit_s}
     if not waiting or set(words) - set(waiting) - set(late):
         return ""  # some have reached an op just now: it goes on
     who = f"rank{'s' if len(waiting) > 1 else ''} {format_ranks(waiting)}"

@@ -26,7 +26,7 @@ def last_seen(sightings: Iterable[Sighting], pids: Mapping[int, int]) -> dict[in
     return found
 
 
-def place_now(sightings: Iterable[Sighting], rank: int, pid: int, moved_ns: int) -> str:
-    """Where a rank has been since it moved last; '' where nobody has seen that. Pure."""
+def seen_now(sightings: Iterable[Sighting], rank: int, pid: int, moved_ns: int) -> Sighting | None:
+    """What a rank has done since it moved last; None where nobody has seen that. Pure."""
     mine = [one for one in sightings if (one.rank, one.pid) == (rank, pid)]
-    return phrase_of(mine[-1]) if mine and mine[-1].since_ns >= moved_ns else ""
+    return mine[-1] if mine and mine[-1].since_ns >= moved_ns else None

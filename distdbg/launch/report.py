@@ -37,6 +37,8 @@ _MOST_DETAILS: Final = 8
 _DEAD_RANK: Final = "dead rank"
 #: Errors that only say what another rank did.
 _KNOWN: Final = frozenset(("PeerLost", "RankLeft", "JobAborted", "DebuggerQuit", "OpTimeout"))
+#: What no signal makes: it failed before one came.
+_PROVEN: Final = frozenset((headline.MISMATCH, headline.OUT_OF_MEMORY))
 #: What the end of the job makes of no interest.
 _UNUSABLE: Final = ("the group is unusable", "no data was exchanged")
 #: Clocks of different hosts are not trusted to be closer.
@@ -98,7 +100,7 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
     found = find_root_cause(outcome.evidence)
     word = _word(outcome, found)
     hint = ""
-    if outcome.interrupted is not None:
+    if outcome.interrupted is not None and not _had_failed(outcome, found):
         lines = [*_interrupted(outcome, outcome.interrupted), *_meanwhile(found)]
         lines += [] if outcome.hang else outcome.doing
     elif _has_verdict(outcome, found):
@@ -112,6 +114,8 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
             hint = hint_of(found)
     else:
         lines, hint = [*_failed(found, outcome, word)], hint_of(found)
+    if outcome.interrupted is not None and _had_failed(outcome, found):
+        lines += [*_interrupted(outcome, outcome.interrupted)]
     lines += [*_restarts(outcome)]
     if hint:
         lines.append(f"hint: {hint}")
@@ -122,8 +126,19 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
     return lay_out(word, [printable(line) for line in lines], width=width, is_coloured=is_coloured)
 
 
+def _had_failed(outcome: Outcome, found: RootCause | None) -> bool:
+    """Whether the job had failed for good when a signal ended the launcher: the signal came too late."""
+    if found is None or _has_verdict(outcome, found):
+        return found is not None
+    return found.part is Part.CAUSE and _word_of_end(found.first[0]) in _PROVEN
+
+
+def _word_of_end(one: Evidence) -> str:
+    return headline.of_end(cause=one.end.cause, signal=one.end.signal, error_type=one.error_type)
+
+
 def _word(outcome: Outcome, found: RootCause | None) -> str:
-    if outcome.interrupted is not None:
+    if outcome.interrupted is not None and not _had_failed(outcome, found):
         return headline.HUNG if outcome.hang else headline.STOPPED
     if _has_verdict(outcome, found):
         assert outcome.verdict is not None
@@ -136,9 +151,7 @@ def _word(outcome: Outcome, found: RootCause | None) -> str:
     was_aborted = first.error_type == "JobAborted" and "aborted by" in first.reason
     if was_aborted and AGENT not in first.reason:
         return headline.STOPPED  # by a person, whose words follow
-    return headline.of_end(
-        cause=first.end.cause, signal=first.end.signal, error_type=first.error_type
-    )
+    return _word_of_end(first)
 
 
 # ------------------------------------------------------------------------------- the agents' verdict

@@ -30,6 +30,8 @@ class Sighting:
     """Where it was in its own code: 'data.py:12 (load)'."""
     stack: tuple[tuple[str, int, str], ...] = ()
     """File, line, function; the innermost first."""
+    longest_gap_ns: int = 0
+    """The longest time between two ops that it had come out of before."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -110,6 +110,5 @@ def tag_text(root: Finding) -> str:
     if root.severity is not Severity.ERROR:
         return f"{root.severity}: {root.kind}"
     word = headline.of_kind(root.kind.value, root.what)
-    return (
-        word if word != headline.FAILED or root.kind is Kind.FAILED_OP else f"{word}: {root.kind}"
-    )
+    is_plain = word != headline.FAILED or root.kind in (Kind.FAILED_OP, Kind.DEAD_RANK)
+    return word if is_plain else f"{word}: {root.kind}"

@@ -86,6 +86,7 @@ class Sightings:
             why=seat.why,
             site=seat.site,
             stack=tuple((frame.file, frame.line, frame.function) for frame in frames),
+            longest_gap_ns=seat.longest_gap_ns,
         )
         with suppress(OSError):
             write_sighting(folder, seen)

@@ -75,10 +75,17 @@ def _miss(session: Session, pair: Pair) -> Miss:
             site=site_of(session, pair.send),
             at_ns=known_ns(session.time_ns(pair.send.rank, log.ops.issued_ns[pair.send.at])),
         ),
-        _ADVICE[pair.differ] if pair.is_likely else "",
+        _advice(session, pair) if pair.is_likely else "",
         pair.cause if is_cause else (),
         wrong if is_cause else (),
     )
+
+
+def _advice(session: Session, pair: Pair) -> str:
+    flags = [session.ranks[op.rank].ops.flags[op.at] for op in (pair.send, pair.recv)]
+    if pair.differ is Differ.TAG and all(flag & Flag.ASYNC for flag in flags):
+        return "use one tag for both: order does not matter to isend and irecv"
+    return _ADVICE[pair.differ]
 
 
 def taken_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:

@@ -33,6 +33,7 @@ _MOST_SITES: Final = 3
 _MOST_PAIRS: Final = 8
 #: Pairs of ranks of one all_to_all are compared up to this size of its group.
 _MOST_MEMBERS: Final = 512
+_USABLE: Final = "the group is still usable"
 _NO_MAJORITY: Final = "no side has a majority: the calls do not show which one is wrong"
 _WHERE: Final = "compare what {} called with what the others called at the same number, and why"
 
@@ -91,15 +92,15 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
     evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
     evidence += list(meant.values())
-    evidence += [
-        as_told(line)
-        for line in first.details
-        if not _is_known(line, calls) and not (meant and line == _NO_MAJORITY)
-    ]
+    went_on = all(error.went_on for error in errors)
+    for line in first.details:
+        said = line if went_on else line.removesuffix(_USABLE).removesuffix("; ")
+        if said and not _is_known(line, calls) and not (meant and line == _NO_MAJORITY):
+            evidence.append(as_told(said))
     return Finding(
         kind=Kind.MISMATCH,
         # Who catches it and goes on has looked for it, or will fail by something else.
-        severity=Severity.NOTE if all(e.went_on for e in errors) else Severity.ERROR,
+        severity=Severity.NOTE if went_on else Severity.ERROR,
         what=fit(first.what or _unsaid(first)),
         ranks=tuple(sorted(odd)),
         victims=tuple(sorted(members - odd)),
@@ -408,7 +409,7 @@ def _advice(
     aspects = _aspects(comparer, sides)
     where = f" on {say_ranks(odd, 3)}" if odd else ""
     if aspects & {"kind", "call"}:
-        return f"a branch{where} calls other ops, or skips one: compare the lines above"
+        return f"a branch{where} calls other ops, or skips one: compare the lines of the calls"
     if aspects & {"elements", "shape"}:
         is_short = bool(odd) and _is_short(session, sides, odd, seq)
         return size_hint(where, is_short_batch=is_short)

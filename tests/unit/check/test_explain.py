@@ -57,6 +57,12 @@ def test_the_whole_text_of_an_outlier() -> None:
     )
 
 
+def test_one_line_that_all_ranks_called_is_told_once() -> None:
+    error = explain(words(), words(), words(shape=[3]), words())
+    assert error.details[0] == "ranks 0-3 called all_reduce at train.py:8 (step)"
+    assert sum("called" in line for line in error.details) == 1
+
+
 def test_the_text_is_the_same_on_every_rank_but_for_the_line_about_this_rank() -> None:
     calls = [words(), words(), words(shape=[3])]
     texts = [str(explain(*calls, this_rank=rank)).splitlines() for rank in range(3)]

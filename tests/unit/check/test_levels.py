@@ -53,7 +53,7 @@ def test_a_comm_name_stands_in_the_errors_of_its_ops(async_op: bool) -> None:
 
         with dist.record_comm("layer 1"), pytest.raises(dist.MismatchError) as caught:
             reduce()
-        assert caught.value.details[0].startswith("rank 0 called all_reduce (layer 1) at test_")
+        assert caught.value.details[0].startswith("ranks 0-1 called all_reduce (layer 1) at test_")
 
     run_store_ranks(run, 2, backend="gloo")
 

@@ -19,6 +19,8 @@ from distdbg.diagnose.finding import Kind
         (Kind.DEAD_RANK, "rank 2 raised ValueError: no data", "FAILED"),
         (Kind.DEAD_RANK, "rank 2 exited with code 3", "FAILED"),
         (Kind.MISSING_RANK, "rank 2 never called all_reduce #4", "HUNG"),
+        (Kind.MISSING_RANK, "rank 1 left while rank 0 waited for it in barrier #4", "MISMATCH"),
+        (Kind.MISSING_RANK, "rank 1 left while rank 0 waits for it in barrier #4", "HUNG"),
         (Kind.STUCK_RANK, "rank 2 is stopped", "HUNG"),
         (Kind.STALL, "ranks wait for rank 2", "HUNG"),
         (Kind.FAILED_OP, "all_reduce #4 timed out on ranks 0-1", "HUNG"),

@@ -86,6 +86,24 @@ def test_a_mismatch_of_which_only_words_are_left_is_told_by_them() -> None:
     assert texts(finding) == "rank 2 called all_reduce at train.py:8 (step)"
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("no data was exchanged; the group is still usable", ["no data was exchanged"]),
+        ("the group is still usable", []),
+    ],
+)
+def test_of_a_job_that_ended_by_it_nobody_says_that_the_group_is_usable(
+    line: str, shown: list[str]
+) -> None:
+    build = SessionBuilder(2)
+    for rank in range(2):
+        build.found(
+            rank, "MismatchError", "it differs", ranks=(1,), seq=9, group="world", details=(line,)
+        )
+    assert [evidence.text for evidence in find_one(build).evidence] == shown
+
+
 def test_a_mismatch_of_a_message_blames_neither_side() -> None:
     build = SessionBuilder(3)
     what = "message on group 'world' differs between ranks: rank 0 sent 4 float32, ..."

@@ -237,6 +237,7 @@ def test_an_isend_with_a_wrong_tag_is_shown_with_its_own_line_and_that_of_the_wa
         "rank 0 sent to rank 1 (tag 7) at x.py:7 (main); "
         "rank 1 waits for a message from rank 0 (tag 0) at x.py:8 (main)",
     ]
+    assert root.advice == "use one tag for both: order does not matter to isend and irecv"
 
 
 def test_a_send_to_the_wrong_rank_of_a_cycle_is_shown_with_what_to_compare() -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from distdbg.launch.doing import fold, name_hang, what_ranks_do
+from distdbg.record.rank_state import RankState
+from distdbg.record.thresholds import limit_ns
 
 
 def test_ranks_that_do_the_same_share_a_line_whatever_their_ages() -> None:
@@ -42,3 +44,17 @@ def test_a_short_wait_and_one_that_has_just_begun_are_no_hang() -> None:
 
 def test_ranks_that_all_wait_are_a_hang_of_all() -> None:
     assert name_hang(WORDS, {0: 30.0, 1: 31.0, 2: 40.0}, {}) == "ranks 0-2 waited 30 s"
+
+
+def test_what_is_too_long_depends_on_what_the_late_rank_does() -> None:
+    waited = {0: 11.0, 1: 11.2}
+    busy_ns = limit_ns(RankState.BUSY)
+    assert name_hang(WORDS, waited, {2: "busy in crunch() at spin.py:6"}, {2: busy_ns}) == (
+        "ranks 0-1 waited 11 s for rank 2, busy in crunch() at spin.py:6"
+    )
+    survived_ns = limit_ns(RankState.BUSY, longest_gap_ns=5 * 10**9)
+    assert name_hang(WORDS, waited, {}, {2: survived_ns}) == ""
+    assert name_hang(WORDS, waited, {}, {2: limit_ns(RankState.ASLEEP)}) == ""
+    assert name_hang(WORDS, {0: 0.5, 1: 0.5}, {}, {2: limit_ns(RankState.STOPPED)}) == (
+        "ranks 0-1 waited 0.50 s for rank 2"
+    )

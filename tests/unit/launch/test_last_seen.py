@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distdbg.launch.last_seen import last_seen, place_now
+from distdbg.launch.last_seen import last_seen, seen_now
 from distdbg.launch.memory_limit import name_limit
 from distdbg.record.rank_state import RankState
 from distdbg.record.sightings import Sighting
@@ -21,10 +21,11 @@ def test_the_last_sighting_of_the_same_process_counts() -> None:
 
 def test_where_a_rank_is_now_was_seen_since_it_moved_last() -> None:
     seen = [sighting("asleep")]
-    assert place_now(seen, 2, 9, 100) == "asleep in load() at slp.py:7"
-    assert place_now(seen, 2, 9, 101) == ""
-    assert place_now(seen, 2, 8, 100) == ""
-    assert place_now([*seen, sighting("running")], 2, 9, 100) == "in load() at slp.py:7"
+    assert seen_now(seen, 2, 9, 100) is seen[0]
+    assert seen_now(seen, 2, 9, 101) is None
+    assert seen_now(seen, 2, 8, 100) is None
+    later = [*seen, sighting("running")]
+    assert seen_now(later, 2, 9, 100) is later[1]
 
 
 def test_the_smallest_limit_of_memory_is_named() -> None:

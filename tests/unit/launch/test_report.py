@@ -364,6 +364,22 @@ def test_what_failed_before_an_interruption_is_told_too() -> None:
     assert text.splitlines()[1] == "  before, rank 1 exited with code 3"
 
 
+def test_a_signal_that_comes_after_a_proven_failure_is_not_the_headline() -> None:
+    mismatch = error("MismatchError: all_reduce #7 on group 'dp' differs between ranks: shapes")
+    differing = [Evidence(end=ended(rank, exit_code=1), error=mismatch) for rank in (0, 1)]
+    text = told(*differing, terminated(2), interrupted=15)
+    assert (
+        text.splitlines()[0]
+        == "MISMATCH: all_reduce #7 on group 'dp' differs between ranks: shapes"
+    )
+    assert "\n  interrupted by SIGTERM; 1 rank was terminated\n" in text
+    assert code(*differing, terminated(2), interrupted=15) == 143
+    outcome = Outcome(
+        evidence=[aborted(0), aborted(1)], verdict=KNOT, interrupted=2, hang="ranks 0-1 waited 9 s"
+    )
+    assert report(outcome).startswith("DEADLOCK: ")
+
+
 def test_a_reason_of_the_launcher_is_told_when_no_rank_failed() -> None:
     text = told(terminated(0), terminated(1), because="host n04 is gone")
     assert text.splitlines()[0] == "FAILED: host n04 is gone; 2 ranks were terminated"
