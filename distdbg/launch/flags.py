@@ -41,6 +41,11 @@ class Parser(argparse.ArgumentParser):
             message = f"{name}{'' if match[2].startswith('=') else ': '}{match[2]}"
         raise UsageError(f"{self.prog}: {message}", hint=hint)
 
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """One flag that matches by its two spellings is not ambiguous; newer versions of Python agree."""
+        found: list[Any] = super()._get_option_tuples(option_string)
+        return found[:1] if len({id(each[0]) for each in found}) == 1 else found
+
 
 class _Help(argparse.HelpFormatter):
     """Leaves out the spelling with underscores, which is true of all flags alike."""

@@ -96,6 +96,11 @@ def test_a_bad_flag_is_named_with_its_value(argv: list[str], words: str) -> None
     assert "distdbg run --help" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("argv", [["--nproc", "3"], ["--nproc=3"], ["--nproc_per", "3"]])
+def test_a_flag_may_be_cut_short_whatever_its_spellings(argv: list[str]) -> None:
+    assert read(*argv).nproc_per_node == "3"
+
+
 def test_an_unknown_flag_comes_with_the_nearest_known_one() -> None:
     with pytest.raises(UsageError, match="unknown flag --nproc-per-nodes") as caught:
         read("--nproc-per-nodes=2")
