@@ -54,6 +54,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "is_initialized", "is_torchelastic_launched",
     ),
     "distdbg.runtime.marks": ("mark", "span"),
+    "distdbg.runtime.mesh": ("DeviceMesh", "init_device_mesh"),
     "distdbg.runtime.objects": (
         "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list",
         "scatter_object_list", "send_object_list",
@@ -81,7 +82,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 #: Modules that torch.distributed and torch have under these names.
-_MODULES = ("distributed_c10d", "multiprocessing")
+_MODULES = ("device_mesh", "distributed_c10d", "multiprocessing")
 
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -1,5 +1,6 @@
 """The names of distdbg for type checkers; __init__.py loads them lazily."""
 
+from distdbg import device_mesh as device_mesh
 from distdbg import distributed_c10d as distributed_c10d
 from distdbg import multiprocessing as multiprocessing
 from distdbg.check.latent import (
@@ -224,6 +225,12 @@ from distdbg.runtime.marks import (
 )
 from distdbg.runtime.marks import (
     span as span,
+)
+from distdbg.runtime.mesh import (
+    DeviceMesh as DeviceMesh,
+)
+from distdbg.runtime.mesh import (
+    init_device_mesh as init_device_mesh,
 )
 from distdbg.runtime.objects import (
     all_gather_object as all_gather_object,

@@ -111,6 +111,10 @@ class UnknownGroupError(UsageError, KeyError):
     """This rank is not in the group, or it is none."""
 
 
+class UnknownDimError(UsageError, KeyError, IndexError):
+    """A device mesh has no such dimension."""
+
+
 class ConfigError(DistError):
     """A variable, flag or file is wrong, or something is not installed."""
 

@@ -18,6 +18,7 @@ SECTIONS = {
     "queries": "After initialization",
     "shutdown": "Shutdown",
     "groups": "Groups",
+    "mesh": "Device meshes",
     "point_to_point": "Point to point",
     "work": "Synchronous and asynchronous ops",
     "collectives": "Collectives",

@@ -1,0 +1,303 @@
+"""DeviceMesh: the ranks of a job as an array, and the groups along its dimensions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from distdbg.errors import UnknownDimError, UsageError, WrongTypeError
+from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.integers import to_int
+from distdbg.runtime.mesh.agreement import check_agreement
+from distdbg.runtime.mesh.groups import Override, groups_of_dims, groups_of_lines, override_of
+from distdbg.runtime.mesh.layout import Layout, Ranks, to_ranks
+from distdbg.runtime.world import current
+
+_entered = threading.local()
+
+
+class DeviceMesh:
+    """The global ranks `mesh` as an array; each line along a dimension is a group of its ranks.
+
+    All ranks of the default group make the same one, also those that are not in it. `mesh_dim_names` name the
+    dimensions, so that parts can be asked for by name: `mesh["dp"]`, `mesh["dp", "tp"]`.
+    """
+
+    def __init__(
+        self,
+        device_type: str,
+        mesh: Any,
+        *,
+        mesh_dim_names: Sequence[str] | None = None,
+        backend_override: Mapping[int | str, Override] | None = None,
+        _init_backend: bool = True,
+        _rank: int | None = None,
+    ) -> None:
+        check_device_type(device_type)
+        default = current().require_default()
+        layout = Layout.whole(to_ranks(mesh, default.size()), mesh_dim_names)
+        overrides = override_of(layout, backend_override or {})
+        groups: list[ProcessGroup] = []
+        if _init_backend:
+            check_agreement(default, f"{layout.words()} on {device_type!r}", layout.ranks)
+            groups = groups_of_dims(default, layout, overrides)
+        self._set(device_type, layout, default.rank() if _rank is None else _rank, groups)
+
+    def _set(
+        self,
+        device_type: str,
+        layout: Layout,
+        rank: int,
+        groups: Sequence[ProcessGroup],
+        root: DeviceMesh | None = None,
+    ) -> None:
+        self.device_type = device_type
+        self._layout = layout
+        self._rank = rank
+        self._root = root
+        #: Of this rank, by dimension; none where it is not in the mesh.
+        self._groups = list(groups)
+        #: Of the whole: what was flattened from it, by name.
+        self._flattened: dict[str, DeviceMesh] = {}
+
+    @classmethod
+    def _part(cls, root: DeviceMesh, layout: Layout, groups: Sequence[ProcessGroup]) -> Self:
+        made = cls.__new__(cls)
+        made._set(root.device_type, layout, root._rank, groups, root)
+        return made
+
+    @classmethod
+    def from_group(
+        cls,
+        group: ProcessGroup | Sequence[ProcessGroup],
+        device_type: str,
+        mesh: Any = None,
+        *,
+        mesh_dim_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Make a mesh of groups that there are already: one, or one for each dimension of `mesh`."""
+        check_device_type(device_type)
+        many = not isinstance(group, ProcessGroup)
+        groups: list[ProcessGroup] = [group] if isinstance(group, ProcessGroup) else list(group)
+        if not groups or not all(isinstance(each, ProcessGroup) for each in groups):
+            raise UsageError("from_group: give a group, or one for each dimension of the mesh")
+        if many and mesh is None:
+            raise UsageError("from_group: give mesh as well when there are several groups")
+        default = current().require_default()
+        ranks = to_ranks(groups[0].ranks if mesh is None else mesh, default.size())
+        if ranks.ndim != len(groups):
+            raise UsageError(
+                f"from_group: {len(groups)} groups for a mesh of {ranks.ndim} dimensions"
+            )
+        layout = Layout.whole(ranks, mesh_dim_names)
+        for dim, each in enumerate(groups):
+            if sorted(each.ranks) not in [sorted(line) for line in layout.lines(dim)]:
+                raise UsageError(
+                    f"from_group: group {each.label!r} of ranks {list(each.ranks)} is no line "
+                    f"along dimension {dim} of the mesh"
+                )
+        made = cls.__new__(cls)
+        made._set(device_type, layout, default.rank(), groups)
+        return made
+
+    # ------------------------------------------------------------------------------ what it is
+
+    @property
+    def mesh(self) -> Ranks:
+        """The global ranks of the part that this rank is in, as a NumPy array."""
+        return self._layout.block_of(self._rank)
+
+    @property
+    def mesh_dim_names(self) -> tuple[str, ...] | None:
+        """The names of its dimensions."""
+        return self._layout.names
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return len(self._layout.shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many ranks there are along each dimension."""
+        return self._layout.shape
+
+    def size(self, mesh_dim: int | None = None) -> int:
+        """How many ranks there are, in all or along one dimension."""
+        if mesh_dim is None:
+            return int(self.mesh.size)
+        return self.shape[self._layout.dim_of(to_int("size", "mesh_dim", mesh_dim))]
+
+    def get_rank(self) -> int:
+        """This rank's global number."""
+        return self._rank
+
+    def get_coordinate(self) -> tuple[int, ...] | None:
+        """Where this rank is, by dimension; None: not in the mesh."""
+        return self._layout.coordinate_of(self._rank)
+
+    def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
+        """This rank's number along a dimension, which may be left out where there is just one."""
+        return self.get_group(self._dim("get_local_rank", mesh_dim)).rank()
+
+    def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
+        """The group of this rank along a dimension, which may be left out where there is just one."""
+        dim = self._dim("get_group", mesh_dim)
+        if not self._groups:
+            raise UsageError(f"get_group: rank {self._rank} is in no group of {self!r}")
+        return self._groups[dim]
+
+    def get_all_groups(self) -> list[ProcessGroup]:
+        """The groups of this rank, by dimension."""
+        return [self.get_group(dim) for dim in range(self.ndim)]
+
+    def _dim(self, function: str, mesh_dim: int | str | None) -> int:
+        if mesh_dim is None:
+            if self.ndim > 1:
+                raise UsageError(
+                    f"{function}: give mesh_dim, since the mesh has {self.ndim} dimensions"
+                )
+            return 0
+        if isinstance(mesh_dim, str):
+            return self._layout.dim_of(mesh_dim)
+        return self._layout.dim_of(to_int(function, "mesh_dim", mesh_dim))
+
+    def _is_current_rank_part_of_mesh(self) -> bool:
+        return self.get_coordinate() is not None
+
+    # ------------------------------------------------------------------------------ its parts
+
+    def __getitem__(self, mesh_dim_names: str | tuple[str, ...]) -> DeviceMesh:
+        """The part along some dimensions, given in their order: 'tp', or ('dp', 'tp')."""
+        wanted = (mesh_dim_names,) if isinstance(mesh_dim_names, str) else mesh_dim_names
+        if not isinstance(wanted, tuple) or not all(isinstance(name, str) for name in wanted):
+            raise WrongTypeError(f"a mesh is sliced by names of dimensions, got {mesh_dim_names!r}")
+        names = self.mesh_dim_names
+        if names is None:
+            raise UsageError("a mesh without mesh_dim_names cannot be sliced")
+        if wanted == names:
+            return self
+        root = self._get_root_mesh()
+        if len(wanted) == 1 and wanted[0] not in names and wanted[0] in root._flattened:
+            return root._flattened[wanted[0]]
+        dims = [self._layout.dim_of(name) for name in wanted]
+        if dims != sorted(set(dims)):
+            raise UnknownDimError(
+                f"dimensions {', '.join(wanted)} are not in the order of the mesh: "
+                f"{', '.join(names)}"
+            )
+        groups = [self._groups[dim] for dim in dims] if self._groups else []
+        return self._part(root, self._layout.keep(dims), groups)
+
+    def _flatten(
+        self, mesh_dim_name: str | None = None, backend_override: Override | None = None
+    ) -> DeviceMesh:
+        """All dimensions as one, with a group of its own; all ranks of the whole mesh call it."""
+        root = self._get_root_mesh()
+        layout = self._layout.flatten(mesh_dim_name)
+        name = layout.names[0] if layout.names else ""
+        if name in (root.mesh_dim_names or ()) and self.mesh_dim_names != (name,):
+            raise UsageError(f"_flatten: the mesh has a dimension {name!r} already")
+        if self.ndim == 1 and mesh_dim_name in (None, name) and self.mesh_dim_names == (name,):
+            return self
+        known = root._flattened.get(name)
+        if known is not None and known == self._part(root, layout, ()):
+            return known
+        if known is not None:
+            raise UsageError(f"_flatten: {name!r} is the name of another flattened mesh")
+        default = current().require_default()
+        override: dict[int | str, Override] = {}
+        if backend_override is not None:
+            override[0] = backend_override
+        group = groups_of_lines(default, layout, 0, override_of(layout, override)[0])
+        made = self._part(root, layout, [group] if group is not None else [])
+        if name:
+            root._flattened[name] = made
+        return made
+
+    def _unflatten(
+        self,
+        dim: int | str,
+        mesh_sizes: Sequence[int],
+        mesh_dim_names: Sequence[str] | None = None,
+        backend_override: Mapping[int | str, Override] | None = None,
+    ) -> DeviceMesh:
+        """One dimension as several, with groups of their own; all ranks of the whole mesh call it."""
+        at = self._layout.dim_of(dim)
+        layout = self._layout.split(at, tuple(mesh_sizes), mesh_dim_names)
+        overrides = override_of(layout, backend_override or {})
+        default = current().require_default()
+        new = range(at, at + len(mesh_sizes))
+        made = [groups_of_lines(default, layout, each, overrides[each]) for each in new]
+        groups = [group for group in made if group is not None]
+        if self._groups:
+            groups = [*self._groups[:at], *groups, *self._groups[at + 1 :]]
+        return self._part(self._get_root_mesh(), layout, groups)
+
+    def _get_root_mesh(self) -> DeviceMesh:
+        return self if self._root is None else self._root
+
+    def _get_all_submeshes(self, mesh_dim_name: str) -> list[DeviceMesh]:
+        """All lines along a dimension, each as a mesh without groups but one's own."""
+        dim = self._layout.dim_of(mesh_dim_name)
+        parts = []
+        for line in self._layout.keep([dim]).ranks:
+            layout = Layout(line[None], (mesh_dim_name,), (self._layout.strides[dim],))
+            groups = [self._groups[dim]] if self._groups and self._rank in line else []
+            parts.append(self._part(self._get_root_mesh(), layout, groups))
+        return parts
+
+    def _get_mesh_dim_by_name(self, mesh_dim_name: str) -> int:
+        return self._layout.dim_of(mesh_dim_name)
+
+    # ------------------------------------------------------------------------------ as a value
+
+    def __enter__(self) -> Self:
+        entered(push=self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _entered.meshes.pop()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DeviceMesh):
+            return NotImplemented
+        return self is other or self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        layout = self._layout
+        return self.device_type, layout.names, layout.shape, layout.ranks.tobytes()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Groups stay where they are: a copy in another process has none."""
+        return {"device_type": self.device_type, "layout": self._layout, "rank": self._rank}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self._set(state["device_type"], state["layout"], state["rank"], ())
+
+    def __repr__(self) -> str:
+        layout = self._layout
+        return f"DeviceMesh({layout.words()}, {self.device_type!r}, stride={layout.strides})"
+
+
+def entered(push: DeviceMesh | None = None) -> DeviceMesh | None:
+    """The mesh of the innermost `with` of this thread; `push`: one more."""
+    meshes: list[DeviceMesh] | None = getattr(_entered, "meshes", None)
+    if meshes is None:
+        meshes = _entered.meshes = []
+    if push is not None:
+        meshes.append(push)
+    return meshes[-1] if meshes else None
+
+
+def check_device_type(device_type: object) -> None:
+    """UsageError for 'cuda:0', and for what is no name."""
+    if not isinstance(device_type, str) or not device_type.isalpha():
+        raise UsageError(
+            f"device_type is the name of a kind of device, got {device_type!r}",
+            hint="give 'cuda', not 'cuda:0': each rank has its own",
+        )
