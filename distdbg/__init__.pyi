@@ -298,6 +298,9 @@ from distdbg.runtime.p2p import (
 from distdbg.runtime.p2p import (
     send as send,
 )
+from distdbg.runtime.parallel import (
+    DistributedSampler as DistributedSampler,
+)
 from distdbg.runtime.queries import (
     get_backend as get_backend,
 )
