@@ -125,6 +125,8 @@ class Shape:
     #: DISTDBG_ALGO and DISTDBG_LINK of rank 0, so that all ranks choose alike.
     algo: str
     link: str
+    #: DISTDBG_LINK_CHECKSUM of rank 0: both ends of a connection must know.
+    link_checksum: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ def connect(
         net = between.open(shape.link_cookie)
         net_facts = (
             host_of_rank(hosts), net.hub, net.cookie, list(net.addresses), net.keepalive_s,
+            shape.link_checksum,
         )  # fmt: skip
     if rank == first:
         assert shape is not None  # rank 0 is the first of its host
@@ -267,6 +270,7 @@ def _shape_for(size: int, algo: str, link: str) -> Shape:
         secrets.randbits(63),
         algo,
         link,
+        bool(read_setting("DISTDBG_LINK_CHECKSUM")),
     )
 
 
