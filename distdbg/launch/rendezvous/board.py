@@ -8,7 +8,8 @@ for `TURN_S`.
     turns/asked     how many have asked for a turn
     turns/now       whose turn it was last
     turns/<n>       there when it is the turn of n, or n was taken in: see `Turn`
-    turns/come/<n>  what n asks for, for those before it
+    turns/come/<n>  what n asks for, for those before it; empty: nothing any more. It stays, for two may think
+                    that it is their turn, and one of them may be about to read it
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Turn:
         """How many of those behind need no turn any more; to be set by whoever has this one."""
 
     def behind(self) -> list[bytes]:
-        """What the next ones ask for, as far as they have said so."""
+        """What the next ones ask for, as far as they have said so; empty: nothing any more."""
         return self._board.behind(self._number)
 
 
@@ -141,9 +142,12 @@ class Board:
             if not turn.is_over:
                 self._ask(lambda: self.store.set(f"{self._job}/turns/now", str(mine)))
             yield turn
+        except BaseException:
+            with suppress(RendezvousError):
+                self._ask(lambda: self.store.set(self._come_key(mine), b""))
+            raise
         finally:
             with suppress(RendezvousError):  # it is gone: so they hear by themselves
-                self._ask(lambda: self.store.delete_key(self._come_key(mine)))
                 if not turn.is_over:
                     self._hand_on(mine, turn.taken_in)
                 self._ask(lambda: self.store.delete_key(self._turn_key(mine)))

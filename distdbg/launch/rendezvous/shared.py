@@ -223,7 +223,7 @@ class SharedRendezvous:
         after = agreement.come(before, member, self._number)
         taken_in = 0
         for asks in turn.behind() if turn is not None else ():
-            with_next = agreement.come_as_asked(after, asks)
+            with_next = agreement.come_as_asked(after, asks) if asks else after
             if with_next is None:
                 break  # it is to see for itself why not
             after, taken_in = with_next, taken_in + 1
