@@ -243,7 +243,7 @@ class Network:
 
 
 def change_data(packet: bytes, chance: random.Random) -> bytes:
-    """The packet with another byte among the data of TCP, and a checksum that fits; as it is where none are."""
+    """The packet with another byte among the data of TCP, and a checksum that fits."""
     tcp = (packet[0] & 15) * 4
     data = tcp + (packet[tcp + 12] >> 4) * 4 if packet[9] == socket.IPPROTO_TCP else len(packet)
     if data >= len(packet):

@@ -1,6 +1,7 @@
 // Every transport passes the suite of transports.hpp; below it, what only connections between hosts have to:
 // peers that are lost, and two that dial each other at once.
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -240,6 +241,8 @@ void test_what_a_link_has_changed_is_not_taken() {
       // The other way may be sound.
       bool is_sent = false;
       post(*transport, 1, pattern(10, 1), 4, &is_sent);
+      pollfd entry{peer.get(), POLLIN, 0};
+      CHECK(::poll(&entry, 1, 10'000) == 1);
       char answer[sizeof(Envelope)];
       CHECK(is_sent && ::recv(peer.get(), answer, sizeof answer, MSG_WAITALL) == sizeof answer);
     }
@@ -252,6 +255,8 @@ void test_who_has_no_sums_is_not_let_in_where_there_are_some() {
   const auto transport = hub.transport({cookie, 0, 2, 3, {}, 5, true}, keeper);
   const Fd peer =
       dial_tcp({hub.address()}, {cookie, 3, 1, 0}, "token", until_s(10), [] { return false; });
+  pollfd entry{peer.get(), POLLIN, 0};
+  CHECK(::poll(&entry, 1, 10'000) == 1);
   char byte = 0;
   CHECK(::recv(peer.get(), &byte, 1, 0) == 0);
   const auto complaints = hub.complaints();

@@ -172,9 +172,7 @@ def store_opener(url: str, token: bytes) -> Callable[[], Store]:
         # Here, for it loads the native module, which an agent of one host never needs.
         from distdbg.runtime.store.tcp import TCPStore
 
-        return TCPStore(
-            host, port, timeout=_STORE_TIMEOUT_S, _token=token, _is_attempt=True
-        )
+        return TCPStore(host, port, timeout=_STORE_TIMEOUT_S, _token=token, _is_attempt=True)
 
     return open_store
 

@@ -164,9 +164,12 @@ class Board:
         """What those ask for whose turns are the next ones after this."""
         last = self._ask(lambda: self.store.add(f"{self._job}/turns/asked", 0))
         keys = [self._come_key(n) for n in range(number + 1, min(last, number + _MOST_AT_ONCE) + 1)]
-        while keys and not self._ask(lambda some=keys: self.store.check(some)):
+        while keys and not self._has(keys):
             keys = keys[: len(keys) // 2]  # one of them has not said it yet
         return self._ask(lambda: self.store.multi_get(keys)) if keys else []
+
+    def _has(self, keys: Sequence[str]) -> bool:
+        return self._ask(lambda: self.store.check(keys))
 
     def _await_turn(self, mine: int, check: Callable[[], None]) -> bool:
         """Whether somebody else has done what this one asked for."""
