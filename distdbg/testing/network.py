@@ -69,6 +69,8 @@ class Way:
     loss: float = 0.0
     #: Of packets with data of TCP: a byte of these is another one, and TCP's checksum fits it.
     corruption: float = 0.0
+    #: Of shorter ones none, as those of a handshake are.
+    least_corrupted_nbytes: int = 0
     #: Bytes per second; 0: no limit.
     rate: float = 0.0
     queued_nbytes: int = 0
@@ -222,7 +224,11 @@ class Network:
                     way = self.ways[source[fd], target]
                     if way.is_blocked or (way.loss and chance.random() < way.loss):
                         continue
-                    if way.corruption and chance.random() < way.corruption:
+                    if (
+                        way.corruption
+                        and len(packet) >= way.least_corrupted_nbytes
+                        and chance.random() < way.corruption
+                    ):
                         packet = change_data(packet, chance)
                     if not way.delay_s and not way.rate:
                         _write_packet(tuns[target], packet)

@@ -328,6 +328,25 @@ def test_what_a_link_changes_is_found_and_the_link_is_named(network: Network, si
 
 
 @pytest.mark.parametrize("network", [2], indirect=True)
+def test_a_group_is_not_made_over_such_a_link(network: Network) -> None:
+    network.ways[0, 1].corruption = 1.0
+    network.ways[0, 1].least_corrupted_nbytes = 2000  # those that measure the link
+    program = """
+import distdbg as dist
+try:
+    dist.init_process_group()
+except dist.DistError as error:
+    print(type(error).__name__, error)
+"""
+    for process in start(network, program, each=1, DISTDBG_LINK_CHECKSUM="1"):
+        text = output(process)
+        assert text.startswith(
+            "LinkCorruptedError the creation of group 'world' failed: a message from rank 0 on host node0 "
+            "to rank 1 on host node1 was changed on its way\n"
+        ), text
+
+
+@pytest.mark.parametrize("network", [2], indirect=True)
 def test_what_rank_0_says_of_checksums_counts(network: Network) -> None:
     env = {"WORLD_SIZE": "2", "DISTDBG_KEEPALIVE_S": str(KEEPALIVE_S)}
     ranks = [

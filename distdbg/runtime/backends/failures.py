@@ -111,7 +111,7 @@ def to_public(
             details = [*_mates(error.peer, names, host), _BROKEN]
             return PeerLost(text, peer=peer, how=how, details=details, **fields)
         case "network":
-            return _corrupted(str(error), op, group, names, host, fields)
+            return link_corrupted(str(error), op, group, names, host, fields)
         case "broken":
             cause = group.cause()
             by = f"rank {peer}" if peer >= 0 else "a rank"
@@ -145,9 +145,10 @@ def _mates(index: int, names: Sequence[int], host: Where) -> list[str]:
     return [f"host {there} has {whom} as well"]
 
 
-def _corrupted(
+def link_corrupted(
     link: str, op: str, group: Group, names: Sequence[int], host: Where, fields: dict[str, Any]
 ) -> LinkCorruptedError:
+    """Between which ranks, as the cause has it for which the group is broken."""
     cause = group.cause()
     at = (-1, -1) if cause is None else (cause[1], cause[2])
     sender, receiver = (names[i] if 0 <= i < len(names) else -1 for i in at)

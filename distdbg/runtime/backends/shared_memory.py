@@ -31,6 +31,7 @@ from distdbg.errors import (
 )
 from distdbg.native import Control, Group, NativeError
 from distdbg.record.durations import duration_text
+from distdbg.runtime.backends.failures import link_corrupted
 from distdbg.runtime.backends.waiting import Patience
 from distdbg.runtime.net.hosts import host_of_rank
 from distdbg.runtime.plan.link import Link, measured_link, parse_link
@@ -224,6 +225,13 @@ def connect(
         link = _link(group, shape, deadline_ns) if hosts else Link()
     except NativeError as error:
         missing = [r for r, facts in enumerate(group.facts()) if not facts[0]]
+        if error.fault == "network":
+            op = f"the creation of group '{group_name}'"
+            corrupted = link_corrupted(
+                str(error), op, group, lives.ranks, between.host_name, {"group": group_name}
+            )
+            group.close()
+            raise corrupted from None
         group.close()
         if error.fault == "peer_lost":
             raise lives.lost(error.peer, lives.how(error.peer, str(error))) from None
