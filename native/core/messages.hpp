@@ -26,7 +26,7 @@ constexpr std::uint64_t last_envelope_nbytes = ~std::uint64_t{0};
 struct WrongSum {};
 
 // So much is summed at a time: it stays in the cache between the sum and the system call.
-constexpr std::uint64_t summed_part_nbytes = 128 * 1024;
+constexpr std::uint64_t summed_part_nbytes = 512 * 1024;
 
 struct MessageHead {
   Envelope envelope;
