@@ -32,6 +32,7 @@ from typing import IO, Any
 
 from benchmarks.machine import describe_machine
 from benchmarks.table import align
+from distdbg.agent.tree import links
 
 PATIENCE_S = 600.0
 IDLE_S = 5.0
@@ -208,6 +209,10 @@ def _read(child: subprocess.Popen[str]) -> dict[str, Any]:
 def run_share(words: dict[str, Any], orders: IO[str]) -> None:
     """Be these hosts; tells the parent on stdout, and goes on when it says so."""
     threading.stack_size(256 << 10)
+    # Hundreds of threads that wait for the interpreter lock would else wake up every 5 ms each to ask for it.
+    sys.setswitchinterval(0.05)
+    # As with the launchers: an agent that waits for its share of two cores is no dead one.
+    links.SILENCE_NS = links.GREETING_NS = int(PATIENCE_S * 1e9)  # type: ignore[misc]
     hosts = [
         Host(number, words["hosts"], words["port"], os.environ["DISTDBG_TOKEN"])
         for number in words["share"]
@@ -226,7 +231,7 @@ def run_share(words: dict[str, Any], orders: IO[str]) -> None:
     say(met_s=max(host.met_s for host in hosts), trouble=trouble)
     orders.readline()
     root = hosts[0].tree
-    while is_root and len(root.view().hosts) < words["hosts"]:
+    while is_root and len(root.node.rows.hosts) < words["hosts"]:
         if time.monotonic() - begin_s > PATIENCE_S:
             say(trouble=f"{len(root.view().hosts)} hosts are in touch with the root")
             return

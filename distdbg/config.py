@@ -146,6 +146,13 @@ VARIABLES: tuple[Variable, ...] = (
         "counts. Not set: measured when a group is made.",
     ),
     Variable(
+        "DISTDBG_LINK_CHECKSUM",
+        "bool",
+        False,
+        "Whether messages between hosts carry checksums, for links that change data: an op fails, and "
+        "computes nothing from them. Rank 0 decides.",
+    ),
+    Variable(
         "DISTDBG_LOG_LEVEL",
         "str",
         None,

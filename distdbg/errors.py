@@ -13,7 +13,8 @@
     |  |- DebuggerQuit               .site: a person quit the debugger of .ranks       exit 9
     |  `- OpTimeout(TimeoutError)    .missing .arrived .waited_s                       exit 4
     |- DistNetworkError              connection refused, reset, not authenticated      exit 5
-    |  `- PeerLost                   .peer .how                                        exit 5
+    |  |- PeerLost                   .peer .how                                        exit 5
+    |  `- LinkCorruptedError         .sender .receiver .link: it changed a message     exit 5
     |- DistStoreError                .keys .waited_s: timeout, unknown key, gone       exit 6
     |  `- QueueEmptyError            queue_pop(block=False) found nothing
     |- RendezvousError               .joined .expected .missing                        exit 6
@@ -309,6 +310,34 @@ class PeerLost(DistNetworkError):
         super().__init__(what, details=details, hint=hint)
         self.peer = peer
         self.how = how
+        self.kind = kind
+        self.seq = seq
+        self.group = group
+
+
+class LinkCorruptedError(DistNetworkError):
+    """A message between hosts is not what was sent, as DISTDBG_LINK_CHECKSUM has found out.
+
+    `sender` and `receiver` are the ranks, `link` has the addresses: "10.0.0.1:80 to 10.0.0.2:4711".
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        sender: int = -1,
+        receiver: int = -1,
+        link: str = "",
+        kind: str = "",
+        seq: int = -1,
+        group: str = "",
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what, details=details, hint=hint)
+        self.sender = sender
+        self.receiver = receiver
+        self.link = link
         self.kind = kind
         self.seq = seq
         self.group = group

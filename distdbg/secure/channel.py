@@ -30,6 +30,11 @@ _MOST_HANDSHAKE_NBYTES: Final = 256 << 10
 HANDSHAKE_S: Final = 10.0
 #: How long a peer may take to close, once all was sent to it.
 _LINGER_S: Final = 2.0
+#: How long a peer may take nothing of what was sent to it before whoever is inside has left.
+_DRAIN_S: Final = 10.0
+#: What waits for a peer at most: a buffer, and the answers of TLS itself, which it may ask for again and
+#: again without taking one.
+_MOST_UNSENT_NBYTES: Final = 4 * BUFFER_NBYTES
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 
 NO_TLS: Final = (
@@ -88,6 +93,7 @@ class Channel:
         self._is_network_shut = False
         self._is_inside_gone = False
         self._is_network_dry = self._is_inside_dry = False
+        self._is_draining = False  # the deadline is that of what waits for the peer
         #: Of which no more events are wanted: they would be told again and again.
         self._unwatched: set[int] = set()
         if self._is_server:
@@ -141,7 +147,9 @@ class Channel:
         """What is late: a handshake, or the peer's end."""
         if self.is_done or self.deadline is None or now < self.deadline:
             return
-        if self._is_open:  # all was sent, and the peer does not close
+        if (
+            self._is_open
+        ):  # whoever was inside has left, and the peer does not take the rest, or close
             self._end()
         elif self._is_server and not self._heard_nbytes:
             self._say_notice()
@@ -161,6 +169,10 @@ class Channel:
         self._is_inside_dry = False
         self.step(now)
         return self.is_done or not self._is_open or (self._is_inside_dry and not self._to_network)
+
+    def give_up(self, error: Exception) -> None:
+        """What nobody foresaw has happened to this connection, and shall not happen to others."""
+        self._fail(errno.EIO, f"{type(error).__name__}: {error}")
 
     def release(self) -> None:
         """Close both descriptors; what is on its way is lost."""
@@ -214,7 +226,15 @@ class Channel:
             self._shake()
         if self._is_open:
             self._decrypt()
+            self._answer()
         return True
+
+    def _answer(self) -> None:
+        """Send what TLS itself has to say to what has come: new keys, where the peer wants them."""
+        self._take_out()
+        if len(self._to_network) > _MOST_UNSENT_NBYTES and not self.is_done:
+            self._fail(errno.EPROTO, "it does not take the answers that it asks for")
+        self._flush_network()
 
     def _is_tls(self, first: bytes) -> bool:
         """The first bytes of a server without TLS are a greeting; what is neither is left to OpenSSL."""
@@ -336,7 +356,11 @@ class Channel:
             self._has_inside_ended = True  # nothing leaves any more; what has come is still read
             if error.errno not in (errno.EPIPE, errno.ECONNRESET):
                 self._fail(error.errno or errno.EIO, error.strerror or str(error))
-        return len(self._to_network) < had
+        if len(self._to_network) == had:
+            return False
+        if self._is_draining:
+            self.deadline, self._is_draining = None, False  # it takes something
+        return True
 
     # The end -------------------------------------------------------------------------------------
 
@@ -345,6 +369,8 @@ class Channel:
             self._relayed.shut_network()
             self._is_network_shut = True
         has_left = self._is_inside_gone or self.inside in self._unwatched
+        if has_left and self._is_open and self._to_network and self.deadline is None:
+            self.deadline, self._is_draining = now + _DRAIN_S, True
         if has_left and self._has_inside_ended and self._is_network_shut:
             self._leave_inside()
             if self.deadline is None:

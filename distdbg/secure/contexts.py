@@ -73,6 +73,7 @@ def _make(certificate: str, key: str, ca: str) -> Contexts:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(ca)
         server.num_tickets = 0  # nobody resumes
+        web.options |= ssl.OP_NO_RENEGOTIATION  # of TLS 1.2, which scrapers may speak
         for context in (server, client, web):
             context.load_cert_chain(certificate, key, password=_no_password)
     except (ssl.SSLError, OSError, ValueError) as error:

@@ -8,6 +8,7 @@ One thread for all: it begins with the first guard, and ends with the last one a
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import select
 import threading
@@ -18,6 +19,8 @@ from typing import Final
 from distdbg.native import TcpRelay
 from distdbg.secure.channel import Channel, Scratch
 from distdbg.secure.contexts import Contexts
+
+_log = logging.getLogger("distdbg.secure")
 
 #: What the other end of a connection may take to accept what was sent last, when all is to end.
 _FLUSH_S: Final = 2.0
@@ -164,6 +167,7 @@ class _Loop:
         self._channel_at: dict[int, tuple[Channel, Source]] = {}
         self._watched: dict[int, int] = {}
         self._timed: set[Channel] = set()
+        self._has_complained = False
 
     def watch(self, source: Source) -> None:
         self._source_at[source.native.fd] = source
@@ -204,7 +208,10 @@ class _Loop:
         if found is None:
             return  # it ended in this round
         channel, source = found
-        channel.on_event(fd, events, time.monotonic())
+        try:
+            channel.on_event(fd, events, time.monotonic())
+        except Exception as error:  # noqa: BLE001  # else the thread of all connections ends
+            self._give_up(channel, error)
         self._update(channel, source)
 
     def check(self) -> None:
@@ -215,11 +222,27 @@ class _Loop:
                 channel.check(now)
                 self._update(channel, source)
 
+    def _give_up(self, channel: Channel, error: Exception) -> None:
+        self._complain(error)
+        channel.give_up(error)
+
+    def _complain(self, error: Exception) -> None:
+        if not self._has_complained:
+            self._has_complained = True
+            _log.warning("an encrypted connection is cut", exc_info=error)
+
     def _take(self, source: Source) -> None:
-        while (channel := self._begin(source)) is not None:
+        while (channel := self._begin_next(source)) is not None:
             for fd in (channel.inside, channel.network):
                 self._channel_at[fd] = (channel, source)
             self._update(channel, source)
+
+    def _begin_next(self, source: Source) -> Channel | None:
+        while True:
+            try:
+                return self._begin(source)
+            except Exception as error:  # noqa: BLE001  # as above: out of memory, or of descriptors
+                self._complain(error)
 
     def _begin(self, source: Source) -> Channel | None:
         """Nobody sees a connection that is neither waiting nor carried."""
@@ -228,16 +251,20 @@ class _Loop:
             relayed = source.native.take()
             if relayed is None:
                 return None
-            channel = Channel(
-                relayed,
-                (contexts.web if source.is_web else contexts.server)
-                if relayed.is_server
-                else contexts.client,
-                self._scratch,
-                time.monotonic(),
-                silence_s=source.silence_s,
-                notice=source.notice,
-            )
+            try:
+                channel = Channel(
+                    relayed,
+                    (contexts.web if source.is_web else contexts.server)
+                    if relayed.is_server
+                    else contexts.client,
+                    self._scratch,
+                    time.monotonic(),
+                    silence_s=source.silence_s,
+                    notice=source.notice,
+                )
+            except BaseException:
+                relayed.close()
+                raise
             source.channels.add(channel)
             return channel
 

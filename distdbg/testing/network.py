@@ -67,6 +67,10 @@ class Way:
     is_blocked: bool = False
     delay_s: float = 0.0
     loss: float = 0.0
+    #: Of packets with data of TCP: a byte of these is another one, and TCP's checksum fits it.
+    corruption: float = 0.0
+    #: Of shorter ones none, as those of a handshake are.
+    least_corrupted_nbytes: int = 0
     #: Bytes per second; 0: no limit.
     rate: float = 0.0
     queued_nbytes: int = 0
@@ -220,6 +224,12 @@ class Network:
                     way = self.ways[source[fd], target]
                     if way.is_blocked or (way.loss and chance.random() < way.loss):
                         continue
+                    if (
+                        way.corruption
+                        and len(packet) >= way.least_corrupted_nbytes
+                        and chance.random() < way.corruption
+                    ):
+                        packet = change_data(packet, chance)
                     if not way.delay_s and not way.rate:
                         _write_packet(tuns[target], packet)
                         continue
@@ -236,6 +246,25 @@ class Network:
                 way.queued_nbytes -= len(packet)
                 if not way.is_blocked:
                     _write_packet(tun, packet)
+
+
+def change_data(packet: bytes, chance: random.Random) -> bytes:
+    """The packet with another byte among the data of TCP, and a checksum that fits."""
+    tcp = (packet[0] & 15) * 4
+    data = tcp + (packet[tcp + 12] >> 4) * 4 if packet[9] == socket.IPPROTO_TCP else len(packet)
+    if data >= len(packet):
+        return packet
+    changed = bytearray(packet)
+    at = chance.randrange(data, len(packet))
+    changed[at] ^= chance.randrange(1, 256)
+    word = at - (at - tcp) % 2  # the checksum is one of words of two bytes, in ones' complement
+    before, after = (bytes(each[word : word + 2]).ljust(2, b"\0") for each in (packet, changed))
+    said = int.from_bytes(packet[tcp + 16 : tcp + 18])
+    total = (said ^ 0xFFFF) + (int.from_bytes(before) ^ 0xFFFF) + int.from_bytes(after)
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    changed[tcp + 16 : tcp + 18] = (total ^ 0xFFFF).to_bytes(2)
+    return bytes(changed)
 
 
 def _read(path: str) -> str:

@@ -18,13 +18,15 @@ struct NetFacts {
 // `hub` may be nullptr: all ranks are on one host. It outlives the group.
 inline NetFacts net_facts(std::uint32_t rank, const std::vector<std::uint32_t>& host_of,
                           TcpHub* hub, std::uint64_t cookie,
-                          const std::vector<std::string>& addresses, double keepalive_s) {
+                          const std::vector<std::string>& addresses, double keepalive_s,
+                          bool has_sums) {
   if (hub == nullptr) return {};
   TcpPlace place;
   place.cookie = cookie;
   place.rank = rank;
   place.size = static_cast<std::uint32_t>(host_of.size());
   place.keepalive_s = std::max(1, static_cast<int>(keepalive_s));
+  place.has_sums = has_sums;
   for (const std::string& address : addresses)
     place.addresses.push_back(address.empty() ? std::vector<std::string>{}
                                               : std::vector<std::string>{address});

@@ -211,9 +211,10 @@ void Group::throw_cause(bool in_op) const {
     while (!control_->is_aborted() && now_ns() < words_until) ::usleep(1000);
     control_->throw_aborted();
   }
-  // A lost peer is the same news for everybody, now and later. A timeout is one for the ranks
-  // that were in the op; later calls, and the peers of an interrupted rank, see a broken group.
-  const bool is_shared = fault == Fault::peer_lost || (fault == Fault::timeout && in_op);
+  // A lost peer, or a link that changes data, is the same news for everybody, now and later. A timeout is one
+  // for the ranks that were in the op; later calls, and the peers of an interrupted rank, see a broken group.
+  const bool is_shared =
+      fault == Fault::peer_lost || fault == Fault::network || (fault == Fault::timeout && in_op);
   throw Error(is_shared ? fault : Fault::broken, std::string(cause.text), 0,
               cause.rank >= 0 ? cause.rank : cause.noticed_by);
 }

@@ -98,8 +98,13 @@ void Group::gate_with_links(const Wait& wait, bool in_background, std::uint64_t 
     if (arrived == all - 1 && header.opener_sleeps.load(std::memory_order_seq_cst) != 0)
       futex_wake_all(header.opener_sleeps);
     return await_gate(number, wait, in_background, [&](std::uint32_t r) {
-      return r == opener || (segment_.rank(r).gate.load(std::memory_order_acquire) < number &&
-                             (scope == Scope::group || is_here_[r]));
+      if (r == opener) return true;
+      const RankState& state = segment_.rank(r);
+      if (state.gate.load(std::memory_order_acquire) >= number) return false;
+      // One of another host that has left in good order may have come before, and its slot be on its way: where
+      // it has not, the first rank of its host says so.
+      return is_here_[r] ||
+             (scope == Scope::group && state.lost.load(std::memory_order_acquire) != 0);
     });
   }
   try {

@@ -284,4 +284,9 @@ void Links::arrived(std::uint32_t peer, const Envelope& envelope) {
 
 void Links::lost(std::uint32_t peer, const std::string& why) { group_.note_lost(peer, why); }
 
+void Links::corrupted(std::uint32_t peer, const std::string& link) {
+  group_.break_group(Fault::network, static_cast<int>(peer), link);
+  notices_.tell_cause(*transport_);
+}
+
 }  // namespace distdbg

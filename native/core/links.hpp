@@ -90,6 +90,7 @@ class Links final : private Receiver {
   bool place(std::uint32_t peer, const Envelope& envelope, Payload& into) override;
   void arrived(std::uint32_t peer, const Envelope& envelope) override;
   void lost(std::uint32_t peer, const std::string& why) override;
+  void corrupted(std::uint32_t peer, const std::string& link) override;
   bool stands_in() const;
   void post(std::uint32_t peer, const Frame& frame, const Payload& payload);
   void post_slot(std::uint32_t peer, std::uint32_t rank, std::uint64_t gate, bool with_blocks);

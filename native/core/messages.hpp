@@ -2,13 +2,19 @@
 //
 //   std::size_t write(const Piece* pieces, std::size_t count)   from the first piece on
 //   std::size_t read(std::byte* into, std::size_t nbytes)       `into` may be nullptr: thrown away
+//
+// With sums, where a link may change what it carries, each message has one or two more fields:
+//
+//   envelope[64]   u32 CRC-32C of it   payload   u32 CRC-32C of that, unless it is empty
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <vector>
 
+#include "crc32c.hpp"
 #include "transport.hpp"
 
 namespace distdbg {
@@ -16,137 +22,215 @@ namespace distdbg {
 // As the size of a payload: nothing follows.
 constexpr std::uint64_t last_envelope_nbytes = ~std::uint64_t{0};
 
+// Thrown by an Inbox when a message is not what was sent; what follows it cannot be understood.
+struct WrongSum {};
+
+// So much is summed at a time: it stays in the cache between the sum and the system call.
+constexpr std::uint64_t summed_part_nbytes = 512 * 1024;
+
+struct MessageHead {
+  Envelope envelope;
+  std::uint32_t sum = 0;
+};
+constexpr std::size_t sum_nbytes = sizeof MessageHead::sum;
+static_assert(offsetof(MessageHead, sum) == sizeof(Envelope));
+
 // What has yet to leave for one peer.
 template <class Stream>
 class Outbox {
  public:
+  explicit Outbox(bool with_sums = false) : with_sums_(with_sums) {}
+
   bool empty() const { return queue_.empty(); }
 
   // True when anything has left.
   bool post(Stream& stream, const Envelope& envelope, const Payload& payload, bool* is_sent) {
-    std::size_t moved = 0;
-    if (queue_.empty()) {
-      const Piece pieces[3] = {
-          {as_bytes(envelope), sizeof envelope}, payload.pieces[0], payload.pieces[1]};
-      moved = stream.write(pieces, 3);
-      if (moved == sizeof envelope + payload.nbytes()) {
-        if (is_sent != nullptr) *is_sent = true;
-        return true;
-      }
+    Message made(envelope, payload, is_sent, with_sums_);
+    const bool is_next = queue_.empty();
+    if (is_next && made.advance(stream)) {
+      if (is_sent != nullptr) *is_sent = true;
+      return true;
     }
-    Message& message = queue_.emplace_back(Message{envelope, payload, {}, is_sent});
-    if (queue_.size() == 1) moved_ = moved;
+    Message& message = queue_.emplace_back(std::move(made));
     if (is_sent == nullptr && payload.nbytes() > 0) message.keep();
-    return moved != 0;
+    return is_next && message.has_begun();
   }
 
   bool flush(Stream& stream) {
     bool has_moved = false;
     while (!queue_.empty()) {
       Message& message = queue_.front();
-      Piece pieces[3] = {{as_bytes(message.envelope), sizeof(Envelope)},
-                         message.payload.pieces[0],
-                         message.payload.pieces[1]};
-      std::uint64_t skip = moved_;
-      std::uint64_t left = 0;
-      for (Piece& piece : pieces) {
-        const std::uint64_t n = std::min(skip, piece.nbytes);
-        piece.data += n;
-        piece.nbytes -= n;
-        skip -= n;
-        left += piece.nbytes;
-      }
-      const std::size_t n = stream.write(pieces, 3);
-      has_moved |= n != 0;
-      moved_ += n;
-      if (n < left) break;
+      const std::uint64_t before = message.moved();
+      const bool is_over = message.advance(stream);
+      has_moved |= message.moved() != before;
+      if (!is_over) break;
       if (message.is_sent != nullptr) *message.is_sent = true;
       queue_.pop_front();
-      moved_ = 0;
     }
     return has_moved;
   }
 
   // False: a part of it has left, so that what follows would not be understood.
   bool cancel(const std::byte* memory) {
-    const auto is_of = [memory](const Message& message) {
-      const auto& pieces = message.payload.pieces;
-      return pieces[0].data == memory || pieces[1].data == memory;
-    };
-    if (!queue_.empty() && moved_ != 0 && is_of(queue_.front())) return false;
+    const auto is_of = [memory](const Message& message) { return message.is_of(memory); };
+    if (!queue_.empty() && queue_.front().has_begun() && is_of(queue_.front())) return false;
     std::erase_if(queue_, is_of);
     return true;
   }
 
-  void clear() {
-    queue_.clear();
-    moved_ = 0;
-  }
+  void clear() { queue_.clear(); }
 
  private:
-  struct Message {
-    Envelope envelope;
-    Payload payload;
-    std::vector<std::byte> copy;
+  class Message {
+   public:
+    Message(const Envelope& envelope, const Payload& payload, bool* sent, bool with_sums)
+        : is_sent(sent), with_sums_(with_sums), payload_(payload), nbytes_(payload.nbytes()) {
+      head_.envelope = envelope;
+      if (with_sums) head_.sum = crc32c(&envelope, sizeof envelope);
+    }
     bool* is_sent;
 
+    std::uint64_t moved() const { return moved_; }
+    bool has_begun() const { return moved_ != 0; }
+    bool is_of(const std::byte* memory) const {
+      return payload_.pieces[0].data == memory || payload_.pieces[1].data == memory;
+    }
+
     void keep() {
-      copy.resize(payload.nbytes());
-      std::byte* at = copy.data();
-      for (const Piece& piece : payload.pieces) {
+      copy_.resize(nbytes_);
+      std::byte* at = copy_.data();
+      for (const Piece& piece : payload_.pieces) {
         if (piece.nbytes > 0) std::memcpy(at, piece.data, piece.nbytes);
         at += piece.nbytes;
       }
-      payload = one_piece(copy.data(), copy.size());
+      payload_ = one_piece(copy_.data(), copy_.size());
     }
+
+    // True once all of it has left.
+    bool advance(Stream& stream) {
+      const std::uint64_t head_nbytes = sizeof(Envelope) + (with_sums_ ? sum_nbytes : 0);
+      for (;;) {
+        if (with_sums_ && moved_ >= head_nbytes + summed_) sum_more();
+        if (with_sums_ && summed_ == 0) sum_more();
+        const std::uint64_t ready = with_sums_ ? summed_ : nbytes_;
+        const bool has_tail = with_sums_ && nbytes_ != 0 && ready == nbytes_;
+        std::array<Piece, 4> pieces{
+            {{reinterpret_cast<std::byte*>(&head_), head_nbytes},
+             payload_.pieces[0],
+             payload_.pieces[1],
+             {reinterpret_cast<std::byte*>(&sum_), has_tail ? sum_nbytes : 0}}};
+        pieces[1].nbytes = std::min(pieces[1].nbytes, ready);
+        pieces[2].nbytes = std::min(pieces[2].nbytes, ready - pieces[1].nbytes);
+        const std::uint64_t left = skip(pieces, moved_);
+        const std::size_t n = stream.write(pieces.data(), pieces.size());
+        moved_ += n;
+        if (n < left) return false;
+        if (ready == nbytes_) return true;
+      }
+    }
+
+   private:
+    // What is left of the pieces after so many bytes.
+    static std::uint64_t skip(std::array<Piece, 4>& pieces, std::uint64_t nbytes) {
+      std::uint64_t left = 0;
+      for (Piece& piece : pieces) {
+        const std::uint64_t n = std::min(nbytes, piece.nbytes);
+        piece.data += n;
+        piece.nbytes -= n;
+        nbytes -= n;
+        left += piece.nbytes;
+      }
+      return left;
+    }
+
+    void sum_more() {
+      const std::uint64_t until = std::min(nbytes_, summed_ + summed_part_nbytes);
+      std::uint64_t begin = 0;
+      for (const Piece& piece : payload_.pieces) {
+        const std::uint64_t from = std::clamp(summed_, begin, begin + piece.nbytes) - begin;
+        const std::uint64_t to = std::clamp(until, begin, begin + piece.nbytes) - begin;
+        if (to > from) sum_ = crc32c(piece.data + from, to - from, sum_);
+        begin += piece.nbytes;
+      }
+      summed_ = until;
+    }
+
+    bool with_sums_;
+    std::uint32_t sum_ = 0;     // of the payload, as far as it is summed
+    std::uint64_t summed_ = 0;  // so many bytes
+    std::uint64_t moved_ = 0;   // have left, with head and sums
+    MessageHead head_;
+    Payload payload_;
+    std::uint64_t nbytes_;
+    std::vector<std::byte> copy_;
   };
-  static std::byte* as_bytes(const Envelope& envelope) {
-    return reinterpret_cast<std::byte*>(const_cast<Envelope*>(&envelope));
-  }
 
   std::deque<Message> queue_;
-  std::uint64_t moved_ = 0;  // of the first message, its envelope included
+  bool with_sums_;
 };
 
 // What is arriving from one peer.
 template <class Stream>
 class Inbox {
  public:
-  // Reads what is there; true when anything has moved.
+  explicit Inbox(bool with_sums = false) : with_sums_(with_sums) {}
+
+  // Reads what is there; true when anything has moved. WrongSum: to be asked no more.
   bool read(Stream& stream, std::uint32_t peer, Receiver& receiver) {
+    const std::size_t head_nbytes = sizeof(Envelope) + (with_sums_ ? sum_nbytes : 0);
+    const Envelope& envelope = head_.envelope;
     bool has_moved = false;
     for (;;) {
-      if (have_ < sizeof envelope_) {
+      if (have_ < head_nbytes) {
         const std::size_t n =
-            stream.read(reinterpret_cast<std::byte*>(&envelope_) + have_, sizeof envelope_ - have_);
+            stream.read(reinterpret_cast<std::byte*>(&head_) + have_, head_nbytes - have_);
         if (n == 0) return has_moved;
         has_moved = true;
         have_ += n;
-        if (have_ < sizeof envelope_) continue;
+        if (have_ < head_nbytes) continue;
+        if (with_sums_ && head_.sum != crc32c(&envelope, sizeof envelope)) throw WrongSum{};
       }
-      if (envelope_.nbytes == last_envelope_nbytes) {
+      if (envelope.nbytes == last_envelope_nbytes) {
         have_ = 0;
         has_ended_ = true;
         return has_moved;
       }
       if (!is_placed_) {
         into_ = {};
-        if (!receiver.place(peer, envelope_, into_)) return has_moved;
+        if (!receiver.place(peer, envelope, into_)) return has_moved;
         is_placed_ = true;
+        sum_ = 0;
+        is_summed_ = with_sums_;
       }
       for (Piece& piece : into_.pieces) {
         while (piece.nbytes > 0) {
-          const std::size_t n = stream.read(piece.data, piece.nbytes);
+          const std::size_t n = stream.read(
+              piece.data, with_sums_ ? std::min(piece.nbytes, summed_part_nbytes) : piece.nbytes);
           if (n == 0) return has_moved;
           has_moved = true;
-          if (piece.data != nullptr) piece.data += n;
+          if (piece.data == nullptr) {
+            is_summed_ = false;  // nobody sees it
+          } else {
+            if (is_summed_) sum_ = crc32c(piece.data, n, sum_);
+            piece.data += n;
+          }
           piece.nbytes -= n;
         }
       }
+      if (with_sums_ && envelope.nbytes != 0) {
+        while (tail_have_ < sum_nbytes) {
+          const std::size_t n = stream.read(reinterpret_cast<std::byte*>(&tail_) + tail_have_,
+                                            sum_nbytes - tail_have_);
+          if (n == 0) return has_moved;
+          has_moved = true;
+          tail_have_ += n;
+        }
+        if (is_summed_ && tail_ != sum_) throw WrongSum{};
+      }
       // First, since the receiver may cancel or ask for more.
-      have_ = 0;
+      have_ = tail_have_ = 0;
       is_placed_ = false;
-      receiver.arrived(peer, envelope_);
+      receiver.arrived(peer, envelope);
       has_moved = true;
     }
   }
@@ -163,10 +247,15 @@ class Inbox {
   }
 
  private:
-  Envelope envelope_{};
-  std::size_t have_ = 0;  // of the envelope
+  MessageHead head_{};
+  std::size_t have_ = 0;  // of the envelope and its sum
+  bool with_sums_;
   bool is_placed_ = false;
   bool has_ended_ = false;
+  bool is_summed_ = false;  // what has come of the payload
+  std::uint32_t sum_ = 0;
+  std::uint32_t tail_ = 0;  // the sum that the sender has made
+  std::size_t tail_have_ = 0;
   Payload into_;
 };
 

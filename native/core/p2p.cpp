@@ -75,6 +75,7 @@ PointToPoint::~PointToPoint() {
   futex_wake_all(mine.bell);
   if (thread_.joinable()) thread_.join();
   if (!net_) return;
+  bridge_.reset();
   notices_.tell_cause(*net_);
   notices_.tell_leave(*net_);
   net_->close();

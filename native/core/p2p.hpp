@@ -32,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "bell_bridge.hpp"
 #include "buffer_guard.hpp"
 #include "group.hpp"
 #include "op.hpp"
@@ -133,6 +134,7 @@ class PointToPoint : private Receiver {
   bool place(std::uint32_t peer, const Envelope& envelope, Payload& into) override;
   void arrived(std::uint32_t peer, const Envelope& envelope) override;
   void lost(std::uint32_t peer, const std::string& why) override;
+  void corrupted(std::uint32_t peer, const std::string& link) override;
   void post(std::uint32_t peer, const Frame& frame, const void* payload, bool* is_sent = nullptr);
   bool fits(const Message& recv, const Frame& offer) const;
   std::byte* place_offer(std::uint32_t peer, const Frame& frame);
@@ -156,6 +158,7 @@ class PointToPoint : private Receiver {
   void connect(std::uint32_t peer, const Wait& wait);
   void watch(const Message& message, const Wait& wait, std::int64_t& next_death_check_ns);
   void sleep(const std::atomic<bool>* is_done, std::int64_t timeout_ns);
+  bool has_bridge();
   void start_thread();
   void work();
 
@@ -166,6 +169,7 @@ class PointToPoint : private Receiver {
   RingTransport ring_;                   // with ranks of this host
   Notices notices_;                      // with all others, as is
   std::unique_ptr<Transport> net_;       // this; nullptr: there are none
+  std::unique_ptr<BellBridge> bridge_;   // from the bell of this host to `net_`, once it is needed
   std::vector<MessagePointer> pushing_;  // sends whose data is on its way
   std::list<MessagePointer> posted_;     // recvs without a message, in order
   std::uint64_t received_from_any_ = 0;

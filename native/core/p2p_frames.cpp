@@ -111,6 +111,11 @@ void PointToPoint::arrived(std::uint32_t peer, const Envelope& envelope) {
 
 void PointToPoint::lost(std::uint32_t peer, const std::string& why) { group_.note_lost(peer, why); }
 
+void PointToPoint::corrupted(std::uint32_t peer, const std::string& link) {
+  group_.break_group(Fault::network, static_cast<int>(peer), link);
+  notices_.tell_cause(*net_);
+}
+
 void PointToPoint::on_offer(std::uint32_t peer, const Frame& frame) {
   Peer& p = peers_[peer];
   if (p.matched) {

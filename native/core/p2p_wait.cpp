@@ -10,7 +10,8 @@ namespace distdbg {
 
 // ---------------------------------------------------------------------------------- waiting
 
-// How long a rank sleeps that waits for ranks of its host and of others.
+// How long a rank sleeps that waits for ranks of its host and of others, where the one cannot end a wait for
+// the other.
 constexpr std::int64_t mixed_slice_ns = 500'000;
 
 void PointToPoint::watch(const Message& message, const Wait& wait,
@@ -48,9 +49,24 @@ void PointToPoint::sleep(const std::atomic<bool>* is_done, std::int64_t timeout_
     return progress() || (is_done != nullptr && is_done->load(std::memory_order_seq_cst));
   };
   if (!net_) return ring_.wait(timeout_ns, has_work);
-  // One wait cannot be for both: the bell of this host, and the sockets of others.
   if (group_.ranks_here().size() == 1) return net_->wait(timeout_ns, has_work);
-  net_->wait(std::min(timeout_ns, mixed_slice_ns), has_work);
+  // One wait cannot be for both: the bell of this host, and the sockets of others.
+  if (!has_bridge()) return net_->wait(std::min(timeout_ns, mixed_slice_ns), has_work);
+  std::atomic<std::uint32_t>& sleepers = group_.segment().rank(group_.rank()).bell_sleepers;
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  struct Awake {
+    std::atomic<std::uint32_t>& sleepers;
+    ~Awake() { sleepers.fetch_sub(1, std::memory_order_seq_cst); }
+  } const awake{sleepers};
+  net_->wait(timeout_ns, has_work);
+}
+
+bool PointToPoint::has_bridge() {
+  const std::lock_guard lock(mutex_);
+  if (!bridge_ && net_->wake())
+    bridge_ = std::make_unique<BellBridge>(group_.segment().rank(group_.rank()).bell,
+                                           [this] { net_->wake(); });
+  return bridge_ != nullptr;
 }
 
 void PointToPoint::wait(const MessagePointer& message, const Wait& wait, bool breaks) {

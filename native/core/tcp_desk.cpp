@@ -23,6 +23,7 @@ std::vector<std::pair<std::uint32_t, TcpLine>> TcpArrivals::take() {
 
 TcpDesk::Verdict TcpDesk::hand_over(TcpArrivals& arrivals, const TcpWay& way, TcpLine line) {
   if (way.from >= arrivals.size() || way.from == way.to) return Verdict::unexpected;
+  if (way.options != arrivals.options()) return Verdict::other;
   arrivals.put(way.from, std::move(line));
   return Verdict::taken;
 }

@@ -24,17 +24,20 @@ namespace distdbg {
 // Of one transport.
 class TcpArrivals {
  public:
-  explicit TcpArrivals(std::uint32_t size) : size_(size) {}
+  explicit TcpArrivals(std::uint32_t size, std::uint32_t options = 0)
+      : size_(size), options_(options) {}
 
   void put(std::uint32_t from, TcpLine line);
   bool has_any() const { return has_any_.load(std::memory_order_acquire); }
   std::vector<std::pair<std::uint32_t, TcpLine>> take();
   // Ranks of the group.
   std::uint32_t size() const { return size_; }
+  std::uint32_t options() const { return options_; }
   TcpBell& bell() { return bell_; }
 
  private:
   const std::uint32_t size_;
+  const std::uint32_t options_;
   TcpBell bell_;
   std::mutex mutex_;  // guards `lines_`
   std::vector<std::pair<std::uint32_t, TcpLine>> lines_;
@@ -53,6 +56,7 @@ class TcpDesk {
     taken,
     late,        // its transport has been shut: it ends like that
     unexpected,  // no such rank, or too many that nobody expects yet
+    other,       // with other options
   };
   // What is not taken is thrown away.
   Verdict put(const TcpWay& way, TcpLine line);

@@ -215,8 +215,11 @@ class TcpHub::Loop {
 
   void let_in(Stranger& stranger) {
     unwatch(stranger);
-    if (desk_->put(stranger.door.way(), std::move(stranger.line)) == TcpDesk::Verdict::unexpected)
+    const auto verdict = desk_->put(stranger.door.way(), std::move(stranger.line));
+    if (verdict == TcpDesk::Verdict::unexpected)
       complaints_.note(TcpDoor::Misbehaviour::unexpected, stranger.words);
+    if (verdict == TcpDesk::Verdict::other)
+      complaints_.note(TcpDoor::Misbehaviour::options, stranger.words);
     forget(stranger);
   }
 

@@ -40,6 +40,7 @@ struct TcpPlace {
   // By rank: where its hub may be reached, "host:port" each. None: it has to dial.
   std::vector<std::vector<std::string>> addresses;
   int keepalive_s = 5;  // a host that is silent for so long is lost
+  bool has_sums = false;
 };
 
 class TcpHub {

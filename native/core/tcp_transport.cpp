@@ -31,10 +31,11 @@ TcpTransport::TcpTransport(TcpPlace place, std::string token, std::shared_ptr<Tc
       token_(std::move(token)),
       desk_(std::move(desk)),
       relay_(std::move(relay)),
-      arrivals_(std::make_shared<TcpArrivals>(place_.size)),
+      arrivals_(std::make_shared<TcpArrivals>(place_.size, options())),
       receiver_(receiver),
       generation_(fork_generation()),
       peers_(place_.size) {
+  for (Peer& peer : peers_) peer.outbox = Outbox<TcpStream>(place_.has_sums);
   watched_.push_back({arrivals_->bell().fd(), POLLIN, 0});
   desk_->open(way_from(0, place_.rank), arrivals_);
 }
@@ -44,6 +45,11 @@ TcpTransport::~TcpTransport() { close(); }
 std::string TcpTransport::Link::why() const {
   const int error_number = line.relayed ? line.relayed->failure().first : 0;
   return error_number != 0 ? TcpStream::why(error_number) : stream.why();
+}
+
+std::string TcpTransport::Link::ends() const {
+  const int socket = line.relayed ? line.relayed->network() : fd();
+  return peer_address_words(socket) + " to " + own_address_words(socket);
 }
 
 bool TcpTransport::is_ours() const { return !is_closed_ && fork_generation() == generation_; }
@@ -81,7 +87,7 @@ void TcpTransport::add(std::uint32_t peer, TcpLine line) {
     set_link_options(line.fd.get(), place_.keepalive_s);
   }
   if (p.links.empty()) linked_.push_back(peer);
-  p.links.push_back(std::make_unique<Link>(std::move(line)));
+  p.links.push_back(std::make_unique<Link>(std::move(line), place_.has_sums));
   is_watch_stale_ = true;
 }
 
@@ -101,18 +107,29 @@ void TcpTransport::post(std::uint32_t peer, const Envelope& envelope, const Payl
   if (!p.outbox.empty()) update_watch();
 }
 
+bool TcpTransport::read(std::uint32_t rank, Link& link) {
+  bool has_moved = false;
+  try {
+    if (!link.is_corrupt) return link.inbox.read(link.stream, rank, receiver_);
+    // Its other direction may be sound, and tells the peer: so it is not closed.
+    while (link.stream.read(nullptr, std::size_t{64} << 10) != 0) has_moved = true;
+  } catch (const WrongSum&) {
+    link.is_corrupt = has_moved = true;
+    receiver_.corrupted(rank, link.ends());
+  } catch (const Error& error) {
+    if (error.fault() != Fault::system) throw;
+    link.stream.fail(EPROTO);  // no frame of ours: whatever follows cannot be understood
+    has_moved = true;
+  }
+  return has_moved;
+}
+
 bool TcpTransport::move(std::uint32_t rank, Peer& peer) {
   bool has_moved = false;
   for (std::size_t i = 0; i < peer.links.size(); ++i) {
     Link& link = *peer.links[i];
     link.stream.begin_round();
-    try {
-      has_moved |= link.inbox.read(link.stream, rank, receiver_);
-    } catch (const Error& error) {
-      if (error.fault() != Fault::system) throw;
-      link.stream.fail(EPROTO);  // no frame of ours: whatever follows cannot be understood
-      has_moved = true;
-    }
+    has_moved |= read(rank, link);
     link.is_blocked = !link.stream.has_starved();
   }
   if (!peer.outbox.empty()) has_moved |= peer.outbox.flush(peer.links.front()->stream);
@@ -189,7 +206,9 @@ void TcpTransport::close() {
     for (const auto& link : p.links) {
       // Each says that it ends: of two the peer may know this one first, and the other has more.
       const bool is_whole = link != p.links.front() || p.outbox.empty();
-      if (is_whole) Outbox<TcpStream>().post(link->stream, {last_envelope_nbytes, {}}, {}, nullptr);
+      if (is_whole)
+        Outbox<TcpStream>(place_.has_sums)
+            .post(link->stream, {last_envelope_nbytes, {}}, {}, nullptr);
       link->stream.stop_writing();
       // A socket that is closed with something unread resets the connection, and so loses what was sent.
       link->stream.begin_round();

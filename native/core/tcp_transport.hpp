@@ -38,24 +38,30 @@ class TcpTransport final : public Transport {
   // A lost peer is told once all that it has sent is taken.
   bool poll() override;
   void wait(std::int64_t timeout_ns, Look has_work) override;
-  // Ends wait() of all threads; may be called by any.
-  void wake() { arrivals_->bell().ring(); }
+  bool wake() override {
+    arrivals_->bell().ring();
+    return true;
+  }
   void cancel(const std::byte* memory, std::uint64_t nbytes) override;
   // What was not handed to the kernel is lost; what was still arrives.
   void close() override;
 
  private:
   struct Link {
-    explicit Link(TcpLine made) : line(std::move(made)), stream(line.fd.get()) {}
+    Link(TcpLine made, bool with_sums)
+        : line(std::move(made)), stream(line.fd.get()), inbox(with_sums) {}
     int fd() const { return line.fd.get(); }
     LinkProgress progress() const {
       return line.relayed ? line.relayed->progress() : link_progress(fd());
     }
     std::string why() const;
+    // Its two ends, where what came was sent first.
+    std::string ends() const;
     TcpLine line;
     TcpStream stream;
     Inbox<TcpStream> inbox;
     bool is_blocked = false;  // its next message has no place yet
+    bool is_corrupt = false;  // what comes is not what was sent: it is thrown away
     short watched = 0;        // the events that wait() looks for
   };
   struct Peer {
@@ -66,6 +72,8 @@ class TcpTransport final : public Transport {
   };
 
   bool is_ours() const;
+  std::uint32_t options() const { return place_.has_sums ? messages_have_sums : 0; }
+  bool read(std::uint32_t rank, Link& link);
   bool adopt();
   void add(std::uint32_t peer, TcpLine line);
   bool move(std::uint32_t rank, Peer& peer);
@@ -75,7 +83,7 @@ class TcpTransport final : public Transport {
   void update_watch();
   void wake_others();
   TcpWay way_from(std::uint32_t from, std::uint32_t to) const {
-    return {place_.cookie, place_.kind, from, to};
+    return {place_.cookie, place_.kind, from, to, options()};
   }
 
   const TcpPlace place_;

@@ -33,7 +33,7 @@ std::string encode_tcp_request(const TcpWay& way, std::string_view nonce,
   put_u32(out, way.from);
   put_u32(out, way.to);
   out.append(nonce).append(hub_address).append(dialler_address);
-  put_u32(out, 0);
+  put_u32(out, way.options);
   return out;
 }
 
@@ -107,7 +107,8 @@ TcpDoor::State TcpDoor::take(std::string_view bytes, std::string& reply) {
       return refuse(begins_tls(in) ? Misbehaviour::tls : Misbehaviour::garbage);
     if (in.size() < tcp_request_nbytes) return State::listens;
     const auto u32 = [&](std::size_t at) { return get_u32(in.data() + at); };
-    way_ = {std::uint64_t{u32(16)} | std::uint64_t{u32(20)} << 32, u32(12), u32(24), u32(28)};
+    way_ = {std::uint64_t{u32(16)} | std::uint64_t{u32(20)} << 32, u32(12), u32(24), u32(28),
+            u32(100)};
     if (u32(8) != tcp_wire_version) {
       reply.append(encode_tcp_verdict(TcpVerdict::other_version, {}));
       return refuse(Misbehaviour::version);
@@ -145,6 +146,8 @@ const char* misbehaviour_words(TcpDoor::Misbehaviour misbehaviour) {
     case TcpDoor::Misbehaviour::token: return "does not know the token of this run";
     case TcpDoor::Misbehaviour::unexpected:
       return "knows the token and dialled a rank that no group here has";
+    case TcpDoor::Misbehaviour::options:
+      return "has another DISTDBG_LINK_CHECKSUM than the group here";
     default: return "";
   }
 }

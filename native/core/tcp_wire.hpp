@@ -7,7 +7,7 @@
 //                                         16 u64 cookie of the group   24 u32 from   28 u32 to (group ranks)
 //                                         32 nonce of the dialler[32]
 //                                         64 address of the hub[18]   82 address of the dialler[18]
-//                                        100 u32 zero
+//                                        100 u32 options of the messages that follow: messages_have_sums, or 0
 //    hub -> dialler   Verdict, 40 bytes    0 u32 verdict   4 u32 zero
 //                                          8 proof of the hub[32], zeros unless proven
 //    dialler -> hub   Proof, 32 bytes      0 proof of the dialler[32]; messages may follow at once
@@ -24,11 +24,14 @@
 
 namespace distdbg {
 
-constexpr std::uint32_t tcp_wire_version = 1;
+constexpr std::uint32_t tcp_wire_version = 2;
 constexpr std::size_t tcp_hello_nbytes = 48;
 constexpr std::size_t tcp_request_nbytes = 104;
 constexpr std::size_t tcp_verdict_nbytes = 40;
 constexpr std::size_t tcp_proof_nbytes = 32;
+
+// Messages have sums (messages.hpp). Both ends have it from the same place; here it is only compared.
+constexpr std::uint32_t messages_have_sums = 1;
 
 // Which way this is.
 struct TcpWay {
@@ -36,6 +39,7 @@ struct TcpWay {
   std::uint32_t kind = 0;
   std::uint32_t from = 0;  // group ranks: who dials,
   std::uint32_t to = 0;    // and who is dialled
+  std::uint32_t options = 0;
 };
 
 enum class TcpVerdict : std::uint32_t { proven = 1, other_version = 2, other_address = 3 };
@@ -83,6 +87,7 @@ class TcpDoor {
     no_tls,       // the other way round
     certificate,  // of another token, or one that is not trusted
     unexpected,
+    options,
     count
   };
 

@@ -54,6 +54,9 @@ class Receiver {
   virtual void arrived(std::uint32_t peer, const Envelope& envelope) = 0;
   // The way to a peer has ended, without close().
   virtual void lost(std::uint32_t peer, const std::string& why) = 0;
+  // What came from a peer is not what it sent; `link` says between which addresses. Nothing more is taken
+  // from there, and what was taken is as it was sent.
+  virtual void corrupted(std::uint32_t peer, const std::string& link) { lost(peer, link); }
 
  protected:
   ~Receiver() = default;
@@ -89,6 +92,9 @@ class Transport {
   // From here on nobody reads or writes that memory. A way that was in the middle of it is of no more use.
   virtual void cancel(const std::byte* memory, std::uint64_t nbytes) = 0;
   virtual void close() = 0;
+  // Part of `wait`, and may be called by any thread: ends it for all. False where nothing but the transport
+  // itself can end it.
+  virtual bool wake() { return false; }
 };
 
 }  // namespace distdbg

@@ -256,6 +256,20 @@ void time_out(Group& group) {
   CHECK(has_failed);
 }
 
+// That a rank of another host has left may be heard before what it did before, by another connection.
+void hear_of_a_leave_early(Group& group) {
+  std::vector<float> x(1, 1.0F);
+  const Region region = region_of(x);
+  if (group.rank() == group.hosts().back().front()) {
+    ::usleep(50'000);  // the others wait
+    group.note_leave(group.hosts().front().back(), "");
+    ::usleep(150'000);  // and look
+  }
+  group.run(flat_all_reduce(group.size(), 4), nothing, {&region, 1}, {&region, 1}, in_seconds(20),
+            false, unrecorded);
+  CHECK(x[0] == static_cast<float>(group.size()));
+}
+
 // One rank breaks the group in the middle of an op; everybody learns why.
 void hear_the_cause(Group& group) {
   std::vector<float> x(1);
@@ -305,6 +319,7 @@ int main() {
       run_hosts(layout, net, time_out);
       run_hosts(layout, net, hear_the_cause);
     }
+    run_hosts({0, 0, 1, 1}, net, hear_of_a_leave_early);
   }
   std::puts("test_hosts: passed");
 }

@@ -19,8 +19,14 @@ int never_answers(const char*, const char*, const addrinfo*, addrinfo**) {
   while (true) ::pause();
 }
 
+std::ptrdiff_t count_threads() {
+  const auto all = std::filesystem::directory_iterator("/proc/self/task");
+  return std::distance(begin(all), end(all));
+}
+
 void test_a_resolver_that_hangs_is_not_waited_for() {
   const std::int64_t begin = now_ns();
+  std::ptrdiff_t after_first = 0;
   for (int i = 0; i < 3; ++i) {
     const std::int64_t until = now_ns() + 100 * ns_per_ms;
     try {
@@ -30,15 +36,14 @@ void test_a_resolver_that_hangs_is_not_waited_for() {
       CHECK(error.fault() == Fault::network && error.error_number() == ETIMEDOUT);
       CHECK(std::string(error.what()) == "no name server answers for 'silent.example'");
     }
+    if (i == 0) after_first = count_threads();
   }
   CHECK(now_ns() - begin < 5'000 * ns_per_ms);
   // All three have asked the same thread.
-  std::size_t threads = 0;
-  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/task"))
-    ++threads;
-  CHECK(threads <= 2);
+  CHECK(count_threads() == after_first);
   // Others are answered meanwhile, also in a child.
   CHECK(look_up("127.0.0.1", "80", [] { return false; }, &never_answers) != nullptr);
+#if !defined(__SANITIZE_THREAD__)  // which refuses threads in a child
   const pid_t child = ::fork();
   if (child == 0) {
     const auto found = look_up("localhost", "80", [] { return true; });
@@ -46,6 +51,7 @@ void test_a_resolver_that_hangs_is_not_waited_for() {
   }
   int status = -1;
   CHECK(::waitpid(child, &status, 0) == child && status == 0);
+#endif
 }
 
 }  // namespace

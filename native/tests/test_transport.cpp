@@ -1,6 +1,7 @@
 // Every transport passes the suite of transports.hpp; below it, what only connections between hosts have to:
 // peers that are lost, and two that dial each other at once.
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -42,10 +43,11 @@ struct RingRanks final : Ranks {
 };
 
 struct TcpRanks final : Ranks {
-  explicit TcpRanks(std::uint32_t size, bool connects = true, int keepalive_s = 5) {
+  explicit TcpRanks(std::uint32_t size, bool connects = true, int keepalive_s = 5,
+                    bool has_sums = false) {
     for (std::uint32_t r = 0; r < size; ++r)
       hubs.push_back(std::make_unique<TcpHub>("127.0.0.1", "0", "token"));
-    TcpPlace place{cookie, 0, size, 3, {}, keepalive_s};
+    TcpPlace place{cookie, 0, size, 3, {}, keepalive_s, has_sums};
     for (const auto& hub : hubs) place.addresses.push_back({hub->address()});
     for (std::uint32_t r = 0; r < size; ++r) {
       place.rank = r;
@@ -194,6 +196,73 @@ void test_connections_wait_for_their_transport() {
   CHECK(keeper.kept[0].envelope.words[0] == 7);
 }
 
+// A message of which one byte differs from what was sent, whichever it is, and one after it.
+void test_what_a_link_has_changed_is_not_taken() {
+  for (const std::size_t nbytes : {std::size_t{0}, std::size_t{1}, std::size_t{3'000}}) {
+    const std::size_t whole =
+        sizeof(Envelope) + sum_nbytes + nbytes + (nbytes == 0 ? 0 : sum_nbytes);
+    const std::size_t step = nbytes > 1 ? 97 : 1;
+    for (std::size_t at = 0; at < whole; at += step) {
+      TcpHub hub("127.0.0.1", "0", "token");
+      Keeper keeper;
+      const auto transport = hub.transport({cookie, 0, 2, 3, {}, 5, true}, keeper);
+      const TcpWay way{cookie, 3, 1, 0, messages_have_sums};
+      const Fd peer = dial_tcp({hub.address()}, way, "token", until_s(10), [] { return false; });
+      const auto payload = pattern(nbytes, at);
+      std::string bytes;
+      const auto add = [&bytes](const void* data, std::size_t n) {
+        bytes.append(static_cast<const char*>(data), n);
+      };
+      for (std::uint64_t i = 0; i < 3; ++i) {
+        const Envelope envelope = envelope_of(nbytes, i);
+        const std::uint32_t sum = crc32c(&envelope, sizeof envelope);
+        const std::uint32_t tail = crc32c(payload.data(), nbytes);
+        add(&envelope, sizeof envelope);
+        add(&sum, sizeof sum);
+        add(payload.data(), nbytes);
+        if (nbytes != 0) add(&tail, sizeof tail);
+      }
+      CHECK(bytes.size() == 3 * whole);
+      bytes[whole + at] = static_cast<char>(bytes[whole + at] ^ 0x10);
+      CHECK(::send(peer.get(), bytes.data(), bytes.size(), 0) ==
+            static_cast<ssize_t>(bytes.size()));
+      transport->connect(1, until_s(10));
+      const std::int64_t end = now_ns() + 10'000 * ns_per_ms;
+      while (keeper.corruptions.empty()) {
+        CHECK(now_ns() < end);
+        transport->wait(1'000 * ns_per_ms, [&] { return transport->poll(); });
+      }
+      CHECK(keeper.corruptions.size() == 1 && keeper.corruptions[0].first == 1);
+      CHECK(keeper.corruptions[0].second ==
+            own_address_words(peer.get()) + " to " + peer_address_words(peer.get()));
+      for (int i = 0; i < 10; ++i) transport->poll();
+      CHECK(keeper.kept.size() == 1 && keeper.losses.empty());
+      check_kept(keeper.kept[0], 1, 0, payload);
+      // The other way may be sound.
+      bool is_sent = false;
+      post(*transport, 1, pattern(10, 1), 4, &is_sent);
+      pollfd entry{peer.get(), POLLIN, 0};
+      CHECK(::poll(&entry, 1, 10'000) == 1);
+      char answer[sizeof(Envelope)];
+      CHECK(is_sent && ::recv(peer.get(), answer, sizeof answer, MSG_WAITALL) == sizeof answer);
+    }
+  }
+}
+
+void test_who_has_no_sums_is_not_let_in_where_there_are_some() {
+  TcpHub hub("127.0.0.1", "0", "token");
+  Keeper keeper;
+  const auto transport = hub.transport({cookie, 0, 2, 3, {}, 5, true}, keeper);
+  const Fd peer =
+      dial_tcp({hub.address()}, {cookie, 3, 1, 0}, "token", until_s(10), [] { return false; });
+  pollfd entry{peer.get(), POLLIN, 0};
+  CHECK(::poll(&entry, 1, 10'000) == 1);
+  char byte = 0;
+  CHECK(::recv(peer.get(), &byte, 1, 0) == 0);
+  const auto complaints = hub.complaints();
+  CHECK(complaints.size() == 1 && says(complaints[0], "another DISTDBG_LINK_CHECKSUM"));
+}
+
 std::string dial_failure(const std::vector<std::string>& addresses, const std::string& token,
                          double seconds) {
   try {
@@ -331,6 +400,10 @@ void test_a_silent_host_is_lost() {
 int main() {
   suite::run_all([](std::uint32_t size) { return std::make_unique<RingRanks>(size); });
   suite::run_all([](std::uint32_t size) { return std::make_unique<TcpRanks>(size); });
+  suite::run_all(
+      [](std::uint32_t size) { return std::make_unique<TcpRanks>(size, true, 5, true); });
+  test_what_a_link_has_changed_is_not_taken();
+  test_who_has_no_sums_is_not_let_in_where_there_are_some();
   test_what_a_peer_sent_before_it_left_still_arrives();
   test_nobody_reaches_a_peer_that_is_lost();
   test_a_peer_that_dies_in_the_middle_of_a_message_is_lost();

@@ -33,6 +33,7 @@ class Keeper : public Receiver {
   };
   std::vector<Kept> kept;
   std::vector<std::pair<std::uint32_t, std::string>> losses;
+  std::vector<std::pair<std::uint32_t, std::string>> corruptions;
   std::function<bool(const Envelope&)> may_come;
   std::function<void(std::uint32_t, const Envelope&)> on_arrival;
   bool throws_away = false;
@@ -57,6 +58,9 @@ class Keeper : public Receiver {
     if (on_arrival) on_arrival(peer, envelope);
   }
   void lost(std::uint32_t peer, const std::string& why) override { losses.emplace_back(peer, why); }
+  void corrupted(std::uint32_t peer, const std::string& link) override {
+    corruptions.emplace_back(peer, link);
+  }
 
   std::vector<std::byte>& coming(std::uint32_t peer) {
     if (coming_.size() <= peer) coming_.resize(peer + 1);

@@ -29,11 +29,12 @@ _SIZES: Final = (0, 1, 8, 16, 64, 100, 4096, 1 << 16, 1 << 20, 1 << 31, 2**63, 2
 def one(chance: random.Random) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     hub = TcpHub("127.0.0.1", "0", TOKEN)
+    has_sums = chance.random() < 0.3
     group = Group.create(
-        2, _SLOT_NBYTES, 4096, 1, 0, 0, False, 0, 0, 0, [0, 1], hub, COOKIE, ["", ""], 5.0
+        2, _SLOT_NBYTES, 4096, 1, 0, 0, False, 0, 0, 0, [0, 1], hub, COOKIE, ["", ""], 5.0, has_sums
     )
     wrong: list[BaseException] = []
-    peer = threading.Thread(target=_misbehave, args=(hub.address, chance, wrong))
+    peer = threading.Thread(target=_misbehave, args=(hub.address, chance, has_sums, wrong))
     peer.start()
     try:
         deadline_ns = time.monotonic_ns() + chance.choice((5, 30)) * 1_000_000
@@ -44,7 +45,7 @@ def one(chance: random.Random) -> None:
         with suppress(NativeError):
             group.look()
         with _reach(hub.address) as sock:  # of somebody who means well
-            assert _shake_hands(sock, chance, kind=0)
+            assert _shake_hands(sock, chance, kind=0, options=has_sums)
     finally:
         peer.join()
         group.close()
@@ -54,20 +55,23 @@ def one(chance: random.Random) -> None:
     assert grown < _MOST_GROWN_KIB, f"{grown} KiB more"
 
 
-def _misbehave(address: str, chance: random.Random, wrong: list[BaseException]) -> None:
+def _misbehave(
+    address: str, chance: random.Random, has_sums: bool, wrong: list[BaseException]
+) -> None:
     try:
         for _ in range(chance.randint(1, 3)):
             with suppress(OSError), _reach(address) as sock:
-                _say(sock, chance)
+                _say(sock, chance, has_sums)
     except BaseException as error:  # a thread's error is nobody's
         wrong.append(error)
 
 
-def _say(sock: socket.socket, chance: random.Random) -> None:
+def _say(sock: socket.socket, chance: random.Random, has_sums: bool) -> None:
+    options = chance.choice((0, 1, 2**31)) if chance.random() < 0.1 else has_sums
     if chance.random() < 0.3:
         _shake_hands(sock, chance, kind=0, spoils=True)
-    elif _shake_hands(sock, chance, kind=chance.choice((0, 0, 0, 1, 2))):
-        sock.sendall(_frames(chance))
+    elif _shake_hands(sock, chance, kind=chance.choice((0, 0, 0, 1, 2)), options=options):
+        sock.sendall(_frames(chance, has_sums))
         if chance.random() < 0.5:
             sock.shutdown(socket.SHUT_WR)
             sock.settimeout(0.02)
@@ -81,7 +85,12 @@ def _reach(address: str) -> socket.socket:
 
 
 def _shake_hands(
-    sock: socket.socket, chance: random.Random, *, kind: int, spoils: bool = False
+    sock: socket.socket,
+    chance: random.Random,
+    *,
+    kind: int,
+    options: int = 0,
+    spoils: bool = False,
 ) -> bool:
     """Whether the hub has proven itself, and heard a proof."""
 
@@ -92,8 +101,9 @@ def _shake_hands(
     assert hello[:8] == b"distdbgH"
     if spoils:
         sock.settimeout(1)  # the hub waits longer for what a shortened request lacks
-    request = b"distdbgL" + struct.pack("<IIQII", 1, kind, COOKIE, 1, 0) + os.urandom(32)
-    request += served.pack(*sock.getpeername()) + served.pack(*sock.getsockname()) + bytes(4)
+    request = b"distdbgL" + struct.pack("<IIQII", 2, kind, COOKIE, 1, 0) + os.urandom(32)
+    request += served.pack(*sock.getpeername()) + served.pack(*sock.getsockname())
+    request += struct.pack("<I", options)
     send(request)
     verdict = _take(sock, 40)
     if len(verdict) < 40 or verdict[0] != 1:
@@ -114,7 +124,7 @@ def _prove(role: bytes, said: bytes) -> bytes:
     return hmac.digest(TOKEN, role + said, "sha256")
 
 
-def _frames(chance: random.Random) -> bytes:
+def _frames(chance: random.Random, has_sums: bool) -> bytes:
     """Right ones, as rank 1 would join and measure, and others."""
     slot = bytes(64)
     frames = [_frame(64, 0, rank=1, gate=1, flags=chance.choice((0, 1)), payload=slot)]
@@ -133,7 +143,7 @@ def _frames(chance: random.Random) -> bytes:
             payload=payload,
         )
         frames.insert(chance.randint(0, len(frames)), frame)
-    data = b"".join(frames)
+    data = b"".join(map(_with_sums, frames) if has_sums else frames)
     return harness.spoil(data, chance) if chance.random() < 0.4 else data
 
 
@@ -149,6 +159,28 @@ def _frame(
 ) -> bytes:
     head = struct.pack("<QIIQQI", nbytes, kind, rank, gate, seq, flags)
     return head + bytes(64 - len(head)) + payload
+
+
+def _with_sums(frame: bytes) -> bytes:
+    head, payload = frame[:64], frame[64:]
+    return head + _sum(head) + payload + (_sum(payload) if payload else b"")
+
+
+def _sum(data: bytes) -> bytes:
+    """CRC-32C."""
+    total = 0xFFFFFFFF
+    for byte in data:
+        total = (total >> 8) ^ _SUMS[(total ^ byte) & 0xFF]
+    return struct.pack("<I", total ^ 0xFFFFFFFF)
+
+
+def _sum_of_byte(total: int) -> int:
+    for _ in range(8):
+        total = (total >> 1) ^ (0x82F63B78 if total & 1 else 0)
+    return total
+
+
+_SUMS: Final = [_sum_of_byte(byte) for byte in range(256)]
 
 
 if __name__ == "__main__":

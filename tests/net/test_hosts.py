@@ -273,6 +273,90 @@ def test_a_timeout_names_just_the_ranks_that_did_not_come(
             assert text.startswith(f"{names} {place}"), (rank, text)
 
 
+#: Sums and messages of numbers that are known, until an op fails; whatever it wrote is looked at.
+CHECKED = """
+import sys
+import numpy as np
+import distdbg as dist
+
+dist.init_process_group()
+rank, world, size = dist.get_rank(), dist.get_world_size(), int(sys.argv[1])
+x = np.full(size, rank + 1.0)
+dist.all_reduce(x)
+dist.send(x, dst=rank + 1) if rank % 2 == 0 else dist.recv(x, src=rank - 1)
+print("ready", flush=True)
+for i in range(1_000_000):
+    x = np.full(size, rank + 1.0 + i)
+    try:
+        if i % 2:
+            dist.all_reduce(x)
+            expected = world * (world + 1) / 2 + world * i
+        elif rank % 2:
+            dist.recv(x, src=rank - 1)
+            expected = rank + 0.0 + i
+        else:
+            dist.send(x, dst=rank + 1)
+            expected = rank + 1.0 + i
+    except dist.DistError as error:
+        link = getattr(error, "link", "")
+        print(type(error).__name__, getattr(error, "sender", -1), getattr(error, "receiver", -1), link)
+        print(error, flush=True)
+        break
+    if not (x == expected).all():
+        print("wrong numbers", flush=True)
+        break
+"""
+
+
+@pytest.mark.parametrize("network", [2], indirect=True)
+@pytest.mark.parametrize("size", [1, 1000, 300_000])
+def test_what_a_link_changes_is_found_and_the_link_is_named(network: Network, size: int) -> None:
+    ranks = start(network, CHECKED, size, each=1, DISTDBG_LINK_CHECKSUM="1")
+    for process in ranks:
+        await_line(process, "ready")
+    network.ways[0, 1].corruption = 0.05
+    for process in ranks:
+        first, text = output(process).split("\n", 1)
+        kind, sender, receiver, link = first.split(" ", 3)
+        assert (kind, sender, receiver) == ("LinkCorruptedError", "0", "1"), first + text
+        assert re.fullmatch(r"10\.77\.0\.1:\d+ to 10\.77\.0\.2:\d+", link), link
+        assert re.match(
+            r"(all_reduce #\d+|send|recv) on group 'world' failed: a message from rank 0 on host node0 to "
+            r"rank 1 on host node1 was changed on its way\n",
+            text,
+        ), text
+
+
+@pytest.mark.parametrize("network", [2], indirect=True)
+def test_a_group_is_not_made_over_such_a_link(network: Network) -> None:
+    network.ways[0, 1].corruption = 1.0
+    network.ways[0, 1].least_corrupted_nbytes = 2000  # those that measure the link
+    program = """
+import distdbg as dist
+try:
+    dist.init_process_group()
+except dist.DistError as error:
+    print(type(error).__name__, error)
+"""
+    for process in start(network, program, each=1, DISTDBG_LINK_CHECKSUM="1"):
+        text = output(process)
+        assert text.startswith(
+            "LinkCorruptedError the creation of group 'world' failed: a message from rank 0 on host node0 "
+            "to rank 1 on host node1 was changed on its way\n"
+        ), text
+
+
+@pytest.mark.parametrize("network", [2], indirect=True)
+def test_what_rank_0_says_of_checksums_counts(network: Network) -> None:
+    env = {"WORLD_SIZE": "2", "DISTDBG_KEEPALIVE_S": str(KEEPALIVE_S)}
+    ranks = [
+        start_one(network, rank, PROGRAM, {**env, "RANK": str(rank), "DISTDBG_LINK_CHECKSUM": on})
+        for rank, on in enumerate(("1", "0"))
+    ]
+    for process in ranks:
+        assert output(process, 120) == "right\n"
+
+
 RESTING = """
 import sys, time
 import distdbg as dist

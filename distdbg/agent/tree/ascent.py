@@ -1,6 +1,6 @@
 """The parent of a node, or its substitute while the parent is gone. Pure.
 
-    parent late        wait a moment, then the grandparent, ... the root
+    parent late        wait a moment, longer in larger jobs, then the grandparent, ... the root
     parent dead        the grandparent at once
     parent back        move there again, from whoever stood in
 
@@ -16,8 +16,10 @@ from distdbg.agent.tree.finding import Address
 from distdbg.agent.tree.shape import FAN_IN, ancestors
 
 _S: Final = 1_000_000_000
-#: How long each ancestor is waited for that has not said where it is.
+#: How long each ancestor is waited for that has not said where it is: where a thousand start at once, those
+#: who are late are many, and all of them at the root are too many.
 PATIENCE_NS: Final = _S
+_PATIENCE_OF_EACH_NS: Final = _S // 50
 #: How often somebody better is looked for.
 RETURN_NS: Final = 10 * _S
 _FIRST_PENALTY_NS: Final = _S // 2
@@ -29,8 +31,9 @@ _ROOT_PENALTY_NS: Final = 2 * _S
 class Ascent:
     """Which ancestor to try, and when."""
 
-    def __init__(self, node: int, now_ns: int, fan_in: int = FAN_IN) -> None:
+    def __init__(self, node: int, now_ns: int, fan_in: int = FAN_IN, nodes: int = 1) -> None:
         self.ancestors = ancestors(node, fan_in)
+        self._patience_ns = max(PATIENCE_NS, nodes * _PATIENCE_OF_EACH_NS)
         self._addresses: dict[int, Address] = {}
         self._barred: dict[int, tuple[int, int]] = {}  # until when, and for how long it was
         self._since_ns = now_ns
@@ -59,7 +62,7 @@ class Ascent:
                 continue
             if node in self._addresses:
                 return node
-            if self._attached is None and now_ns - self._since_ns < PATIENCE_NS * (place + 1):
+            if self._attached is None and now_ns - self._since_ns < self._patience_ns * (place + 1):
                 return None
         return None
 

@@ -28,6 +28,8 @@ _STORE_TIMEOUT_S: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _MOST_NBYTES: Final = 1024
+#: It is tried again, and whoever closes a directory waits for its thread.
+_LOOKUP_S: Final = 1.0
 
 
 class Address(NamedTuple):
@@ -170,7 +172,7 @@ def store_opener(url: str, token: bytes) -> Callable[[], Store]:
         # Here, for it loads the native module, which an agent of one host never needs.
         from distdbg.runtime.store.tcp import TCPStore
 
-        return TCPStore(host, port, timeout=_STORE_TIMEOUT_S, _token=token)
+        return TCPStore(host, port, timeout=_STORE_TIMEOUT_S, _token=token, _is_attempt=True)
 
     return open_store
 
@@ -193,8 +195,11 @@ def own_address(host: str, store_url: str) -> str:
     """
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(host))
+    # Here, as above.
+    from distdbg.runtime.store.names import look_up
+
     parts = urlsplit(store_url)
-    found = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)
+    found = look_up(parts.hostname or "", parts.port or 0, limit_s=_LOOKUP_S)
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     address = _way_to(found[0][0], found[0][4])
     if _is_name(parts.hostname) and ipaddress.ip_address(address.partition("%")[0]).is_loopback:

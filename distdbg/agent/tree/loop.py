@@ -42,7 +42,7 @@ _CLOSE_S: Final = 2.0
 class Loop:
     """The thread with the sockets."""
 
-    def __init__(self, tree: Tree, token: bytes, meeting: str, fan_in: int) -> None:
+    def __init__(self, tree: Tree, token: bytes, meeting: str, fan_in: int, nodes: int) -> None:
         self._tree = tree
         self._node = tree.node
         self._lock = tree.lock
@@ -51,7 +51,7 @@ class Loop:
         self._meeting = meeting
         self._fan_in = fan_in
         self._links: dict[int, Link] = {}
-        self._ascent = Ascent(self._node.node, tree.clock_ns(), fan_in)
+        self._ascent = Ascent(self._node.node, tree.clock_ns(), fan_in, nodes)
         self._climbing: tuple[int, int] | None = None  # link and ancestor
         self._above: tuple[int, int] | None = None  # the same, when it is attached
         self._address = ""

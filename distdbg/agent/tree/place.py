@@ -72,7 +72,7 @@ class Tree:
         if nodes > 1:
             try:
                 opener = open_store or store_opener(store_url, token)
-                self._loop = Loop(self, token, f"{run}/{round_number}", fan_in)
+                self._loop = Loop(self, token, f"{run}/{round_number}", fan_in, nodes)
             except BaseException:
                 os.close(self._told)
                 raise

@@ -1,8 +1,15 @@
 """The launchers' agreement in a store: read it, change it by compare-and-set, count beats.
 
 A thousand launchers that change it at once would fail most of the time, each time for a hundred kilobytes.
-So those who come take turns: a turn is only good manners, for what holds is the compare-and-set. Who
-dies in its turn is waited for `TURN_S`.
+So those who come take turns, and whoever has its turn takes in all those behind it that have come by
+then. A turn is only good manners, for what holds is the compare-and-set. Who dies in its turn is waited
+for `TURN_S`.
+
+    turns/asked     how many have asked for a turn
+    turns/now       whose turn it was last
+    turns/<n>       there when it is the turn of n, or n was taken in: see `Turn`
+    turns/come/<n>  what n asks for, for those before it; empty: nothing any more. It stays, for two may think
+                    that it is their turn, and one of them may be about to read it
 """
 
 from __future__ import annotations
@@ -21,13 +28,34 @@ if TYPE_CHECKING:
 #: Not below a job: one server may serve several.
 _SERVER_KEY = "distdbg/launcher"
 
+#: What is at turns/<n>.
+_YOUR_TURN: Final = b"1"
+_TAKEN_IN: Final = b"in"
+
 #: How long nobody ends a turn before the next one takes it.
 TURN_S: Final = 1.0
 _SHORTEST_SLICE_S: Final = 0.25
 _LONGEST_SLICE_S: Final = 2.0
 _SLICE_OF_EACH_S: Final = 0.002
+#: Of those behind: their keys must fit a message.
+_MOST_AT_ONCE: Final = 500
 
 T = TypeVar("T")
+
+
+class Turn:
+    """A launcher's turn. `is_over`: one before it has done what this one asked for."""
+
+    def __init__(self, board: Board, number: int) -> None:
+        self._board = board
+        self._number = number
+        self.is_over = False
+        self.taken_in = 0
+        """How many of those behind need no turn any more; to be set by whoever has this one."""
+
+    def behind(self) -> list[bytes]:
+        """What the next ones ask for, as far as they have said so; empty: nothing any more."""
+        return self._board.behind(self._number)
 
 
 class Board:
@@ -100,33 +128,69 @@ class Board:
                 return after
 
     @contextmanager
-    def turn(self, check: Callable[[], None]) -> Iterator[None]:
-        """Wait until those who asked for a turn before have had it; `check` raises to give up."""
+    def turn(self, check: Callable[[], None], asks: str = "") -> Iterator[Turn]:
+        """Wait until those who asked for a turn before have had it; `check` raises to give up.
+
+        `asks`: what for, so that one of those may do it as well.
+        """
         mine = self._ask(lambda: self.store.add(f"{self._job}/turns/asked", 1))
+        turn = Turn(self, mine)
         try:
-            self._await_turn(mine, check)
-            self._ask(lambda: self.store.set(f"{self._job}/turns/now", str(mine)))
-            yield
+            if asks:
+                self._ask(lambda: self.store.set(self._come_key(mine), asks))
+            turn.is_over = self._await_turn(mine, check)
+            if not turn.is_over:
+                self._ask(lambda: self.store.set(f"{self._job}/turns/now", str(mine)))
+            yield turn
+        except BaseException:
+            with suppress(RendezvousError):
+                self._ask(lambda: self.store.set(self._come_key(mine), b""))
+            raise
         finally:
             with suppress(RendezvousError):  # it is gone: so they hear by themselves
-                self._ask(lambda: self.store.set(self._turn_key(mine + 1), b"1"))
+                if not turn.is_over:
+                    self._hand_on(mine, turn.taken_in)
                 self._ask(lambda: self.store.delete_key(self._turn_key(mine)))
 
-    def _await_turn(self, mine: int, check: Callable[[], None]) -> None:
+    def _hand_on(self, mine: int, taken_in: int) -> None:
+        last = mine + taken_in
+        told = {self._turn_key(n): _TAKEN_IN for n in range(mine + 1, last + 1)}
+        told[self._turn_key(last + 1)] = _YOUR_TURN
+        if taken_in:
+            told[f"{self._job}/turns/now"] = str(last).encode()
+        self._ask(lambda: self.store.multi_set(list(told), list(told.values())))
+
+    def behind(self, number: int) -> list[bytes]:
+        """What those ask for whose turns are the next ones after this."""
+        last = self._ask(lambda: self.store.add(f"{self._job}/turns/asked", 0))
+        keys = [self._come_key(n) for n in range(number + 1, min(last, number + _MOST_AT_ONCE) + 1)]
+        while keys and not self._has(keys):
+            keys = keys[: len(keys) // 2]  # one of them has not said it yet
+        return self._ask(lambda: self.store.multi_get(keys)) if keys else []
+
+    def _has(self, keys: Sequence[str]) -> bool:
+        return self._ask(lambda: self.store.check(keys))
+
+    def _await_turn(self, mine: int, check: Callable[[], None]) -> bool:
+        """Whether somebody else has done what this one asked for."""
         now, idle_s = 0, 0.0
         while mine > 1:
             check()
             ahead_s = (mine - now) * _SLICE_OF_EACH_S
             slice_s = min(max(_SHORTEST_SLICE_S, ahead_s), _LONGEST_SLICE_S)
             if self._await_key(self._turn_key(mine), slice_s):
-                return
+                return self._ask(lambda: self.store.get(self._turn_key(mine))) == _TAKEN_IN
             before, now = now, self._ask(lambda: self.store.add(f"{self._job}/turns/now", 0))
             idle_s = idle_s + slice_s if now == before else 0.0
             if idle_s >= TURN_S * (mine - now):  # one by one
-                return
+                break
+        return False
 
     def _turn_key(self, number: int) -> str:
         return f"{self._job}/turns/{number}"
+
+    def _come_key(self, number: int) -> str:
+        return f"{self._job}/turns/come/{number}"
 
     def await_settled(self, number: int, timeout_s: float) -> bool:
         """Wait until round `number` is complete, or the job is closed; False: not within that time."""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _PAUSE_S = 0.25
 #: For each launcher of the job: all of them together look so often, however many they are.
 _PAUSE_OF_EACH_S = 0.001
+#: How long nobody looks at an agreement that has not changed, for each launcher of the job: it is as long as
+#: they are many.
+_READ_OF_EACH_S = 0.05
 _JOIN_S = 5.0
 
 
@@ -55,6 +58,7 @@ class Keeper:
             self._board.store.close()
 
     def _set_pause(self, launchers: int) -> None:
+        self._longest_s = max(self._interval_s, launchers * _READ_OF_EACH_S)
         self._pause_s = min(max(_PAUSE_S, launchers * _PAUSE_OF_EACH_S), self._interval_s / 4)
         # Two looks shorter than what is promised: a beat, or its absence, is seen that much later.
         self._silence.limit_s = self._promised_s - 2 * self._pause_s
@@ -89,7 +93,7 @@ class Keeper:
         )
         is_news = self._counted != self._changes and not is_unrest
         # Now and then in any case: whoever changed it may have died before it counted that.
-        if is_news or now_s - self._read_at_s >= self._interval_s:
+        if is_news or now_s - self._read_at_s >= self._longest_s:
             self._take(self._board.read())
             self._changes, self._read_at_s = self._counted, now_s
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from distdbg.runtime.store import TCPStore
 
 _ATTEMPT_S = 0.5
+#: Where a thousand come at once, who is served late would else begin again and again.
+_LONGEST_ATTEMPT_S = 4.0
 #: So long a port may be taken by something else, or a launcher be too busy to answer.
 FOREIGN_S = 10.0
 _HINT = "is the launcher that serves it running, and does a firewall let this host in"
@@ -36,12 +38,13 @@ class Search:
         self.details: list[str] = []
         """More to say should it fail."""
 
-    def attempt(self) -> TCPStore | None:
+    def attempt(self, limit_s: float = _ATTEMPT_S) -> TCPStore | None:
         """Try once, for half a second; RendezvousError when trying again would not help."""
         from distdbg.runtime.store import TCPStore
 
         try:
-            store = TCPStore(self._host, self._port, timeout=timedelta(seconds=_ATTEMPT_S))
+            limit = timedelta(seconds=limit_s)
+            store = TCPStore(self._host, self._port, timeout=limit, _is_attempt=True)
         except DistError as error:
             self._note(error)
             return None
@@ -50,11 +53,14 @@ class Search:
 
     def until(self, deadline_ns: int, check: Callable[[], None]) -> TCPStore:
         """Try until the deadline."""
+        limit_s = _ATTEMPT_S
         while True:
             check()
-            if store := self.attempt():
+            if store := self.attempt(limit_s):
                 return store
             self.fail_after(deadline_ns)
+            left_s = (deadline_ns - time.monotonic_ns()) / 1e9
+            limit_s = max(_ATTEMPT_S, min(2 * limit_s, left_s, _LONGEST_ATTEMPT_S))
 
     def fail_after(self, deadline_ns: int) -> None:
         """Raise when it is that late."""

@@ -19,7 +19,7 @@ from distdbg.errors import (
     UsageError,
 )
 from distdbg.launch.rendezvous import state as agreement
-from distdbg.launch.rendezvous.board import Board
+from distdbg.launch.rendezvous.board import Board, Turn
 from distdbg.launch.rendezvous.keeper import Keeper
 from distdbg.launch.rendezvous.round import (
     Closing,
@@ -39,8 +39,10 @@ _POLL_S = 0.02
 #: complete; the others wait to be told.
 _LOOKERS = 4
 _TOLD_S = 1.0
-#: Now and then all look: whoever should have told them may have died.
+#: Now and then all look: whoever should have told them may have died. All of them together not more often,
+#: however many they are.
 _READ_S = 5.0
+_READ_OF_EACH_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +167,8 @@ class SharedRendezvous:
             now_ns = time.monotonic_ns()
             is_looker = is_told or reached.store.is_serving or _looks(before, member.name)
             counted = board.count_changes() if is_looker else changes
-            if counted != changes or now_ns - read_ns > _READ_S * 1e9:
+            longest_s = max(_READ_S, len(before.nodes) * _READ_OF_EACH_S)
+            if counted != changes or now_ns - read_ns > longest_s * 1e9:
                 before, changes, read_ns = board.read(), counted, now_ns
             if before.closing is not None:
                 self._closing = before.closing
@@ -190,8 +193,12 @@ class SharedRendezvous:
                 enough_since_ns = now_ns
             enough_for_s = 0.0 if enough_since_ns is None else (now_ns - enough_since_ns) / 1e9
             if after != before:
-                with board.turn(self._check):
-                    before = self._step(board, reached, member, enough_for_s)
+                asks = agreement.to_asks(member, self._number)
+                with board.turn(self._check, asks) as turn:
+                    if turn.is_over:
+                        before = board.read()
+                    else:
+                        before = self._step(board, reached, member, enough_for_s, turn)
             elif self._complete(after, reached, enough_for_s) != before:
                 before = self._step(board, reached, member, enough_for_s)
             elif reached.store.is_serving:
@@ -202,15 +209,30 @@ class SharedRendezvous:
                 is_told = board.await_settled(number, pause_s)
 
     def _step(
-        self, board: Board, reached: Reached, member: agreement.Member, enough_for_s: float
+        self,
+        board: Board,
+        reached: Reached,
+        member: agreement.Member,
+        enough_for_s: float,
+        turn: Turn | None = None,
     ) -> agreement.State:
-        """Change what is there now, and return what is there then."""
+        """Change what is there now, for those behind as well, and return what is there then."""
         before = board.read()
-        after = agreement.come(before, member, self._number)
-        after = self._complete(after, reached, enough_for_s)
-        if after == before or agreement.taken_by(before, member) is not None:
+        if agreement.taken_by(before, member) is not None:
             return before
-        return after if board.write(after) else board.read()
+        after = agreement.come(before, member, self._number)
+        taken_in = 0
+        for asks in turn.behind() if turn is not None else ():
+            with_next = agreement.come_as_asked(after, asks) if asks else after
+            if with_next is None:
+                break  # it is to see for itself why not
+            after, taken_in = with_next, taken_in + 1
+        after = self._complete(after, reached, enough_for_s)
+        if after != before and not board.write(after):
+            return board.read()
+        if turn is not None:
+            turn.taken_in = taken_in
+        return after
 
     def _complete(
         self, state: agreement.State, reached: Reached, enough_for_s: float

@@ -157,6 +157,21 @@ def come(state: State, member: Member, after: int) -> State:
     )
 
 
+def to_asks(member: Member, after: int) -> str:
+    """That `member` wants to `come`, for another launcher to have it do so."""
+    return json.dumps([_words(member), after])
+
+
+def come_as_asked(state: State, asks: bytes) -> State | None:
+    """`come` as `to_asks` says; None when it cannot, or what it says is not understood."""
+    try:
+        words, after = json.loads(asks)
+        member = _member(words)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return come(state, member, int(after)) if taken_by(state, member) is None else None
+
+
 def is_ready(state: State, enough_for_s: float, last_call_s: float) -> bool:
     """Whether a round that forms is complete; there were enough for `enough_for_s` by now."""
     count = len(state.nodes)

@@ -54,7 +54,7 @@ _SEND = Kind.SEND
 
 #: The fault of an op that did nothing but find other breakpoints armed.
 _BREAK = "break"
-_BREAKING = ("timeout", "peer_lost", "broken", "system", "interrupted", "aborted")
+_BREAKING = ("timeout", "peer_lost", "network", "broken", "system", "interrupted", "aborted")
 
 #: Through the slots in at most one round for so many bytes of a slot; what takes more is read
 #: directly. Each round costs a gate, so the small slots of large groups pay for fewer rounds.

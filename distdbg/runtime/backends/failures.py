@@ -15,6 +15,7 @@ from distdbg.errors import (
     DistBackendError,
     DistError,
     InternalError,
+    LinkCorruptedError,
     MismatchError,
     OpTimeout,
     PeerLost,
@@ -36,6 +37,8 @@ _GOES_ON = "the op continues and can be waited for again"
 _ELSEWHERE = AbortWords(
     what="the reason did not reach this host: read the errors of the other ranks"
 )
+#: Of a group that is broken already.
+_REFUSING = ("broken", "peer_lost", "network", "aborted")
 _INTACT = "no data was exchanged; the group is still usable"
 
 
@@ -66,7 +69,7 @@ def to_public(
         return UsageError(f"{call.name or call.kind.label} on group '{name}': {error}")
     is_message = call.kind >= Kind.SEND
     # A group that was broken before has not counted the op: it has the number that would have been its.
-    is_refused = error.fault in ("broken", "peer_lost", "aborted") and not error.seq
+    is_refused = error.fault in _REFUSING and not error.seq
     seq = -1 if is_message else error.seq or group.seq + is_refused
     number = "" if is_message else f" #{seq}"
     op = f"{call.name or call.kind.label}{number} on group '{name}'"
@@ -107,6 +110,8 @@ def to_public(
             text = f"rank {peer}{_on(host(error.peer))} {how}; this rank needed it in {op}"
             details = [*_mates(error.peer, names, host), _BROKEN]
             return PeerLost(text, peer=peer, how=how, details=details, **fields)
+        case "network":
+            return link_corrupted(str(error), op, group, names, host, fields)
         case "broken":
             cause = group.cause()
             by = f"rank {peer}" if peer >= 0 else "a rank"
@@ -138,6 +143,26 @@ def _mates(index: int, names: Sequence[int], host: Where) -> list[str]:
         return []
     whom = f"rank {mates[0]}" if len(mates) == 1 else f"ranks {format_ranks(mates)}"
     return [f"host {there} has {whom} as well"]
+
+
+def link_corrupted(
+    link: str, op: str, group: Group, names: Sequence[int], host: Where, fields: dict[str, Any]
+) -> LinkCorruptedError:
+    """Between which ranks, as the cause has it for which the group is broken."""
+    cause = group.cause()
+    at = (-1, -1) if cause is None else (cause[1], cause[2])
+    sender, receiver = (names[i] if 0 <= i < len(names) else -1 for i in at)
+    ends = [f"rank {rank}{_on(host(i))}" for rank, i in zip((sender, receiver), at, strict=True)]
+    return LinkCorruptedError(
+        f"{op} failed: a message from {ends[0]} to {ends[1]} was changed on its way",
+        sender=sender,
+        receiver=receiver,
+        link=link,
+        details=[f"{link}: its checksum differs, and TCP has not noticed", _BROKEN],
+        hint="look at the cards, cables and switches between the two; an array that was changed while an "
+        "asynchronous op owned it looks alike",
+        **fields,
+    )
 
 
 def _rank_left(

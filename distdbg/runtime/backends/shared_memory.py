@@ -31,6 +31,7 @@ from distdbg.errors import (
 )
 from distdbg.native import Control, Group, NativeError
 from distdbg.record.durations import duration_text
+from distdbg.runtime.backends.failures import link_corrupted
 from distdbg.runtime.backends.waiting import Patience
 from distdbg.runtime.net.hosts import host_of_rank
 from distdbg.runtime.plan.link import Link, measured_link, parse_link
@@ -125,6 +126,8 @@ class Shape:
     #: DISTDBG_ALGO and DISTDBG_LINK of rank 0, so that all ranks choose alike.
     algo: str
     link: str
+    #: DISTDBG_LINK_CHECKSUM of rank 0: both ends of a connection must know.
+    link_checksum: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +183,7 @@ def connect(
         net = between.open(shape.link_cookie)
         net_facts = (
             host_of_rank(hosts), net.hub, net.cookie, list(net.addresses), net.keepalive_s,
+            shape.link_checksum,
         )  # fmt: skip
     if rank == first:
         assert shape is not None  # rank 0 is the first of its host
@@ -221,6 +225,13 @@ def connect(
         link = _link(group, shape, deadline_ns) if hosts else Link()
     except NativeError as error:
         missing = [r for r, facts in enumerate(group.facts()) if not facts[0]]
+        if error.fault == "network":
+            op = f"the creation of group '{group_name}'"
+            corrupted = link_corrupted(
+                str(error), op, group, lives.ranks, between.host_name, {"group": group_name}
+            )
+            group.close()
+            raise corrupted from None
         group.close()
         if error.fault == "peer_lost":
             raise lives.lost(error.peer, lives.how(error.peer, str(error))) from None
@@ -267,6 +278,7 @@ def _shape_for(size: int, algo: str, link: str) -> Shape:
         secrets.randbits(63),
         algo,
         link,
+        bool(read_setting("DISTDBG_LINK_CHECKSUM")),
     )
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from distdbg.config import read_setting
 from distdbg.errors import ConfigError
 from distdbg.runtime.net.interfaces import Interface, choose_interface, list_interfaces
+from distdbg.runtime.store.names import look_up
 
 #: A port that nobody has to listen at: nothing is sent.
 _ANY_PORT = 9
@@ -45,10 +46,8 @@ def own_address(store_host: str | None, is_one_machine: bool) -> str:
 def route_to(host: str) -> str | None:
     """The address of this host that packets to `host` leave from; None: no way, or none out of this host."""
     with suppress(OSError):
-        for family, kind, _, _, target in socket.getaddrinfo(
-            host, _ANY_PORT, type=socket.SOCK_DGRAM
-        ):
-            with suppress(OSError), socket.socket(family, kind) as probe:
+        for family, _, _, _, target in look_up(host, _ANY_PORT):
+            with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect(target)
                 address = str(probe.getsockname()[0])
                 if not Interface("", address).is_loopback:
@@ -58,7 +57,7 @@ def route_to(host: str) -> str | None:
 
 def _addresses_of(name: str) -> list[str]:
     with suppress(OSError):
-        return [str(found[4][0]) for found in socket.getaddrinfo(name, None)]
+        return [str(found[4][0]) for found in look_up(name, _ANY_PORT)]
     return []
 
 

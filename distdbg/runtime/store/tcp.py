@@ -39,7 +39,7 @@ from distdbg.runtime.store.base import (
 )
 from distdbg.runtime.store.server import KEY_NBYTES, VALUE_NBYTES, SharedServer, serve
 from distdbg.runtime.store.table import not_a_number, out_of_range
-from distdbg.runtime.store.tcp_errors import call_error, connect_error
+from distdbg.runtime.store.tcp_errors import call_error, connect_error, who_listens
 from distdbg.runtime.store.timeouts import Timeout, deadline_after, to_ns, to_seconds
 from distdbg.runtime.world import current
 from distdbg.secure.guard import Guard, open_guard
@@ -129,8 +129,11 @@ class TCPStore(Store):
         *,
         _token: bytes | None = None,
         _value_nbytes: int = VALUE_NBYTES,
+        _is_attempt: bool = False,
     ) -> None:
         super().__init__()
+        # Others follow, so it is not worth a look through all processes why this one has failed.
+        self._is_attempt = _is_attempt
         self._timeout_s = to_seconds(timeout)
         if not isinstance(host_name, str):
             raise WrongTypeError(f"TCPStore: host_name must be text, not {host_name!r:.80}")
@@ -185,7 +188,10 @@ class TCPStore(Store):
             waited_s = time.monotonic() - begin
             self._close_client(client)
             raise connect_error(
-                self._label(), error, waited_s, host=self._host, port=self._port
+                self._label(),
+                error,
+                waited_s,
+                details=[] if self._is_attempt else who_listens(self._host, self._port),
             ) from error
         self._client = client
 

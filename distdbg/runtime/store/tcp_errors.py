@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from distdbg.control.words import to_error
 from distdbg.errors import (
     DistError,
@@ -19,27 +21,27 @@ _ELSEWHERE = "is not at the address that was dialled"
 
 
 def connect_error(
-    label: str, error: Exception, waited_s: float, *, host: str, port: int
+    label: str, error: Exception, waited_s: float, *, details: Sequence[str]
 ) -> DistError:
     """Why there is no connection: `error` is the native one, with its fault and errno."""
     if _ELSEWHERE in str(error):
         return DistNetworkError(
             f"{label}: not authenticated: {error}: a proxy in between forwards the connection",
-            details=_who_listens(host, port),
+            details=details,
             hint="where that is a tunnel or NAT of yours, set DISTDBG_SERVED_AS to the IP:PORT that is "
             "dialled, in the process that serves the store",
         )
     if getattr(error, "error_number", 0) == _ERRNO_NOT_AUTHENTICATED:
         return NotAuthenticatedError(
             f"{label}: not authenticated: {error}",
-            details=_who_listens(host, port),
+            details=details,
             hint="all ranks of a run need the same DISTDBG_TOKEN (or DISTDBG_TOKEN_FILE); "
             "without it, ranks must be of one user with one home folder",
         )
     if getattr(error, "fault", "") == "network":
         return DistNetworkError(
             f"{label}: cannot connect within {duration_text(waited_s)}: {error}",
-            details=_who_listens(host, port),
+            details=details,
             hint="is rank 0 running, on that host and port, and does a firewall let this host in?",
         )
     return call_error(label, error, waited_s)
@@ -72,7 +74,8 @@ def call_error(label: str, error: Exception, waited_s: float) -> DistError:
             return DistNetworkError(f"{label}: {error}")
 
 
-def _who_listens(host: str, port: int) -> list[str]:
+def who_listens(host: str, port: int) -> list[str]:
+    """What is known of who holds a port, where that is this host's; looks through all its processes."""
     if is_of_this_host(host) and any(entry.listens for entry in find_sockets(port)):
         return [f"the port is held by {holder_of(port)}"]
     return []

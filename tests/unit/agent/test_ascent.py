@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import Any
+
+import pytest
 
 from distdbg.agent.tree import finding
 from distdbg.agent.tree.ascent import PATIENCE_NS, RETURN_NS, Ascent
 from distdbg.agent.tree.finding import Address, own_address, read_address, store_folder
 from distdbg.agent.tree.shape import FAN_IN, ancestors, children, parent
-
-if TYPE_CHECKING:
-    import pytest
+from distdbg.runtime.store import names
 
 S = 1_000_000_000
 SOMEWHERE = Address("127.0.0.9", 9)
@@ -92,11 +93,39 @@ def test_the_address_is_the_one_that_the_host_is_known_by() -> None:
 def test_a_name_that_is_loopback_at_home_is_not_what_others_know_it_by(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    at_home = [(socket.AF_INET, socket.SOCK_DGRAM, 17, "", ("127.0.1.1", 9))]
+    at_home = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 9))]
     monkeypatch.setattr(finding, "_way_to", lambda _, place: place[0])
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: at_home)
     assert own_address("n0", "tcp://n0:9/agents") == finding._ELSEWHERE
     assert own_address("n0", "tcp://127.0.1.1:9/agents") == "127.0.1.1"
+
+
+def test_a_resolver_that_does_not_answer_holds_up_an_agent_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_over = threading.Event()
+
+    def ask(*_: object, **__: object) -> list[tuple[Any, ...]]:
+        is_over.wait()
+        return []
+
+    monkeypatch.setattr(names.look_up, "__kwdefaults__", {"limit_s": 10.0, "ask": ask})
+    monkeypatch.setattr(finding, "_LOOKUP_S", 0.05)
+    try:
+        with pytest.raises(names.NoNameServer):
+            own_address("n0", "tcp://silent.example:9/agents")
+    finally:
+        is_over.set()
+
+
+def test_in_a_large_job_a_late_parent_is_waited_for_longer() -> None:
+    ascent = Ascent(300, 0, nodes=1000)
+    ascent.take({0: SOMEWHERE, 1: SOMEWHERE})
+    assert ascent.choose(10 * PATIENCE_NS) is None
+    assert ascent.choose(20 * PATIENCE_NS) == 1
+    ascent.on_failed(1, 20 * PATIENCE_NS)  # that one has gone: nothing is waited for
+    ascent.take({18: SOMEWHERE})
+    assert ascent.choose(20 * PATIENCE_NS) == 18
 
 
 def test_what_is_no_address_is_not_used() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from distdbg.runtime.net.address import own_address
 from distdbg.runtime.net.hosts import find_hosts, host_of_rank, is_one_machine
 from distdbg.runtime.net.interfaces import Interface, choose_interface, list_interfaces
 from distdbg.runtime.rendezvous.process import Process
+from distdbg.runtime.store import names
 
 
 def process(boot: str = "a", pids: int = 1, net: int = 1, host: str = "n") -> Process:
@@ -73,6 +75,21 @@ def test_a_named_interface_that_is_not_there_is_refused(monkeypatch: pytest.Monk
     assert "lo 127.0.0.1" in str(caught.value)
     monkeypatch.setenv("DISTDBG_SOCKET_IFNAME", "lo")
     assert own_address("10.1.2.3", False) == "127.0.0.1"
+
+
+def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over = threading.Event()
+
+    def ask(*_: object, **__: object) -> list[Any]:
+        is_over.wait()
+        return []
+
+    monkeypatch.setattr(names.look_up, "__kwdefaults__", {"limit_s": 0.05, "ask": ask})
+    try:
+        assert address.route_to("silent.example") is None
+        assert address._addresses_of("silent.example") == []
+    finally:
+        is_over.set()
 
 
 def test_without_a_name_it_is_where_the_route_to_the_store_begins(
