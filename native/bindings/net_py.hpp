@@ -1,12 +1,17 @@
 // What Group.create() and Group.open() are told of other hosts.
 #pragma once
 
+#include <algorithm>
+#include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "bindings.hpp"
 #include "links.hpp"
 #include "tcp_hub.hpp"
+#include "ucx_transport.hpp"
 
 namespace distdbg {
 
@@ -15,10 +20,15 @@ struct NetFacts {
   MakeTransport make;
 };
 
-// `hub` may be nullptr: all ranks are on one host. It outlives the group.
+// By rank: the address of its worker, empty where it is not wanted, and whether it is on this host.
+using PyWorkers = std::vector<std::tuple<nb::bytes, bool>>;
+
+// `hub` may be nullptr: all ranks are on one host. It outlives the group. `engine` may be nullptr: messages
+// go by TCP.
 inline NetFacts net_facts(std::uint32_t rank, const std::vector<std::uint32_t>& host_of,
                           TcpHub* hub, std::uint64_t cookie,
-                          const std::vector<std::string>& addresses, double keepalive_s) {
+                          const std::vector<std::string>& addresses, double keepalive_s,
+                          std::shared_ptr<UcxEngine> engine, const PyWorkers& py_workers) {
   if (hub == nullptr) return {};
   TcpPlace place;
   place.cookie = cookie;
@@ -28,9 +38,15 @@ inline NetFacts net_facts(std::uint32_t rank, const std::vector<std::uint32_t>& 
   for (const std::string& address : addresses)
     place.addresses.push_back(address.empty() ? std::vector<std::string>{}
                                               : std::vector<std::string>{address});
-  return {host_of, [hub, place = std::move(place)](Receiver& receiver, Purpose purpose) mutable {
+  std::vector<UcxTransport::Worker> workers;
+  for (const auto& [address, is_here] : py_workers)
+    workers.push_back({{address.c_str(), address.size()}, is_here});
+  return {host_of,
+          [hub, place = std::move(place), engine = std::move(engine), workers = std::move(workers)](
+              Receiver& receiver, Purpose purpose) mutable -> std::unique_ptr<Transport> {
             place.kind = static_cast<std::uint32_t>(purpose);
-            return hub->transport(place, receiver);
+            if (!engine) return hub->transport(place, receiver);
+            return std::make_unique<UcxTransport>(*hub, place, workers, engine, receiver);
           }};
 }
 
