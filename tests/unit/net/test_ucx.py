@@ -68,8 +68,9 @@ def test_an_error_names_each_library_that_was_tried(monkeypatch: pytest.MonkeyPa
         ucx.open_engine(b"token")
     assert "/nowhere/libucp.so.0" in caught.value.details[0]
     assert "libc.so.6 has no ucp_get_version" in caught.value.details[1]
-    assert caught.value.hint is not None and "libucx0" in caught.value.hint
-    assert os.environ["UCX_LOG_FILE"] == "mine" and "UCX_HANDLE_ERRORS" not in os.environ
+    assert "libucx0" in str(caught.value.hint)
+    assert os.environ["UCX_LOG_FILE"] == "mine"
+    assert "UCX_HANDLE_ERRORS" not in os.environ
 
 
 @pytest.mark.parametrize(
