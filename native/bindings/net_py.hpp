@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -22,13 +23,13 @@ struct NetFacts {
 
 // By rank: the address of its worker, empty where it is not wanted, and whether it is on this host.
 using PyWorkers = std::vector<std::tuple<nb::bytes, bool>>;
+using PyUcx = std::optional<std::tuple<std::shared_ptr<UcxEngine>, PyWorkers>>;
 
-// `hub` may be nullptr: all ranks are on one host. It outlives the group. `engine` may be nullptr: messages
-// go by TCP.
+// `hub` may be nullptr: all ranks are on one host. It outlives the group. Without `ucx` messages go by TCP.
 inline NetFacts net_facts(std::uint32_t rank, const std::vector<std::uint32_t>& host_of,
                           TcpHub* hub, std::uint64_t cookie,
                           const std::vector<std::string>& addresses, double keepalive_s,
-                          std::shared_ptr<UcxEngine> engine, const PyWorkers& py_workers) {
+                          const PyUcx& ucx) {
   if (hub == nullptr) return {};
   TcpPlace place;
   place.cookie = cookie;
@@ -39,11 +40,13 @@ inline NetFacts net_facts(std::uint32_t rank, const std::vector<std::uint32_t>& 
     place.addresses.push_back(address.empty() ? std::vector<std::string>{}
                                               : std::vector<std::string>{address});
   std::vector<UcxTransport::Worker> workers;
-  for (const auto& [address, is_here] : py_workers)
-    workers.push_back({{address.c_str(), address.size()}, is_here});
+  if (ucx)
+    for (const auto& [address, is_here] : std::get<1>(*ucx))
+      workers.push_back({{address.c_str(), address.size()}, is_here});
   return {host_of,
-          [hub, place = std::move(place), engine = std::move(engine), workers = std::move(workers)](
-              Receiver& receiver, Purpose purpose) mutable -> std::unique_ptr<Transport> {
+          [hub, place = std::move(place), engine = ucx ? std::get<0>(*ucx) : nullptr,
+           workers = std::move(workers)](Receiver& receiver,
+                                         Purpose purpose) mutable -> std::unique_ptr<Transport> {
             place.kind = static_cast<std::uint32_t>(purpose);
             if (!engine) return hub->transport(place, receiver);
             return std::make_unique<UcxTransport>(*hub, place, workers, engine, receiver);

@@ -192,3 +192,35 @@ def test_without_a_way_to_send_every_rank_says_why(tmp_path: Path) -> None:
     done = run(3, program, CHANGED="{'UCX_TLS': 'none_such'}", BLIND_RANK="1")
     assert done.stdout.count("UCX cannot be used here") == 1, done.stdout + done.stderr[-4000:]
     assert done.stdout.count("rank 1 do") + done.stdout.count("ranks 1 do not use UCX") == 2
+
+
+# As on hosts with a fabric, where nobody has asked for a transport.
+CHOSEN = """
+import os
+from distdbg.runtime.net import between, hub, ucx
+between.find_hosts = lambda members, is_each_alone: tuple((r,) for r in range(len(members)))
+ucx.active_fabrics = lambda: ["mlx5_0/1"]
+if os.environ["RANK"] == os.environ.get("BLIND_RANK"):
+    ucx._libraries = lambda: ["/nowhere/libucp.so.0"]
+import numpy as np
+import distdbg as dist
+nets = []
+opened = hub.open_net
+hub.open_net = lambda *arguments: nets.append(opened(*arguments)) or nets[-1]
+dist.init_process_group(timeout=60)
+x = np.ones(10_000)
+dist.all_reduce(x)
+assert (x == dist.get_world_size()).all()
+print("by UCX" if all(net.ucx for net in nets) else "by TCP", flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(("blind_rank", "how"), [("", "by UCX"), ("1", "by TCP")])
+def test_a_fabric_is_used_where_all_ranks_can(blind_rank: str, how: str, tmp_path: Path) -> None:
+    program = tmp_path / "chosen.py"
+    program.write_text(CHOSEN)
+    done = run(3, program, DISTDBG_TRANSPORT="auto", BLIND_RANK=blind_rank, UCX_TLS="tcp")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.count(how) == 3

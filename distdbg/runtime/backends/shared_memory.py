@@ -180,7 +180,7 @@ def connect(
         net = between.open(shape.link_cookie)
         net_facts = (
             host_of_rank(hosts), net.hub, net.cookie, list(net.addresses), net.keepalive_s,
-            net.engine, list(net.workers),
+            net.ucx,
         )  # fmt: skip
     if rank == first:
         assert shape is not None  # rank 0 is the first of its host

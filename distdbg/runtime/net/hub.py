@@ -35,14 +35,11 @@ class Net:
         hub: TcpHub,
         cookie: int,
         addresses: Sequence[str],
-        engine: UcxEngine | None,
-        workers: Sequence[tuple[bytes, bool]],
+        ucx: tuple[UcxEngine, Sequence[tuple[bytes, bool]]] | None,
     ) -> None:
         self.hub = hub
-        #: None: by TCP.
-        self.engine = engine
-        #: By group rank, for UCX: the address of its worker, and whether it is on this host.
-        self.workers = workers
+        #: None: messages go by TCP. By group rank: the address of its worker, and whether it is on this host.
+        self.ucx = ucx
         #: What proves that a connection is of this group.
         self.cookie = cookie
         #: By group rank: "host:port"; empty for ranks of this host.
@@ -152,7 +149,8 @@ def open_net(
         addresses[other] = reach.address
         if has_all:
             workers[other] = (reach.worker, processes[other].shares_kernel(processes[rank]))
-    return Net(hub, cookie, addresses, _shared.engine if has_all else None, workers)
+    engine = _shared.engine
+    return Net(hub, cookie, addresses, (engine, workers) if has_all and engine else None)
 
 
 def _find_reach(hub: TcpHub, is_demanded: bool) -> tuple[Reach, ConfigError | None]:
