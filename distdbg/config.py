@@ -351,9 +351,9 @@ VARIABLES: tuple[Variable, ...] = (
         "DISTDBG_TRANSPORT",
         "str",
         "auto",
-        "How ranks exchange data: auto is shared memory within a host and TCP between hosts; tcp also "
-        "within a host, for measuring and testing.",
-        choices=("auto", "tcp"),
+        "How ranks exchange data: auto is shared memory within a host, and between hosts UCX where all have "
+        "it and a fabric is up, else TCP; tcp and ucx also within a host.",
+        choices=("auto", "tcp", "ucx"),
     ),
     Variable(
         "DISTDBG_UNWRAPPED",

@@ -36,3 +36,4 @@ StoreServer = _native.StoreServer
 TcpHub = _native.TcpHub
 TcpRelay = _native.TcpRelay
 TcpRelayed = _native.TcpRelayed
+UcxEngine = _native.UcxEngine

@@ -22,6 +22,10 @@ READ = (
      "who a rank of srun or mpiexec is: [under a launcher](../how-to/run-under-a-launcher.md)"),
     ("`OTEL_EXPORTER_OTLP_PROTOCOL`, `OTEL_TRACES_SAMPLER`, ...",
      "where traces go, and how many: [OpenTelemetry](otel.md)"),
+    ("`UCX_TLS`, `UCX_NET_DEVICES`, ...",
+     "by libucp, where ranks exchange data by UCX: [several hosts](../how-to/run-on-several-hosts.md)"),
+    ("`UCX_HANDLE_ERRORS`, `UCX_LOG_FILE`, `UCX_WARN_UNUSED_ENV_VARS`",
+     "set while libucp is opened, where they are not: `none`, `stderr`, `n`"),
     ("`PYTHONBREAKPOINT`", "0: no breakpoint stops; else the debugger, where `DISTDBG_DEBUGGER` is not set"),
 )  # fmt: skip
 #: Read by nothing here: a test looks for each name in the package, and must not find it.
@@ -40,7 +44,7 @@ IGNORED = (
      "every run is recorded; `DISTDBG_RECORD_OPS` says how many ops"),
     ("`TORCH_NCCL_DUMP_ON_TIMEOUT`, `TORCH_FR_DUMP_TEMP_FILE`",
      "the record is on disk at any moment; `distdbg export --to torch-fr` writes torch's form"),
-    ("`UCC_*`, `UCX_*`, `MPICH_*`, `OMPI_MCA_*`", "those libraries carry no op of distdbg"),
+    ("`UCC_*`, `MPICH_*`, `OMPI_MCA_*`", "those libraries carry no op of distdbg"),
 )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ void bind_store(nb::module_& module);
 void bind_record(nb::module_& module);
 void bind_ops(nb::module_& module);
 void bind_tcp(nb::module_& module);
+void bind_ucx(nb::module_& module);
 void bind_group(nb::module_& module);
 
 // True when a Python signal handler raised (KeyboardInterrupt); takes the GIL, and only on the main

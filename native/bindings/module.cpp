@@ -12,5 +12,6 @@ NB_MODULE(_native, module) {
   distdbg::bind_record(module);
   distdbg::bind_ops(module);
   distdbg::bind_tcp(module);
+  distdbg::bind_ucx(module);
   distdbg::bind_group(module);
 }

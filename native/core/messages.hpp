@@ -240,6 +240,11 @@ class Inbox {
   // Whether all that was read were whole messages.
   bool is_between_messages() const { return have_ == 0; }
 
+  // Whether the envelope of the next message is there, and the receiver has no place for it yet.
+  bool is_refused() const {
+    return have_ == sizeof(Envelope) + (with_sums_ ? sum_nbytes : 0) && !is_placed_;
+  }
+
   // What has yet to come of a message into `[begin, end)` is thrown away.
   void cancel(const std::byte* begin, const std::byte* end) {
     for (Piece& piece : into_.pieces)

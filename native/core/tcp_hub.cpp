@@ -299,6 +299,10 @@ TcpHub::TcpHub(const std::string& host, const std::string& port, std::string tok
 TcpHub::~TcpHub() { close(); }
 
 std::unique_ptr<Transport> TcpHub::transport(const TcpPlace& place, Receiver& receiver) {
+  return tcp_transport(place, receiver);
+}
+
+std::unique_ptr<TcpTransport> TcpHub::tcp_transport(const TcpPlace& place, Receiver& receiver) {
   return std::make_unique<TcpTransport>(place, token_, desk_, relay_, receiver);
 }
 

@@ -21,6 +21,7 @@
 namespace distdbg {
 
 class TcpDesk;
+class TcpTransport;
 
 struct TcpHubLimits {
   std::size_t most_strangers = 64;
@@ -58,6 +59,7 @@ class TcpHub {
   const std::string& address() const { return address_; }
   // `receiver` outlives it; the hub need not, but then nobody reaches the transport any more.
   std::unique_ptr<Transport> transport(const TcpPlace& place, Receiver& receiver);
+  std::unique_ptr<TcpTransport> tcp_transport(const TcpPlace& place, Receiver& receiver);
   // The first of each kind of misbehaviour, in words; each is told once.
   std::vector<std::string> complaints();
   // How many connections were turned away.

@@ -198,7 +198,7 @@ void TcpTransport::close() {
   is_closed_ = true;
   {
     const std::lock_guard lock(watch_mutex_);
-    watched_.resize(1);
+    watched_.resize(always_watched_);
   }
   wake();
   for (const std::uint32_t r : linked_) {
@@ -290,6 +290,13 @@ void TcpTransport::wait(std::int64_t timeout_ns, Look has_work) {
   ::ppoll(entries.data(), entries.size(), &timeout, nullptr);
 }
 
+void TcpTransport::watch_also(int fd) {
+  const std::lock_guard lock(watch_mutex_);
+  watched_.resize(always_watched_++);
+  watched_.push_back({fd, POLLIN, 0});
+  is_watch_stale_ = true;
+}
+
 void TcpTransport::wake_others() { arrivals_->bell().ring(asking == this ? 1 : 0); }
 
 // Who sleeps meanwhile sleeps with what was to be looked for before, so it is woken.
@@ -310,7 +317,7 @@ void TcpTransport::update_watch() {
   if (!std::exchange(is_watch_stale_, false)) return;
   {
     const std::lock_guard lock(watch_mutex_);
-    watched_.resize(1);
+    watched_.resize(always_watched_);
     for (const std::uint32_t r : linked_)
       for (const auto& link : peers_[r].links)
         if (link->watched != 0) watched_.push_back({link->fd(), link->watched, 0});

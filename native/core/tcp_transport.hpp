@@ -42,6 +42,10 @@ class TcpTransport final : public Transport {
     arrivals_->bell().ring();
     return true;
   }
+  // The same, but for the thread whose `has_work` is being asked.
+  void wake_others();
+  // Before any wait(): ends it also when that descriptor becomes readable, which it does not own.
+  void watch_also(int fd);
   void cancel(const std::byte* memory, std::uint64_t nbytes) override;
   // What was not handed to the kernel is lost; what was still arrives.
   void close() override;
@@ -81,7 +85,6 @@ class TcpTransport final : public Transport {
   void look_for_silence();
   bool lose_if_ended(std::uint32_t rank, Peer& peer);
   void update_watch();
-  void wake_others();
   TcpWay way_from(std::uint32_t from, std::uint32_t to) const {
     return {place_.cookie, place_.kind, from, to, options()};
   }
@@ -100,7 +103,8 @@ class TcpTransport final : public Transport {
   std::int64_t next_silence_check_ns_ = 0;
 
   std::mutex watch_mutex_;       // guards `watched_`
-  std::vector<pollfd> watched_;  // the first is the bell
+  std::vector<pollfd> watched_;  // the first is the bell, then what is watched also
+  std::size_t always_watched_ = 1;
 };
 
 }  // namespace distdbg

@@ -213,6 +213,17 @@ inline void a_message_waits_for_its_place(const MakeRanks& make) {
   check_kept(keeper.kept[2], 0, 101, second);
 }
 
+inline void a_message_without_payload_waits_for_its_place(const MakeRanks& make) {
+  const auto ranks = make(2);
+  Keeper& keeper = ranks->keeper(1);
+  keeper.may_come = [](const Envelope&) { return false; };
+  post(ranks->at(0), 1, {}, 7, nullptr);
+  ranks->run_until([&] { return keeper.refused > 20; });
+  keeper.may_come = nullptr;
+  ranks->run_until([&] { return keeper.kept.size() == 1; });
+  check_kept(keeper.kept[0], 0, 7, {});
+}
+
 inline void what_has_no_place_is_thrown_away(const MakeRanks& make) {
   const auto ranks = make(2);
   Keeper& keeper = ranks->keeper(1);
@@ -395,6 +406,7 @@ inline void run_all(const MakeRanks& make) {
   many_small_ones_wait_until_somebody_polls(make);
   large_ones_cross(make);
   a_message_waits_for_its_place(make);
+  a_message_without_payload_waits_for_its_place(make);
   what_has_no_place_is_thrown_away(make);
   an_unsent_message_is_cancelled(make);
   a_half_received_message_is_cancelled(make);

@@ -184,6 +184,7 @@ def connect(
         net_facts = (
             host_of_rank(hosts), net.hub, net.cookie, list(net.addresses), net.keepalive_s,
             shape.link_checksum,
+            net.ucx,
         )  # fmt: skip
     if rank == first:
         assert shape is not None  # rank 0 is the first of its host

@@ -18,7 +18,8 @@ class Between:
     """To be closed after the group."""
 
     def __init__(self, store: Store, rank: int, processes: Sequence[Process]) -> None:
-        hosts = find_hosts(processes, read_setting("DISTDBG_TRANSPORT") == "tcp")
+        is_each_alone = read_setting("DISTDBG_TRANSPORT") in ("tcp", "ucx")
+        hosts = find_hosts(processes, is_each_alone)
         self.hosts = hosts if len(hosts) > 1 else ()
         #: What messages call the host of a rank, where there are several.
         self.host_name = name_hosts(processes)

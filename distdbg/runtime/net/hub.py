@@ -1,4 +1,5 @@
-"""The hub of this process: where ranks of other hosts connect to it. Made with the first group that needs it.
+"""The hub of this process: where ranks of other hosts connect to it. Made with the first group that needs it,
+and so is UCX.
 
 Groups share it, and with the last of them it is closed. A child made by fork makes one of its own.
 """
@@ -8,11 +9,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from distdbg.check.logs import get_logger
 from distdbg.config import read_float
 from distdbg.control.tokens import derive_token
-from distdbg.native import TcpHub
+from distdbg.errors import ConfigError, format_ranks
+from distdbg.native import TcpHub, UcxEngine
+from distdbg.runtime.net import ucx
 from distdbg.runtime.net.address import own_address
 from distdbg.runtime.net.hosts import Hosts, is_one_machine
 from distdbg.runtime.rendezvous.process import Process
@@ -26,8 +30,16 @@ _log = get_logger("runtime")
 class Net:
     """What native code needs to reach the other hosts of one group."""
 
-    def __init__(self, hub: TcpHub, cookie: int, addresses: Sequence[str]) -> None:
+    def __init__(
+        self,
+        hub: TcpHub,
+        cookie: int,
+        addresses: Sequence[str],
+        ucx: tuple[UcxEngine, Sequence[tuple[bytes, bool]]] | None,
+    ) -> None:
         self.hub = hub
+        #: None: messages go by TCP. By group rank: the address of its worker, and whether it is on this host.
+        self.ucx = ucx
         #: What proves that a connection is of this group.
         self.cookie = cookie
         #: By group rank: "host:port"; empty for ranks of this host.
@@ -48,6 +60,7 @@ class _Shared:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.hub: TcpHub | None = None
+        self.engine: UcxEngine | None = None
         self.guard: Guard | None = None
         self.pid = 0
         self.users = 0
@@ -60,7 +73,7 @@ def _take_hub(store_host: str | None, is_one_machine: bool) -> TcpHub:
     """The hub of this process; each call has its `_leave_hub`."""
     with _shared.lock:
         if _shared.pid != os.getpid():
-            _shared.hub, _shared.guard = None, None
+            _shared.hub, _shared.guard, _shared.engine = None, None, None
             _shared.pid, _shared.users = os.getpid(), 0
         if _shared.hub is None:
             address = own_address(store_host, is_one_machine)
@@ -79,26 +92,104 @@ def _take_hub(store_host: str | None, is_one_machine: bool) -> TcpHub:
         return _shared.hub
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where a rank is, as it tells the others in the group's store."""
+
+    address: str
+    #: Of its worker of UCX; empty: it has none.
+    worker: bytes = b""
+    #: Why it has none, where that was asked for.
+    refusal: str = ""
+
+    def to_bytes(self) -> bytes:
+        """For the store: "host:port", then the worker in hex or "!" and the refusal."""
+        rest = f"!{self.refusal}" if self.refusal else self.worker.hex()
+        return f"{self.address} {rest}".encode()
+
+    @classmethod
+    def from_bytes(cls, text: bytes) -> Reach:
+        """From the store."""
+        address, _, rest = text.decode().partition(" ")
+        if rest.startswith("!"):
+            return cls(address, refusal=rest[1:])
+        return cls(address, bytes.fromhex(rest))
+
+
 def open_net(
     store: Store, rank: int, hosts: Hosts, processes: Sequence[Process], cookie: int
 ) -> Net:
     """Tell the ranks of other hosts in the group's store where this process is, and find out where they are.
 
+    UCX is used where all ranks have it. ConfigError on all ranks where one is asked for it and has it not.
     To be closed after the group.
     """
+    is_demanded = ucx.is_demanded()
     hub = _take_hub(store_host(store), is_one_machine(processes))
     try:
-        store.set(f"net/{rank}", hub.address)
+        mine, refused = _find_reach(hub, is_demanded)
+        store.set(f"net/{rank}", mine.to_bytes())
+        if refused is not None:
+            raise refused
         here = next(ranks for ranks in hosts if rank in ranks)
-        others = [other for other in range(len(processes)) if other not in here]
+        # Who has no UCX asks nobody of its own host.
+        apart = (rank,) if mine.worker else here
+        others = [other for other in range(len(processes)) if other not in apart]
         found = store.multi_get([f"net/{other}" for other in others])
+        reaches = {o: Reach.from_bytes(text) for o, text in zip(others, found, strict=True)}
+        has_all = _is_ucx_everywhere(mine, reaches, is_demanded)
     except BaseException:
         _leave_hub()
         raise
     addresses = [""] * len(processes)
-    for other, address in zip(others, found, strict=True):
-        addresses[other] = address.decode()
-    return Net(hub, cookie, addresses)
+    workers = [(b"", False)] * len(processes)
+    for other, reach in reaches.items():
+        if other in here:
+            continue
+        addresses[other] = reach.address
+        if has_all:
+            workers[other] = (reach.worker, processes[other].shares_kernel(processes[rank]))
+    engine = _shared.engine
+    return Net(hub, cookie, addresses, (engine, workers) if has_all and engine else None)
+
+
+def _find_reach(hub: TcpHub, is_demanded: bool) -> tuple[Reach, ConfigError | None]:
+    """Where this rank is, and what it fails with once the others know."""
+    if not is_demanded and not ucx.is_worth_it():
+        return Reach(hub.address), None
+    try:
+        with _shared.lock:
+            if _shared.engine is None:
+                _shared.engine = ucx.open_engine(derive_token(run_token(), "link"))
+                _log.info("messages between hosts may go by UCX %s", _shared.engine.version)
+            return Reach(hub.address, _shared.engine.address), None
+    except ConfigError as error:
+        if is_demanded:
+            reason = "; ".join(error.details) or str(error)
+            return Reach(hub.address, refusal=reason), error
+        _log.info("a fabric is up, but its messages go by TCP: %s", "; ".join(error.details))
+        return Reach(hub.address), None
+
+
+def _is_ucx_everywhere(mine: Reach, others: dict[int, Reach], is_demanded: bool) -> bool:
+    lacking = [rank for rank, reach in sorted(others.items()) if not reach.worker]
+    if is_demanded and lacking:
+        reasons = [
+            f"rank {rank}: {others[rank].refusal or 'it was not asked to'}" for rank in lacking
+        ]
+        raise ConfigError(
+            f"ranks {format_ranks(lacking)} do not use UCX, and this one is asked to",
+            details=reasons[:8],
+            hint="DISTDBG_TRANSPORT must be the same on all ranks, and libucp be there",
+        )
+    refused = [rank for rank, reach in sorted(others.items()) if reach.refusal]
+    if refused:
+        raise ConfigError(
+            f"ranks {format_ranks(refused)} are asked to use UCX and cannot, and this one is not",
+            details=[f"rank {rank}: {others[rank].refusal}" for rank in refused[:8]],
+            hint="DISTDBG_TRANSPORT must be the same on all ranks",
+        )
+    return bool(mine.worker) and not lacking
 
 
 def store_host(store: object) -> str | None:
@@ -117,7 +208,9 @@ def _leave_hub() -> None:
             _log.warning("a stranger was refused at %s: %s", _shared.hub.address, complaint)
         _shared.users -= 1
         if _shared.users == 0:
+            if _shared.engine is not None:
+                _shared.engine.close()
             _shared.hub.close()
             if _shared.guard is not None:
                 _shared.guard.close()
-            _shared.hub = _shared.guard = None
+            _shared.hub = _shared.guard = _shared.engine = None
