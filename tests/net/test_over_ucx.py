@@ -18,6 +18,13 @@ from tests.net.test_over_tcp import PROGRAM
 
 ROOT = Path(__file__).parents[2]
 TLS = ["tcp", "posix,sysv,self", "all"]
+#: `make stress` runs these as well: each takes a minute.
+STRESS = [
+    ("tests/unit/runtime", "tcp"),
+    ("tests/unit/check", "tcp"),
+    ("tests/unit/check", "posix,sysv,self"),
+    ("tests/parity", "posix,sysv,self"),
+]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,8 +54,14 @@ def run(size: int, program: Path, **more: str) -> subprocess.CompletedProcess[st
 @pytest.mark.slow
 @pytest.mark.ranks
 @pytest.mark.timeout(560)
-@pytest.mark.parametrize("tls", ["tcp", "posix,sysv,self"])
-@pytest.mark.parametrize("room", ["tests/unit/runtime", "tests/unit/check", "tests/parity"])
+@pytest.mark.parametrize(
+    ("room", "tls"),
+    [
+        ("tests/unit/runtime", "posix,sysv,self"),
+        ("tests/parity", "tcp"),
+        *(STRESS if os.environ.get("STRESS_TRANSPORTS") else ()),
+    ],
+)
 def test_a_room_passes_over_ucx(room: str, tls: str) -> None:
     done = over_ucx("-m", "pytest", "-q", "-p", "no:cacheprovider", room, UCX_TLS=tls)
     assert done.returncode == 0, done.stdout[-4000:]

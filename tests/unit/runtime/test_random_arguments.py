@@ -35,6 +35,7 @@ ALONE = {
     "_coalescing_manager": "a context manager, in tests/unit/runtime/test_collectives.py",
     "batch_isend_irecv": "its ops are checked where they are made",
     "import_module": "Python's",
+    "init_device_mesh": "tests/parity/test_mesh.py",
 }
 #: Where ranks may be asked for different things, or have them.
 MAY_DIFFER = {"send", "isend", "send_object_list", "assert_same"}
