@@ -89,7 +89,13 @@ bool UcxTransport::take_news() {
     if (news.from >= peers_.size()) continue;
     Peer& peer = know(news.from);
     switch (news.type) {
-      case UcxType::data: peer.stream.add(news.part); break;
+      case UcxType::data:
+        if (peer.lost.empty()) {
+          peer.stream.add(news.part);
+        } else {
+          read_.push_back(news.part);
+        }
+        break;
       case UcxType::room: peer.stream.set_room(news.number); break;
       case UcxType::have: peer.stream.set_arrived(news.number); break;
       case UcxType::ask: break;
@@ -211,9 +217,10 @@ void UcxTransport::look_for_failures() {
   }
 }
 
-// True when the peer is lost now. All that it has sent is taken before.
+// True when the peer is lost now. All that it has sent is taken before; who has said its last is no loss.
 bool UcxTransport::lose_if_ended(std::uint32_t rank, Peer& peer) {
   if (peer.lost_ns == 0 || now_ns() < peer.lost_ns || peer.has_left) return false;
+  if (peer.inbox.has_ended()) return false;
   if (peer.stream.has_unread() || peer.inbox.is_refused()) return false;
   peer.lost = peer.ended;
   if (!peer.inbox.is_between_messages() && peer.lost != cut_words)
@@ -261,13 +268,14 @@ void UcxTransport::close() {
   }
   flush();
   is_closed_ = true;
-  for (const std::uint32_t rank : known_)
-    if (!peers_[rank].is_cut)
-      tcp_->post(rank, {0, {static_cast<std::uint64_t>(End::whole)}}, {}, nullptr);
+  for (const std::uint32_t rank : known_) {
+    if (peers_[rank].is_cut) continue;
+    const End how = peers_[rank].stream.has_all_arrived() ? End::whole : End::cut;
+    tcp_->post(rank, {0, {static_cast<std::uint64_t>(how)}}, {}, nullptr);
+  }
   tcp_->close();
   engine_->shut(own_);
-  for (const std::uint32_t rank : known_) {
-    Peer& peer = peers_[rank];
+  for (Peer& peer : peers_) {
     peer.outbox.clear();
     peer.stream.drop(read_);
   }
