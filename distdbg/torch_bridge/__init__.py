@@ -1,6 +1,7 @@
 """torch.distributed on our runtime, and the only place that imports torch.
 
 backend/      a ProcessGroup of torch's over one of ours: init_process_group("distdbg")
+training/     what DDP, FSDP and optimizers know of an op, told to the record
 store.py      a torch Store as ours
 reduce_op.py  torch's reduce ops as ours
 

@@ -3,6 +3,7 @@
 entry.py    torch makes or destroys a group
 world.py    a World of ours beside torch's groups: record, agent, control groups
 tap/        its ops
+training/   what DDP, FSDP and optimizers know of them
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from distdbg.torch_bridge.call_sites import skip_torch
 from distdbg.torch_bridge.tap.engine import Theirs
 from distdbg.torch_bridge.tap.groups import Tapped, TappedGroups
 from distdbg.torch_bridge.tap.install import Tap
 from distdbg.torch_bridge.tap.sockets import new_since, open_sockets
 from distdbg.torch_bridge.tap.supported import check_torch
+from distdbg.torch_bridge.training import patch as patch_training
 from distdbg.torch_bridge.world import Watching
 
 #: Backends that have nobody at the other end, or no store in which ranks could meet.
@@ -32,6 +35,8 @@ class Job:
         import torch.distributed as dist
 
         check_torch(torch)
+        skip_torch(torch)
+        self._torch = torch
         self._dist = dist
         self._c10d = sys.modules["torch.distributed.distributed_c10d"]
         self._groups = TappedGroups()
@@ -86,6 +91,7 @@ class Job:
             )
         if made_beside is not None:
             self._tap.start()
+            patch_training(self._torch)
             self._groups.add(theirs, made_beside)
 
     def on_destroy(self, group: Any) -> None:

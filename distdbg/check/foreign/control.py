@@ -371,9 +371,10 @@ class ControlGroup:
                 **fields,
             )
         limit_ns = self.limit_ns(call)
-        if now - started_ns > limit_ns + GRACE_NS:
+        if now - started_ns > limit_ns + grace_ns:
             waited_s = (now - started_ns) / 1e9
             missing: list[int] = []
+            place = self._where(call.peer) if call.peer >= 0 else None
             if seq:
                 known = f"ranks {format_ranks(self._names)} agreed on it"
             elif call.peer >= 0:
@@ -386,7 +387,11 @@ class ControlGroup:
                 missing=missing,
                 arrived=self._names if seq else [],
                 waited_s=waited_s,
-                details=["the backend did not keep its own timeout", _BROKEN],
+                details=[
+                    *(["the backend did not keep its own timeout"] if grace_ns else []),
+                    *([f"rank {missing[0]}: {place}"] if place is not None else []),
+                    _BROKEN,
+                ],
                 **fields,
             )
 

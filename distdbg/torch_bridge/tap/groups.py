@@ -10,11 +10,15 @@ from contextlib import suppress
 from typing import Any
 
 from distdbg.errors import DistBackendError, DistError
+from distdbg.runtime.call import Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.marks import span
 from distdbg.runtime.work import NO_DEADLINE
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import TapEngine, Theirs
+from distdbg.torch_bridge.tap.callers import is_blocking_recv
+from distdbg.torch_bridge.training.ddp import armed, bucket_of
+from distdbg.torch_bridge.training.naming import named
 
 #: How long the end of a group waits for what torch's threads still tell us of its last ops.
 _PATIENCE_S = 2.0
@@ -61,6 +65,16 @@ class Tapped:
 
     def dispatch(self, call: TapCall) -> Any:
         """Check, record and start an op; what torch's op returns."""
+        if armed and call.kind is Kind.ALL_REDUCE:
+            bucket = bucket_of(self.theirs.group.group_name, call.inputs[0].shape.numel())
+            if bucket:
+                with named(bucket):
+                    return self._dispatch(call)
+        if call.kind is Kind.RECV:
+            call.is_async = not is_blocking_recv()
+        return self._dispatch(call)
+
+    def _dispatch(self, call: TapCall) -> Any:
         try:
             pending = self.group.engine.submit(call)
         except DistBackendError as error:
