@@ -65,7 +65,9 @@ def _monitoring(function: Callable[..., Any]) -> Callable[..., Any]:
         job = _job(is_new=False)
         if job is None:
             return function(group, timeout, wait_all_ranks)
-        return job.on_monitored_barrier(group, lambda: function(group, timeout, wait_all_ranks))
+        return job.on_monitored_barrier(
+            group, timeout, wait_all_ranks, lambda: function(group, timeout, wait_all_ranks)
+        )
 
     return monitored_barrier
 

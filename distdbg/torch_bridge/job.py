@@ -110,10 +110,14 @@ class Job:
             tapped.drain()
             self._watching.remove(tapped.group)
 
-    def on_monitored_barrier(self, group: Any, function: Callable[[], Any]) -> Any:
-        """It finds out by itself who is missing: recorded and not compared."""
+    def on_monitored_barrier(
+        self, group: Any, timeout: Any, wait_all_ranks: bool, function: Callable[[], Any]
+    ) -> Any:
+        """Ours goes first: it tells all ranks who is missing and where; then torch's has nothing to wait for."""
         tapped = self._groups.of(group if group is not None else self._dist.group.WORLD)
-        return function() if tapped is None else tapped.monitored_barrier(function)
+        if tapped is None:
+            return function()
+        return tapped.monitored_barrier(timeout, wait_all_ranks, function)
 
     def stop(self) -> None:
         """Let all ops pass."""

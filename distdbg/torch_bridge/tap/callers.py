@@ -15,12 +15,12 @@ _MOST_FRAMES = 8
 
 
 def is_blocking_recv() -> bool:
-    """Whether `torch.distributed.recv` is the function of torch's that this op is called from."""
+    """Whether the program has called `torch.distributed.recv`, which may itself call `irecv`."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_MOST_FRAMES):
         if frame is None:
             return False
-        if frame.f_globals.get("__name__") == _MODULE:
+        if frame.f_globals.get("__name__") == _MODULE and frame.f_code.co_name != "irecv":
             return frame.f_code.co_name == "recv"
         frame = frame.f_back
     return False

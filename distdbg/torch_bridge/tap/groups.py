@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from distdbg.check.levels import level_of
+from distdbg.check.monitored_barrier import monitored_barrier
 from distdbg.errors import DistBackendError, DistError
 from distdbg.runtime.call import Kind
 from distdbg.runtime.engine import Pending
@@ -189,9 +191,13 @@ class Tapped:
         engine = getattr(self.group.engine, "inner", self.group.engine)
         return engine.verdict if isinstance(engine, TapEngine) else None
 
-    def monitored_barrier(self, function: Callable[[], Any]) -> Any:
-        """One of torch's, which is a comparison itself."""
+    def monitored_barrier(
+        self, timeout: Any, wait_all_ranks: bool, function: Callable[[], Any]
+    ) -> Any:
+        """One of torch's, after one of ours where ops are compared."""
         with span("monitored_barrier"):
+            if level_of(self.group.world).value > 0 and self.group.size() > 1:
+                monitored_barrier(self.group, timeout, wait_all_ranks)
             return function()
 
     def drain(self) -> None:

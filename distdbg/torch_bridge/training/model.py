@@ -26,7 +26,9 @@ _MOST_COPIED_NBYTES = 64 << 20
 class Model:
     """The buckets of one DDP and how far they have come."""
 
-    def __init__(self, ddp: Any, parameters: Sequence[Any], buckets: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, ddp: Any, parameters: Sequence[Any], buckets: Sequence[Sequence[int]]
+    ) -> None:
         self.ddp = weakref.ref(ddp)
         self.group_name: str = ddp.process_group.group_name
         names = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
@@ -122,5 +124,7 @@ class Model:
         return [[places.get(id(one), -1) for one in each.parameters()] for each in buckets]
 
     def _logged(self, ddp: Any) -> list[list[int]]:
-        text = ddp.logger._get_ddp_logging_data().strs_map.get("rebuilt_per_bucket_param_indices", "")
+        text = ddp.logger._get_ddp_logging_data().strs_map.get(
+            "rebuilt_per_bucket_param_indices", ""
+        )
         return [[int(word) for word in each.split()] for each in text.split(",")]

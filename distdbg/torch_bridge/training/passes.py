@@ -72,4 +72,3 @@ class Steps:
             self._has_gradients = False
             self.done += 1
             mark(STEP, self.done)
-

@@ -171,7 +171,9 @@ class Watch:
         kind = call.kind.label
         if kind not in ("send", "recv"):
             self._counts[pg] = self._counts.get(pg, 0) + 1
-        outputs = [(array, np.asarray(array).tobytes()) for array in call.outputs if _is_dense(array)]
+        outputs = [
+            (array, np.asarray(array).tobytes()) for array in call.outputs if _is_dense(array)
+        ]
         names = (pg.label, pg.group_name)
         self.ops.append(Op(time.monotonic(), names, kind, self._counts.get(pg, 0), outputs))
 

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch.distributed
-from torch.distributed import *  # noqa: F403
 
 
 def __getattr__(name: str) -> Any:

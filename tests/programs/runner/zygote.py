@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, NoReturn
@@ -67,6 +68,7 @@ def _run_and_drop(subject: str, order: dict[str, Any], rank: int) -> NoReturn:
         code = error.code if isinstance(error.code, int) else 1
     except BaseException:
         sys.excepthook(*sys.exc_info())
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

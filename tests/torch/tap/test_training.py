@@ -202,7 +202,9 @@ def trains_in_other_ways(backend: str) -> None:
     for options in ({"find_unused_parameters": True}, {"gradient_as_bucket_view": True}):
         model = ddp(**options)
         for step in range(3):
-            model(x, with_fc2=not options.get("find_unused_parameters") or step != 1).sum().backward()
+            model(
+                x, with_fc2=not options.get("find_unused_parameters") or step != 1
+            ).sum().backward()
             model.zero_grad(set_to_none=False)
     static = ddp(static_graph=True)
     for _ in range(3):
