@@ -113,7 +113,7 @@ class Job:
     def on_monitored_barrier(
         self, group: Any, timeout: Any, wait_all_ranks: bool, function: Callable[[], Any]
     ) -> Any:
-        """Ours goes first: it tells all ranks who is missing and where; then torch's has nothing to wait for."""
+        """Ours goes first: it tells all ranks who is missing, and where."""
         tapped = self._groups.of(group if group is not None else self._dist.group.WORLD)
         if tapped is None:
             return function()

@@ -233,12 +233,12 @@ class ReceivePending:
     __slots__ = (
         "__weakref__",
         "_error",
-        "is_taken",
         "_messages",
         "call",
         "header",
         "inner",
         "is_certain",
+        "is_taken",
         "tag",
     )
 

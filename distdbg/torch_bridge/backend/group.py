@@ -89,6 +89,10 @@ class DistdbgProcessGroup(Collectives):
         """Return what messages call the group."""
         return self._desc
 
+    def _get_backend(self, device: Any) -> DistdbgProcessGroup:
+        """Return what carries out ops on this device: torch 2.14 asks it what it can do."""
+        return self
+
     def get_group_store(self) -> Any:
         """Return torch's store of this group."""
         return self._store
@@ -156,7 +160,7 @@ class DistdbgProcessGroup(Collectives):
         self,
         ranks: Sequence[int],
         timeout: timedelta | None = None,
-        opts: Options = None,
+        opts: Any = None,
         group_name: str | None = None,
         group_desc: str | None = None,
         device_types: Sequence[object] | None = None,

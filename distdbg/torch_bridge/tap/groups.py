@@ -16,9 +16,9 @@ from distdbg.runtime.call import Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.marks import span
 from distdbg.runtime.work import NO_DEADLINE
+from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import TapEngine, Theirs
-from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 from distdbg.torch_bridge.training.naming import named
 
@@ -139,6 +139,8 @@ class Tapped:
             if verdict is None and time.monotonic() - since < age_s:
                 continue
             with self._lock:
+                if (since, op, error) not in self._failed:
+                    continue  # another thread looks as well, and was first
                 self._failed.remove((since, op, error))
             op.note_end(error if verdict is None else verdict)
 

@@ -69,6 +69,7 @@ class DdpPatch:
             if hasattr(reducer, name):
                 setattr(reducer, name, naming(getattr(reducer, name), words))
         reducer.__init__ = self._making(reducer.__init__)
+        reducer.prepare_for_backward = self._preparing(reducer.prepare_for_backward)
         kind._ddp_init_helper = self._helping(kind._ddp_init_helper)
         kind.forward = self._forward(kind.forward, torch)
         kind.register_comm_hook = self._hooking(kind.register_comm_hook)
@@ -121,7 +122,6 @@ class DdpPatch:
 
     def _forward(self, real: Callable[..., Any], torch: Any) -> Callable[..., Any]:
         is_compiling = torch.compiler.is_compiling
-        is_grad_enabled = torch.is_grad_enabled
 
         @wraps(real)
         def forward(ddp: Any, *inputs: Any, **kwargs: Any) -> Any:
@@ -133,8 +133,6 @@ class DdpPatch:
             except RuntimeError as error:
                 self._tell_names(ddp, error)
                 raise
-            if ddp.require_backward_grad_sync and is_grad_enabled():
-                self._arm(ddp)
             return output
 
         return forward
@@ -145,8 +143,19 @@ class DdpPatch:
         if model is not None and model.unused and _NOT_FINISHED in str(error):
             error.add_note(f"distdbg: no gradient for {list_names(model.unused)}")
 
-    def _arm(self, ddp: Any) -> None:
-        model = self._models.get(ddp)
+    def _preparing(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """DDP calls it at the end of a forward pass, a compiled one too, before a pass that reduces."""
+
+        @wraps(real)
+        def prepare_for_backward(reducer: Any, *args: Any, **kwargs: Any) -> Any:
+            result = real(reducer, *args, **kwargs)
+            self._arm(reducer)
+            return result
+
+        return prepare_for_backward
+
+    def _arm(self, reducer: Any) -> None:
+        model = next((one for one in self._models.values() if one.is_of(reducer)), None)
         if model is None:
             return
         model.begin()

@@ -50,4 +50,5 @@ def _name_of(unit: Any) -> str:
     names = getattr(getattr(info, "mesh", None), "mesh_dim_names", None)
     dimension = getattr(info, "shard_mesh_dim", None)
     is_known = names is not None and dimension is not None
-    return unit_name(getattr(unit, "_module_fqn", None), names[dimension] if is_known else "")
+    over = str(names[dimension]) if names is not None and is_known else ""
+    return unit_name(getattr(unit, "_module_fqn", None), over)

@@ -52,6 +52,11 @@ class Model:
             bucket_name(at, [self._names[i] for i in each]) for at, each in enumerate(buckets)
         )
 
+    def is_of(self, reducer: Any) -> bool:
+        """Whether its DDP reduces with this reducer."""
+        ddp = self.ddp()
+        return ddp is not None and ddp.reducer is reducer
+
     def begin(self) -> None:
         """A forward pass has ended whose backward pass reduces."""
         self._done = self._numel = 0

@@ -21,9 +21,11 @@ class named:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._before = ""
+        self._recorder: Recorder | None = None
 
     def __enter__(self) -> None:
-        self._recorder: Recorder | None = observed().recorder
+        self._recorder = observed().recorder
         if self._recorder is not None:
             self._before = self._recorder.comm
             self._recorder.set_comm(self._name)

@@ -1,8 +1,9 @@
 """What one forked rank does: run the program as a script, and write down how it ended.
 
 The program itself imports `distdbg` and `numpy`; for torch, alone or watched, these two names stand
-for torch.distributed and a few functions that make tensors. With distdbg and watched every op is watched: when it
-was called, and what was in its outputs before, so that an error can be asked whether a byte moved.
+for torch.distributed and a few functions that make tensors. With distdbg and watched every op is looked
+at: when it was called, and what was in its outputs before, so that an error can be asked whether a byte
+moved.
 """
 
 from __future__ import annotations

@@ -63,15 +63,36 @@ _DIFFERS: dict[str, str] = {
 }  # fmt: skip
 DIFFERS = {name: why for why, names in _DIFFERS.items() for name in names.split()}
 
+#: Rows of which torch hangs or crashes with some without us as well.
+TORCHS_OWN = {why for why in DIFFERS.values() if why.startswith("torch")}
+
 #: Each kind of error and of right program; few of them wait for a timeout.
-FIRST = """
-    right/crossed_async_groups right/gradient_buckets right/overlapping_groups right/pipeline_stages
-    right/p2p_then_barrier right/ring_in_one_batch right/tensor_and_data_parallel
-    wrong/all_to_all_dtype wrong/all_to_all_splits wrong/another_op wrong/barrier_instead_of_the_op
-    wrong/broadcast_root wrong/coalesced_shape wrong/dtype wrong/flattened_on_one_rank wrong/gather_dst
-    wrong/killed wrong/message_shape wrong/monitored_barrier_names_the_missing wrong/reduce_dst
-    wrong/reduce_op wrong/returns_early wrong/shape wrong/reduce_scatter_shard
-""".split()  # fmt: skip
+FIRST = [
+    "right/crossed_async_groups",
+    "right/gradient_buckets",
+    "right/overlapping_groups",
+    "right/pipeline_stages",
+    "right/p2p_then_barrier",
+    "right/ring_in_one_batch",
+    "right/tensor_and_data_parallel",
+    "wrong/all_to_all_dtype",
+    "wrong/all_to_all_splits",
+    "wrong/another_op",
+    "wrong/barrier_instead_of_the_op",
+    "wrong/broadcast_root",
+    "wrong/coalesced_shape",
+    "wrong/dtype",
+    "wrong/flattened_on_one_rank",
+    "wrong/gather_dst",
+    "wrong/killed",
+    "wrong/message_shape",
+    "wrong/monitored_barrier_names_the_missing",
+    "wrong/reduce_dst",
+    "wrong/reduce_op",
+    "wrong/returns_early",
+    "wrong/shape",
+    "wrong/reduce_scatter_shard",
+]
 
 NAMES = sorted(TRUTHS) if os.environ.get("TORCH_PROGRAMS") == "all" else FIRST
 
@@ -88,7 +109,8 @@ def test_program_ends_as_on_our_own_backend(name: str, outcomes: dict[str, list[
     truth, results = TRUTHS[name], outcomes[name]
     if name in DIFFERS:
         bad = {"SIGABRT", "SIGSEGV", "SIGBUS", "hung"}
-        assert not bad & {describe_end(result) for result in results} or truth.is_right
+        ends = {describe_end(result) for result in results}
+        assert not bad & ends or DIFFERS[name] in TORCHS_OWN
         return
     diagnosis: Any = results[0].get("diagnosis")
     assert diagnosis is not None, "the ranks have left no record"

@@ -252,7 +252,8 @@ def compiles(backend: str) -> list[float]:
 def test_a_compiled_model_trains_and_its_buckets_have_names(watched: Watched) -> None:
     session = watched(compiles, backend="gloo")
     assert results(session)[0] == results(session)[1]
-    assert "DDP bucket 0: fc2.bias to body.0.weight" in comms_of(session, 0)
+    buckets = [comm for comm in comms_of(session, 0) if comm.startswith("DDP bucket 0: ")]
+    assert len(buckets) == 3
 
 
 def shards() -> None:
