@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -381,6 +382,32 @@ def barrier_that_is_monitored(rank: int, size: int) -> Any:
 
     dist.monitored_barrier(timeout=timedelta(seconds=30))
     return "passed"
+
+
+def accelerated(rank: int, size: int) -> Any:
+    """A training loop of Hugging Face's Accelerate."""
+    from accelerate import Accelerator
+    from torch.utils.data import DataLoader, TensorDataset
+
+    accelerator = Accelerator(cpu=True)
+    x = torch.arange(48.0).view(12, 4) / 48
+    loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=3)
+    model: Any = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    losses = []
+    for inputs, targets in loader:
+        with accelerator.accumulate(model):
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            accelerator.backward(loss)
+            optimizer.step()
+            losses.append(accelerator.gather(loss.detach()))
+    return [accelerator.num_processes, *numbers(*losses, *model.parameters())]
+
+
+if find_spec("accelerate"):
+    example(accelerated)
 
 
 @example

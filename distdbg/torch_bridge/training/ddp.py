@@ -89,14 +89,18 @@ class DdpPatch:
     def _helping(self, real: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(real)
         def _ddp_init_helper(ddp: Any, *args: Any, **kwargs: Any) -> Any:
-            self._given = None
+            self._take_given()
             result = real(ddp, *args, **kwargs)
-            if self._given is not None:
-                self._models[ddp] = Model(ddp, *self._given)
-                self._given = None
+            given = self._take_given()
+            if given is not None:
+                self._models[ddp] = Model(ddp, *given)
             return result
 
         return _ddp_init_helper
+
+    def _take_given(self) -> tuple[Any, Any] | None:
+        given, self._given = self._given, None
+        return given
 
     def _hooking(self, real: Callable[..., Any]) -> Callable[..., Any]:
         """A hook of Python's is given its bucket: its ops have that name."""
