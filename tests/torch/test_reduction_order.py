@@ -1,8 +1,8 @@
-"""In which order an all_reduce adds up: ours by rank, gloo's along its ring; what each gives, to the last bit.
+"""In which order an all_reduce adds up: ours by rank, gloo's along its ring; each to the last bit.
 
-gloo cuts an array into one chunk for each rank. Chunk c starts at the rank before c and goes down the ring, and c
-is the last to add: the order depends on where an element lies and how large the array is. Ours is the order of
-the ranks for every element, whatever the size, the algorithm and the place.
+gloo cuts an array into one chunk for each rank. Chunk c starts at the rank before c and goes down the
+ring, and c is the last to add: the order depends on where an element lies and how large the array is.
+Ours is the order of the ranks for every element, whatever the size, the algorithm and the place.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 DDP without `find_unused_parameters` reduces a bucket when all of its gradients are there. A rank whose
 backward pass leaves one out never calls that bucket's all_reduce, and goes on to something else: the others
 wait for it, or find it in another op. The watched rank has written down, in the same step, which parameters
-got no gradient (`torch_bridge.training`); here that is put before what follows from it.
+got no gradient (`torch_bridge.training`); here that leads the finding.
 """
 
 from __future__ import annotations
