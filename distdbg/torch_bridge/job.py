@@ -14,7 +14,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from distdbg.check.levels import level_of
+from distdbg.errors import JobAborted, MismatchError, PeerLost, RendezvousError
 from distdbg.torch_bridge.call_sites import skip_torch
+from distdbg.torch_bridge.guarded import guarded
 from distdbg.torch_bridge.tap.engine import Theirs
 from distdbg.torch_bridge.tap.groups import Tapped, TappedGroups
 from distdbg.torch_bridge.tap.install import Tap
@@ -59,6 +62,22 @@ class Job:
             RuntimeWarning,
             stacklevel=2,
         )
+
+    def compare_group(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise where ranks are about to make different groups: torch would wait for the ones it has in mind.
+
+        All ranks call new_group, members or not; with use_local_synchronization, whose names are no numbers,
+        members alone.
+        """
+        watching = self._watching
+        if watching is None or level_of(watching.world).value == 0:
+            return
+        with guarded("a group", but=(MismatchError, PeerLost, RendezvousError, JobAborted)):
+            given = self._arguments(args, kwargs)
+            ranks, name = list(given["global_ranks_in_group"]), str(given["group_name"])
+            if ranks and name.isdigit():
+                timeout = given.get("timeout") or self._c10d.default_pg_timeout
+                watching.compare(ranks, name, timeout.total_seconds())
 
     def on_group(self, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Torch has made one: make what is beside it."""
