@@ -19,11 +19,11 @@ unexport PYTHONDONTWRITEBYTECODE
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check format format-check lint types docs dashboards native-check sanitize stress fuzz bench promises dist clean
+.PHONY: help build demo test check format format-check lint types docs dashboards native-check sanitize stress fuzz torch-versions torch-programs bench promises dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' \
-	  | while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
+	  | while IFS='|' read -r name text; do printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 # ------------------------------------------------------------------------------------- set-up
 
@@ -106,6 +106,14 @@ fuzz: $(BUILT) ## Feed what reads with what is a little wrong (ARGS=--seconds=60
 	$(PY) tests/fuzz/legal_ops.py --ops=1000000
 	sh scripts/sanitize.sh $(VENV) address,undefined test_tcp_hub \
 	  $(or $(patsubst --seconds=%,%,$(filter --seconds=%,$(ARGS))),60)
+
+TORCH_VERSIONS := 2.4.1 2.5.1 2.6.0 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1
+
+torch-versions: $(TESTS) ## The bridge with each of TORCH_VERSIONS whose wheel installs (TORCH_INDEX= says from where)
+	@sh scripts/torch_versions.sh $(VENV) $(TORCH_VERSIONS)
+
+torch-programs: $(TESTS) $(STAMPS)/group-torch ## All programs of the catalogue as torch programs on gloo, watched
+	TORCH_PROGRAMS=all $(PY) -m pytest --run-slow -o faulthandler_timeout=1500 tests/torch/tap/test_catalogue.py $(ARGS)
 
 bench: $(BUILT) $(PEERS) ## Times beside torch gloo, Open MPI and MPICH; what record and check cost
 	$(PY) -m benchmarks $(ARGS)

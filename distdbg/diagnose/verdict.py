@@ -30,6 +30,7 @@ from distdbg.diagnose.find import (
     mismatch,
     missing,
     nan_source,
+    no_gradient,
     order_inversion,
     slow_link,
     stall,
@@ -126,6 +127,7 @@ def diagnose(session: Session) -> Verdict:
     if moment is not session:
         found = [missing.tell_who_came_late(finding, session, matched) for finding in found]
         found += _found_since(session, matched, found)
+    found = [no_gradient.tell_no_gradient(finding, session) for finding in found]
     until_ns = moment.now_ns if moment is not session else NEVER
     tops = _put_below(session, _with_said(found, session.said), until_ns)
     tops = _soften_stops(session, tops)

@@ -51,9 +51,9 @@ def site_of(session: Session, op: OpRef) -> str:
 
 
 def say_op(session: Session, op: OpRef) -> str:
-    """'all_reduce #7 on group 'dp' at train.py:88 (step)'."""
-    site = site_of(session, op)
-    return session.name_of(op) + (f" at {site}" if site else "")
+    """'all_reduce #7 on group 'dp' (DDP bucket 0 of fc) at train.py:88 (step)'."""
+    comm, site = session.comms[session.ranks[op.rank].ops.comm[op.at]], site_of(session, op)
+    return session.name_of(op) + (f" ({comm})" if comm else "") + (f" at {site}" if site else "")
 
 
 def say_s(ns: int) -> str:

@@ -1,6 +1,9 @@
 """torch.distributed on our runtime, and the only place that imports torch.
 
 backend/      a ProcessGroup of torch's over one of ours: init_process_group("distdbg")
+guarded.py    errors of ours end the watching, and not the program
+call_sites.py which lines are none of the program's
+training/     what DDP, FSDP and optimizers know of an op, told to the record
 store.py      a torch Store as ours
 reduce_op.py  torch's reduce ops as ours
 

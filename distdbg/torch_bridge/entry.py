@@ -1,16 +1,17 @@
 """Where the tap gets into torch: the functions that make and destroy groups, wrapped at import.
 
 Nothing else of torch is touched before the first group. Whatever goes wrong in here is told once, and the
-program goes on as if we were not there.
+program goes on as if we were not there; but for groups that ranks make differently.
 """
 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
+
+from distdbg.torch_bridge.guarded import guarded, state, switch_off
 
 _MARK = "_distdbg_tap"
 
@@ -37,6 +38,7 @@ def _making(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         with guarded("a group"):
             job.before_group(args, kwargs)
+        job.compare_group(args, kwargs)
         made = function(*args, **kwargs)
         with guarded("a group"):
             job.on_group(made, args, kwargs)
@@ -65,7 +67,9 @@ def _monitoring(function: Callable[..., Any]) -> Callable[..., Any]:
         job = _job(is_new=False)
         if job is None:
             return function(group, timeout, wait_all_ranks)
-        return job.on_monitored_barrier(group, lambda: function(group, timeout, wait_all_ranks))
+        return job.on_monitored_barrier(
+            group, timeout, wait_all_ranks, lambda: function(group, timeout, wait_all_ranks)
+        )
 
     return monitored_barrier
 
@@ -77,43 +81,15 @@ _WRAPPERS = {
 }
 
 
-class guarded:
-    """In this block errors of ours end the watching, and not the program."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        if error is None or not isinstance(error, Exception):
-            return False
-        switch_off(f"{self._what}: {type(error).__name__}: {error}".splitlines()[0])
-        return True
-
-
-def switch_off(why: str) -> None:
-    """Let the job run on without us; says so once."""
-    job = _job(is_new=False)
-    _state["off"] = True
-    if job is not None:
-        job.stop()
-    warnings.warn(f"distdbg does not watch this torch job: {why}", RuntimeWarning, stacklevel=3)
-
-
-_state: dict[str, Any] = {"job": None, "off": False}
-
-
 def _job(is_new: bool = True) -> Any:
     """The tap of this process, made with the first group; None where it is off."""
-    if _state["off"]:
+    if state["off"]:
         return None
-    if _state["job"] is None and is_new:
+    if state["job"] is None and is_new:
         try:
             from distdbg.torch_bridge.job import Job
 
-            _state["job"] = Job()
+            state["job"] = Job()
         except Exception as error:  # noqa: BLE001 - as in guarded
             switch_off(f"{type(error).__name__}: {error}".splitlines()[0])
-    return _state["job"]
+    return state["job"]

@@ -3,6 +3,7 @@
 entry.py    torch makes or destroys a group
 world.py    a World of ours beside torch's groups: record, agent, control groups
 tap/        its ops
+training/   what DDP, FSDP and optimizers know of them
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from distdbg.check.levels import level_of
+from distdbg.errors import JobAborted, MismatchError, PeerLost, RendezvousError
+from distdbg.torch_bridge.call_sites import skip_torch
+from distdbg.torch_bridge.guarded import guarded
 from distdbg.torch_bridge.tap.engine import Theirs
 from distdbg.torch_bridge.tap.groups import Tapped, TappedGroups
 from distdbg.torch_bridge.tap.install import Tap
 from distdbg.torch_bridge.tap.sockets import new_since, open_sockets
 from distdbg.torch_bridge.tap.supported import check_torch
+from distdbg.torch_bridge.training import patch as patch_training
 from distdbg.torch_bridge.world import Watching
 
 #: Backends that have nobody at the other end, or no store in which ranks could meet.
@@ -32,6 +38,8 @@ class Job:
         import torch.distributed as dist
 
         check_torch(torch)
+        skip_torch(torch)
+        self._torch = torch
         self._dist = dist
         self._c10d = sys.modules["torch.distributed.distributed_c10d"]
         self._groups = TappedGroups()
@@ -54,6 +62,22 @@ class Job:
             RuntimeWarning,
             stacklevel=2,
         )
+
+    def compare_group(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise where ranks are about to make different groups: torch would wait for the ones it has in mind.
+
+        All ranks call new_group, members or not; with use_local_synchronization, whose names are no numbers,
+        members alone.
+        """
+        watching = self._watching
+        if watching is None or level_of(watching.world).value == 0:
+            return
+        with guarded("a group", but=(MismatchError, PeerLost, RendezvousError, JobAborted)):
+            given = self._arguments(args, kwargs)
+            ranks, name = list(given["global_ranks_in_group"]), str(given["group_name"])
+            if ranks and name.isdigit():
+                timeout = given.get("timeout") or self._c10d.default_pg_timeout
+                watching.compare(ranks, name, timeout.total_seconds())
 
     def on_group(self, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Torch has made one: make what is beside it."""
@@ -86,6 +110,7 @@ class Job:
             )
         if made_beside is not None:
             self._tap.start()
+            patch_training(self._torch)
             self._groups.add(theirs, made_beside)
 
     def on_destroy(self, group: Any) -> None:
@@ -104,10 +129,14 @@ class Job:
             tapped.drain()
             self._watching.remove(tapped.group)
 
-    def on_monitored_barrier(self, group: Any, function: Callable[[], Any]) -> Any:
-        """It finds out by itself who is missing: recorded and not compared."""
+    def on_monitored_barrier(
+        self, group: Any, timeout: Any, wait_all_ranks: bool, function: Callable[[], Any]
+    ) -> Any:
+        """Ours goes first: it tells all ranks who is missing, and where."""
         tapped = self._groups.of(group if group is not None else self._dist.group.WORLD)
-        return function() if tapped is None else tapped.monitored_barrier(function)
+        if tapped is None:
+            return function()
+        return tapped.monitored_barrier(timeout, wait_all_ranks, function)
 
     def stop(self) -> None:
         """Let all ops pass."""

@@ -11,11 +11,16 @@ import warnings
 from datetime import timedelta
 from typing import Any
 
+from distdbg.check.membership import Creation
+from distdbg.check.sites import call_site
+from distdbg.record.format import Aside
+from distdbg.runtime.aside import aside
 from distdbg.runtime.backends.registry import Backend
 from distdbg.runtime.creation import create_group
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.init import destroy_process_group, init_process_group
-from distdbg.runtime.meeting import part
+from distdbg.runtime.lives import Lives
+from distdbg.runtime.meeting import meet, part
 from distdbg.runtime.store import PrefixStore, Store
 from distdbg.runtime.world import World, current, set_watching, use
 from distdbg.torch_bridge.store import TorchStore
@@ -32,6 +37,8 @@ class Watching:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        #: How many groups all ranks have made.
+        self._compared = 0
 
     @property
     def world(self) -> World:
@@ -69,6 +76,22 @@ class Watching:
             )
         set_watching(world)
         return cls(world)
+
+    def compare(self, ranks: list[int], name: str, timeout_s: float) -> None:
+        """Meet all ranks before torch makes its group `name`; raise where they make different ones."""
+        world, default = self._world, self.group
+        assert world.membership is not None  # of a World that has begun
+        root = PrefixStore("creations", world.membership.store)
+        everybody, me = list(default.ranks), default.ranks[default.rank()]
+        creation = Creation(root, name, me, ranks, "new_group", call_site(), world.told)
+        lives = Lives(name, everybody, default.members)
+        store = PrefixStore(f"{name}/", root)
+        self._compared += 1
+        with use(world), aside(default, Aside.NEW_GROUP, self._compared, "new_group", everybody):
+            creation.compare(everybody)
+            with lives.blamed():
+                meet(store, default.rank(), everybody, timeout_s, name, lives, creation)
+        part(store, len(everybody))
 
     def add(
         self, theirs: Theirs, ranks: list[int], *, backend: str, desc: str, timeout_s: float

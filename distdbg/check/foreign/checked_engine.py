@@ -147,6 +147,10 @@ class CheckedEngine:
         """Return the group ranks that have left the group."""
         return self._control.find_left()
 
+    def leave_because(self, why: str, at_once: bool = False) -> None:
+        """Tell the others why this rank's process ends, before it does."""
+        self._control.leave_because(why, at_once)
+
     def abort(self, reason: str) -> None:
         """Break the group: every op in flight on every rank ends with an error."""
         self._control.abort(reason)

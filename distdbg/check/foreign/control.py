@@ -30,6 +30,7 @@ from distdbg.errors import (
     MismatchError,
     OpTimeout,
     PeerLost,
+    RankLeft,
     format_ranks,
 )
 from distdbg.native import Form, Message, NativeError, Plan, View
@@ -352,6 +353,20 @@ class ControlGroup:
             how = self._how_died(rank, life)
             if how is None or now - self._died_ns.setdefault(rank, now) < grace_ns:
                 continue
+            told = self._group.how_left(rank)
+            if told.startswith("left ("):
+                place = self._where(rank)
+                raise RankLeft(
+                    f"{what} cannot complete: rank {self._names[rank]} {told}",
+                    peer=self._names[rank],
+                    how=told,
+                    ranks=[self._names[rank]],
+                    details=[
+                        *([f"rank {self._names[rank]}: {place}"] if place is not None else []),
+                        _BROKEN,
+                    ],
+                    **fields,
+                )
             raise PeerLost(
                 f"rank {self._names[rank]} {how}; this rank needed it in {what}",
                 peer=self._names[rank],
@@ -371,9 +386,10 @@ class ControlGroup:
                 **fields,
             )
         limit_ns = self.limit_ns(call)
-        if now - started_ns > limit_ns + GRACE_NS:
+        if now - started_ns > limit_ns + grace_ns:
             waited_s = (now - started_ns) / 1e9
             missing: list[int] = []
+            place = self._where(call.peer) if call.peer >= 0 else None
             if seq:
                 known = f"ranks {format_ranks(self._names)} agreed on it"
             elif call.peer >= 0:
@@ -386,7 +402,11 @@ class ControlGroup:
                 missing=missing,
                 arrived=self._names if seq else [],
                 waited_s=waited_s,
-                details=["the backend did not keep its own timeout", _BROKEN],
+                details=[
+                    *(["the backend did not keep its own timeout"] if grace_ns else []),
+                    *([f"rank {missing[0]}: {place}"] if place is not None else []),
+                    _BROKEN,
+                ],
                 **fields,
             )
 
@@ -435,6 +455,10 @@ class ControlGroup:
     def abort(self, reason: str) -> None:
         """Break the group: whoever waits in it, or comes to it, learns the reason."""
         self._group.abort(reason[:200])
+
+    def leave_because(self, why: str, at_once: bool) -> None:
+        """See CheckedEngine.leave_because."""
+        self._group.leave_because(why, at_once)
 
     def find_left(self) -> list[int]:
         """Return the group ranks that have left the group."""

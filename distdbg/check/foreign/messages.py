@@ -101,8 +101,8 @@ class Messages:
         self.compare(call, call.peer, header)
         return self._engine.carry_out(call, 0)
 
-    def submit(self, call: Call) -> Pending:
-        """Start a send or recv."""
+    def submit(self, call: Call, compares_first: bool = False) -> Pending:
+        """Start a send or recv; `compares_first`: a recv not before its message was announced."""
         if call.kind is Kind.SEND:
             self._announce(call)
             return self._engine.pending(call)
@@ -117,8 +117,25 @@ class Messages:
             others.add(pending)
             if call.peer >= 0 and tag not in self._lost_tags:
                 pending.expect(call.peer)
+        if compares_first and pending.is_certain and pending.header is not None:
+            self._compare_first(pending, pending.header)
         pending.inner = self._engine.pending(call)
         return pending
+
+    def _compare_first(self, pending: ReceivePending, header: Header) -> None:
+        """Wait for the header and compare, before the backend may write anything."""
+        call, message = pending.call, header.message
+        assert message is not None  # it was posted
+        deadline_ns = self._control.clock.now_ns() + self._control.limit_ns(call)
+        try:
+            self._control.await_header(call, message, deadline_ns, True)
+        except DistError as error:
+            told = self._control.told_mismatch() or error
+            raise self._engine.on_trouble(told) from error.__cause__
+        with self._lock:
+            self._open[pending.tag].discard(pending)
+        pending.is_taken = True
+        self.compare(call, call.peer, header)
 
     def drain(self) -> None:
         """Wait a little for receivers that have not taken the headers of what they are sent."""
@@ -216,19 +233,20 @@ class ReceivePending:
     __slots__ = (
         "__weakref__",
         "_error",
-        "_is_taken",
         "_messages",
         "call",
         "header",
         "inner",
         "is_certain",
+        "is_taken",
         "tag",
     )
 
     def __init__(self, messages: Messages, call: Call, tag: int) -> None:
         self._messages = messages
         self._error: DistError | None = None
-        self._is_taken = False
+        #: Whether its header was looked at.
+        self.is_taken = False
         self.call = call
         self.tag = tag
         self.header: Header | None = None
@@ -250,9 +268,9 @@ class ReceivePending:
             raise self._error
         assert self.inner is not None  # set before anybody has this object
         self.inner.wait(deadline_ns)
-        if self._is_taken:
+        if self.is_taken:
             return
-        self._is_taken = True
+        self.is_taken = True
         try:
             self._messages.take(self, self.inner.source_rank())
         except DistError as error:
@@ -264,7 +282,7 @@ class ReceivePending:
         return -1 if self.inner is None else self.inner.source_rank()
 
     def __del__(self) -> None:
-        if not self._is_taken and self.call.peer < 0:
+        if not self.is_taken and self.call.peer < 0:
             self._messages.lose(self.tag)
 
 

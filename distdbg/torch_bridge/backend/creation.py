@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 from types import FrameType
 from typing import Any
 
 import torch
 
-from distdbg.check.sites import skip_folder
 from distdbg.errors import UsageError
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.init import init_process_group
@@ -18,7 +16,9 @@ from distdbg.runtime.subgroups import make_named
 from distdbg.runtime.world import World, current
 from distdbg.torch_bridge.backend.group import DistdbgProcessGroup
 from distdbg.torch_bridge.backend.patches import patch
+from distdbg.torch_bridge.call_sites import skip_torch
 from distdbg.torch_bridge.store import TorchStore
+from distdbg.torch_bridge.training import patch as patch_training
 
 #: torch's function that makes every group, of which our creator is called.
 _HELPER = "_new_process_group_helper"
@@ -32,7 +32,8 @@ def make_group(options: Any, pg_options: Any) -> DistdbgProcessGroup:
             hint="leave pg_options out, or name the backend they belong to",
         )
     patch()
-    skip_folder(os.path.dirname(torch.__file__))
+    patch_training(torch)
+    skip_torch(torch)
     world = current()
     ranks = list(options.global_ranks_in_group)
     group = _make_world(world, options) if not ranks else _make_part(world, options, ranks)

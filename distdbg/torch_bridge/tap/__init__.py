@@ -1,6 +1,7 @@
 """The ops of torch's groups, seen and checked where torch dispatches them.
 
 install.py    kernels for torch's c10d ops, and the few patches for what passes by them
+callers.py    which function of torch's an op comes from
 calls.py      the arguments of each op as a Call
 engine.py     an engine that hands an op back to torch; the check around it
 pending.py    torch's Work as a Pending

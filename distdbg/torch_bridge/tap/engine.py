@@ -99,7 +99,8 @@ class TapEngine(CheckedEngine):
         """Start `call`; at DETAIL after the agreement of all."""
         self._begin(call)
         if call.kind >= Kind.SEND:
-            return self._messages.submit(call)
+            is_waited_for = call.kind is Kind.RECV and not getattr(call, "is_async", True)
+            return self._messages.submit(call, is_waited_for and self._level == DETAIL)
         with self._order:
             if self._level != DETAIL:
                 agreement = self._control.submit(call)

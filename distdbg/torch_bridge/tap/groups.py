@@ -9,12 +9,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from distdbg.check.levels import level_of
+from distdbg.check.monitored_barrier import monitored_barrier
 from distdbg.errors import DistBackendError, DistError
+from distdbg.runtime.call import Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.marks import span
 from distdbg.runtime.work import NO_DEADLINE
+from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import TapEngine, Theirs
+from distdbg.torch_bridge.training.ddp import armed, bucket_of
+from distdbg.torch_bridge.training.naming import named
 
 #: How long the end of a group waits for what torch's threads still tell us of its last ops.
 _PATIENCE_S = 2.0
@@ -61,6 +67,16 @@ class Tapped:
 
     def dispatch(self, call: TapCall) -> Any:
         """Check, record and start an op; what torch's op returns."""
+        if armed and call.kind is Kind.ALL_REDUCE:
+            bucket = bucket_of(self.theirs.group.group_name, call.inputs[0].shape.numel())
+            if bucket:
+                with named(bucket):
+                    return self._dispatch(call)
+        if call.kind is Kind.RECV:
+            call.is_async = not is_blocking_recv()
+        return self._dispatch(call)
+
+    def _dispatch(self, call: TapCall) -> Any:
         try:
             pending = self.group.engine.submit(call)
         except DistBackendError as error:
@@ -123,6 +139,8 @@ class Tapped:
             if verdict is None and time.monotonic() - since < age_s:
                 continue
             with self._lock:
+                if (since, op, error) not in self._failed:
+                    continue  # another thread looks as well, and was first
                 self._failed.remove((since, op, error))
             op.note_end(error if verdict is None else verdict)
 
@@ -175,9 +193,13 @@ class Tapped:
         engine = getattr(self.group.engine, "inner", self.group.engine)
         return engine.verdict if isinstance(engine, TapEngine) else None
 
-    def monitored_barrier(self, function: Callable[[], Any]) -> Any:
-        """One of torch's, which is a comparison itself."""
+    def monitored_barrier(
+        self, timeout: Any, wait_all_ranks: bool, function: Callable[[], Any]
+    ) -> Any:
+        """One of torch's, after one of ours where ops are compared."""
         with span("monitored_barrier"):
+            if level_of(self.group.world).value > 0 and self.group.size() > 1:
+                monitored_barrier(self.group, timeout, wait_all_ranks)
             return function()
 
     def drain(self) -> None:

@@ -1,8 +1,9 @@
 """What one forked rank does: run the program as a script, and write down how it ended.
 
-The program itself imports `distdbg` and `numpy`; for torch these two names stand for
-torch.distributed and a few functions that make tensors. With distdbg every op is watched: when it
-was called, and what was in its outputs before, so that an error can be asked whether a byte moved.
+The program itself imports `distdbg` and `numpy`; for torch, alone or watched, these two names stand
+for torch.distributed and a few functions that make tensors. With distdbg and watched every op is looked
+at: when it was called, and what was in its outputs before, so that an error can be asked whether a byte
+moved.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def run(subject: str, order: dict[str, Any], rank: int) -> None:
     watch = Watch()
     if subject == "distdbg":
         watch.install()
-    elif "torch.distributed" in sys.modules:
+    elif subject == "watched":
+        watch.install_beside_torch()
+    if subject != "distdbg" and "torch.distributed" in sys.modules:
         sys.modules["torch.distributed"].set_debug_level_from_env()
     report: dict[str, Any] = {"error": None}
     started = time.monotonic()
@@ -98,12 +101,12 @@ def _line(error: BaseException, path: str) -> int | None:
 
 def _builtins(subject: str) -> dict[str, Any]:
     names = dict(vars(builtins))
-    if subject != "torch":
+    if subject == "distdbg":
         return names
 
     def import_stand_in(name: str, *args: Any, **kwargs: Any) -> Any:
         if name == "distdbg":
-            return importlib.import_module("torch.distributed")
+            return importlib.import_module("runner.torch_dist")
         if name == "numpy":
             return importlib.import_module("runner.torch_numpy")
         return builtins.__import__(name, *args, **kwargs)
@@ -146,6 +149,22 @@ class Watch:
         run.__code__ = run.__code__.replace(co_filename=group.__file__)
         group.ProcessGroup.run = run  # type: ignore[assignment,method-assign]
 
+    def install_beside_torch(self) -> None:
+        """Have torch's groups watched, and put a look at each op before the tap's."""
+        from distdbg.torch_bridge.hook import install
+        from distdbg.torch_bridge.tap import groups
+
+        install()
+        original = groups.Tapped.dispatch
+        note = self.note
+
+        def dispatch(tapped: Any, call: Any) -> Any:
+            note(tapped.group, call)
+            return original(tapped, call)
+
+        dispatch.__code__ = dispatch.__code__.replace(co_filename=groups.__file__)
+        groups.Tapped.dispatch = dispatch  # type: ignore[method-assign]
+
     def note(self, pg: Any, call: Any) -> None:
         """Keep what the op may write to."""
         if pg.collector is not None:
@@ -153,7 +172,9 @@ class Watch:
         kind = call.kind.label
         if kind not in ("send", "recv"):
             self._counts[pg] = self._counts.get(pg, 0) + 1
-        outputs = [(array, np.asarray(array).tobytes()) for array in call.outputs]
+        outputs = [
+            (array, np.asarray(array).tobytes()) for array in call.outputs if _is_dense(array)
+        ]
         names = (pg.label, pg.group_name)
         self.ops.append(Op(time.monotonic(), names, kind, self._counts.get(pg, 0), outputs))
 
@@ -169,3 +190,7 @@ class Watch:
                 changed = any(np.asarray(array).tobytes() != was for array, was in op.outputs)
                 return {"called_s": op.called_s, "is_untouched": not changed}
         return {}
+
+
+def _is_dense(array: Any) -> bool:
+    return hasattr(array, "__array__") or not hasattr(array, "layout")

@@ -1,6 +1,6 @@
 """A process with the library imported, that forks the ranks of one program after the other.
 
-    python zygote.py distdbg|torch [MODULE ...]      orders and answers are lines of JSON
+    python zygote.py distdbg|torch|watched [MODULE ...]      orders and answers are lines of JSON
 
 Every rank is a process of its own, so it can be killed and its exit code means something, and yet
 starts in milliseconds: importing torch takes seconds. Nothing of the library was used before the
@@ -9,6 +9,7 @@ fork, only imported.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import importlib
@@ -18,8 +19,8 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
-import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -66,7 +67,9 @@ def _run_and_drop(subject: str, order: dict[str, Any], rank: int) -> NoReturn:
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -125,14 +128,16 @@ def _write_end(order: dict[str, Any], rank: int, pid: int, status: int, ended_ns
 def _preload(subject: str, modules: tuple[str, ...]) -> None:
     for name in ("numpy", *modules):
         importlib.import_module(name)
-    if subject == "torch":
+    if subject != "distdbg":
         importlib.import_module("torch").set_num_threads(1)
         importlib.import_module("torch.nn.parallel")
         importlib.import_module("torch.distributed")
         importlib.import_module("runner.torch_numpy")
+        importlib.import_module("runner.torch_dist")
+    if subject == "torch":
         return
-    library = importlib.import_module(subject)
-    importlib.import_module(f"{subject}.record.ends")
+    library = importlib.import_module("distdbg")
+    importlib.import_module("distdbg.record.ends")
     for name in dir(library):  # each name is loaded at first use
         getattr(library, name)
 

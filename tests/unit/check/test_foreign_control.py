@@ -24,6 +24,7 @@ from distdbg.errors import (
     MismatchError,
     OpTimeout,
     PeerLost,
+    RankLeft,
 )
 from distdbg.record.host import host_name
 from distdbg.runtime.call import Call, Kind
@@ -146,9 +147,17 @@ class Broken:
     def cause(self) -> tuple[int, int, int, int, str]:
         return (0, 2, 0, 0, self.why)
 
+    def how_left(self, rank: int) -> str:
+        return "left (returned, exit code 0)" if self.why == "rank 1 returned" else self.why
+
 
 @pytest.mark.parametrize(
-    ("why", "error"), [("rank 1 died", PeerLost), (f"a {DIFFERS} b", MismatchError)]
+    ("why", "error"),
+    [
+        ("rank 1 died", PeerLost),
+        ("rank 1 returned", RankLeft),
+        (f"a {DIFFERS} b", MismatchError),
+    ],
 )
 def test_a_rank_that_hears_of_a_death_from_another_names_the_dead_one(
     why: str, error: type[DistError]
@@ -160,8 +169,11 @@ def test_a_rank_that_hears_of_a_death_from_another_names_the_dead_one(
     control._names, control._name, control._died_ns = [0, 1, 2], "world", {}
     control._rank, control._between = 0, SimpleNamespace(hosts=())  # type: ignore[assignment]
     control.clock = SimpleNamespace(now_ns=time.monotonic_ns)  # type: ignore[assignment]
+    control._where = lambda rank: "at home"  # type: ignore[assignment,misc]
     call = Call(Kind.ALL_REDUCE, (), (), name="all_reduce")
     with pytest.raises(error) as info:
         control.look(call, 2, 0)
     if isinstance(info.value, PeerLost):
         assert info.value.peer == 1
+    if isinstance(info.value, RankLeft):
+        assert "rank 1: at home" in str(info.value)

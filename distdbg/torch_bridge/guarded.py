@@ -1,0 +1,35 @@
+"""Errors of ours end the watching, and not the program."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+#: The tap of this process, and whether it was switched off.
+state: dict[str, Any] = {"job": None, "off": False}
+
+
+class guarded:
+    """In this block errors of ours end the watching; those in `but` are the program's, and raised."""
+
+    def __init__(self, what: str, but: tuple[type[Exception], ...] = ()) -> None:
+        self._what = what
+        self._but = but
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, self._but):
+            return False
+        switch_off(f"{self._what}: {type(error).__name__}: {error}".splitlines()[0])
+        return True
+
+
+def switch_off(why: str) -> None:
+    """Let the job run on without us; says so once."""
+    job = state["job"]
+    state["off"] = True
+    if job is not None:
+        job.stop()
+    warnings.warn(f"distdbg does not watch this torch job: {why}", RuntimeWarning, stacklevel=3)

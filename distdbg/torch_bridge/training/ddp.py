@@ -1,0 +1,182 @@
+"""The patches of DistributedDataParallel: names for its ops, and who got no gradient.
+
+DDP asks nobody before it reduces: its ops come from C++. `bucket_of` is asked by whoever hands an
+all_reduce on (the tap, our backend); everything else that DDP sends is named where Python starts it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from distdbg.check.logs import get_logger
+from distdbg.record.known_marks import FORWARD, NO_GRADIENT
+from distdbg.runtime.marks import mark, span
+from distdbg.torch_bridge.training.model import Model
+from distdbg.torch_bridge.training.names import list_names
+from distdbg.torch_bridge.training.naming import named, naming
+from distdbg.torch_bridge.training.passes import Steps
+
+_log = get_logger("torch")
+
+#: The models that a backward pass which runs now has not reduced; asked at each all_reduce.
+armed: list[Model] = []
+
+#: Functions that DDP calls in Python, in its module, and what their ops are.
+_FUNCTIONS = {
+    "_verify_param_shape_across_processes": "DDP compares the shapes of parameters",
+    "_sync_module_states": "DDP broadcasts parameters and buffers",
+}
+_METHODS = {"_sync_buffers": "DDP broadcasts buffers"}
+#: In what DDP raises.
+_NOT_FINISHED = "finished reduction in the prior iteration"
+_REDUCER = {"_rebuild_buckets": "DDP agrees on the order of buckets"}
+
+
+def bucket_of(group_name: str, numel: int) -> str:
+    """The bucket that an all_reduce of so many elements on this group is; '' if it is none."""
+    for model in armed:
+        if model.group_name == group_name:
+            name = model.next_name(numel)
+            if name:
+                return name
+    return ""
+
+
+class DdpPatch:
+    """The patches, and what they know of the models of this process."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._models: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
+        #: Those whose forward pass has ended, until all buckets are on their way.
+        self._ready: list[Model] = []
+        #: What the reducer made last was given: parameters, and the buckets of indices.
+        self._given: tuple[Any, Any] | None = None
+
+    def apply(self, torch: Any, module: Any) -> None:
+        """Patch `torch.nn.parallel.distributed`."""
+        kind, reducer = module.DistributedDataParallel, torch.distributed.Reducer
+        for name, words in _FUNCTIONS.items():
+            if hasattr(module, name):
+                setattr(module, name, naming(getattr(module, name), words))
+        for name, words in _METHODS.items():
+            if hasattr(kind, name):
+                setattr(kind, name, naming(getattr(kind, name), words))
+        for name, words in _REDUCER.items():
+            if hasattr(reducer, name):
+                setattr(reducer, name, naming(getattr(reducer, name), words))
+        reducer.__init__ = self._making(reducer.__init__)
+        reducer.prepare_for_backward = self._preparing(reducer.prepare_for_backward)
+        kind._ddp_init_helper = self._helping(kind._ddp_init_helper)
+        kind.forward = self._forward(kind.forward, torch)
+        kind.register_comm_hook = self._hooking(kind.register_comm_hook)
+        self._steps.before_backward.append(self._before_backward)
+        self._steps.after_backward.append(self._after_backward)
+
+    # ------------------------------------------------------------------------------- buckets
+
+    def _making(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(real)
+        def __init__(reducer: Any, params: Any, bucket_indices: Any, *args: Any, **kw: Any) -> None:
+            self._given = params, bucket_indices
+            real(reducer, params, bucket_indices, *args, **kw)
+
+        return __init__
+
+    def _helping(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(real)
+        def _ddp_init_helper(ddp: Any, *args: Any, **kwargs: Any) -> Any:
+            self._take_given()
+            result = real(ddp, *args, **kwargs)
+            given = self._take_given()
+            if given is not None:
+                self._models[ddp] = Model(ddp, *given)
+            return result
+
+        return _ddp_init_helper
+
+    def _take_given(self) -> tuple[Any, Any] | None:
+        given, self._given = self._given, None
+        return given
+
+    def _hooking(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """A hook of Python's is given its bucket: its ops have that name."""
+
+        @wraps(real)
+        def register_comm_hook(ddp: Any, state: object, hook: Any) -> Any:
+            model = self._models.get(ddp)
+            if model is None or not callable(hook):
+                return real(ddp, state, hook)
+
+            @wraps(hook)
+            def named_hook(state: object, bucket: Any) -> Any:
+                if isinstance(bucket, tuple):  # of the reducer that is made of Python
+                    return hook(state, bucket)
+                with named(model.reduced(bucket.index())):
+                    return hook(state, bucket)
+
+            return real(ddp, state, named_hook)
+
+        return register_comm_hook
+
+    # -------------------------------------------------------------------------------- passes
+
+    def _forward(self, real: Callable[..., Any], torch: Any) -> Callable[..., Any]:
+        is_compiling = torch.compiler.is_compiling
+
+        @wraps(real)
+        def forward(ddp: Any, *inputs: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return real(ddp, *inputs, **kwargs)
+            try:
+                with span(FORWARD):
+                    output = real(ddp, *inputs, **kwargs)
+            except RuntimeError as error:
+                self._tell_names(ddp, error)
+                raise
+            return output
+
+        return forward
+
+    def _tell_names(self, ddp: Any, error: RuntimeError) -> None:
+        """DDP has noticed what happened a step ago; at most it knows indices."""
+        model = self._models.get(ddp)
+        if model is not None and model.unused and _NOT_FINISHED in str(error):
+            error.add_note(f"distdbg: no gradient for {list_names(model.unused)}")
+
+    def _preparing(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """DDP calls it at the end of a forward pass, a compiled one too, before a pass that reduces."""
+
+        @wraps(real)
+        def prepare_for_backward(reducer: Any, *args: Any, **kwargs: Any) -> Any:
+            result = real(reducer, *args, **kwargs)
+            self._arm(reducer)
+            return result
+
+        return prepare_for_backward
+
+    def _arm(self, reducer: Any) -> None:
+        model = next((one for one in self._models.values() if one.is_of(reducer)), None)
+        if model is None:
+            return
+        model.begin()
+        self._ready = [one for one in self._ready if one is not model and one.ddp() is not None]
+        self._ready.append(model)
+
+    def _before_backward(self) -> None:
+        for model in self._ready:
+            model.before_backward()
+        armed[:] = self._ready
+
+    def _after_backward(self, is_well: bool) -> None:
+        armed.clear()
+        self._ready = [model for model in self._ready if not model.is_complete]
+        for model in self._ready if is_well else ():
+            model.unused = model.without_gradient()
+            if model.unused:
+                words = list_names(model.unused)
+                mark(NO_GRADIENT + words, self._steps.current)
+                _log.info("step %d: no gradient for %s", self._steps.current, words)

@@ -1,0 +1,135 @@
+"""Model: one DistributedDataParallel, as the record sees it.
+
+DDP reduces its buckets strictly in order, one all_reduce each, as their gradients get ready. So the next
+op of its size on its group, in a backward pass, is the next bucket; torch says nothing with the op itself.
+
+After the first step DDP may order its buckets anew. The new ones are read from the reducer at once where
+that is cheap (it copies as much as the buckets hold), else from what DDP logs about itself, a step later:
+until then a bucket has its number alone.
+
+A parameter got a gradient in a pass if it has one and had none, or if its gradient was written to: torch
+counts that (`Tensor._version`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from distdbg.torch_bridge.training.names import bucket_name
+
+#: Buckets that hold more than this are not copied to be looked at.
+_MOST_COPIED_NBYTES = 64 << 20
+
+
+class Model:
+    """The buckets of one DDP and how far they have come."""
+
+    def __init__(
+        self, ddp: Any, parameters: Sequence[Any], buckets: Sequence[Sequence[int]]
+    ) -> None:
+        self.ddp = weakref.ref(ddp)
+        self.group_name: str = ddp.process_group.group_name
+        names = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
+        self._parameters = list(parameters)
+        self._names = [names.get(id(one), f"parameter {at}") for at, one in enumerate(parameters)]
+        #: The parameters that the last pass gave no gradient, though a bucket waits for them.
+        self.unused: list[str] = []
+        self._total = sum(one.numel() for one in parameters)
+        self._versions: list[int | None] = []
+        self._done = 0
+        self._numel = 0
+        self._has_rebuilt = False
+        #: By bucket; () while DDP has ordered them anew and not said how.
+        self._sizes: tuple[int, ...] = ()
+        self._words: tuple[str, ...] = ()
+        self._set_buckets(buckets)
+
+    def _set_buckets(self, buckets: Sequence[Sequence[int]]) -> None:
+        self._sizes = tuple(sum(self._parameters[i].numel() for i in each) for each in buckets)
+        self._words = tuple(
+            bucket_name(at, [self._names[i] for i in each]) for at, each in enumerate(buckets)
+        )
+
+    def is_of(self, reducer: Any) -> bool:
+        """Whether its DDP reduces with this reducer."""
+        ddp = self.ddp()
+        return ddp is not None and ddp.reducer is reducer
+
+    def begin(self) -> None:
+        """A forward pass has ended whose backward pass reduces."""
+        self._done = self._numel = 0
+        self.unused = []
+        ddp = self.ddp()
+        if ddp is not None and getattr(ddp, "_has_rebuilt_buckets", False):
+            if not self._has_rebuilt:
+                self._has_rebuilt = True
+                self._sizes = self._words = ()
+            if not self._sizes:
+                self._look(ddp)
+
+    def before_backward(self) -> None:
+        """Remember how gradients were."""
+        self._versions = [
+            None if (gradient := one.grad) is None else gradient._version
+            for one in self._parameters
+        ]
+
+    def next_name(self, numel: int) -> str:
+        """The name of the bucket that an all_reduce of so many elements is; '' if it is none."""
+        at = self._done
+        if not self._sizes:
+            if self._numel + numel > self._total:
+                return ""
+            self._done, self._numel = at + 1, self._numel + numel
+            return bucket_name(at, ())
+        while at < len(self._sizes):
+            if self._sizes[at] == numel:
+                self.reduced(at)
+                return self._words[at]
+            at += 1  # with skip_all_reduce_unused_params buckets may be left out
+        return ""
+
+    def reduced(self, index: int) -> str:
+        """Note that this bucket is on its way; its name."""
+        self._done = index + 1
+        if index < len(self._sizes):
+            self._numel += self._sizes[index]
+            return self._words[index]
+        return bucket_name(index, ())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all buckets are on their way."""
+        return self._done == len(self._sizes) if self._sizes else self._numel >= self._total
+
+    def without_gradient(self) -> list[str]:
+        """The parameters that got no gradient in this pass; [] when none of them got one."""
+        if len(self._versions) != len(self._parameters):
+            return []
+        missing = []
+        for name, parameter, before in zip(
+            self._names, self._parameters, self._versions, strict=True
+        ):
+            gradient = parameter.grad
+            if gradient is None or gradient._version == before:
+                missing.append(name)
+        return [] if len(missing) == len(self._names) else missing
+
+    def _look(self, ddp: Any) -> None:
+        nbytes = sum(one.numel() * one.element_size() for one in self._parameters)
+        found = self._copied(ddp) if nbytes <= _MOST_COPIED_NBYTES else self._logged(ddp)
+        if sorted(i for each in found for i in each) == list(range(len(self._parameters))):
+            self._set_buckets(found)
+
+    def _copied(self, ddp: Any) -> list[list[int]]:
+        places = {id(one): at for at, one in enumerate(self._parameters)}
+        buckets = ddp.reducer._get_zeros_like_grad_buckets()
+        return [[places.get(id(one), -1) for one in each.parameters()] for each in buckets]
+
+    def _logged(self, ddp: Any) -> list[list[int]]:
+        text = ddp.logger._get_ddp_logging_data().strs_map.get(
+            "rebuilt_per_bucket_param_indices", ""
+        )
+        return [[int(word) for word in each.split()] for each in text.split(",")]

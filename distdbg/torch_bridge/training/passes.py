@@ -1,0 +1,74 @@
+"""Spans of the phases of a step: forward, backward, optimizer; and a mark at the end of each step.
+
+A step is an optimizer's, after at least one backward pass; the first one has the number 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from distdbg.record.known_marks import BACKWARD, OPTIMIZER, STEP
+from distdbg.runtime.marks import mark, span
+
+
+class Steps:
+    """How many this process has done, and in which phase it is."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self._has_gradients = False
+        self._depth = 0
+        self._optimizers: list[span] = []
+        #: Told of each pass that accumulates gradients: before it, and after it, whether it went well.
+        self.before_backward: list[Callable[[], None]] = []
+        self.after_backward: list[Callable[[bool], None]] = []
+
+    @property
+    def current(self) -> int:
+        """The number of the step that is not done."""
+        return self.done + 1
+
+    def wrap_backward(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """torch's function that runs a backward pass, as a span."""
+
+        @wraps(real)
+        def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+            if self._depth or not kwargs.get("accumulate_grad", True):
+                return real(*args, **kwargs)  # a pass within a pass, or torch.autograd.grad
+            for before in self.before_backward:
+                before()
+            self._optimizers.clear()  # of a step that raised
+            self._depth, is_well = 1, False
+            try:
+                with span(BACKWARD):
+                    result = real(*args, **kwargs)
+                is_well = self._has_gradients = True
+            finally:
+                self._depth = 0
+                for after in self.after_backward:
+                    after(is_well)
+            return result
+
+        return _engine_run_backward
+
+    def begin_optimizer(self, *_: Any) -> None:
+        """An optimizer begins; one that calls another one counts as one."""
+        begun = span(OPTIMIZER)
+        if not self._optimizers:
+            begun.__enter__()
+        self._optimizers.append(begun)
+
+    def end_optimizer(self, *_: Any) -> None:
+        """It has ended."""
+        if not self._optimizers:
+            return
+        begun = self._optimizers.pop()
+        if self._optimizers:
+            return
+        begun.__exit__(None, None, None)
+        if self._has_gradients:
+            self._has_gradients = False
+            self.done += 1
+            mark(STEP, self.done)
