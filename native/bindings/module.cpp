@@ -13,4 +13,5 @@ NB_MODULE(_native, module) {
   distdbg::bind_ops(module);
   distdbg::bind_tcp(module);
   distdbg::bind_group(module);
+  distdbg::bind_tap(module);
 }
