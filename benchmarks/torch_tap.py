@@ -1,7 +1,8 @@
 """`python -m benchmarks.torch_tap`: what watching a torch job costs it, per op and per DDP step.
 
 `ops`: over a backend that does nothing, so that all there is to measure is torch's way to it and ours; also
-with a kernel of Python's that only hands the op on, which is the least that a tap at torch's dispatcher costs.
+with a kernel of Python's that only hands the op on, which is the least that a kernel at torch's dispatcher
+costs.
 `ddp`: steps on gloo, beside torch's own TORCH_DISTRIBUTED_DEBUG. `idle`: the CPU time of a watched rank that
 does nothing.
 
@@ -74,7 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def print_table(size: int, ways: Sequence[str], found: Mapping[tuple[str, str], list[float]]) -> None:
+def print_table(
+    size: int, ways: Sequence[str], found: Mapping[tuple[str, str], list[float]]
+) -> None:
     """One line for each thing measured and each way, and how far it is from the first way."""
     for name in dict.fromkeys(name for name, _ in found):
         plain = statistics.median(found.get((name, ways[0]), [0.0]))

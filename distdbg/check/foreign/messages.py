@@ -73,6 +73,8 @@ class Messages:
         #: Protects the rest.
         self._lock = threading.Lock()
         self._sent: list[Header] = []
+        #: Of receives: native code writes to their memory, also when nobody waits for them any more.
+        self._expected: list[Header] = []
         #: Receives that have not been seen to end, by tag.
         self._open: dict[int, weakref.WeakSet[ReceivePending]] = {}
         #: Tags where a receive from any source was dropped, so headers cannot be told apart.
@@ -177,6 +179,11 @@ class Messages:
         """Post the receive of a header."""
         header = Header()
         header.message = self._control.post(call, header.view, source, tag)
+        if len(self._expected) >= _SWEEP_AT:
+            self._expected = [
+                each for each in self._expected if each.message and not each.message.done
+            ]
+        self._expected.append(header)
         return header
 
     def lose(self, tag: int) -> None:

@@ -20,7 +20,8 @@ from distdbg.check.foreign.agreement import Agreement
 from distdbg.check.foreign.checked_engine import DETAIL, CheckedEngine, failed
 from distdbg.check.foreign.checked_pending import CheckedPending, Watch, is_usable_after
 from distdbg.control.clock import JobClock
-from distdbg.errors import DistError, OpTimeout, UsageError
+from distdbg.errors import DistError, MismatchError, OpTimeout, UsageError
+from distdbg.native import NativeError
 from distdbg.runtime.call import Call, Kind
 from distdbg.runtime.engine import Pending
 from distdbg.torch_bridge.tap.calls import TapCall
@@ -29,6 +30,8 @@ from distdbg.torch_bridge.tap.sockets import shut_down
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from distdbg.torch_bridge.tap.lane import Lane
 
 #: How long an op that nobody waits for yet waits at DETAIL for the agreement of all.
 MOMENT_NS = 100_000_000
@@ -54,8 +57,8 @@ class TorchEngine:
 
         self.theirs = theirs
         self.clock = clock
-        self._real_wait = real_wait
-        self._work_of: Callable[[Any], Any] = unboxed_work
+        self.real_wait = real_wait
+        self.work_of: Callable[[Any], Any] = unboxed_work
         self.checked_by = TapEngine
         #: A wait of NCCL's is for the stream of the thread that waits.
         self.distdbg_is_bound_to_thread = "gloo" not in str(theirs.group.name()).lower()
@@ -70,8 +73,8 @@ class TorchEngine:
         """Hand it back to torch."""
         assert isinstance(call, TapCall)
         call.result = call.start()
-        call.work = self._work_of(call.result)
-        pending = TorchPending(call.work, call.kind, call.peer, self._real_wait)
+        call.work = self.work_of(call.result)
+        pending = TorchPending(call.work, call.kind, call.peer, self.real_wait)
         call.pending = pending
         return pending
 
@@ -95,19 +98,22 @@ class TorchEngine:
 class TapEngine(CheckedEngine):
     """CheckedEngine for ops that torch starts on the caller's thread."""
 
+    #: The short way of this group's ops.
+    lane: Lane | None = None
+
     def submit(self, call: Call) -> Pending:
         """Start `call`; at DETAIL after the agreement of all."""
         self._begin(call)
         if call.kind >= Kind.SEND:
             return self._messages.submit(call)
-        with self._order:
+        with self.order:
             if self._level != DETAIL:
-                agreement = self._control.submit(call)
+                agreement = self.control.submit(call)
                 self._unsettled.append(agreement)
                 return self._started(call, agreement)
             if not getattr(call, "is_async", True):
                 return self._agreed(call, self._agree(call))
-            agreement = self._control.submit(call)
+            agreement = self.control.submit(call)
             try:
                 agreement.wait(self.clock.now_ns() + MOMENT_NS)
             except UsageError:
@@ -119,7 +125,7 @@ class TapEngine(CheckedEngine):
                 return self._started(call, agreement)
             except DistError as error:
                 if not is_usable_after(error):
-                    told = self._control.told_mismatch() or error
+                    told = self.control.told_mismatch() or error
                     raise self._break(told) from error.__cause__
                 raise
             return self._agreed(call, agreement.seq)
@@ -150,6 +156,38 @@ class TapEngine(CheckedEngine):
         pending = self._started(call, None)
         pending.watch = self.watcher(call, seq, None, self.clock.now_ns())
         return pending
+
+    def disagreed(self, call: Call, error: NativeError, started_ns: int) -> DistError:
+        """What an agreement of the short way means for the group that has failed: the error to raise."""
+        try:
+            self.control.fail(call, error, started_ns)
+        except MismatchError as told:
+            if not is_usable_after(told):
+                self._break(told)
+            return told
+        except UsageError as told:
+            return told
+        except DistError as told:
+            return self._break(self.control.told_mismatch() or told)
+
+    def settle(self) -> None:
+        """Raise the error of an agreement that failed after its op had returned, on either way."""
+        if self.lane is not None:
+            with self.order:
+                self._unsettled += self.lane.settle()
+        super().settle()
+
+    def _begin(self, call: Call) -> None:
+        if self.lane is not None and not self.lane.ops.are_all_well():
+            self.settle()
+        super()._begin(call)
+
+    def _await_agreements(self) -> None:
+        if self.lane is not None:
+            self._unsettled += self.lane.settle()
+            self.lane.close()
+            self.lane = None
+        super()._await_agreements()
 
     @property
     def verdict(self) -> DistError | None:

@@ -87,7 +87,7 @@ def test_a_sender_that_notices_later_has_the_same_error() -> None:
         engine: Any = dist.group.WORLD.engine
         while not hasattr(engine, "_cause"):
             engine = engine.inner
-        while (told := engine._control.told_mismatch()) is None:
+        while (told := engine.control.told_mismatch()) is None:
             time.sleep(0.001)  # until rank 1 has broken the group
         engine.on_trouble(told)  # as by the watch of a send that ends well at that moment
         error = caught(dist.barrier)
