@@ -78,6 +78,10 @@ class Tapped:
         work, result = call.work, call.result
         if work is not None:
             self._remember(call, pending, work)
+        else:  # torch has nothing to wait for: to the program it has ended
+            note = getattr(pending, "note_end", None)
+            if note is not None:
+                note()
         call.start = _started
         return result
 
@@ -96,8 +100,7 @@ class Tapped:
         if op is None:
             return self.dispatch(call)
         work = lane.engine.work_of(result)
-        if work is not None:
-            remember(self.groups, op, work, call.is_async)
+        remember(self.groups, op, work, call.is_async)
         return result
 
     def _go_on(self) -> None:
@@ -179,6 +182,18 @@ class Tapped:
         """Somebody has waited for it meanwhile."""
         if self._in_flight.get(key) is op:
             del self._in_flight[key]
+
+    def look_after_waits(self, age_ns: int) -> None:
+        """See how waits are that nobody but torch can end."""
+        if self.lane is None or not self.lane.waits:
+            return
+        now = time.monotonic_ns()
+        for op in list(self.lane.waits.values()):
+            work = op.work()
+            if work is None or now - op.op.issued_ns < age_ns:
+                continue
+            op.wide = op.widen(work)
+            op.wide.pending.done()
 
     def look_after(self, is_blocked: bool) -> None:
         """See how ops are that nobody waits for in Python: end those that cannot end well.
@@ -293,6 +308,8 @@ class TappedGroups:
 
     def look_after_lanes(self, age_ns: int) -> None:
         """Hand over the ops that have gone on for so long to those that watch them; forget lost ones."""
+        for tapped in self.all():
+            tapped.look_after_waits(age_ns)
         now = time.monotonic_ns()
         for key, op in list(self.lane_ops.items()):
             work = op.work()

@@ -346,15 +346,23 @@ def _seen_in_inference(torch: Any, function: Callable[..., Any], key: Any) -> Ca
 def _ends_shortly(op: LaneOp, work: Any, real: Callable[..., Any], args: Any, kwargs: Any) -> bool:
     """Wait for an op as long as nobody worries. False: it takes the long way, which knows more."""
     try:
+        lane = op.lane
         if work.is_completed():
             real(work, *args, **kwargs)
+        elif lane.waits is not None:
+            lane.waits[id(op)] = op
+            try:
+                with waiting_for(lane.recorder, op.op.number):
+                    real(work, *args, **kwargs)
+            finally:
+                del lane.waits[id(op)]
         elif args or kwargs or not op.known.is_sliced:
             return False
         else:
-            with waiting_for(op.lane.recorder, op.op.number):
+            with waiting_for(lane.recorder, op.op.number):
                 real(work, _FIRST_SLICE)
     except RuntimeError:
         return False
     op.op.ended()
-    op.lane.look_for_trouble()
+    lane.look_for_trouble()
     return True

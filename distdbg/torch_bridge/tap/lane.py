@@ -53,7 +53,7 @@ class Known:
 class LaneOp:
     """An op that torch has, found again by its Work."""
 
-    __slots__ = ("held", "known", "lane", "op", "seq", "work")
+    __slots__ = ("held", "known", "lane", "op", "seq", "wide", "work")
 
     def __init__(self, lane: Lane, known: Known, op: TappedOp, seq: int) -> None:
         self.lane = lane
@@ -63,6 +63,8 @@ class LaneOp:
         self.work: Any = None
         #: The Work of one that perhaps only C++ has, until its end is known.
         self.held: Any = None
+        #: As the long way has it, once its wait has lasted for a while.
+        self.wide: InFlight | None = None
 
     def on_future(self, future: Any) -> None:
         """Torch tells its end, on any thread."""
@@ -77,6 +79,8 @@ class LaneOp:
 
     def widen(self, work: Any) -> InFlight:
         """The same op as the long way has it; `work` None: nobody waits for it."""
+        if self.wide is not None:
+            return self.wide
         from distdbg.torch_bridge.tap.groups import InFlight
 
         lane = self.lane
@@ -124,6 +128,12 @@ class Lane:
             self._seqs = self.control.seqs
         native = None if self.control is None else self.control.native
         page = tapped.group.world.native_control
+        #: Who waits in torch and cannot look around: NCCL is waited for by the thread that wants it. What
+        #: cannot end well, the thread that looks after ops ends by torch's abort. None: a wait may give up
+        #: and be tried again, so whoever waits looks himself.
+        self.waits: dict[int, LaneOp] | None = None
+        if self.is_bound or self.checked is None:
+            self.waits = {}
         self.ops = TappedOps(self.recorder, recorded.group_number, native, page)
         self._known: dict[object, Known] = {}
         #: What is known of ops of this look; None: nothing yet.

@@ -87,8 +87,7 @@ class Methods:
                     exclude(key, False)
             if op is None:
                 return NotImplemented
-            if work is not None:
-                remember(groups, op, work, is_async)
+            remember(groups, op, work, is_async)
             return work
 
         return go
@@ -249,6 +248,9 @@ def _given(opts: Any) -> tuple[Any, ...]:
 
 def remember(groups: TappedGroups, op: LaneOp, work: Any, is_async: bool) -> None:
     """Until somebody waits for it; torch tells the end of one that perhaps nobody in Python does."""
+    if work is None:  # torch has nothing to wait for: to the program it has ended
+        op.op.ended()
+        return
     if type(work) not in groups.work_classes:
         groups.on_work_class(type(work))
     op.work = weak(work)
