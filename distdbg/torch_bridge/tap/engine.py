@@ -23,7 +23,8 @@ from distdbg.control.clock import JobClock
 from distdbg.errors import DistError, MismatchError, OpTimeout, UsageError
 from distdbg.native import NativeError
 from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.engine import Pending
+from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.work import NO_DEADLINE
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.pending import TorchPending
 from distdbg.torch_bridge.tap.sockets import shut_down
@@ -31,6 +32,8 @@ from distdbg.torch_bridge.tap.sockets import shut_down
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distdbg.check.foreign.control import ControlGroup
+    from distdbg.check.foreign.traits import Traits
     from distdbg.torch_bridge.tap.lane import Lane
 
 #: How long an op that nobody waits for yet waits at DETAIL for the agreement of all.
@@ -73,7 +76,7 @@ class TorchEngine:
         """Hand it back to torch."""
         assert isinstance(call, TapCall)
         call.result = call.start()
-        call.work = self.work_of(call.result)
+        call.work = call.result if call.is_method else self.work_of(call.result)
         pending = TorchPending(call.work, call.kind, call.peer, self.real_wait)
         call.pending = pending
         return pending
@@ -98,8 +101,14 @@ class TorchEngine:
 class TapEngine(CheckedEngine):
     """CheckedEngine for ops that torch starts on the caller's thread."""
 
-    #: The short way of this group's ops.
-    lane: Lane | None = None
+    def __init__(
+        self, engine: Engine, control: ControlGroup, traits: Traits, name: str, level: int
+    ) -> None:
+        super().__init__(engine, control, traits, name, level)
+        #: The short way of this group's ops.
+        self.lane: Lane | None = None
+        #: What is to be looked after while a thread waits in torch, and what was found.
+        self._waits: dict[int, tuple[Watch, list[DistError]]] = {}
 
     def submit(self, call: Call) -> Pending:
         """Start `call`; at DETAIL after the agreement of all."""
@@ -132,8 +141,11 @@ class TapEngine(CheckedEngine):
 
     def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
         """Wait on this thread, in slices, where torch allows that."""
-        if self._is_bound or not isinstance(pending, TorchPending) or not pending.can_be_sliced:
+        if not isinstance(pending, TorchPending):
             super().carry_out_wait(pending, watch)
+            return
+        if self._is_bound or not pending.can_be_sliced:
+            self._wait_in_torch(pending, watch)
             return
         slice_s = _FIRST_SLICE_S
         try:
@@ -145,6 +157,32 @@ class TapEngine(CheckedEngine):
         except Exception as error:
             self._explain(error, watch)
             raise failed(self.engine, watch.call, error) from error
+
+    def _wait_in_torch(self, pending: TorchPending, watch: Watch) -> None:
+        """Wait without a look around: the thread that looks after ops has one (`look_after_waits`)."""
+        trouble: list[DistError] = []
+        self._waits[id(watch)] = (watch, trouble)
+        try:
+            pending.wait(NO_DEADLINE)
+        except DistError:
+            raise
+        except Exception as error:
+            if trouble:
+                raise trouble[0] from error
+            self._explain(error, watch)
+            raise failed(self.engine, watch.call, error) from error
+        finally:
+            del self._waits[id(watch)]
+        if trouble:
+            raise trouble[0]
+
+    def look_after_waits(self) -> None:
+        """End those that cannot end well: torch gives the op up when the group is aborted."""
+        for watch, trouble in list(self._waits.values()):
+            try:
+                watch()
+            except DistError as error:
+                trouble.append(error)
 
     def _started(self, call: Call, agreement: Agreement | None) -> CheckedPending:
         pending = CheckedPending(self, call, agreement, self.start(call))

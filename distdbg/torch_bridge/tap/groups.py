@@ -185,6 +185,9 @@ class Tapped:
 
     def look_after_waits(self, age_ns: int) -> None:
         """See how waits are that nobody but torch can end."""
+        engine = getattr(self.group.engine, "inner", self.group.engine)
+        if isinstance(engine, TapEngine):
+            engine.look_after_waits()
         if self.lane is None or not self.lane.waits:
             return
         now = time.monotonic_ns()

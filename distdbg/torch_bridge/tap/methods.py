@@ -13,7 +13,7 @@ tensors), go the long way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from distdbg.runtime.call import Kind
@@ -58,6 +58,8 @@ class Methods:
             "reduce_scatter_single": self._scatter,
             "_reduce_scatter_base": self._scatter,
             "barrier": self._barrier,
+            "send": self._message(Kind.SEND),
+            "recv": self._message(Kind.RECV),
         }
         for name, make in makers.items():
             real = getattr(owner, name, None)
@@ -240,6 +242,49 @@ class Methods:
             return long(self, opts)
 
         return barrier
+
+    def _message(self, kind: Kind) -> Callable[[Method, Method], Method]:
+        """A send or recv: it is announced and compared as on the long way, and is spared the kernel."""
+        lanes, key = self._groups.lanes, self._key
+        depth = self._torch._C._len_torch_dispatch_stack
+        is_excluded = self._torch._C._dispatch_tls_is_dispatch_key_excluded
+        exclude = self._torch._C._dispatch_tls_set_dispatch_key_excluded
+        plain = self._plain
+
+        def make(real: Method, long: Method) -> Method:
+            def start(*arguments: Any) -> Any:
+                exclude(key, True)
+                try:
+                    return real(*arguments)
+                finally:
+                    exclude(key, False)
+
+            @wraps(real)
+            def message(self: Any, tensors: Any, peer: Any, tag: Any) -> Any:
+                lane = lanes.get(self)
+                if (
+                    lane is None
+                    or type(tensors) is not list
+                    or len(tensors) != 1
+                    or type(tensors[0]) not in plain
+                    or depth()
+                    or is_excluded(key)
+                ):
+                    return long(self, tensors, peer, tag)
+                call = TapCall(
+                    kind,
+                    tensors if kind is Kind.SEND else (),
+                    () if kind is Kind.SEND else tensors,
+                    peer=peer,
+                    tag=tag,
+                )
+                call.is_method = True
+                call.start = partial(start, self, tensors, peer, tag)
+                return lane.tapped.dispatch(call)
+
+            return message
+
+        return make
 
 
 def _given(opts: Any) -> tuple[Any, ...]:
