@@ -118,6 +118,11 @@ class TappedOps {
     return all;
   }
 
+  // Its agreement has ended, and whoever waited for it has dealt with how.
+  void forget(const TappedOp& op) {
+    std::erase_if(unsettled_, [&](const Unsettled& each) { return each.agreement == op.agreement; });
+  }
+
   // What there was to look at has been looked at.
   void go_on() {
     const std::uint64_t now = control_->break_generation().load(std::memory_order_acquire);
@@ -195,6 +200,7 @@ void bind_tap(nb::module_& module) {
       .def("agree", &TappedOps::agree, nb::arg("op"), nb::arg("plan"), nb::arg("limit_ns"))
       .def("are_all_well", &TappedOps::are_all_well)
       .def("take_unsettled", &TappedOps::take_unsettled)
+      .def("forget", &TappedOps::forget, nb::arg("op"))
       .def("go_on", &TappedOps::go_on)
       .def("close", &TappedOps::close);
 }

@@ -70,6 +70,26 @@ class Tapped:
 
     def dispatch(self, call: TapCall) -> Any:
         """Check, record and start an op; what torch's op returns."""
+        return self._dispatch(call)
+
+    def _dispatch(self, call: TapCall) -> Any:
+        lane = self.lane
+        key = None if lane is None else key_of(call)
+        if lane is None or key is None:
+            return self._dispatch_long(call)
+        known = lane.find(key)
+        if known is None:
+            make = partial(TapCall, call.kind, (), (), call.op, call.root, name=call.name)
+            known = lane.know(key, call, make)
+        limit_ns = -1 if call.timeout_s is None else int(call.timeout_s * 1e9)
+        op, result = lane.launch(known, call.is_async, limit_ns, call.start, ())
+        if op is None:
+            return self._dispatch_long(call)
+        op.held = lane.engine.work_of(result)  # its caller gets it from C++, and must find it again
+        remember(self.groups, op, op.held, call.is_async)
+        return result
+
+    def _dispatch_long(self, call: TapCall) -> Any:
         try:
             pending = self.group.engine.submit(call)
         except DistBackendError as error:
@@ -83,24 +103,6 @@ class Tapped:
             if note is not None:
                 note()
         call.start = _started
-        return result
-
-    def launch(self, call: TapCall) -> Any:
-        """As `dispatch`, by the short way where there is one; for ops that C++ has called."""
-        lane = self.lane
-        key = None if lane is None else key_of(call)
-        if lane is None or key is None:
-            return self.dispatch(call)
-        known = lane.find(key)
-        if known is None:
-            known = lane.know(key, call, partial(TapCall, call.kind, (), (), call.op, call.root,
-                                                 name=call.name))  # fmt: skip
-        limit_ns = -1 if call.timeout_s is None else int(call.timeout_s * 1e9)
-        op, result = lane.launch(known, call.is_async, limit_ns, call.start, ())
-        if op is None:
-            return self.dispatch(call)
-        work = lane.engine.work_of(result)
-        remember(self.groups, op, work, call.is_async)
         return result
 
     def _go_on(self) -> None:

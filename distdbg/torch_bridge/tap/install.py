@@ -166,13 +166,13 @@ class Tap:
         place = names.index("process_group")
         has_reduce_op = "reduce_op" in names
         redispatch = op._handle.redispatch_boxed
-        is_of_mode = self._is_of_mode
+        is_traced = self._mode_finder()
         defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
             rest = keys.remove(key)
             tapped = by_name.get(unbox(args[place]).group_name)
-            if tapped is None or is_of_mode(keys):
+            if tapped is None or is_traced(keys, args):
                 return redispatch(rest, *args, **kwargs)
             given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
             call = make(given, tapped.rank)
@@ -184,7 +184,7 @@ class Tap:
             if timeout_ms > 0:
                 call.timeout_s = timeout_ms / 1000
             call.start = partial(redispatch, rest, *args, **kwargs)
-            return tapped.launch(call)
+            return tapped.dispatch(call)
 
         return kernel
 
@@ -236,10 +236,23 @@ class Tap:
                 if real is not None:
                     setattr(module, name, _seen_in_inference(self._torch, real, self._key))
 
-    def _is_of_mode(self, keys: Any) -> bool:
-        """Whether a dispatch mode or a subclass of Tensor comes first, and perhaps calls the op anew."""
-        key = self._torch._C.DispatchKey
-        return bool(keys.has(key.Python) or keys.has(key.Functionalize))
+    def _mode_finder(self) -> Callable[[Any, tuple[Any, ...]], bool]:
+        """Says whether an op is none that runs: torch traces it, or its tensors have no memory."""
+        c = self._torch._C
+        modes = [getattr(c._TorchDispatchModeKey, name) for name in ("FAKE", "PROXY", "FUNCTIONAL")]
+
+        def is_traced(keys: Any, args: tuple[Any, ...]) -> bool:
+            if keys.has(c.DispatchKey.Functionalize):
+                return True
+            if not keys.has(c.DispatchKey.Python):
+                return False
+            # Other modes and subclasses of Tensor call the op anew, below our key: so it counts as it comes.
+            if any(c._get_dispatch_mode(mode) is not None for mode in modes):
+                return True
+            given = [x for arg in args for x in (arg if isinstance(arg, list) else (arg,))]
+            return any(type(x).__name__ in ("FakeTensor", "FunctionalTensor") for x in given)
+
+        return is_traced
 
     def _patch_backward(self) -> None:
         """An error of gloo that ends a backward pass gives way to what we know better."""

@@ -208,6 +208,7 @@ class Lane:
             started: Any = op.agreement
             if started is not None and not started.done and error.fault == "timeout":
                 return  # as at INFO: two ranks may start ops on two groups in different orders
+            self.ops.forget(op)
             raise engine.disagreed(known.make(), error, op.issued_ns) from error.__cause__
 
     def settle(self) -> list[Agreement]:
@@ -246,6 +247,7 @@ def key_of(call: TapCall) -> object | None:
     """What a call of the long way looks like; None: it has no short way."""
     if call.part is not None or call.kind >= Kind.SEND or call.kind is Kind.ALL_TO_ALL:
         return None
+    outputs = () if call.outputs is call.inputs else call.outputs
     try:
         return (
             call.kind,
@@ -253,6 +255,8 @@ def key_of(call: TapCall) -> object | None:
             None if call.op is None else call.op.code,
             call.root,
             *[(x.shape, x.dtype, x.device, x.stride()) for x in call.inputs],
+            None,
+            *[(x.shape, x.dtype, x.device, x.stride()) for x in outputs],
         )
     except (AttributeError, RuntimeError):
         return None  # a tensor without strides

@@ -217,7 +217,7 @@ class Methods:
             if known is not None:
                 work = go(lane, known, opts.asyncOp, opts.timeout, real, self, output, input, opts)
                 if work is not NotImplemented:
-                    if lane.copies:
+                    if lane.copies and not reduces:
                         note_change(output)
                     return work
             return long(self, output, input, opts)
