@@ -26,7 +26,6 @@ from typing import Any
 from distdbg.check.logs import get_logger
 from distdbg.check.sites import skip_folder
 from distdbg.runtime.reduce_op import ReduceOp
-from distdbg.runtime.waits import waiting_for
 from distdbg.runtime.world import use
 from distdbg.torch_bridge.tap.backward import Backward
 from distdbg.torch_bridge.tap.calls import MAKERS, reduce_op
@@ -364,18 +363,23 @@ def _ends_shortly(op: LaneOp, work: Any, real: Callable[..., Any], args: Any, kw
             real(work, *args, **kwargs)
         elif lane.waits is not None:
             lane.waits[id(op)] = op
+            place = lane.recorder.begin_wait(op.op.number)
             try:
-                with waiting_for(lane.recorder, op.op.number):
-                    real(work, *args, **kwargs)
+                real(work, *args, **kwargs)
             finally:
+                lane.recorder.end_wait(place)
                 del lane.waits[id(op)]
         elif args or kwargs or not op.known.is_sliced:
             return False
         else:
-            with waiting_for(lane.recorder, op.op.number):
+            place = lane.recorder.begin_wait(op.op.number)
+            try:
                 real(work, _FIRST_SLICE)
+            finally:
+                lane.recorder.end_wait(place)
     except RuntimeError:
         return False
     op.op.ended()
-    lane.look_for_trouble()
+    if not lane.ops.are_all_well():
+        lane.raise_trouble()
     return True

@@ -220,9 +220,9 @@ class Lane:
             found.append(agreement)
         return found
 
-    def look_for_trouble(self) -> None:
+    def raise_trouble(self) -> None:
         """Raise the error of an agreement that has failed after its op had started."""
-        if self.checked is not None and not self.ops.are_all_well():
+        if self.checked is not None:
             self.checked.settle()
 
     def close(self) -> None:
