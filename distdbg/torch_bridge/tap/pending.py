@@ -77,9 +77,11 @@ class TorchPending:
         try:
             self._real_wait(work, timedelta(seconds=seconds))
         except RuntimeError as error:
-            if has_given_up(error) and not work.is_completed():
+            if not has_given_up(error):
+                raise
+            if not work.is_completed():
                 return False
-            raise
+            self._real_wait(work)  # it ended as the wait gave up: how, is asked again
         self.has_ended = True
         return True
 

@@ -71,3 +71,17 @@ def test_a_wait_whose_work_is_released_meanwhile_goes_on_with_it() -> None:
     pending.attach(work)
     pending.wait(0)
     assert waited == [work]
+
+
+def test_an_op_that_ends_as_a_slice_gives_up_has_not_timed_out() -> None:
+    waits: list[object] = []
+
+    def wait(work: object, limit: object = None) -> None:
+        waits.append(limit)
+        if limit is not None:
+            raise RuntimeError("Operation timed out!")
+
+    pending = TorchPending(SomeWork(), Kind.BARRIER, -1, wait)
+    assert pending.wait_slice(0.02)
+    assert pending.has_ended
+    assert waits[1:] == [None]
