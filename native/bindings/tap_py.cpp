@@ -72,8 +72,8 @@ class TappedOps {
     unrecorded.seq = parts_->group.issue();
     {
       const ReleaseGil release;
-      op.agreement = parts_->runner.submit(plan->plan, words, unrecorded, {}, {},
-                                           now.job_ns + limit_ns);
+      op.agreement =
+          parts_->runner.submit(plan->plan, words, unrecorded, {}, {}, now.job_ns + limit_ns);
     }
     unsettled_.push_back({op.agreement, nb::borrow(about), seq, op.issued_ns});
     return op;
@@ -120,7 +120,8 @@ class TappedOps {
 
   // Its agreement has ended, and whoever waited for it has dealt with how.
   void forget(const TappedOp& op) {
-    std::erase_if(unsettled_, [&](const Unsettled& each) { return each.agreement == op.agreement; });
+    std::erase_if(unsettled_,
+                  [&](const Unsettled& each) { return each.agreement == op.agreement; });
   }
 
   // What there was to look at has been looked at.
@@ -193,8 +194,7 @@ void bind_tap(nb::module_& module) {
   nb::class_<TappedOps>(module, "TappedOps", "The ops of a group whose backend is not ours.")
       .def(nb::init<std::shared_ptr<RecorderHandle>, std::uint64_t, GroupHandle*,
                     const ControlHandle*>(),
-           nb::arg("recorder"), nb::arg("group"), nb::arg("control").none(),
-           nb::arg("page").none())
+           nb::arg("recorder"), nb::arg("group"), nb::arg("control").none(), nb::arg("page").none())
       .def("begin", &TappedOps::begin, nb::arg("form"), nb::arg("plan").none(), nb::arg("seq"),
            nb::arg("limit_ns"), nb::arg("flags"), nb::arg("about"))
       .def("agree", &TappedOps::agree, nb::arg("op"), nb::arg("plan"), nb::arg("limit_ns"))
