@@ -14,4 +14,5 @@ NB_MODULE(_native, module) {
   distdbg::bind_tcp(module);
   distdbg::bind_ucx(module);
   distdbg::bind_group(module);
+  distdbg::bind_tap(module);
 }

@@ -64,14 +64,14 @@ class CheckedEngine:
         self, engine: Engine, control: ControlGroup, traits: Traits, name: str, level: int
     ) -> None:
         self.engine = engine
-        self._control = control
+        self.control = control
         #: The time of the job.
         self.clock = control.clock
         self._is_bound = traits.is_bound_to_thread
         self._hands = Hands(name)
         self._lane = Lane(name)
         #: The order in which ops are agreed on is the order in which they start.
-        self._order = threading.Lock()
+        self.order = threading.Lock()
         self._level = level
         self._unsettled: list[Agreement] = []
         #: Why the group cannot be used any more.
@@ -104,10 +104,10 @@ class CheckedEngine:
             pending = self.submit(call)  # behind the asynchronous ones
             pending.wait(NO_DEADLINE)
             return pending.source_rank()
-        with self._order:
+        with self.order:
             if self._level == DETAIL:
                 return self.carry_out(call, self._agree(call))
-            agreement = self._control.submit(call)
+            agreement = self.control.submit(call)
             self._unsettled.append(agreement)
             if self._level == OFF:
                 return self.engine.run(call)
@@ -120,40 +120,40 @@ class CheckedEngine:
         self._begin(call)
         if call.kind >= _SEND:
             return self._messages.submit(call)
-        with self._order:
+        with self.order:
             if (self._level == DETAIL and not self._is_bound) or not self._lane.is_idle:
-                agreement = self._control.submit(call)
+                agreement = self.control.submit(call)
                 pending = CheckedPending(self, call, agreement, None)
                 self._lane.put(partial(self._start_later, pending))
                 return pending
-            agreement = self._control.submit(call)
+            agreement = self.control.submit(call)
             self._unsettled.append(agreement)
             return CheckedPending(self, call, agreement, self.start(call))
 
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
-        self._control.set_timeout(timeout_s)
+        self.control.set_timeout(timeout_s)
         self.engine.set_timeout(timeout_s)
 
     def set_level(self, level: int) -> None:
         """Check the ops from now on so closely: 0 OFF, 1 INFO, 2 DETAIL."""
         self._level = level
-        self._control.set_level(level)
+        self.control.set_level(level)
         tell = getattr(self.engine, "set_level", None)  # younger than the other methods
         if tell is not None:
             tell(level)
 
     def find_left(self) -> list[int]:
         """Return the group ranks that have left the group."""
-        return self._control.find_left()
+        return self.control.find_left()
 
     def leave_because(self, why: str, at_once: bool = False) -> None:
         """Tell the others why this rank's process ends, before it does."""
-        self._control.leave_because(why, at_once)
+        self.control.leave_because(why, at_once)
 
     def abort(self, reason: str) -> None:
         """Break the group: every op in flight on every rank ends with an error."""
-        self._control.abort(reason)
+        self.control.abort(reason)
         self._abort_backend(reason)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class CheckedEngine:
             if self._cause is None:  # else it was told before, and nothing more can be done
                 raise
         finally:
-            self._control.close()
+            self.control.close()
             self._lane.close(0.0 if self._cause is not None else _PATIENCE_S)
             # Also those left behind: when the peers are gone they often come back, and a thread that
             # comes back from C++ while Python ends takes the process down.
@@ -193,12 +193,12 @@ class CheckedEngine:
     def _begin(self, call: Call) -> None:
         """Raise what is known to be wrong with the group or the call, before anything is sent."""
         if self._cause is None or isinstance(self._cause, JobAborted):
-            self.clock.check(kind=call.kind.label, group=self._control.name)
+            self.clock.check(kind=call.kind.label, group=self.control.name)
         if self._cause is not None:
             if isinstance(self._cause, MismatchError) and not self._is_raised:
                 self._is_raised = True
                 raise self._cause
-            what = self._control.op_text(call, 0)
+            what = self.control.op_text(call, 0)
             raise CollectiveError(
                 f"{what} cannot run: {self._cause.what}",
                 kind=call.kind.label,
@@ -212,7 +212,7 @@ class CheckedEngine:
 
     def settle(self) -> None:
         """Raise the error of an agreement that failed after its op had returned."""
-        with self._order:
+        with self.order:
             agreements = self._unsettled
             self._unsettled = [each for each in agreements if not each.done()]
         for agreement in agreements:
@@ -233,7 +233,7 @@ class CheckedEngine:
 
     def _agree(self, call: Call) -> int:
         try:
-            return self._control.agree(call)
+            return self.control.agree(call)
         except MismatchError as error:
             if not is_usable_after(error):
                 self._break(error)
@@ -241,7 +241,7 @@ class CheckedEngine:
         except UsageError:
             raise
         except DistError as error:
-            told = self._control.told_mismatch() or error
+            told = self.control.told_mismatch() or error
             raise self._break(told) from error.__cause__
 
     def carry_out(self, call: Call, seq: int, agreement: Agreement | None = None) -> int:
@@ -290,7 +290,7 @@ class CheckedEngine:
 
     def watcher(self, call: Call, seq: int, agreement: Agreement | None, started_ns: int) -> Watch:
         """What to call again and again while the backend has the op."""
-        return Watch(self, self._control, call, seq, agreement, started_ns)
+        return Watch(self, self.control, call, seq, agreement, started_ns)
 
     def pending(self, call: Call) -> Pending:
         """Start a point to point op."""
@@ -324,7 +324,7 @@ class CheckedEngine:
                 watch(grace_ns=0)
             except DistError as better:
                 raise better from error
-            if not self._control.can_tell_death or time.monotonic_ns() > deadline_ns:
+            if not self.control.can_tell_death or time.monotonic_ns() > deadline_ns:
                 return
             time.sleep(0.01)  # a process that is ended closes its connections a moment before
 
@@ -353,7 +353,7 @@ class CheckedEngine:
         if self._cause is None:
             self._cause = error
             with suppress(DistError):
-                self._control.abort(error.what)
+                self.control.abort(error.what)
             self._abort_backend(error.what)
         return error
 

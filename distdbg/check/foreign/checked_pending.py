@@ -92,24 +92,25 @@ class CheckedPending:
         self.watch = engine.watcher(
             call, seq, agreement if foreign is not None else None, engine.clock.now_ns()
         )
-        self._has_started = threading.Event()
-        if foreign is not None:
-            self._has_started.set()
+        #: Set when the backend has it, or never gets it; None: it has had it from the beginning.
+        self._has_started = threading.Event() if foreign is None else None
 
     def go(self, foreign: Pending) -> None:
         """All have agreed and the backend has the op now."""
+        assert self._has_started is not None  # of an op that waits in the lane
         self.watch.begin()
         self._foreign = foreign
         self._has_started.set()
 
     def fail(self, error: DistError) -> None:
         """The backend never gets the op."""
+        assert self._has_started is not None  # as above
         self._error = error
         self._has_started.set()
 
     def done(self) -> bool:
         """Whether the op has ended, well or badly; never blocks."""
-        if not self._has_started.is_set():
+        if self._has_started is not None and not self._has_started.is_set():
             return False
         if self._error is not None or self._foreign is None or self._foreign.done():
             return True
@@ -121,8 +122,8 @@ class CheckedPending:
 
     def wait(self, deadline_ns: int) -> None:
         """Block until the op has ended; raise its error. At the deadline: OpTimeout."""
-        if not self._has_started.is_set():
-            self._wait_start(deadline_ns)
+        if self._has_started is not None and not self._has_started.is_set():
+            self._wait_start(self._has_started, deadline_ns)
         if self._error is not None:
             self._engine.note_raised(self._error)
             raise self._error
@@ -144,7 +145,7 @@ class CheckedPending:
         """The group rank a finished recv got its message from; -1 for other ops."""
         return self._foreign.source_rank() if self._foreign is not None else -1
 
-    def _wait_start(self, deadline_ns: int) -> None:
+    def _wait_start(self, has_started: threading.Event, deadline_ns: int) -> None:
         """Until the lane has started the op, or knows why not."""
         agreement = self.agreement
         assert agreement is not None  # what waits in the lane waits for it
@@ -154,7 +155,7 @@ class CheckedPending:
             if not agreement.done():
                 raise  # only this wait has given up
         self.watch.begin()
-        while not self._has_started.wait(SLICE_S):
+        while not has_started.wait(SLICE_S):
             if self._engine.clock.now_ns() >= deadline_ns:
                 raise OpTimeout(
                     f"{self.call.kind.label} did not start in time; it continues",

@@ -14,7 +14,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,7 +33,7 @@ from distdbg.errors import (
     RankLeft,
     format_ranks,
 )
-from distdbg.native import Form, Message, NativeError, Plan, View
+from distdbg.native import Form, Group, Message, NativeError, Plan, View
 from distdbg.record.durations import duration_text
 from distdbg.record.writing import make_recorder
 from distdbg.runtime.backends import compile as compiling
@@ -135,6 +135,21 @@ class ControlGroup:
         """The global ranks of the members."""
         return self._names
 
+    @property
+    def native(self) -> Group:
+        """The group in shared memory."""
+        return self._group
+
+    @property
+    def seqs(self) -> Iterator[int]:
+        """The numbers of the agreements to come; who takes one has to begin it."""
+        return self._seqs
+
+    @property
+    def timeout_ns(self) -> int:
+        """How long an op may take that brings no limit of its own."""
+        return self._timeout_ns
+
     def set_timeout(self, timeout_s: float) -> None:
         """Set the limit for ops that bring none of their own."""
         self._timeout_ns = int(timeout_s * 1e9)
@@ -159,7 +174,7 @@ class ControlGroup:
         try:
             self._group.run(*self._arguments(call, table))
         except NativeError as error:
-            self._fail(call, error, started_ns)
+            self.fail(call, error, started_ns)
         if table is not None:
             self._compare(table, call, seq)
         return seq
@@ -172,7 +187,7 @@ class ControlGroup:
         try:
             agreement.handle = self._group.submit(*self._arguments(call, table))
         except NativeError as error:
-            self._fail(call, error, started_ns)
+            self.fail(call, error, started_ns)
         return agreement
 
     def wait(self, agreement: Agreement, deadline_ns: int) -> None:
@@ -187,14 +202,14 @@ class ControlGroup:
                     raise
                 self._group.wait_op(handle, deadline_ns)  # it ended as the wait gave up
         except NativeError as error:
-            self._fail(agreement.call, error, agreement.started_ns, not handle.done)
+            self.fail(agreement.call, error, agreement.started_ns, not handle.done)
         if agreement.table is not None:
             self._compare(agreement.table, agreement.call, agreement.seq)
 
     def _arguments(self, call: Call, table: Table | None) -> tuple[Any, ...]:
         self._adopt_comm()
         code = call.kind | (call.root + 1) << 16 | (0 if call.op is None else call.op.code << 8)
-        plan = self._plan(call) if table is None else self._table_plan(call, table)
+        plan = self.plan(call) if table is None else self._table_plan(call, table)
         return (
             code,
             () if table is None else (View(table.mine, False),),
@@ -250,7 +265,8 @@ class ControlGroup:
         """Return the line that called, outside of this package."""
         return self._recorder.call_site()[-MOST_WORDS:]
 
-    def _plan(self, call: Call) -> Plan:
+    def plan(self, call: Call) -> Plan:
+        """The agreement on a call; not of one that exchanges blocks of different sizes."""
         key = key_of(call)
         try:
             plan = self._plans.get(key)
@@ -442,7 +458,7 @@ class ControlGroup:
         try:
             return self._group.post(call.kind is Kind.SEND, view, peer, tag, NO_DEADLINE // 2)
         except NativeError as error:
-            self._fail(call, error, time.monotonic_ns())
+            self.fail(call, error, time.monotonic_ns())
 
     def await_header(self, call: Call, header: Message, deadline_ns: int, breaks: bool) -> None:
         """Block until the header is there; `breaks`: the deadline is that of the op itself."""
@@ -450,7 +466,7 @@ class ControlGroup:
         try:
             self._group.wait_message(header, deadline_ns, breaks)
         except NativeError as error:
-            self._fail(call, error, started_ns, goes_on=not breaks)
+            self.fail(call, error, started_ns, goes_on=not breaks)
 
     def abort(self, reason: str) -> None:
         """Break the group: whoever waits in it, or comes to it, learns the reason."""
@@ -469,9 +485,10 @@ class ControlGroup:
         self._group.close()
         self._between.close()
 
-    def _fail(
+    def fail(
         self, call: Call, error: NativeError, started_ns: int, goes_on: bool = False
     ) -> NoReturn:
+        """Raise what an error of native code means for this call."""
         # Of this very op, when another rank has compared it sooner: ranks of several hosts pass a gate one
         # after the other.
         differs = self.told_mismatch() if error.fault == "broken" and error.seq else None

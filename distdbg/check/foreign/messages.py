@@ -43,6 +43,8 @@ _SOON_NS = 5_000_000_000
 _LINGER_S = 5.0
 #: Sent headers are looked through when there are so many.
 _SWEEP_AT = 64
+#: Looks that are kept.
+_MOST_KNOWN = 512
 
 
 class Header:
@@ -56,6 +58,12 @@ class Header:
             self.memory[: len(words)] = np.frombuffer(words, np.uint8)
         self.view = View(self.memory, words is None)
         self.message: Message | None = None
+
+    def again(self) -> Header:
+        """The same words for another message; nobody writes to them."""
+        other = Header.__new__(Header)
+        other.memory, other.view, other.message = self.memory, self.view, None
+        return other
 
     def facts(self) -> dict[str, Any]:
         """What the sender said."""
@@ -73,6 +81,11 @@ class Messages:
         #: Protects the rest.
         self._lock = threading.Lock()
         self._sent: list[Header] = []
+        #: Of receives: native code writes to their memory, also when nobody waits for them any more.
+        self._expected: list[Header] = []
+        #: What was sent before, and what was compared before and is alike: programs repeat themselves.
+        self._known: dict[object, Header] = {}
+        self._alike: set[object] = set()
         #: Receives that have not been seen to end, by tag.
         self._open: dict[int, weakref.WeakSet[ReceivePending]] = {}
         #: Tags where a receive from any source was dropped, so headers cannot be told apart.
@@ -154,16 +167,32 @@ class Messages:
         return 0 if self._ignores_tags else call.tag
 
     def _announce(self, call: Call) -> None:
-        words = _words(call, self._control.call_site())
-        text = json.dumps(words, ensure_ascii=False).encode(errors="replace")
-        if len(text) > _HEADER_NBYTES:  # names in characters that take many bytes
-            text = json.dumps(words | {"function": "send", "call_site": UNKNOWN}).encode()
-        header = Header(text)
+        header = self._header(call)
         with self._lock:
             if len(self._sent) >= _SWEEP_AT:
                 self._sent = [each for each in self._sent if each.message and not each.message.done]
             header.message = self._control.post(call, header.view, call.peer, self._tag(call))
             self._sent.append(header)
+
+    def _header(self, call: Call) -> Header:
+        site = self._control.call_site()
+        key: object = (site, *_look(call, call.inputs[0]))
+        try:
+            known = self._known.get(key)
+        except TypeError:  # a dtype or shape of somebody's that cannot be hashed
+            known, key = None, None
+        if known is not None:
+            return known.again()
+        words = _words(call, site)
+        text = json.dumps(words, ensure_ascii=False).encode(errors="replace")
+        if len(text) > _HEADER_NBYTES:  # names in characters that take many bytes
+            text = json.dumps(words | {"function": "send", "call_site": UNKNOWN}).encode()
+        header = Header(text)
+        if key is not None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = header
+        return header
 
     def take(self, pending: ReceivePending, source: int) -> None:
         """After a receive has ended: take its header, and compare where it is certain."""
@@ -194,6 +223,11 @@ class Messages:
         """Post the receive of a header."""
         header = Header()
         header.message = self._control.post(call, header.view, source, tag)
+        if len(self._expected) >= _SWEEP_AT:
+            self._expected = [
+                each for each in self._expected if each.message and not each.message.done
+            ]
+        self._expected.append(header)
         return header
 
     def lose(self, tag: int) -> None:
@@ -202,9 +236,19 @@ class Messages:
 
     def compare(self, call: Call, source: int, header: Header) -> None:
         """Raise when what was sent is not what is expected."""
+        key: object = (header.memory.tobytes(), *_look(call, call.outputs[0]))
+        try:
+            if key in self._alike:
+                return
+        except TypeError:  # as above
+            key = None
         theirs, ours = header.facts(), _words(call, self._control.call_site())
         aspects = ("dtype", "count", "device", *(("tag",) if self._ignores_tags else ()))
         if all(theirs[aspect] == ours[aspect] for aspect in aspects):
+            if key is not None:
+                if len(self._alike) >= _MOST_KNOWN:
+                    self._alike.clear()
+                self._alike.add(key)
             return
         names = self._control.names
         sender, receiver = names[source], names[self._control.rank]
@@ -284,6 +328,18 @@ class ReceivePending:
     def __del__(self) -> None:
         if not self.is_taken and self.call.peer < 0:
             self._messages.lose(self.tag)
+
+
+def _look(call: Call, array: Any) -> tuple[Any, ...]:
+    """What the words of a call are made of, beside its line."""
+    return (
+        getattr(array, "shape", None),
+        getattr(array, "dtype", None),
+        getattr(array, "device", None),
+        type(array),
+        call.tag,
+        call.name,
+    )
 
 
 def _words(call: Call, site: str) -> dict[str, Any]:

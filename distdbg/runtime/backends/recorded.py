@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.control.clock import FREE_CLOCK, JobClock
 from distdbg.errors import DistError
-from distdbg.native import Form, RecordedOp, Recorder
+from distdbg.native import Form, RecordedOp, Recorder, TappedOp
 from distdbg.record.format import Flag, Status
 from distdbg.record.forms import write_form
 from distdbg.record.writing import status_of, write_error
@@ -44,11 +44,12 @@ class RecordedEngine:
         self._seen_rules = 0
         #: Asked by an op that has found other ones; None: none looks.
         self._on_other_rules = on_other_rules
-        self._recorder = recorder
+        self.recorder = recorder
         #: The group's number in the record.
-        self._group = group
+        self.group_number = group
         self._ranks = ranks
-        self._count = 0
+        #: Of the collectives so far.
+        self.count = 0
         self._message_counts: Counter[tuple[Kind, int]] = Counter()
         self._forms: dict[object, Form] = {}
         #: The same by what is cheap to ask: each op looks here first.
@@ -75,7 +76,7 @@ class RecordedEngine:
             return other.submit(call)
         op = self._begin(call, int(Flag.ASYNC))
         try:
-            return RecordedPending(self.inner.submit(call), self, op, self._recorder)
+            return RecordedPending(self.inner.submit(call), self, op, self.recorder)
         except BaseException as error:
             self.end(op, error)
             raise
@@ -84,7 +85,7 @@ class RecordedEngine:
         """The number that `call` will have if it is the next."""
         if call.kind >= Kind.SEND:
             return self._message_counts[call.kind, call.peer] + 1
-        return self._count + 1
+        return self.count + 1
 
     def set_timeout(self, timeout_s: float) -> None:
         """Hand it on."""
@@ -107,12 +108,12 @@ class RecordedEngine:
         """Hand it on."""
         self.inner.close()
 
-    def end(self, op: RecordedOp, error: BaseException) -> None:
+    def end(self, op: RecordedOp | TappedOp, error: BaseException) -> None:
         """Record that the op failed, and with what."""
         number = op.number
         op.ended(int(status_of(error)), -1)
         if isinstance(error, DistError):
-            write_error(self._recorder, self._group, number, error)
+            write_error(self.recorder, self.group_number, number, error)
 
     def _other_rules(self) -> Engine | None:
         """None: the same breakpoints are armed as before."""
@@ -130,11 +131,12 @@ class RecordedEngine:
             peer, seq, tag = call.peer, self._message_counts[key], call.tag
             flags |= int(Flag.MESSAGE)
         else:
-            self._count += 1
-            seq = self._count
-        return self._recorder.begin(self._group, self._form_of(call), seq, tag, peer, flags)
+            self.count += 1
+            seq = self.count
+        return self.recorder.begin(self.group_number, self.form_of(call), seq, tag, peer, flags)
 
-    def _form_of(self, call: Call) -> Form:
+    def form_of(self, call: Call) -> Form:
+        """What the record says of all calls like this one."""
         key = _quick_key(call)
         form = None if key is None else self._quick_forms.get(key)
         if form is None:
@@ -182,11 +184,11 @@ class RecordedPending:
     __slots__ = ("_engine", "_inner", "_op", "_recorder", "number")
 
     def __init__(
-        self, inner: Pending, engine: RecordedEngine, op: RecordedOp, recorder: Recorder
+        self, inner: Pending, engine: RecordedEngine, op: RecordedOp | TappedOp, recorder: Recorder
     ) -> None:
         self._inner = inner
         self._engine = engine
-        self._op: RecordedOp | None = op
+        self._op: RecordedOp | TappedOp | None = op
         self._recorder = recorder
         self.number = op.number
 

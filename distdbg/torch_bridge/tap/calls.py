@@ -20,7 +20,7 @@ Arguments = dict[str, Any]
 class TapCall(Call):
     """A Call that torch carries out when `start` is called."""
 
-    __slots__ = ("checked", "is_async", "pending", "result", "start", "work")
+    __slots__ = ("checked", "is_async", "is_method", "pending", "result", "start", "work")
 
     #: Hands the op back to torch; returns what the op returns.
     start: Callable[[], Any]
@@ -29,6 +29,8 @@ class TapCall(Call):
         super().__init__(*args, **kwargs)
         #: Whether the caller goes on before the op has ended.
         self.is_async = False
+        #: Whether `start` is a method of torch's group, which returns the Work itself.
+        self.is_method = False
         self.result: Any = None
         self.work: Any = None
         #: What the engine has made of it.

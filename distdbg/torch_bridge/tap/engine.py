@@ -20,15 +20,21 @@ from distdbg.check.foreign.agreement import Agreement
 from distdbg.check.foreign.checked_engine import DETAIL, CheckedEngine, failed
 from distdbg.check.foreign.checked_pending import CheckedPending, Watch, is_usable_after
 from distdbg.control.clock import JobClock
-from distdbg.errors import DistError, OpTimeout, UsageError
+from distdbg.errors import DistError, MismatchError, OpTimeout, UsageError
+from distdbg.native import NativeError
 from distdbg.runtime.call import Call, Kind
-from distdbg.runtime.engine import Pending
+from distdbg.runtime.engine import Engine, Pending
+from distdbg.runtime.work import NO_DEADLINE
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.pending import TorchPending
 from distdbg.torch_bridge.tap.sockets import shut_down
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from distdbg.check.foreign.control import ControlGroup
+    from distdbg.check.foreign.traits import Traits
+    from distdbg.torch_bridge.tap.lane import Lane
 
 #: How long an op that nobody waits for yet waits at DETAIL for the agreement of all.
 MOMENT_NS = 100_000_000
@@ -54,8 +60,8 @@ class TorchEngine:
 
         self.theirs = theirs
         self.clock = clock
-        self._real_wait = real_wait
-        self._work_of: Callable[[Any], Any] = unboxed_work
+        self.real_wait = real_wait
+        self.work_of: Callable[[Any], Any] = unboxed_work
         self.checked_by = TapEngine
         #: A wait of NCCL's is for the stream of the thread that waits.
         self.distdbg_is_bound_to_thread = "gloo" not in str(theirs.group.name()).lower()
@@ -70,8 +76,8 @@ class TorchEngine:
         """Hand it back to torch."""
         assert isinstance(call, TapCall)
         call.result = call.start()
-        call.work = self._work_of(call.result)
-        pending = TorchPending(call.work, call.kind, call.peer, self._real_wait)
+        call.work = call.result if call.is_method else self.work_of(call.result)
+        pending = TorchPending(call.work, call.kind, call.peer, self.real_wait)
         call.pending = pending
         return pending
 
@@ -95,20 +101,29 @@ class TorchEngine:
 class TapEngine(CheckedEngine):
     """CheckedEngine for ops that torch starts on the caller's thread."""
 
+    def __init__(
+        self, engine: Engine, control: ControlGroup, traits: Traits, name: str, level: int
+    ) -> None:
+        super().__init__(engine, control, traits, name, level)
+        #: The short way of this group's ops.
+        self.lane: Lane | None = None
+        #: What is to be looked after while a thread waits in torch, and what was found.
+        self._waits: dict[int, tuple[Watch, list[DistError]]] = {}
+
     def submit(self, call: Call) -> Pending:
         """Start `call`; at DETAIL after the agreement of all."""
         self._begin(call)
         if call.kind >= Kind.SEND:
             is_waited_for = call.kind is Kind.RECV and not getattr(call, "is_async", True)
             return self._messages.submit(call, is_waited_for and self._level == DETAIL)
-        with self._order:
+        with self.order:
             if self._level != DETAIL:
-                agreement = self._control.submit(call)
+                agreement = self.control.submit(call)
                 self._unsettled.append(agreement)
                 return self._started(call, agreement)
             if not getattr(call, "is_async", True):
                 return self._agreed(call, self._agree(call))
-            agreement = self._control.submit(call)
+            agreement = self.control.submit(call)
             try:
                 agreement.wait(self.clock.now_ns() + MOMENT_NS)
             except UsageError:
@@ -120,15 +135,18 @@ class TapEngine(CheckedEngine):
                 return self._started(call, agreement)
             except DistError as error:
                 if not is_usable_after(error):
-                    told = self._control.told_mismatch() or error
+                    told = self.control.told_mismatch() or error
                     raise self._break(told) from error.__cause__
                 raise
             return self._agreed(call, agreement.seq)
 
     def carry_out_wait(self, pending: Pending, watch: Watch) -> None:
         """Wait on this thread, in slices, where torch allows that."""
-        if self._is_bound or not isinstance(pending, TorchPending) or not pending.can_be_sliced:
+        if not isinstance(pending, TorchPending):
             super().carry_out_wait(pending, watch)
+            return
+        if self._is_bound or not pending.can_be_sliced:
+            self._wait_in_torch(pending, watch)
             return
         slice_s = _FIRST_SLICE_S
         try:
@@ -141,6 +159,32 @@ class TapEngine(CheckedEngine):
             self._explain(error, watch)
             raise failed(self.engine, watch.call, error) from error
 
+    def _wait_in_torch(self, pending: TorchPending, watch: Watch) -> None:
+        """Wait without a look around: the thread that looks after ops has one (`look_after_waits`)."""
+        trouble: list[DistError] = []
+        self._waits[id(watch)] = (watch, trouble)
+        try:
+            pending.wait(NO_DEADLINE)
+        except DistError:
+            raise
+        except Exception as error:
+            if trouble:
+                raise trouble[0] from error
+            self._explain(error, watch)
+            raise failed(self.engine, watch.call, error) from error
+        finally:
+            del self._waits[id(watch)]
+        if trouble:
+            raise trouble[0]
+
+    def look_after_waits(self) -> None:
+        """End those that cannot end well: torch gives the op up when the group is aborted."""
+        for watch, trouble in list(self._waits.values()):
+            try:
+                watch()
+            except DistError as error:
+                trouble.append(error)
+
     def _started(self, call: Call, agreement: Agreement | None) -> CheckedPending:
         pending = CheckedPending(self, call, agreement, self.start(call))
         if isinstance(call, TapCall):
@@ -151,6 +195,38 @@ class TapEngine(CheckedEngine):
         pending = self._started(call, None)
         pending.watch = self.watcher(call, seq, None, self.clock.now_ns())
         return pending
+
+    def disagreed(self, call: Call, error: NativeError, started_ns: int) -> DistError:
+        """What an agreement of the short way means for the group that has failed: the error to raise."""
+        try:
+            self.control.fail(call, error, started_ns)
+        except MismatchError as told:
+            if not is_usable_after(told):
+                self._break(told)
+            return told
+        except UsageError as told:
+            return told
+        except DistError as told:
+            return self._break(self.control.told_mismatch() or told)
+
+    def settle(self) -> None:
+        """Raise the error of an agreement that failed after its op had returned, on either way."""
+        if self.lane is not None:
+            with self.order:
+                self._unsettled += self.lane.settle()
+        super().settle()
+
+    def _begin(self, call: Call) -> None:
+        if self.lane is not None and not self.lane.ops.are_all_well():
+            self.settle()
+        super()._begin(call)
+
+    def _await_agreements(self) -> None:
+        if self.lane is not None:
+            self._unsettled += self.lane.settle()
+            self.lane.close()
+            self.lane = None
+        super()._await_agreements()
 
     @property
     def verdict(self) -> DistError | None:

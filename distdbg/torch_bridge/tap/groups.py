@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from distdbg.check.levels import level_of
@@ -19,6 +20,8 @@ from distdbg.runtime.work import NO_DEADLINE
 from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import TapEngine, Theirs
+from distdbg.torch_bridge.tap.lane import Lane, LaneOp, key_of, lane_of
+from distdbg.torch_bridge.tap.methods import remember
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 from distdbg.torch_bridge.training.naming import named
 
@@ -31,12 +34,14 @@ _ENDING_S = 0.5
 class InFlight:
     """One op that torch has, found again by its Work."""
 
-    __slots__ = ("call", "pending", "work")
+    __slots__ = ("call", "is_taken", "pending", "work")
 
     def __init__(self, call: TapCall, pending: Pending, work: weakref.ref[Any]) -> None:
         self.call = call
         self.pending = pending
         self.work = work
+        #: Somebody waits for it, and records its end.
+        self.is_taken = False
 
     def note_end(self, error: BaseException | None = None) -> None:
         """Torch has told its end."""
@@ -52,17 +57,21 @@ class InFlight:
 class Tapped:
     """One group of torch's with ours beside it."""
 
-    def __init__(self, theirs: Theirs, group: Any) -> None:
+    def __init__(self, theirs: Theirs, group: Any, groups: TappedGroups) -> None:
         self.theirs = theirs
+        self.groups = groups
         self.group = group
         self.rank = int(theirs.group.rank())
         self._in_flight: dict[int, InFlight] = {}
-        #: How many ops have a callback that has not run.
-        self._followed = 0
+        #: Ops that have a callback which has not run.
+        self.followed: set[object] = set()
+        #: The short way of its ops.
+        self.lane: Lane | None = lane_of(self)
         #: The op that the record says is waited for in C++, and where it says so.
         self._waits_for = 0
         self._wait_place = -1
-        self._lock = threading.Lock()
+        #: Protects who ends an op, and the failed ones.
+        self._lock = threading.RLock()
         self._failed: list[tuple[float, InFlight, BaseException]] = []
 
     def dispatch(self, call: TapCall) -> Any:
@@ -77,17 +86,47 @@ class Tapped:
         return self._dispatch(call)
 
     def _dispatch(self, call: TapCall) -> Any:
+        lane = self.lane
+        key = None if lane is None else key_of(call)
+        if lane is None or key is None:
+            return self._dispatch_long(call)
+        known = lane.find(key)
+        if known is None:
+            make = partial(TapCall, call.kind, (), (), call.op, call.root, name=call.name)
+            known = lane.know(key, call, make)
+        limit_ns = -1 if call.timeout_s is None else int(call.timeout_s * 1e9)
+        op, result = lane.launch(known, call.is_async, limit_ns, call.start, ())
+        if op is None:
+            return self._dispatch_long(call)
+        op.held = lane.engine.work_of(result)  # its caller gets it from C++, and must find it again
+        remember(self.groups, op, op.held, call.is_async)
+        return result
+
+    def _dispatch_long(self, call: TapCall) -> Any:
         try:
             pending = self.group.engine.submit(call)
         except DistBackendError as error:
             raise _plain(error) from None
+        self._go_on()
         work, result = call.work, call.result
         if work is not None:
             self._remember(call, pending, work)
+        else:  # torch has nothing to wait for: to the program it has ended
+            note = getattr(pending, "note_end", None)
+            if note is not None:
+                note()
         call.start = _started
         return result
 
+    def _go_on(self) -> None:
+        """What the short way had to leave to this one was looked at."""
+        lane = self.lane
+        if lane is not None and self.group.engine is lane.recorded:
+            lane.ops.go_on()
+
     def _remember(self, call: TapCall, pending: Pending, work: Any) -> None:
+        if type(work) not in self.groups.work_classes:
+            self.groups.on_work_class(type(work))
         key = id(work)
         in_flight = self._in_flight
         ref = weakref.ref(work, lambda _: in_flight.pop(key, None))
@@ -108,20 +147,18 @@ class Tapped:
                 if error is None:
                     op.note_end()
                 else:
-                    self._fail(op, error)
+                    self.fail(op, error)
             finally:
-                with self._lock:
-                    self._followed -= 1
+                self.followed.discard(op)
 
         try:
             future = work.get_future()
         except RuntimeError:
             return  # this kind of op has none
-        with self._lock:
-            self._followed += 1
+        self.followed.add(op)
         future.add_done_callback(ended)
 
-    def _fail(self, op: InFlight, error: BaseException) -> None:
+    def fail(self, op: InFlight, error: BaseException) -> None:
         """It has failed in torch; the record waits for a better reason, for a moment."""
         with self._lock:
             self._failed.append((time.monotonic(), op, error))
@@ -149,8 +186,34 @@ class Tapped:
         op = self._in_flight.get(id(work))
         if op is None or op.work() is not work:
             return None
+        with self._lock:
+            op.is_taken = True
         del self._in_flight[id(work)]
         return op
+
+    def adopt(self, key: int, op: InFlight) -> None:
+        """One of the short way that has not ended for a while: look after it from here on."""
+        self._in_flight[key] = op
+
+    def disown(self, key: int, op: InFlight) -> None:
+        """Somebody has waited for it meanwhile."""
+        if self._in_flight.get(key) is op:
+            del self._in_flight[key]
+
+    def look_after_waits(self, age_ns: int) -> None:
+        """See how waits are that nobody but torch can end."""
+        engine = getattr(self.group.engine, "inner", self.group.engine)
+        if isinstance(engine, TapEngine):
+            engine.look_after_waits()
+        if self.lane is None or not self.lane.waits:
+            return
+        now = time.monotonic_ns()
+        for op in list(self.lane.waits.values()):
+            work = op.work()
+            if work is None or now - op.op.issued_ns < age_ns:
+                continue
+            op.wide = op.widen(work)
+            op.wide.pending.done()
 
     def look_after(self, is_blocked: bool) -> None:
         """See how ops are that nobody waits for in Python: end those that cannot end well.
@@ -165,10 +228,13 @@ class Tapped:
                 continue
             if any(op is failed for _, failed, _ in self._failed):
                 continue
+            if op.work() is None:
+                self.disown(key, op)  # nobody can wait for it any more
+                continue
             if torchs.done():
-                with suppress(DistError):
-                    op.note_end(torchs.error)
-                self._in_flight.setdefault(key, op)
+                with self._lock, suppress(DistError):
+                    if not op.is_taken:
+                        op.note_end(torchs.error)
             else:
                 op.pending.done()
                 if is_blocked and op.call.is_async and not is_waiting:
@@ -205,7 +271,7 @@ class Tapped:
     def drain(self) -> None:
         """Wait a little until torch's threads have told all ends: they need the GIL for it."""
         deadline = time.monotonic() + _PATIENCE_S
-        while self._followed > 0 and time.monotonic() < deadline:
+        while self.followed and time.monotonic() < deadline:
             time.sleep(0.001)
         self._tell_wait(0)
         self._in_flight.clear()
@@ -216,10 +282,19 @@ class TappedGroups:
 
     def __init__(self) -> None:
         self.by_name: dict[str, Tapped] = {}
+        #: By torch's own objects.
+        self.lanes: dict[Any, Lane] = {}
+        #: Ops on the short way of all groups, by the id of their Work.
+        self.lane_ops: dict[int, LaneOp] = {}
+        #: The classes of Work whose wait is ours, and what makes it so.
+        self.work_classes: set[type] = set()
+        self.on_work_class: Callable[[type], None] = self.work_classes.add
 
     def add(self, theirs: Theirs, group: Any) -> None:
         """Ours is beside theirs from here on."""
-        self.by_name[theirs.group.group_name] = Tapped(theirs, group)
+        tapped = self.by_name[theirs.group.group_name] = Tapped(theirs, group, self)
+        if tapped.lane is not None:
+            self.lanes[theirs.group] = tapped.lane
 
     def of(self, theirs: Any) -> Tapped | None:
         """What is beside a group of torch's."""
@@ -227,7 +302,10 @@ class TappedGroups:
 
     def remove(self, theirs: Any) -> Tapped | None:
         """Watch it no longer."""
-        return self.by_name.pop(getattr(theirs, "group_name", ""), None)
+        tapped = self.by_name.pop(getattr(theirs, "group_name", ""), None)
+        if tapped is not None:
+            self.lanes.pop(tapped.theirs.group, None)
+        return tapped
 
     def all(self) -> list[Tapped]:
         """All that are watched."""
@@ -236,6 +314,8 @@ class TappedGroups:
     def clear(self) -> None:
         """Watch none."""
         self.by_name.clear()
+        self.lanes.clear()
+        self.lane_ops.clear()
 
     def drain(self) -> None:
         """See Tapped.drain."""
@@ -249,6 +329,28 @@ class TappedGroups:
             if op is not None:
                 return op
         return None
+
+    def look_after_lanes(self, age_ns: int) -> None:
+        """Hand over the ops that have gone on for so long to those that watch them; forget lost ones."""
+        for tapped in self.all():
+            tapped.look_after_waits(age_ns)
+        now = time.monotonic_ns()
+        for key, op in list(self.lane_ops.items()):
+            work = op.work()
+            if work is None:
+                self.lane_ops.pop(key, None)
+            elif now - op.op.issued_ns < age_ns:
+                continue
+            elif work.is_completed():
+                # One that is followed ends by its future, one that is not by whoever waits for it.
+                if op.held is not None and op not in op.lane.tapped.followed:
+                    op.held = None
+                    op.op.ended()
+            else:
+                wide = op.widen(work)
+                op.lane.tapped.adopt(key, wide)
+                if self.lane_ops.get(key) is not op or self.lane_ops.pop(key, None) is not op:
+                    op.lane.tapped.disown(key, wide)
 
     def explain(self) -> DistError | None:
         """Why torch has failed, where we know more: it often notices first that a peer is gone."""

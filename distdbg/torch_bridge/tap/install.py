@@ -1,8 +1,10 @@
-"""Kernels for torch's c10d ops at the dispatch key BackendSelect, and patches for what passes by them.
+"""Kernels for torch's c10d ops at the dispatch key ADInplaceOrView, and patches for what passes by them.
 
 Every op of a process group goes through torch's dispatcher, whoever calls it: the Python API, DDP's
-reducer in C++, functional collectives, compiled code. BackendSelect is the first key that all of them
-have. A kernel may raise before anything has started, and hands the op on by `redispatch`.
+reducer in C++, functional collectives, compiled code. All of them have this key, but those in inference mode:
+there it is included for the C++ that torch's Python calls (`_seen_in_inference`). A kernel may raise before
+anything has started, and hands the op on by `redispatch`. A kernel in Python costs more than all that
+it does, so the ops that Python calls most pass it by (methods.py).
 
 What the dispatcher does not show, and where it is seen instead
     the reduce op     an opaque object: the methods of ProcessGroup that take one
@@ -16,6 +18,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial, wraps
 from importlib import import_module
 from typing import Any
@@ -26,10 +29,15 @@ from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.world import use
 from distdbg.torch_bridge.tap.backward import Backward
 from distdbg.torch_bridge.tap.calls import MAKERS, reduce_op
-from distdbg.torch_bridge.tap.groups import TappedGroups, wait_for
+from distdbg.torch_bridge.tap.groups import InFlight, TappedGroups, wait_for
+from distdbg.torch_bridge.tap.lane import LaneOp
+from distdbg.torch_bridge.tap.methods import Methods
 
 #: How often ops are looked after that nobody waits for in Python.
 _LOOK_S = 0.1
+_LOOK_NS = 100_000_000
+#: How long a wait goes on before the peers are looked at, and its op takes the long way.
+_FIRST_SLICE = timedelta(milliseconds=20)
 
 _REDUCING = (
     "allreduce",
@@ -41,6 +49,8 @@ _REDUCING = (
     "reduce_scatter_single_coalesced",
     "reduce_scatter_tensor_coalesced",
 )
+
+_KEY = "ADInplaceOrView"
 
 _log = get_logger("torch")
 
@@ -77,6 +87,7 @@ class Tap:
     def __init__(self, torch: Any, groups: TappedGroups) -> None:
         self._torch = torch
         self._groups = groups
+        self._key = getattr(torch._C.DispatchKey, _KEY)
         self._libraries: list[Any] = []
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -90,8 +101,12 @@ class Tap:
             return
         torch = self._torch
         _real["unbox_work"] = torch.distributed.Work.unbox
-        self._patch_wait()
-        self._patch_reducing()
+        work_class = torch.distributed.Work
+        _real["wait"] = work_class.wait
+        self._patch_wait(work_class)
+        self._groups.work_classes.add(work_class)
+        self._groups.on_work_class = self._on_work_class
+        self._patch_methods()
         self._patch_backward()
         self._patch_breakpoint()
         self._add_kernels()
@@ -108,6 +123,10 @@ class Tap:
     def _look(self) -> None:
         while not self._stopped.wait(_LOOK_S):
             is_blocked = self._backward.is_blocked()
+            try:
+                self._groups.look_after_lanes(_LOOK_NS)
+            except Exception as error:  # noqa: BLE001 - the next look may go well
+                _log.warning("looking after ops of torch failed: %r", error)
             for tapped in self._groups.all():
                 try:
                     tapped.look_after(is_blocked)
@@ -118,7 +137,7 @@ class Tap:
 
     def _add_kernels(self) -> None:
         torch = self._torch
-        key = torch._C.DispatchKey.BackendSelect
+        key = self._key
         library = torch.library.Library("c10d", "IMPL")
         for name, make in MAKERS.items():
             packet = getattr(torch.ops.c10d, name, None)
@@ -127,18 +146,17 @@ class Tap:
             op = packet.default
             names = [argument.name for argument in op._schema.arguments]
             kernel = self._kernel(op, names, make, key)
-            library.impl(name, kernel, "BackendSelect", with_keyset=True)
+            library.impl(name, kernel, _KEY, with_keyset=True)
         self._libraries.append(library)
         functional = torch.library.Library("_c10d_functional", "IMPL")
         for schema in torch._C._jit_get_all_schemas():
             space, _, name = schema.name.partition("::")
             names = [argument.name for argument in schema.arguments]
-            if space != "_c10d_functional" or "reduce_op" not in names or schema.overload_name:
+            if space != "_c10d_functional" or "group_name" not in names or schema.overload_name:
                 continue
             op = getattr(torch.ops._c10d_functional, name).default
-            functional.impl(
-                name, _naming(op, names.index("reduce_op"), key), "BackendSelect", with_keyset=True
-            )
+            place = names.index("reduce_op") if "reduce_op" in names else -1
+            functional.impl(name, _naming(torch, op, place, key), "BackendSelect", with_keyset=True)
         self._libraries.append(functional)
 
     def _kernel(self, op: Any, names: list[str], make: Any, key: Any) -> Callable[..., Any]:
@@ -146,13 +164,14 @@ class Tap:
         by_name = self._groups.by_name
         place = names.index("process_group")
         has_reduce_op = "reduce_op" in names
-        redispatch = op.redispatch
+        redispatch = op._handle.redispatch_boxed
+        is_traced = self._mode_finder()
         defaults = {a.name: a.default_value for a in op._schema.arguments if a.has_default_value()}
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
             rest = keys.remove(key)
             tapped = by_name.get(unbox(args[place]).group_name)
-            if tapped is None:
+            if tapped is None or is_traced(keys, args):
                 return redispatch(rest, *args, **kwargs)
             given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
             call = make(given, tapped.rank)
@@ -170,14 +189,22 @@ class Tap:
 
     # ------------------------------------------------------------------------------- patches
 
-    def _patch_wait(self) -> None:
-        work_class = self._torch.distributed.Work
-        real = _real["wait"] = work_class.wait
+    def _patch_wait(self, work_class: Any) -> None:
+        """Also of subclasses that have a wait of their own, when the first of them is seen."""
+        real = work_class.wait
         groups = self._groups
+        take_short = groups.lane_ops.pop
 
         @wraps(real)
         def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-            op = groups.take(self)
+            short = take_short(id(self), None)
+            op: InFlight | None
+            if short is None or short.work() is not self:
+                op = groups.take(self)
+            elif _ends_shortly(short, self, real, args, kwargs):
+                return True
+            else:
+                op = short.widen(self)
             if op is None:
                 return real(self, *args, **kwargs)
             if args or kwargs:  # a limit of the caller's own
@@ -189,12 +216,42 @@ class Tap:
 
         work_class.wait = wait
 
-    def _patch_reducing(self) -> None:
+    def _on_work_class(self, work_class: type) -> None:
+        self._groups.work_classes.add(work_class)
+        if "wait" in vars(work_class):
+            self._patch_wait(work_class)
+
+    def _patch_methods(self) -> None:
         group_class = self._torch.distributed.ProcessGroup
         for name in _REDUCING:
             real = getattr(group_class, name, None)
             if real is not None:
                 setattr(group_class, name, _stashing(real))
+        Methods(self._torch, self._groups, self._key).install()
+        owner = self._torch.distributed.distributed_c10d
+        for name in ("_broadcast_coalesced", "_verify_params_across_processes"):
+            for module in (owner, self._torch.distributed):
+                real = getattr(module, name, None)
+                if real is not None:
+                    setattr(module, name, _seen_in_inference(self._torch, real, self._key))
+
+    def _mode_finder(self) -> Callable[[Any, tuple[Any, ...]], bool]:
+        """Says whether an op is none that runs: torch traces it, or its tensors have no memory."""
+        c = self._torch._C
+        modes = [getattr(c._TorchDispatchModeKey, name) for name in ("FAKE", "PROXY", "FUNCTIONAL")]
+
+        def is_traced(keys: Any, args: tuple[Any, ...]) -> bool:
+            if keys.has(c.DispatchKey.Functionalize):
+                return True
+            if not keys.has(c.DispatchKey.Python):
+                return False
+            # Other modes and subclasses of Tensor call the op anew, below our key: so it counts as it comes.
+            if any(c._get_dispatch_mode(mode) is not None for mode in modes):
+                return True
+            given = [x for arg in args for x in (arg if isinstance(arg, list) else (arg,))]
+            return any(type(x).__name__ in ("FakeTensor", "FunctionalTensor") for x in given)
+
+        return is_traced
 
     def _patch_backward(self) -> None:
         """An error of gloo that ends a backward pass gives way to what we know better."""
@@ -264,16 +321,65 @@ def _op_among(values: tuple[Any, ...]) -> Any:
     return None
 
 
-def _naming(op: Any, place: int, key: Any) -> Callable[..., Any]:
+def _naming(torch: Any, op: Any, place: int, key: Any) -> Callable[..., Any]:
     """A functional collective names its reduce op by a word."""
-    redispatch = op.redispatch
+    redispatch = _seen_in_inference(torch, op._handle.redispatch_boxed, key)
+    own_key = torch._C.DispatchKey.BackendSelect
 
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
         before = _stash.op
-        _stash.op = args[place] if place < len(args) else kwargs.get("reduce_op")
+        if place >= 0:
+            _stash.op = args[place] if place < len(args) else kwargs.get("reduce_op")
         try:
-            return redispatch(keys.remove(key), *args, **kwargs)
+            return redispatch(keys.remove(own_key), *args, **kwargs)
         finally:
             _stash.op = before
 
     return kernel
+
+
+def _seen_in_inference(torch: Any, function: Callable[..., Any], key: Any) -> Callable[..., Any]:
+    """Calls C++ whose ops have no key of ours in inference mode."""
+    is_inference = torch.is_inference_mode_enabled
+    include = torch._C._dispatch_tls_set_dispatch_key_included
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not is_inference():
+            return function(*args, **kwargs)
+        include(key, True)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            include(key, False)
+
+    return call
+
+
+def _ends_shortly(op: LaneOp, work: Any, real: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    """Wait for an op as long as nobody worries. False: it takes the long way, which knows more."""
+    try:
+        lane = op.lane
+        if work.is_completed():
+            real(work, *args, **kwargs)
+        elif lane.waits is not None:
+            lane.waits[id(op)] = op
+            place = lane.recorder.begin_wait(op.op.number)
+            try:
+                real(work, *args, **kwargs)
+            finally:
+                lane.recorder.end_wait(place)
+                del lane.waits[id(op)]
+        elif args or kwargs or not op.known.is_sliced:
+            return False
+        else:
+            place = lane.recorder.begin_wait(op.op.number)
+            try:
+                real(work, _FIRST_SLICE)
+            finally:
+                lane.recorder.end_wait(place)
+    except RuntimeError:
+        return False
+    op.op.ended()
+    if not lane.ops.are_all_well():
+        lane.raise_trouble()
+    return True

@@ -13,6 +13,16 @@ from distdbg.runtime.work import NO_DEADLINE
 _NOT_IN_SLICES = (Kind.SEND, Kind.RECV, Kind.REDUCE_SCATTER)
 
 
+def has_given_up(error: RuntimeError) -> bool:
+    """Whether it says that a wait was over before its op."""
+    return "timed out" in str(error)[:80].lower()
+
+
+def can_be_sliced(kind: Kind) -> bool:
+    """Whether a wait for an op of this kind may give up and be tried again."""
+    return kind not in _NOT_IN_SLICES
+
+
 class TorchPending:
     """One op that torch has."""
 
@@ -41,37 +51,43 @@ class TorchPending:
     @property
     def can_be_sliced(self) -> bool:
         """Whether a wait may give up and be tried again."""
-        return self._kind not in _NOT_IN_SLICES
+        return can_be_sliced(self._kind)
 
     def done(self) -> bool:
         """Whether torch says that it has ended."""
-        return self.has_ended or self.is_released or self.work is None or self.work.is_completed()
+        work = self.work  # another thread may release it
+        return self.has_ended or self.is_released or work is None or work.is_completed()
 
     def wait(self, deadline_ns: int) -> None:
         """Wait in torch; a deadline is not for here, see TapEngine."""
         if self.error is not None:
             raise self.error
-        if self.has_ended or self.work is None:
+        work = self.work
+        if self.has_ended or work is None:
             return
         assert deadline_ns == NO_DEADLINE or self.done()
-        self._real_wait(self.work)
+        self._real_wait(work)
         self.has_ended = True
 
     def wait_slice(self, seconds: float) -> bool:
         """Wait so long at most; whether it has ended."""
-        if self.has_ended or self.work is None:
+        work = self.work
+        if self.has_ended or work is None:
             return True
         try:
-            self._real_wait(self.work, timedelta(seconds=seconds))
+            self._real_wait(work, timedelta(seconds=seconds))
         except RuntimeError as error:
-            if "timed out" in str(error)[:80].lower() and not self.work.is_completed():
+            if not has_given_up(error):
+                raise
+            if not work.is_completed():
                 return False
-            raise
+            self._real_wait(work)  # it ended as the wait gave up: how, is asked again
         self.has_ended = True
         return True
 
     def source_rank(self) -> int:
         """Whose message it was."""
-        if self._kind is not Kind.RECV or self.work is None:
+        work = self.work
+        if self._kind is not Kind.RECV or work is None:
             return -1
-        return self._peer if self._peer >= 0 else int(self.work._source_rank())
+        return self._peer if self._peer >= 0 else int(work._source_rank())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,10 @@ import pytest
 
 import distdbg as dist
 from distdbg.check.foreign.checked_engine import OFF, CheckedEngine
+from distdbg.check.foreign.messages import Header, Messages
 from distdbg.errors import CollectiveError, DistError, MismatchError, OpTimeout, PeerLost
+from distdbg.native import Message
+from distdbg.runtime.call import Call, Kind
 from distdbg.testing.store_ranks import run_store_ranks
 
 # Test folders are no packages: the file is imported by its path.
@@ -87,7 +92,7 @@ def test_a_sender_that_notices_later_has_the_same_error() -> None:
         engine: Any = dist.group.WORLD.engine
         while not hasattr(engine, "_cause"):
             engine = engine.inner
-        while (told := engine._control.told_mismatch()) is None:
+        while (told := engine.control.told_mismatch()) is None:
             time.sleep(0.001)  # until rank 1 has broken the group
         engine.on_trouble(told)  # as by the watch of a send that ends well at that moment
         error = caught(dist.barrier)
@@ -99,6 +104,40 @@ def test_a_sender_that_notices_later_has_the_same_error() -> None:
 
     first, second = run(rank_main, 2)
     assert first == second
+
+
+def test_the_header_of_a_receive_that_was_dropped_has_memory_until_it_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[tuple[Message, weakref.ref[Any]]] = []
+    expect = Messages.expect
+
+    def remember(self: Messages, *args: Any) -> Header:
+        header = expect(self, *args)
+        assert header.message is not None
+        found.append((header.message, weakref.ref(header.memory)))
+        return header
+
+    monkeypatch.setattr(Messages, "expect", remember)
+
+    def rank_main(rank: int) -> None:
+        if rank == 1:
+            engine: Any = dist.group.WORLD.engine
+            while not hasattr(engine, "control"):
+                engine = engine.inner
+            engine.submit(Call(Kind.RECV, (), (np.zeros(4, np.float32),), peer=0))  # and drop it
+            gc.collect()
+            assert found[0][1]() is not None
+        dist.barrier()
+        if rank == 0:
+            work = dist.isend(np.ones(4, np.float32), 1)
+            assert work is not None
+            work.wait()
+        while rank == 1 and not found[0][0].done:
+            time.sleep(0.001)  # a native thread takes it
+        dist.barrier()
+
+    run(rank_main, 2)
 
 
 def test_sends_before_receives_and_tags_in_any_order_are_legal() -> None:

@@ -1,0 +1,262 @@
+"""Lane: the short way of an op, in as few steps as its record and its agreement need.
+
+    methods.py    the method of torch's group that Python calls, and what its arguments mean
+    Lane          one native call begins the op in the record and starts the agreement; then torch gets it
+    LaneOp        until somebody waits for it
+
+What an op looks like is worked out once for each kind, shape, dtype and so on (`Known`). All that is unusual
+takes the long way: an op that has not ended when it is waited for (`LaneOp.widen`), a group that is
+broken, breakpoints. The order of ops on both ways is one, since both count and start under the same lock.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from distdbg.check.foreign.agreement import Agreement
+from distdbg.check.foreign.checked_engine import DETAIL, failed
+from distdbg.check.foreign.checked_pending import CheckedPending
+from distdbg.errors import DistError
+from distdbg.native import Form, NativeError, Plan, TappedOp, TappedOps
+from distdbg.record.format import Flag
+from distdbg.runtime.backends.recorded import RecordedEngine, RecordedPending
+from distdbg.runtime.call import Kind
+from distdbg.torch_bridge.tap.calls import TapCall
+from distdbg.torch_bridge.tap.engine import MOMENT_NS, TapEngine, TorchEngine
+from distdbg.torch_bridge.tap.pending import TorchPending, can_be_sliced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distdbg.torch_bridge.tap.groups import InFlight, Tapped
+
+#: Looks that are known at once; a program that never repeats one starts again.
+_MOST_KNOWN = 1024
+_ASYNC = int(Flag.ASYNC)
+
+
+class Known:
+    """What all ops of one look have in common."""
+
+    __slots__ = ("form", "is_sliced", "make", "plan")
+
+    def __init__(self, make: Callable[[], TapCall], form: Form, plan: Plan | None) -> None:
+        #: Makes a Call without arrays, for the long way and for messages.
+        self.make = make
+        self.form = form
+        self.plan = plan
+        self.is_sliced = False
+
+
+class LaneOp:
+    """An op that torch has, found again by its Work."""
+
+    __slots__ = ("held", "known", "lane", "op", "seq", "wide", "work")
+
+    def __init__(self, lane: Lane, known: Known, op: TappedOp, seq: int) -> None:
+        self.lane = lane
+        self.known = known
+        self.op = op
+        self.seq = seq
+        self.work: Any = None
+        #: The Work of one that perhaps only C++ has, until its end is known.
+        self.held: Any = None
+        #: As the long way has it, once its wait has lasted for a while.
+        self.wide: InFlight | None = None
+
+    def on_future(self, future: Any) -> None:
+        """Torch tells its end, on any thread."""
+        try:
+            future.value()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the op's
+            self.lane.tapped.fail(self.widen(None), error)
+        else:
+            self.op.ended()
+        self.held = None
+        self.lane.tapped.followed.discard(self)
+
+    def widen(self, work: Any) -> InFlight:
+        """The same op as the long way has it; `work` None: nobody waits for it."""
+        if self.wide is not None:
+            return self.wide
+        from distdbg.torch_bridge.tap.groups import InFlight
+
+        lane = self.lane
+        call = self.known.make()
+        pending = call.pending = TorchPending(work, call.kind, call.peer, lane.real_wait)
+        call.is_async = True
+        wide: Any = pending
+        engine = lane.checked
+        if engine is not None:
+            agreement: Agreement | None = None
+            handle: Any = self.op.agreement
+            if handle is not None:
+                agreement = Agreement(lane.control, call, self.seq, None, self.op.issued_ns)
+                agreement.handle = handle
+            wide = call.checked = CheckedPending(engine, call, agreement, pending)
+            if agreement is None:
+                wide.watch = engine.watcher(call, self.seq, None, engine.clock.now_ns())
+        recorded: Any = RecordedPending(wide, lane.recorded, self.op, lane.recorder)
+        return InFlight(call, recorded, self.work)
+
+
+class Lane:
+    """The short way of one group."""
+
+    def __init__(self, tapped: Tapped, recorded: RecordedEngine) -> None:
+        inner = recorded.inner
+        self.tapped = tapped
+        self.recorded = recorded
+        self.recorder = recorded.recorder
+        self.checked = inner if isinstance(inner, TapEngine) else None
+        engine = inner.engine if isinstance(inner, TapEngine) else inner
+        assert isinstance(engine, TorchEngine)
+        self.engine = engine
+        self.real_wait = engine.real_wait
+        self.is_bound = engine.distdbg_is_bound_to_thread
+        #: gloo copies what all ranks have gathered, on a thread of its own, see methods.py.
+        self.copies = not self.is_bound
+        self.control: Any = None
+        self._order = threading.Lock()
+        self._seqs: Any = None
+        if self.checked is not None:
+            self.control = self.checked.control
+            self.checked.lane = self
+            self._order = self.checked.order
+            self._seqs = self.control.seqs
+        native = None if self.control is None else self.control.native
+        page = tapped.group.world.native_control
+        #: Who waits in torch and cannot look around: NCCL is waited for by the thread that wants it. What
+        #: cannot end well, the thread that looks after ops ends by torch's abort. None: a wait may give up
+        #: and be tried again, so whoever waits looks himself.
+        self.waits: dict[int, LaneOp] | None = None
+        if self.is_bound or self.checked is None:
+            self.waits = {}
+        self.ops = TappedOps(self.recorder, recorded.group_number, native, page)
+        self._known: dict[object, Known] = {}
+        #: What is known of ops of this look; None: nothing yet.
+        self.find = self._known.get
+
+    def know(self, key: object, call: TapCall, make: Callable[[], TapCall]) -> Known:
+        """Work out what ops of this look have in common; `make` makes the like of `call`, without arrays."""
+        plan = self.control.plan(call) if self.control is not None else None
+        known = Known(make, self.recorded.form_of(call), plan)
+        known.is_sliced = can_be_sliced(call.kind) and not self.is_bound
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = known
+        return known
+
+    def launch(
+        self,
+        known: Known,
+        is_async: bool,
+        limit_ns: int,
+        start: Callable[..., Any],
+        arguments: tuple[Any, ...],
+    ) -> tuple[LaneOp | None, Any]:
+        """Begin an op and start it in torch: what `start(*arguments)` returns.
+
+        No op: nothing was started, and the long way says why. A `limit_ns` below 0 is the group's own.
+        """
+        checked = self.checked
+        with self._order:
+            recorded = self.recorded
+            seq = recorded.count + 1
+            plan = known.plan
+            is_detail = False
+            if checked is not None:
+                if limit_ns < 0:
+                    limit_ns = self.control.timeout_ns
+                is_detail = checked.level == DETAIL
+                if is_detail and not is_async:
+                    plan = None
+            op = self.ops.begin(known.form, plan, seq, limit_ns, _ASYNC, known)
+            if op is None:
+                return None, None
+            recorded.count = seq
+            if checked is not None:
+                seq = next(self._seqs)
+            try:
+                if is_detail:
+                    self._agree(op, known, limit_ns)
+                result = start(*arguments)
+            except DistError as error:
+                recorded.end(op, error)
+                raise
+            except Exception as error:
+                recorded.end(op, failed(self.engine, known.make(), error))
+                raise
+            except BaseException as error:
+                recorded.end(op, error)
+                raise
+        return LaneOp(self, known, op, seq), result
+
+    def _agree(self, op: TappedOp, known: Known, limit_ns: int) -> None:
+        engine = self.checked
+        assert engine is not None
+        assert known.plan is not None
+        try:
+            handle: Any = op.agreement
+            if handle is None:
+                self.ops.agree(op, known.plan, limit_ns)
+                return
+            self.control.native.wait_op(op.agreement, engine.clock.now_ns() + MOMENT_NS)
+        except NativeError as error:
+            started: Any = op.agreement
+            if started is not None and not started.done and error.fault == "timeout":
+                return  # as at INFO: two ranks may start ops on two groups in different orders
+            self.ops.forget(op)
+            raise engine.disagreed(known.make(), error, op.issued_ns) from error.__cause__
+
+    def settle(self) -> list[Agreement]:
+        """The agreements that have not ended well so far, for who settles them."""
+        found = []
+        for handle, known, seq, issued_ns in self.ops.take_unsettled():
+            agreement = Agreement(self.control, known.make(), seq, None, issued_ns)
+            agreement.handle = handle
+            found.append(agreement)
+        return found
+
+    def raise_trouble(self) -> None:
+        """Raise the error of an agreement that has failed after its op had started."""
+        if self.checked is not None:
+            self.checked.settle()
+
+    def close(self) -> None:
+        """Nothing comes any more."""
+        self.ops.close()
+
+
+def lane_of(tapped: Tapped) -> Lane | None:
+    """The short way of a group, where it has one: its ops are recorded and nothing else is around them."""
+    engine = tapped.group.engine
+    if type(engine) is not RecordedEngine or not isinstance(engine.inner, (TapEngine, TorchEngine)):
+        return None
+    return Lane(tapped, engine)
+
+
+def weak(work: Any) -> Any:
+    """A reference that does not keep torch's Work."""
+    return weakref.ref(work)
+
+
+def key_of(call: TapCall) -> object | None:
+    """What a call of the long way looks like; None: it has no short way."""
+    if call.part is not None or call.kind >= Kind.SEND or call.kind is Kind.ALL_TO_ALL:
+        return None
+    outputs = () if call.outputs is call.inputs else call.outputs
+    try:
+        return (
+            call.kind,
+            call.name,
+            None if call.op is None else call.op.code,
+            call.root,
+            *[(x.shape, x.dtype, x.device, x.stride()) for x in call.inputs],
+            None,
+            *[(x.shape, x.dtype, x.device, x.stride()) for x in outputs],
+        )
+    except (AttributeError, RuntimeError):
+        return None  # a tensor without strides

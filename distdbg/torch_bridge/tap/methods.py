@@ -1,0 +1,317 @@
+"""The methods of torch's ProcessGroup that Python calls: its most frequent ops take the short way here.
+
+torch.distributed's functions end in these methods, and so do FSDP and the rest of torch's Python. In there is
+torch's dispatcher, whose kernels in Python (install.py) alone cost more than all that is done here; so an
+op of this way passes them by: while torch has the call, the dispatch key of our kernels is excluded in this
+thread. Nothing else of torch looks at that key in these ops but the counting of changes in place,
+which is made up for where gloo copies (`_note_change`).
+
+What a method does not know by its arguments' types, and ops inside of a dispatch mode (tracing, fake
+tensors), go the long way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any
+
+from distdbg.runtime.call import Kind
+from distdbg.runtime.reduce_op import RedOpType, ReduceOp
+from distdbg.torch_bridge.tap.calls import TapCall
+from distdbg.torch_bridge.tap.lane import Known, Lane, LaneOp, weak
+
+if TYPE_CHECKING:
+    from distdbg.torch_bridge.tap.groups import TappedGroups
+
+Method = Callable[..., Any]
+
+#: Torch's numbers are ours.
+_OPS: dict[int, ReduceOp] = {kind.code: getattr(ReduceOp, kind.name) for kind in RedOpType}
+
+
+class Methods:
+    """Makes the methods of the short way; `long` is what takes an op that has none."""
+
+    def __init__(self, torch: Any, groups: TappedGroups, key: Any) -> None:
+        self._torch = torch
+        self._groups = groups
+        self._key = key
+        c10d = torch._C._distributed_c10d
+        self._options = {
+            name: getattr(c10d, name)
+            for name in ("AllreduceOptions", "BroadcastOptions", "AllgatherOptions",
+                         "ReduceScatterOptions", "BarrierOptions")
+        }  # fmt: skip
+        #: What options say that have no limit.
+        self._no_limit = c10d.AllreduceOptions().timeout
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+
+    def install(self) -> None:
+        """Replace the methods of torch's class, some of which were replaced for the long way before."""
+        owner = self._torch.distributed.ProcessGroup
+        makers: dict[str, Callable[[Method, Method], Method]] = {
+            "allreduce": self._allreduce,
+            "broadcast": self._broadcast,
+            "all_gather_single": self._gather("all_gather_into_tensor"),
+            "_allgather_base": self._gather("all_gather_into_tensor"),
+            "reduce_scatter_single": self._scatter,
+            "_reduce_scatter_base": self._scatter,
+            "barrier": self._barrier,
+            "send": self._message(Kind.SEND),
+            "recv": self._message(Kind.RECV),
+        }
+        for name, make in makers.items():
+            real = getattr(owner, name, None)
+            if real is not None:
+                setattr(owner, name, make(getattr(real, "__wrapped__", real), real))
+
+    # ------------------------------------------------------------------------------- the way
+
+    def _passer(self) -> Callable[..., Any]:
+        """What carries an op through torch without our kernels; NotImplemented: the long way."""
+        torch, key, groups = self._torch, self._key, self._groups
+        is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+        exclude = torch._C._dispatch_tls_set_dispatch_key_excluded
+        no_limit = self._no_limit
+
+        def go(
+            lane: Lane, known: Known, is_async: bool, limit: Any, real: Method, *arguments: Any
+        ) -> Any:
+            limit_ns = -1 if limit == no_limit else int(limit.total_seconds() * 1e9)
+            if is_excluded(key):  # by somebody else, whose it stays
+                op, work = lane.launch(known, is_async, limit_ns, real, arguments)
+            else:
+                exclude(key, True)
+                try:
+                    op, work = lane.launch(known, is_async, limit_ns, real, arguments)
+                finally:
+                    exclude(key, False)
+            if op is None:
+                return NotImplemented
+            remember(groups, op, work, is_async)
+            return work
+
+        return go
+
+    def _knower(self, name: str, kind: Kind, takes: int) -> Callable[..., Known | None]:
+        """What looks at an op for the first time; None: it has no short way."""
+        plain = self._plain
+
+        def know(
+            lane: Lane, key: object, tensors: tuple[Any, ...], code: int, root: int = -1
+        ) -> Known | None:
+            if any(type(x) not in plain or x.layout is not self._torch.strided for x in tensors):
+                return None
+            op = None if code < 0 else _OPS.get(code)
+            if code >= 0 and op is None:
+                return None
+            ins, outs = (tensors[:1], tensors[-1:]) if takes == 2 else (tensors, tensors)
+            word = None if name == kind.label else name
+
+            def make() -> TapCall:
+                return TapCall(kind, (), (), op, root, name=word)
+
+            return lane.know(key, TapCall(kind, ins, outs, op, root, name=word), make)
+
+        return know
+
+    # ------------------------------------------------------------------------------- methods
+
+    def _allreduce(self, real: Method, long: Method) -> Method:
+        lanes, options = self._groups.lanes, self._options["AllreduceOptions"]
+        depth = self._torch._C._len_torch_dispatch_stack
+        go, know = self._passer(), self._knower("all_reduce", Kind.ALL_REDUCE, 1)
+
+        @wraps(real)
+        def allreduce(self: Any, tensors: Any, opts: Any = None, *more: Any, **named: Any) -> Any:
+            lane = lanes.get(self)
+            if (
+                lane is None
+                or type(opts) is not options
+                or type(tensors) is not list
+                or len(tensors) != 1
+                or depth()
+            ):
+                return long(self, tensors, *_given(opts), *more, **named)
+            tensor = tensors[0]
+            code = hash(opts.reduceOp)
+            try:
+                key = ("ar", code, tensor.shape, tensor.dtype, tensor.device, tensor.stride(),
+                       type(tensor))  # fmt: skip
+            except RuntimeError:
+                return long(self, tensors, opts)
+            known = lane.find(key) or know(lane, key, (tensor,), code)
+            if known is not None:
+                work = go(lane, known, opts.asyncOp, opts.timeout, real, self, tensors, opts)
+                if work is not NotImplemented:
+                    return work
+            return long(self, tensors, opts)
+
+        return allreduce
+
+    def _broadcast(self, real: Method, long: Method) -> Method:
+        lanes, options = self._groups.lanes, self._options["BroadcastOptions"]
+        depth = self._torch._C._len_torch_dispatch_stack
+        go, know = self._passer(), self._knower("broadcast", Kind.BROADCAST, 1)
+
+        @wraps(real)
+        def broadcast(self: Any, tensors: Any, opts: Any = None, *more: Any, **named: Any) -> Any:
+            lane = lanes.get(self)
+            if (
+                lane is None
+                or type(opts) is not options
+                or type(tensors) is not list
+                or len(tensors) != 1
+                or depth()
+            ):
+                return long(self, tensors, *_given(opts), *more, **named)
+            tensor, root = tensors[0], opts.rootRank
+            try:
+                key = ("bc", root, tensor.shape, tensor.dtype, tensor.device, tensor.stride(),
+                       type(tensor))  # fmt: skip
+            except RuntimeError:
+                return long(self, tensors, opts)
+            known = lane.find(key) or know(lane, key, (tensor,), -1, root)
+            if known is not None:
+                work = go(lane, known, opts.asyncOp, opts.timeout, real, self, tensors, opts)
+                if work is not NotImplemented:
+                    return work
+            return long(self, tensors, opts)
+
+        return broadcast
+
+    def _gather(self, name: str) -> Callable[[Method, Method], Method]:
+        return lambda real, long: self._of_two(
+            real, long, name, Kind.ALL_GATHER, "AllgatherOptions"
+        )
+
+    def _scatter(self, real: Method, long: Method) -> Method:
+        return self._of_two(
+            real, long, "reduce_scatter_tensor", Kind.REDUCE_SCATTER, "ReduceScatterOptions"
+        )
+
+    def _of_two(self, real: Method, long: Method, name: str, kind: Kind, of_options: str) -> Method:
+        """An op from one tensor into another."""
+        lanes, options = self._groups.lanes, self._options[of_options]
+        depth = self._torch._C._len_torch_dispatch_stack
+        go, know = self._passer(), self._knower(name, kind, 2)
+        reduces = kind is Kind.REDUCE_SCATTER
+        note_change = _note_change(self._torch)
+
+        @wraps(real)
+        def method(
+            self: Any, output: Any, input: Any, opts: Any = None, *more: Any, **named: Any
+        ) -> Any:
+            lane = lanes.get(self)
+            if lane is None or type(opts) is not options or depth():
+                return long(self, output, input, *_given(opts), *more, **named)
+            code = hash(opts.reduceOp) if reduces else -1
+            try:
+                key = (name, code, output.shape, input.shape, input.dtype, input.device,
+                       input.stride(), output.dtype, output.device, output.stride(),
+                       type(input), type(output))  # fmt: skip
+            except RuntimeError:
+                return long(self, output, input, opts)
+            known = lane.find(key) or know(lane, key, (input, output), code)
+            if known is not None:
+                work = go(lane, known, opts.asyncOp, opts.timeout, real, self, output, input, opts)
+                if work is not NotImplemented:
+                    if lane.copies and not reduces:
+                        note_change(output)
+                    return work
+            return long(self, output, input, opts)
+
+        return method
+
+    def _barrier(self, real: Method, long: Method) -> Method:
+        lanes, options = self._groups.lanes, self._options["BarrierOptions"]
+        depth = self._torch._C._len_torch_dispatch_stack
+        go, know = self._passer(), self._knower("barrier", Kind.BARRIER, 1)
+
+        @wraps(real)
+        def barrier(self: Any, opts: Any = None, *more: Any, **named: Any) -> Any:
+            lane = lanes.get(self)
+            if lane is None or type(opts) is not options or depth():
+                return long(self, *_given(opts), *more, **named)
+            known = lane.find("barrier") or know(lane, "barrier", (), -1)
+            if known is not None:
+                work = go(lane, known, opts.asyncOp, opts.timeout, real, self, opts)
+                if work is not NotImplemented:
+                    return work
+            return long(self, opts)
+
+        return barrier
+
+    def _message(self, kind: Kind) -> Callable[[Method, Method], Method]:
+        """A send or recv: it is announced and compared as on the long way, and is spared the kernel."""
+        lanes, key = self._groups.lanes, self._key
+        depth = self._torch._C._len_torch_dispatch_stack
+        is_excluded = self._torch._C._dispatch_tls_is_dispatch_key_excluded
+        exclude = self._torch._C._dispatch_tls_set_dispatch_key_excluded
+        plain = self._plain
+
+        def make(real: Method, long: Method) -> Method:
+            def start(*arguments: Any) -> Any:
+                exclude(key, True)
+                try:
+                    return real(*arguments)
+                finally:
+                    exclude(key, False)
+
+            @wraps(real)
+            def message(self: Any, tensors: Any, peer: Any, tag: Any) -> Any:
+                lane = lanes.get(self)
+                if (
+                    lane is None
+                    or type(tensors) is not list
+                    or len(tensors) != 1
+                    or type(tensors[0]) not in plain
+                    or depth()
+                    or is_excluded(key)
+                ):
+                    return long(self, tensors, peer, tag)
+                call = TapCall(
+                    kind,
+                    tensors if kind is Kind.SEND else (),
+                    () if kind is Kind.SEND else tensors,
+                    peer=peer,
+                    tag=tag,
+                )
+                call.is_method = True
+                call.start = partial(start, self, tensors, peer, tag)
+                return lane.tapped.dispatch(call)
+
+            return message
+
+        return make
+
+
+def _given(opts: Any) -> tuple[Any, ...]:
+    return () if opts is None else (opts,)
+
+
+def remember(groups: TappedGroups, op: LaneOp, work: Any, is_async: bool) -> None:
+    """Until somebody waits for it; torch tells the end of one that perhaps nobody in Python does."""
+    if work is None:  # torch has nothing to wait for: to the program it has ended
+        op.op.ended()
+        return
+    if type(work) not in groups.work_classes:
+        groups.on_work_class(type(work))
+    op.work = weak(work)
+    groups.lane_ops[id(work)] = op
+    if not is_async:
+        return
+    op.held = work
+    try:
+        future = work.get_future()
+    except RuntimeError:
+        return  # this kind of op has none
+    op.lane.tapped.followed.add(op)
+    future.add_done_callback(op.on_future)
+
+
+def _note_change(torch: Any) -> Callable[[Any], None]:
+    """Counts that a tensor was changed in place, as torch does where gloo copies into it."""
+    note: Callable[[Any], None] = torch.autograd.graph.increment_version
+    return note

@@ -1,0 +1,392 @@
+// A group's data plane as Python sees it: one object that holds the group, its asynchronous
+// collectives and its messages. No policy here; distdbg/runtime/backends/cpu.py has that.
+#pragma once
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "bindings.hpp"
+#include "call_words.hpp"
+#include "control_py.hpp"
+#include "group.hpp"
+#include "hash.hpp"
+#include "net_py.hpp"
+#include "p2p.hpp"
+#include "plans_py.hpp"
+#include "record_py.hpp"
+#include "regions.hpp"
+#include "runner.hpp"
+#include "view.hpp"
+
+namespace distdbg {
+
+// What close() ends. Shared, because another thread may still be inside a call: the last one out
+// stops the threads and unmaps the memory.
+struct Parts {
+  Parts(Segment segment, std::uint32_t rank, const Patience& patience, bool single_copy,
+        const NetFacts& net)
+      : group(std::move(segment), rank, patience, single_copy, net.host_of, net.make),
+        runner(group),
+        messages(group) {}
+  std::shared_ptr<Recorder> kept;  // what words of ops in flight refer to; outlives them
+  Group group;
+  Runner runner;
+  PointToPoint messages;
+};
+
+class GroupHandle {
+ public:
+  GroupHandle(Segment segment, std::uint32_t rank, std::uint32_t spins, std::int64_t yield_ns,
+              bool single_copy, const NetFacts& net)
+      : parts_(std::make_shared<Parts>(std::move(segment), rank, Patience{spins, yield_ns},
+                                       single_copy, net)) {}
+
+  // In a forked child neither the threads nor the memory came along: there is nothing to end.
+  ~GroupHandle() {
+    if (is_forked()) new std::shared_ptr<Parts>(std::move(parts_));
+  }
+  GroupHandle(const GroupHandle&) = delete;
+  GroupHandle& operator=(const GroupHandle&) = delete;
+
+  bool is_forked() const { return generation_ != fork_generation(); }
+
+  // With the GIL held, which protects parts_.
+  std::shared_ptr<Parts> parts() const {
+    if (is_forked())
+      throw Error(Fault::usage, "it belongs to the parent process; use spawn, not fork, for ranks");
+    if (!parts_) throw Error(Fault::usage, "this rank has left the group");
+    return parts_;
+  }
+
+  // Leaves, stops the threads, unmaps; ops in flight fail, here and at the peers.
+  void close() {
+    if (!parts_ || is_forked()) return;
+    std::shared_ptr<Parts> last = std::exchange(parts_, nullptr);
+    recorder_.reset();
+    const ReleaseGil release;
+    last->group.leave();
+    last.reset();
+  }
+
+  // `make(call, inputs, outputs)` compiles a Plan when this one was not seen before. Returns what is left
+  // to do: finish_stand_ins when an output is a stand-in whose `finish` must be called, and
+  // tell_suspicions when there are some to take.
+  int run(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
+          nb::handle call, nb::handle make, std::int64_t extra) {
+    const std::shared_ptr<Parts> p = parts();
+    const Moment issued = enter(*p);
+    started_ns_ = issued.now_ns;
+    const std::int64_t deadline_ns = issued.job_ns + limit_ns;
+    const CallHandles handles{call, inputs, outputs};
+    // A copy, cheap for its one pointer: another thread may drop the plan from the cache.
+    const CompiledPlan compiled = plans_.find(code, handles, make, extra);
+    const Plan& plan = *compiled.plan;
+    const Regions in(inputs, plan.in_cuts, compiled.in_views);
+    const Regions out(outputs, plan.out_cuts, compiled.out_views);
+    CallWords words;
+    RecordedOp recorded = begin(*p, plan, started_ns_, 0, words);
+    Describe known = describe(words);
+    if (p->group.checks(check_order)) look_at_call(handles, words, known);
+    const auto left_to_do = [&] {
+      return (out.is_stand_in() ? finish_stand_ins : 0) |
+             (p->group.options() != 0 && p->group.has_suspicions() ? tell_suspicions : 0);
+    };
+    if (p->runner.is_idle()) {
+      const ReleaseGil release;
+      p->group.run(plan, known, in.span(), out.span(), wait_until(*p, deadline_ns), false,
+                   recorded);
+      return left_to_do();
+    }
+    // Behind the asynchronous ones, in order, and on their thread.
+    const ReleaseGil release;
+    const OpPointer op = p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(),
+                                          deadline_ns, known.site, known.flags);
+    try {
+      p->runner.wait(*op, wait_until(*p, no_deadline));
+    } catch (const Error& error) {
+      // Interrupted: the arrays must not be touched once the caller has them back.
+      if (error.fault() == Fault::interrupted && !op->done()) {
+        p->group.break_group(Fault::interrupted, static_cast<int>(p->group.rank()),
+                             "was interrupted");
+        while (!op->done()) ::usleep(200);
+      }
+      throw;
+    }
+    return left_to_do();
+  }
+
+  OpPointer submit(std::uint64_t code, nb::handle inputs, nb::handle outputs, std::int64_t limit_ns,
+                   nb::handle call, nb::handle make, std::int64_t extra) {
+    const std::shared_ptr<Parts> p = parts();
+    const Moment issued = enter(*p);
+    const std::int64_t deadline_ns = issued.job_ns + limit_ns;
+    const CallHandles handles{call, inputs, outputs};
+    const CompiledPlan compiled = plans_.find(code, handles, make, extra);
+    const Plan& plan = *compiled.plan;
+    const Regions in(inputs, plan.in_cuts, compiled.in_views);
+    const Regions out(outputs, plan.out_cuts, compiled.out_views);
+    CallWords words;
+    const RecordedOp recorded = begin(*p, plan, issued.now_ns, flag_async, words);
+    Describe known;
+    if (p->group.checks(check_order)) look_at_call(handles, words, known);
+    const ReleaseGil release;
+    return p->runner.submit(compiled.plan, words, recorded, in.copy(), out.copy(), deadline_ns,
+                            known.site, known.flags);
+  }
+
+  // An op that has ended can be asked also after close().
+  void wait_op(const OpPointer& op, std::int64_t deadline_ns) const {
+    if (op->done()) return op->rethrow();
+    const std::shared_ptr<Parts> p = parts();
+    const std::shared_ptr<RecorderHandle> recorder = recorder_;
+    const RecordedWait waiting(writer(), op->number, site_of_wait(*op));
+    const ReleaseGil release;
+    p->runner.wait(*op, wait_until(*p, deadline_ns));
+  }
+
+  // A send or recv that goes on when this returns.
+  MessagePointer post(bool is_send, const View& view, int peer, std::int64_t tag,
+                      std::int64_t limit_ns) {
+    const std::shared_ptr<Parts> p = parts();
+    const Region region{view.data(), view.nbytes()};
+    const int dtype = view.dtype_code();
+    const Moment issued = enter(*p);
+    const std::shared_ptr<Form> form = message_form(is_send, view);
+    const MessageCall call = message_call(form.get(), issued.now_ns);
+    const ReleaseGil release;
+    const std::int64_t deadline_ns = issued.job_ns + limit_ns;
+    return is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, true, call)
+                   : p->messages.recv(region, dtype, peer, tag, deadline_ns, true, call);
+  }
+  // A blocking send or recv in one call: the group rank it came from. If it fails, `last_message` has
+  // the facts.
+  int transfer(bool is_send, const View& view, int peer, std::int64_t tag, std::int64_t limit_ns) {
+    const std::shared_ptr<Parts> p = parts();
+    const Region region{view.data(), view.nbytes()};
+    const int dtype = view.dtype_code();
+    const Moment issued = enter(*p);
+    started_ns_ = issued.now_ns;
+    const std::int64_t deadline_ns = issued.job_ns + limit_ns;
+    const std::shared_ptr<Form> form = message_form(is_send, view);
+    const MessageCall call = message_call(form.get(), started_ns_);
+    MessagePointer message;
+    try {
+      const ReleaseGil release;
+      message = is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, false, call)
+                        : p->messages.recv(region, dtype, peer, tag, deadline_ns, false, call);
+      p->messages.wait(message, wait_until(*p, deadline_ns), true);
+    } catch (...) {
+      last_message_ = message;
+      throw;
+    }
+    return message->source;
+  }
+  MessagePointer last_message() const { return last_message_; }
+
+  // `breaks`: reaching the deadline breaks the group, because it is the op's own.
+  void wait_message(const MessagePointer& message, std::int64_t deadline_ns, bool breaks) const {
+    if (message->done()) return message->rethrow();
+    const std::shared_ptr<Parts> p = parts();
+    const std::shared_ptr<RecorderHandle> recorder = recorder_;
+    const RecordedWait waiting(writer(), message->number, site_of_wait(*message));
+    const ReleaseGil release;
+    p->messages.wait(message, wait_until(*p, deadline_ns), breaks);
+  }
+  bool is_message_done(const MessagePointer& message) const {
+    if (message->done()) return true;
+    const std::shared_ptr<Parts> p = parts();
+    const ReleaseGil release;
+    return p->messages.is_done(message);
+  }
+
+  std::vector<std::tuple<bool, std::uint64_t, std::uint64_t, bool>> facts() const {
+    const std::shared_ptr<Parts> p = parts();
+    std::vector<std::tuple<bool, std::uint64_t, std::uint64_t, bool>> all;
+    for (std::uint32_t r = 0; r < p->group.size(); ++r) {
+      const RankFacts f = p->group.facts(r);
+      all.emplace_back(f.attached, f.gate, f.seq, f.left);
+    }
+    return all;
+  }
+
+  void set_level(std::uint32_t level) const { parts()->group.set_level(level); }
+
+  // verdict, seq, seq of the op it crossed, then by rank: sites, whether not contiguous, words.
+  nb::list take_suspicions() const {
+    nb::list all;
+    for (const Suspicion& each : parts()->group.take_suspicions()) {
+      nb::list words;
+      for (const std::string& text : each.descriptions)
+        words.append(nb::bytes(text.data(), text.size()));
+      all.append(nb::make_tuple(
+          each.answer.verdict == SiteOrder::Verdict::crossed ? "crossed" : "layouts", each.seq,
+          each.answer.other_seq, nb::cast(each.sites), nb::cast(each.stand_ins), words));
+    }
+    return all;
+  }
+
+  std::int64_t started_ns() const { return started_ns_; }
+
+  // Before any op: where ops are recorded, as which group, and what makes the Form of a message,
+  // make_form(is_send, view).
+  void set_recorder(std::shared_ptr<RecorderHandle> recorder, std::uint64_t group,
+                    nb::object make_message_form) {
+    recorder_ = std::move(recorder);
+    record_group_ = group;
+    make_message_form_ = std::move(make_message_form);
+    parts()->group.set_recorder(recorder_->recorder);
+  }
+
+  // Before any wait. Deadlines given to any method are in the job time of this page.
+  void set_control(const ControlHandle& handle) const {
+    parts()->group.set_control(handle.control);
+  }
+
+  // From now on an op that finds other breakpoints armed than the op before throws Fault::breakpoint, once,
+  // and does nothing.
+  void notice_breakpoints() { break_generation_ = &parts()->group.control().break_generation(); }
+
+  std::uint64_t count_issued() const { return parts()->group.issued(); }
+  std::uint64_t count_messages(bool is_send, int peer) const {
+    return parts()->messages.count(is_send, peer);
+  }
+  bool meets_itself(bool is_send, std::int64_t tag) const {
+    return parts()->messages.meets_itself(is_send, tag);
+  }
+
+  std::optional<std::tuple<int, int, int, std::uint64_t, std::string>> cause() const {
+    const Cause& c = parts()->group.segment().header().cause;
+    if (c.state.load(std::memory_order_acquire) != 2) return std::nullopt;
+    return std::tuple(c.fault, c.rank, c.noticed_by, c.seq, std::string(c.text));
+  }
+
+  static constexpr int finish_stand_ins = 1, tell_suspicions = 2;
+
+ private:
+  // Of an op, before anything of it has begun: what may throw does it here.
+  Moment enter(const Parts& p) {
+    if (recorder_) recorder_->look_at_context();
+    const Moment now = p.group.control().moment();
+    look_for_breakpoints();
+    return now;
+  }
+
+  void look_for_breakpoints() {
+    const std::uint64_t now = break_generation_->load(std::memory_order_acquire);
+    if (now == seen_generation_) [[likely]]
+      return;
+    if (now % 2 != 0) return;  // being written; the next op will see
+    seen_generation_ = now;
+    throw Error(Fault::breakpoint, "other breakpoints are armed");
+  }
+
+  static Wait wait_until(const Parts& p, std::int64_t deadline_ns) {
+    return p.group.wait_until(deadline_ns, &python_interrupted);
+  }
+
+  // Where call sites are compared: this one as every host and process would number it.
+  void look_at_call(const CallHandles& handles, const CallWords& words, Describe& known) {
+    if (words.site != 0) {
+      std::uint64_t& hash = site_hashes_[words.site];
+      if (hash == 0) {
+        const std::string text = words.recorder->site_words(words.site);
+        const std::size_t name = text.rfind('/') + 1;  // 0 without folders
+        hash = std::max<std::uint64_t>(1, hash_bytes(text.data() + name, text.size() - name));
+      }
+      known.site = hash;
+    }
+    for (const nb::handle& views : {handles.inputs, handles.outputs})
+      for (const nb::handle view : views)
+        if (nb::cast<const View&>(view).is_stand_in) known.flags |= has_stand_in;
+  }
+
+  // How many frames of this package lie between a binding and the user's code: at least the engine, the
+  // group and the function that was called.
+  static constexpr int frames_above_user = 3;
+  // The same of a wait: the pending op, twice. A Work is between it and the user, or a group that closes.
+  static constexpr int frames_above_wait = 2;
+
+  Recorder* writer() const { return recorder_ ? recorder_->writer() : nullptr; }
+
+  std::uint32_t site_of_wait(const Op& op) const {
+    if (!recorder_ || op.number == 0 || Recorder::hides_waits()) return 0;
+    return recorder_->sites->here(frames_above_wait);
+  }
+
+  static Describe describe(CallWords& words) {
+    return {[](void* context) { return static_cast<CallWords*>(context)->make(); }, &words};
+  }
+
+  RecordedOp begin(Parts& p, const Plan& plan, std::int64_t issued_ns, std::uint8_t flags,
+                   CallWords& words) {
+    words.facts = &plan.words;
+    RecordedOp recorded;
+    recorded.seq = p.group.issue();
+    if (!recorder_) return recorded;
+    OpFacts facts;
+    facts.group = record_group_;
+    facts.seq = recorded.seq;
+    facts.issued_ns = issued_ns;
+    facts.site = recorder_->sites->here(frames_above_user);
+    facts.flags = flags;
+    words.recorder = recorder_->recorder.get();
+    words.site = facts.site;
+    words.comm = words.recorder->comm();
+    return recorder_->recorder->begin(facts, plan.form, &words.previous);
+  }
+
+  MessageCall message_call(Form* form, std::int64_t issued_ns) const {
+    MessageCall call;
+    if (form == nullptr) return call;
+    call.form = form;
+    call.group = record_group_;
+    call.issued_ns = issued_ns;
+    call.site = recorder_->sites->here(frames_above_user);
+    return call;
+  }
+
+  std::shared_ptr<Form> message_form(bool is_send, const View& view) {
+    if (!recorder_) return nullptr;
+    key_.clear();
+    key_.push_back(static_cast<std::uint64_t>(view.dtype_code() + 1) << 1 | (is_send ? 1 : 0));
+    for (const Py_ssize_t size : view.dimensions())
+      key_.push_back(static_cast<std::uint64_t>(size));
+    const std::string_view key(reinterpret_cast<const char*>(key_.data()),
+                               key_.size() * sizeof(std::uint64_t));
+    if (const auto found = forms_.find(key); found != forms_.end()) return found->second;
+    const std::string kept_key(key);
+    const nb::object made = make_message_form_(is_send, nb::find(view));
+    if (forms_.size() >= 1024) forms_.clear();
+    return forms_.emplace(kept_key, std::make_shared<Form>(nb::cast<const Form&>(made)))
+        .first->second;
+  }
+
+  // All with the GIL held.
+  std::shared_ptr<RecorderHandle> recorder_;
+  std::uint64_t record_group_ = 0;
+  nb::object make_message_form_;
+  std::vector<std::uint64_t> key_;
+  std::unordered_map<std::string, std::shared_ptr<Form>, StringHash, std::equal_to<>> forms_;
+  Plans plans_;
+  std::unordered_map<std::uint32_t, std::uint64_t> site_hashes_;
+  std::int64_t started_ns_ = 0;  // of the last blocking op
+  MessagePointer last_message_;  // that failed while blocking
+  std::uint32_t generation_ = fork_generation();
+  // Of the page that parts_ keeps, or of none.
+  const std::atomic<std::uint64_t>* break_generation_ = &Control::none().break_generation();
+  std::uint64_t seen_generation_ = 0;
+  std::shared_ptr<Parts> parts_;
+};
+
+}  // namespace distdbg

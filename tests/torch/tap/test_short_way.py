@@ -1,0 +1,273 @@
+"""The short way of ops: the same facts, errors and side effects as the long one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from warm_ranks import run_warm_ranks
+
+from distdbg.errors import CollectiveError, MismatchError, PeerLost
+from distdbg.record.entries import Op
+from distdbg.record.reader import read_record
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.ranks, pytest.mark.slow]
+
+HERE = os.fspath(Path(__file__).parent)
+
+
+@pytest.fixture
+def watched(warm_python: WarmPython, tmp_path: Path) -> Callable[..., list[Any]]:
+    def run(function: Callable[..., Any], level: str = "detail", **more: Any) -> list[Any]:
+        env = {
+            "PYTHONPATH": os.pathsep.join([HERE, os.path.dirname(HERE)]),
+            "DISTDBG_RUN_DIR": os.fspath(tmp_path / "run"),
+            "DISTDBG_DEBUG": level,
+            "TORCH_FILE": os.fspath(tmp_path / "torch-store"),
+            "OMP_NUM_THREADS": "1",
+        }
+        return run_warm_ranks(warm_python, tmp_path, function, 2, env=env, **more)
+
+    return run
+
+
+def begin() -> Any:
+    from distdbg.torch_bridge.hook import install
+
+    install()
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{os.environ['TORCH_FILE']}",
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+    )
+    return dist
+
+
+def tapped_groups() -> Any:
+    from distdbg.torch_bridge.entry import _state
+
+    return _state["job"]._groups
+
+
+def caught(function: Callable[[], object]) -> RuntimeError:
+    with pytest.raises(RuntimeError) as info:
+        function()
+    return info.value
+
+
+def both_ways() -> int:
+    dist = begin()
+    groups = tapped_groups()
+    lanes = dict(groups.lanes)
+    rank = dist.get_rank()
+
+    def ops() -> None:
+        x, flat, half = torch.ones(4), torch.zeros(8), torch.zeros(2)
+        dist.all_reduce(x)
+        dist.all_reduce(x.double(), op=dist.ReduceOp.MAX)
+        dist.all_reduce(x.int(), op=dist.ReduceOp.SUM, async_op=True).wait()
+        dist.broadcast(x, 1)
+        dist.broadcast(torch.ones(2, 3).t(), 0, async_op=True).wait()
+        dist.all_gather_single(flat, x)
+        dist.reduce_scatter_single(half, x, op=dist.ReduceOp.MIN)
+        dist.all_gather([torch.zeros(4), torch.zeros(4)], x)
+        dist.barrier()
+        if rank:
+            dist.send(x, 0, tag=3)
+        else:
+            dist.recv(x, 1, tag=3)
+        work = dist.isend(x, 1 - rank)
+        dist.irecv(half.new_zeros(4), 1 - rank).wait()
+        work.wait()
+
+    for way in range(4):
+        for tapped in groups.all():
+            tapped.lane = None if way % 2 else lanes[tapped.theirs.group]
+        groups.lanes.clear()
+        groups.lanes.update({} if way % 2 else lanes)
+        ops()
+    assert not groups.lane_ops or all(op.work() is None for op in groups.lane_ops.values())
+    dist.destroy_process_group()
+    return len(lanes)
+
+
+def facts(op: Op) -> tuple[Any, ...]:
+    assert op.ended_ns is not None
+    assert op.ended_ns > op.issued_ns
+    lines = [(Path(frame.file).name, frame.line) for frame in op.stack[:1]]
+    return (op.kind, op.form, op.peer, op.tag, op.is_async, op.status, op.level, lines)
+
+
+@pytest.mark.parametrize("level", ["info", "detail", "off"])
+def test_both_ways_record_the_same_facts(
+    watched: Callable[..., list[Any]], level: str, tmp_path: Path
+) -> None:
+    assert watched(both_ways, level) == [1, 1]
+    for path in sorted((tmp_path / "run").glob("*.ddr")):
+        ops = [op for op in read_record(path).ops if not op.is_aside]
+        count = len(ops) // 4
+        ways = [ops[count * way : count * (way + 1)] for way in range(4)]
+        assert count >= 11
+        assert [op.seq for op in ops if not op.is_message] == list(
+            range(1, sum(not op.is_message for op in ops) + 1)
+        )
+        for short, long in zip(ways[0], ways[1], strict=True):
+            assert facts(short) == facts(long)
+        assert {frame[0] for op in ops for frame in facts(op)[-1]} == {"test_short_way.py"}
+        forms = [op.form for op in ways[0] if op.form is not None]
+        assert [form.op for form in forms[:3]] == ["SUM", "MAX", "SUM"]
+        assert [form.root for form in forms[3:5]] == [1, 0]
+
+
+def changes() -> list[int]:
+    dist = begin()
+    x, flat, half = torch.ones(4), torch.zeros(8), torch.zeros(2)
+    dist.all_reduce(x)
+    dist.all_gather_single(flat, x)
+    dist.reduce_scatter_single(half, x)
+    dist.destroy_process_group()
+    return [x._version, flat._version, half._version]
+
+
+def test_changes_in_place_are_counted_as_without_us(watched: Callable[..., list[Any]]) -> None:
+    assert watched(changes, "info") == [[0, 1, 1]] * 2
+
+
+def inference() -> list[str]:
+    dist = begin()
+    import torch.distributed._functional_collectives as functional
+
+    with torch.inference_mode():
+        x = torch.ones(4)
+        most = functional.all_reduce(x * (dist.get_rank() + 1), "max", dist.group.WORLD)
+        assert float(most.sum()) == 8.0
+        functional.all_gather_tensor(x, 0, dist.group.WORLD).sum()
+        dist._broadcast_coalesced(dist.group.WORLD, [torch.ones(3)], 1 << 20, 0)
+        dist.all_reduce(x)
+    dist.destroy_process_group()
+    return []
+
+
+def test_ops_of_cpp_in_inference_mode_are_seen(
+    watched: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    watched(inference)
+    for path in sorted((tmp_path / "run").glob("*.ddr")):
+        ops = read_record(path).ops
+        assert [op.kind_label for op in ops] == [
+            "all_reduce", "all_gather", "broadcast", "all_reduce",
+        ]  # fmt: skip
+        assert [op.form.op for op in ops if op.form and op.form.op] == ["MAX", "SUM"]
+
+
+def under_a_mode() -> int:
+    dist = begin()
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Passing(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    with Passing():
+        dist.all_reduce(torch.ones(4))
+    dist.destroy_process_group()
+    return 0
+
+
+def test_an_op_in_a_dispatch_mode_is_recorded_once(
+    watched: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    watched(under_a_mode)
+    for path in sorted((tmp_path / "run").glob("*.ddr")):
+        assert [op.name for op in read_record(path).ops] == ["all_reduce"]
+
+
+def differing() -> list[str]:
+    dist = begin()
+    rank = dist.get_rank()
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    errors = [
+        caught(lambda: dist.all_reduce(torch.ones(3 + rank))),
+        caught(lambda: dist.all_reduce(torch.ones(3 + rank), async_op=True)),
+        caught(lambda: dist.broadcast(torch.ones(3), rank)),
+        caught(lambda: dist.all_gather_single(torch.ones(8), torch.ones(4).to(_DTYPES[rank]))),
+    ]
+    dist.all_reduce(x)  # nothing was exchanged
+    assert x.tolist() == [4.0] * 4
+    dist.destroy_process_group()
+    assert all(isinstance(error, MismatchError) for error in errors)
+    return [str(error) for error in errors]
+
+
+_DTYPES = (torch.float32, torch.float64)
+
+
+def test_differences_are_raised_before_anything_starts(watched: Callable[..., list[Any]]) -> None:
+    for first, again, roots, dtypes in watched(differing):
+        assert "float32[3] on rank 0" in first
+        assert "float32[4] on rank 1" in again
+        assert "root" in roots
+        assert "float64" in dtypes
+        assert first.count("test_short_way.py:") >= 2
+        assert "torch/distributed" not in first
+
+
+def differing_at_info() -> str:
+    dist = begin()
+    rank = dist.get_rank()
+    x = torch.ones(4)
+    for _ in range(3):
+        dist.all_reduce(x)
+
+    def go_on() -> None:
+        dist.all_reduce(torch.ones(4), op=_OPS[rank])
+        for _ in range(100):
+            dist.all_reduce(x)
+
+    error = caught(go_on)
+    assert isinstance(error, CollectiveError)
+    return str(error)
+
+
+_OPS = (torch.distributed.ReduceOp.SUM, torch.distributed.ReduceOp.MAX)
+
+
+def test_a_difference_at_info_is_raised_soon_after(watched: Callable[..., list[Any]]) -> None:
+    texts = watched(differing_at_info, "info")
+    assert any("SUM" in text and "MAX" in text for text in texts)
+
+
+def sender_dies() -> str:
+    dist = begin()
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        time.sleep(0.3)  # the other is in torch's wait by then; nothing announces it
+        os._exit(0)
+    error = caught(lambda: dist.recv(x, 1))
+    assert isinstance(error, PeerLost)
+    return str(error)
+
+
+def test_a_wait_in_torch_ends_when_its_sender_is_gone(
+    watched: Callable[..., list[Any]],
+) -> None:
+    assert "rank 1" in watched(sender_dies, "info")[0]
