@@ -22,10 +22,9 @@ READ = (
      "who a rank of srun or mpiexec is: [under a launcher](../how-to/run-under-a-launcher.md)"),
     ("`OTEL_EXPORTER_OTLP_PROTOCOL`, `OTEL_TRACES_SAMPLER`, ...",
      "where traces go, and how many: [OpenTelemetry](otel.md)"),
-    ("`UCX_TLS`, `UCX_NET_DEVICES`, ...",
-     "by libucp, where ranks exchange data by UCX: [several hosts](../how-to/run-on-several-hosts.md)"),
     ("`UCX_HANDLE_ERRORS`, `UCX_LOG_FILE`, `UCX_WARN_UNUSED_ENV_VARS`",
-     "set while libucp is opened, where they are not: `none`, `stderr`, `n`"),
+     "set while libucp is opened, where they are not: `none`, `stderr`, `n`; libucp reads "
+     "[others](../how-to/run-on-several-hosts.md) itself"),
     ("`PYTHONBREAKPOINT`", "0: no breakpoint stops; else the debugger, where `DISTDBG_DEBUGGER` is not set"),
 )  # fmt: skip
 #: Read by nothing here: a test looks for each name in the package, and must not find it.
