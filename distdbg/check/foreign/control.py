@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from distdbg.check.absent import doing, where_is
 from distdbg.check.explain import describe, explain_mismatch
-from distdbg.check.facts import fingerprint, signature
+from distdbg.check.facts import fingerprint
 from distdbg.check.foreign.agreement import Agreement
-from distdbg.check.foreign.array_facts import ArrayFacts, key_of
+from distdbg.check.foreign.array_facts import key_of
+from distdbg.check.foreign.call_facts import call_facts
 from distdbg.check.foreign.table import MOST_WORDS, Table
 from distdbg.config import read_setting
 from distdbg.errors import (
@@ -223,31 +224,7 @@ class ControlGroup:
     # --------------------------------------------------------------------------------- facts
 
     def _facts(self, call: Call) -> tuple[dict[str, Any], list[int] | None, list[int] | None]:
-        """What all ranks must agree on; then, for an exchange, the elements to and from each."""
-        inputs = [ArrayFacts(array) for array in call.inputs]
-        outputs = [ArrayFacts(array) for array in call.outputs]
-        kind = call.kind
-        in_cuts = compiling.cut_blocks(
-            inputs, call.input_splits, self._size, compiling.is_input_cut(kind)
-        )
-        out_cuts = compiling.cut_blocks(
-            outputs, call.output_splits, self._size, compiling.is_output_cut(kind)
-        )
-        facts = signature(call, inputs, outputs, in_cuts, out_cuts)
-        arrays = inputs or outputs
-        if arrays and kind is not Kind.BARRIER:
-            facts["dtype"] = arrays[0].label
-            facts["device"] = arrays[0].device
-            if arrays[0].order is not None and not self._reads_strides:
-                facts["order"] = list(arrays[0].order)
-        if kind is not Kind.ALL_TO_ALL:
-            return facts, None, None
-        itemsize = Dtype(arrays[0].dtype).itemsize if arrays and arrays[0].dtype >= 0 else 1
-        return (
-            facts,
-            [nbytes // itemsize for _, _, nbytes in in_cuts],
-            [nbytes // itemsize for _, _, nbytes in out_cuts],
-        )
+        return call_facts(call, self._size, self._reads_strides)
 
     def _words(self, call: Call) -> bytes:
         """What this rank says of its call when ranks differ; native code adds the line."""

@@ -152,10 +152,11 @@ class Watch:
     def install_beside_torch(self) -> None:
         """Have torch's groups watched, and put a look at each op before the tap's."""
         from distdbg.torch_bridge.hook import install
-        from distdbg.torch_bridge.tap import groups
+        from distdbg.torch_bridge.tap import groups, lane
 
         install()
         original = groups.Tapped.dispatch
+        launch_short = lane.Lane.launch
         note = self.note
 
         def dispatch(tapped: Any, call: Any) -> Any:
@@ -164,6 +165,17 @@ class Watch:
 
         dispatch.__code__ = dispatch.__code__.replace(co_filename=groups.__file__)
         groups.Tapped.dispatch = dispatch  # type: ignore[method-assign]
+
+        def launch(way: Any, known: Any, is_async: bool, limit: int, start: Any, given: Any) -> Any:
+            if given:  # by a method of the group, whose first argument is what is written to
+                call = known.make()
+                outputs = [] if call.kind.label == "barrier" else given[1]
+                call.outputs = outputs if isinstance(outputs, list) else [outputs]
+                note(way.tapped.group, call)
+            return launch_short(way, known, is_async, limit, start, given)
+
+        launch.__code__ = launch.__code__.replace(co_filename=lane.__file__)
+        lane.Lane.launch = launch  # type: ignore[assignment,method-assign]
 
     def note(self, pg: Any, call: Any) -> None:
         """Keep what the op may write to."""
