@@ -259,7 +259,12 @@ void test_who_has_no_sums_is_not_let_in_where_there_are_some() {
   CHECK(::poll(&entry, 1, 10'000) == 1);
   char byte = 0;
   CHECK(::recv(peer.get(), &byte, 1, 0) == 0);
-  const auto complaints = hub.complaints();
+  // It is written down after the connection has ended.
+  std::vector<std::string> complaints = hub.complaints();
+  for (const std::int64_t end = now_ns() + 10'000 * ns_per_ms; complaints.empty(); ::usleep(1000)) {
+    CHECK(now_ns() < end);
+    complaints = hub.complaints();
+  }
   CHECK(complaints.size() == 1 && says(complaints[0], "another DISTDBG_LINK_CHECKSUM"));
 }
 
