@@ -114,6 +114,8 @@ class Relay:
 
     def forget(self) -> None:
         """In a child: there is no thread."""
+        if self.is_over:
+            return  # its descriptors are closed, and their numbers are others' by now
         self._epoll.close()
         os.close(self._bell)
         self.is_over = True

@@ -38,6 +38,7 @@ from distdbg.export.http.pages import Answer
 from distdbg.export.http.server import Server
 from distdbg.export.otel.post import read_context
 from distdbg.runtime.store import TCPStore
+from distdbg.secure import relay
 from distdbg.secure.certificate import NAME, derive_pair
 from distdbg.secure.contexts import certificate_pem
 from distdbg.secure.guard import Guard, open_guard, why_ended
@@ -442,3 +443,32 @@ def test_without_the_variable_nothing_of_it_is_loaded(monkeypatch: pytest.Monkey
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout.strip() == b"set()"
     assert open_guard(TOKEN) is None
+
+
+def test_a_fork_after_the_last_connection_takes_no_descriptor_of_others() -> None:
+    with secured(made(), made()) as (client, server):
+        client.sendall(b"x")
+        assert server.recv(1) == b"x"
+    found = relay._relay
+    assert found is not None
+    until = time.monotonic() + 30
+    while not found.is_over:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    others = [os.dup(2) for _ in range(8)]  # the numbers that the relay had are among these
+    try:
+        child = os.fork()
+        if child == 0:
+            os._exit(sum(not is_open(fd) for fd in others))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        for fd in others:
+            os.close(fd)
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
