@@ -37,7 +37,7 @@ x = np.ones(size)
 dist.all_reduce(x)
 print("ready", flush=True)
 if rest_s:
-    time.sleep(rest_s)  # in no op
+    time.sleep(rest_s)  # the host goes while the ranks are in no op
 failed = ""
 while not failed:
     began = time.monotonic()
@@ -222,10 +222,10 @@ def test_a_link_that_comes_back_in_time_loses_nothing(network: Network) -> None:
         ways = network.between([2], [0, 1])
         for way in ways:
             way.is_blocked = True
-        time.sleep(0.7)
+        time.sleep(0.7)  # how long the link is down is what is tried
         for way in ways:
             way.is_blocked = False
-        time.sleep(0.7)
+        time.sleep(0.7)  # how long the link is down is what is tried
     for process in ranks:
         assert process.poll() is None
     network.cut([2], [0, 1])
@@ -391,4 +391,4 @@ def test_agents_that_no_launcher_started_know_all_hosts(network: Network, tmp_pa
             if all(re.search(rf"^ +{rank} +node{rank} ", shown, re.MULTILINE) for rank in range(3)):
                 break
             assert time.monotonic() < until, shown + error
-            time.sleep(0.2)
+            time.sleep(0.2)  # nothing announces an agent

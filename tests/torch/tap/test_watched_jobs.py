@@ -8,53 +8,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
-from warm_ranks import run_warm_ranks
+from begin import begin
 
 from distdbg.errors import MismatchError, RankLeft
 
-if TYPE_CHECKING:
-    from warm_python import WarmPython
-
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.ranks, pytest.mark.slow]
-
-HERE = os.fspath(Path(__file__).parent)
-
-
-@pytest.fixture
-def watched(warm_python: WarmPython, tmp_path: Path) -> Callable[..., list[Any]]:
-    def run(function: Callable[..., Any], level: str = "detail", **more: Any) -> list[Any]:
-        env = {
-            "PYTHONPATH": os.pathsep.join([HERE, os.path.dirname(HERE)]),
-            "DISTDBG_RUN_DIR": os.fspath(tmp_path / "run"),
-            "DISTDBG_DEBUG": level,
-            "TORCH_FILE": os.fspath(tmp_path / "torch-store"),
-            "OMP_NUM_THREADS": "1",
-        }
-        return run_warm_ranks(warm_python, tmp_path, function, 2, env=env, **more)
-
-    return run
-
-
-def begin() -> Any:
-    from distdbg.torch_bridge.hook import install
-
-    install()
-    import torch.distributed as dist
-
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{os.environ['TORCH_FILE']}",
-        rank=int(os.environ["RANK"]),
-        world_size=int(os.environ["WORLD_SIZE"]),
-    )
-    return dist
 
 
 def caught(function: Callable[[], object]) -> RuntimeError:
