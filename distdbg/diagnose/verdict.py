@@ -45,7 +45,7 @@ from distdbg.diagnose.matching import Matched, match
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.waits import find_waits
-from distdbg.diagnose.wording import fit, say_ranks, say_s
+from distdbg.diagnose.wording import fit, say_ranks
 from distdbg.record.format import Exit
 
 Finder = Callable[[Session, Matched, Mapping[int, tuple[Edge, ...]]], list[Finding]]
@@ -204,29 +204,30 @@ def _soften_stops(session: Session, tops: Sequence[Finding]) -> list[Finding]:
     stops = [f for f in tops if f.kind is Kind.STOPPED and f.what not in said]
     rest = [f for f in tops if f not in stops]
     has_errors = any(f.severity is Severity.ERROR for f in rest)
-    softened = [
-        replace(
-            stop,
-            severity=Severity.NOTE,
-            what=stop.what if has_errors else fit(stop.what, _how_it_was(stop)),
-            # What failed since is how it ended; what ranks waited for was before.
-            follows=tuple(
-                replace(f, severity=Severity.NOTE) for f in stop.follows if f.kind is not Kind.STALL
-            ),
-        )
-        for stop in stops
-    ]
-    before = [f for stop in stops for f in stop.follows if f.kind is Kind.STALL]
+    softened = [_softened(stop, has_errors) for stop in stops]
     at = next((i for i, f in enumerate(rest) if f.severity is Severity.NOTE), len(rest))
-    return [*rest[:at], *softened, *before, *rest[at:]]
+    return [*rest[:at], *(note for notes in softened for note in notes), *rest[at:]]
 
 
-def _how_it_was(stop: Finding) -> str:
-    """What ranks hung in then, which was not for long."""
-    waits = [f.numbers.get("waited_s", 0.0) for f in stop.follows if f.kind is Kind.STALL]
+def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
+    """The stop with what it interrupted; waits that were not long enough to call them a hang are notes."""
+    waits = [f for f in stop.follows if f.kind is Kind.STALL]
+    # What failed since is how it ended; what ranks waited for was before.
+    below = [replace(f, severity=Severity.NOTE) for f in stop.follows if f.kind is not Kind.STALL]
+    stop = replace(stop, severity=Severity.NOTE, follows=tuple(below))
+    if has_errors:
+        return [stop, *waits]
     if not waits:
-        return "; no rank was hanging"
-    return f"; no rank was hanging (the longest wait was {say_s(round(max(waits) * 1e9))})"
+        return [replace(stop, what=fit(stop.what, "; no rank waited for a late one"))]
+    longest = max(waits, key=lambda f: f.numbers.get("waited_s", 0.0))
+    state = longest.what.partition("; then ")[0].replace(" waited ", " had waited ", 1)
+    told = replace(
+        stop,
+        what=fit(stop.what, f"; {state}"),
+        evidence=(*longest.evidence, *stop.evidence),
+        advice=f"if that wait was too long, see what {say_ranks(longest.ranks, 3)} did there; {stop.advice}",
+    )
+    return [told, *(f for f in waits if f is not longest)]
 
 
 def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -> bool:
@@ -242,6 +243,8 @@ def _explains(session: Session, cause: Finding, other: Finding, until_ns: int) -
         is_common = not set(other.ranks).isdisjoint(cause.victims)
     else:
         blamed = other.ranks or other.victims
+        if other.kind is Kind.FAILED_OP:  # its rank is to blame, or waited in it
+            blamed = (*other.ranks, *other.victims)
         is_common = not {*cause.ranks, *cause.victims}.isdisjoint(blamed)
     if not is_common:
         return False

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -18,8 +19,10 @@ from distdbg.launch.agent_link import AGENT
 from distdbg.launch.attempt import Attempt
 from distdbg.launch.console import LOOK_S, Console
 from distdbg.launch.decide import Action, Decision, Situation, decide
+from distdbg.launch.diagnosis import Diagnosis, diagnose_run
 from distdbg.launch.doing import what_ranks_do
 from distdbg.launch.events import EventLog
+from distdbg.launch.evidence import Evidence
 from distdbg.launch.first_failure import hosts_of_others
 from distdbg.launch.last_seen import read_last_seen
 from distdbg.launch.meeting import C10D, STATIC
@@ -39,6 +42,7 @@ from distdbg.launch.rendezvous.round import (
 from distdbg.launch.rendezvous.settings import Settings
 from distdbg.launch.report import Outcome, exit_code, report
 from distdbg.launch.report_layout import wants_colour, width_of
+from distdbg.launch.root_cause import Part, find_root_cause
 from distdbg.launch.running import Running
 from distdbg.launch.signals import Signals
 from distdbg.launch.start_facts import StartFacts
@@ -346,8 +350,9 @@ class Job:
             return 0
         if decision.action is Action.LEAVE_WELL:
             return 0
+        evidence = running.gather()
         outcome = Outcome(
-            evidence=running.gather(),
+            evidence=evidence,
             run_folder=str(self._here.run_folder or ""),
             attempt=self._restarts,
             max_restarts=self._options.max_restarts,
@@ -359,11 +364,19 @@ class Job:
             verdict=running.read_verdict(self._here.name),
             seen=read_last_seen(running.folder, running.attempt.pids),
             hang=hang,
+            diagnosis=self._diagnose(running, evidence),
             memory_limit=memory_limit(),
             hosts=hosts_of_others(running.round),
             code=_code_of_failure(rendezvous, running),
         )
         return self._say(outcome)
+
+    def _diagnose(self, running: Running, evidence: Sequence[Evidence]) -> Diagnosis | None:
+        """Only where processes alone do not show the cause, and all records are on this host."""
+        found = find_root_cause(evidence)
+        if found is None or found.part is not Part.LEAVER or len(running.round.nodes) > 1:
+            return None
+        return diagnose_run(str(self._here.run_folder or ""), running.folder, running.attempt.pids)
 
     def _who_asked(self) -> str:
         folder = self._here.run_folder

@@ -19,6 +19,7 @@ from typing import Final
 from distdbg.control.words import AGENT, AbortWords
 from distdbg.diagnose import headline
 from distdbg.errors import format_ranks
+from distdbg.launch.diagnosis import Diagnosis
 from distdbg.launch.evidence import Evidence
 from distdbg.launch.hints import hint_of
 from distdbg.launch.last_frames import last_frames, last_line
@@ -73,6 +74,8 @@ class Outcome:
     """Where ranks were, as the agent of this host saw them last: 'asleep in load() at slp.py:7'."""
     hang: str = ""
     """What a job hung in when a signal ended it: 'ranks 0-1 waited 99 s for rank 2, asleep ...'."""
+    diagnosis: Diagnosis | None = None
+    """What the records show of ranks that left while others waited for them."""
     memory_limit: str = ""
     """Of the ranks of this host: '2.0 GiB (cgroup)'."""
     analyze: str = ""
@@ -112,6 +115,9 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
         lines = [*_ended(outcome, found)]
         if found is not None and not _was_elsewhere(outcome, found):
             hint = hint_of(found)
+    elif outcome.diagnosis is not None and found.part is Part.LEAVER:
+        lines = [*_diagnosed(found, outcome.diagnosis)]
+        hint = outcome.diagnosis.advice or hint_of(found)
     else:
         lines, hint = [*_failed(found, outcome, word)], hint_of(found)
     if outcome.interrupted is not None and _had_failed(outcome, found):
@@ -146,7 +152,12 @@ def _word(outcome: Outcome, found: RootCause | None) -> str:
     if found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
         return headline.FAILED
     if found.part is Part.LEAVER:
-        return headline.MISMATCH
+        diagnosis = outcome.diagnosis
+        return (
+            headline.MISMATCH
+            if diagnosis is None
+            else headline.of_kind(diagnosis.kind, diagnosis.what)
+        )
     first = found.first[0]
     was_aborted = first.error_type == "JobAborted" and "aborted by" in first.reason
     if was_aborted and AGENT not in first.reason:
@@ -182,6 +193,17 @@ def _by_verdict(outcome: Outcome, word: str) -> Iterator[str]:
     yield many
     own = [one for one in failed if not one.because_of and one.rank not in verdict.ranks]
     yield from _fold("failed as well", own)
+
+
+def _diagnosed(found: RootCause, diagnosis: Diagnosis) -> Iterator[str]:
+    """Who left is known; what the records show comes first: it may be another rank's mistake."""
+    yield diagnosis.what
+    yield from diagnosis.evidence[:_MOST_DETAILS]
+    aftermath = _aftermath(found)
+    if aftermath:
+        yield aftermath
+    yield from _fold("failed as well", found.others)
+    yield from _fold("failed because of it", found.victims, is_brief=True)
 
 
 # ------------------------------------------------------------------------------------ first lines

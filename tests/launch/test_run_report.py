@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from distdbg.diagnose.finding import Severity
+from distdbg.diagnose.load.run_folder import load_run
+from distdbg.diagnose.verdict import diagnose
 from distdbg.testing.jobs import RunningJob
 
 pytestmark = pytest.mark.ranks
@@ -77,3 +81,57 @@ def test_an_op_timeout_says_where_the_rank_is_that_did_not_come(
     victims = [line for line in done.err.splitlines() if line.startswith("[rank")]
     assert 1 <= len(victims) <= 3, done.err  # lines that come together are one
     assert all("OpTimeout at " in line and "waited 8.0 s for rank 2" in line for line in victims)
+
+
+#: A program, and how the launcher's report and the verdict of `distdbg analyze` start, for one cause.
+LEAVERS = {
+    "a loop that one rank does once more": (
+        "for _ in range(6 if rank == 1 else 5):\n    dist.all_reduce(x)\n",
+        "rank 1 made one more call than ranks 0,2-3, which left while it waited for them in all_reduce #6",
+        1,
+    ),
+    "a call that one rank skips": (
+        "for i in range(9):\n"
+        "    with dist.span('step'):\n"
+        "        if (rank, i) != (1, 3):\n"
+        "            dist.all_reduce(x)\n",
+        "rank 1 left while ranks 0,2-3 waited for it in all_reduce #9 on group 'world': "
+        "it skipped one after #3",
+        1,
+    ),
+    "a recv from any rank that takes the message of another": (
+        "if rank == 0:\n"
+        "    dist.recv(x)\n"
+        "    dist.recv(x, 1)\n"
+        "elif rank == 1:\n"
+        "    dist.send(x, 0)\n"
+        "elif rank == 2:\n"
+        "    time.sleep(2)  # its message comes too late\n"
+        "    dist.send(x, 0)\n",
+        "rank 0's recv from any rank at ",
+        0,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LEAVERS)
+def test_the_report_says_what_analyze_says_of_ranks_that_left(
+    case: str, start_job: StartJob, write_script: WriteScript, tmp_path: Path
+) -> None:
+    program, start, blamed = LEAVERS[case]
+    head = "import time, numpy as np, distdbg as dist\ndist.init_process_group()\n"
+    head += "rank, x = dist.get_rank(), np.ones(4)\n"
+    script = write_script(f"{head}{program}dist.destroy_process_group()\n")
+    run = tmp_path / "run"
+    done = start_job("--nproc-per-node=4", "--run-dir", str(run), script).wait()
+    assert done.code == 1, done
+    assert done.report[0].startswith(f"MISMATCH: {start}"), done.err
+    assert "ended with exit code 0" not in "\n".join(done.report)
+    verdict = diagnose(load_run(run))
+    assert f"MISMATCH: {verdict.what}" == done.report[0]
+    assert verdict.root is not None
+    assert verdict.root.ranks == (blamed,)
+    assert [finding for finding in verdict.findings if finding.severity is Severity.ERROR] == [
+        verdict.root
+    ]

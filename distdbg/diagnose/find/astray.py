@@ -78,6 +78,7 @@ def _miss(session: Session, pair: Pair) -> Miss:
         _advice(session, pair) if pair.is_likely else "",
         pair.cause if is_cause else (),
         wrong if is_cause else (),
+        wrong if is_cause and len(wrong) == 1 else (),
     )
 
 

@@ -135,16 +135,19 @@ def _finding(
     direct = tuple(sorted({edge.rank for edge in end.direct}))
     place = session.name_of(end.op) if end.op else end.edge.text
     group = _group_of(session, end)
+    blamed = cause.ranks if cause else direct if parted.extra else () if how is _UNKNOWN else ranks
     return Finding(
         kind=Kind.MISSING_RANK,
         severity=Severity.NOTE if how is _UNKNOWN and session.is_live else Severity.ERROR,
         what=(
             _what_astray(cause, how, ranks)
             if cause
+            else _what_extra(parted.extra, ranks, how, direct, place)
+            if parted.extra
             else fit(_what(session, end, how, ranks, direct, place), parted.tail)
         ),
-        ranks=cause.ranks if cause else () if how is _UNKNOWN else ranks,
-        victims=tuple(rank for rank in end.waiters if not cause or rank not in cause.ranks),
+        ranks=blamed,
+        victims=tuple(rank for rank in end.waiters if rank not in blamed),
         group=session.groups[group].label if group is not None else "",
         seq=_seq_of(session, end),
         at_ns=_at_ns(session, end, how, ranks),
@@ -177,6 +180,16 @@ def _what_astray(cause: Miss, how: str, ranks: tuple[int, ...]) -> str:
     """The cause, and how those that are waited for are gone, who did nothing wrong."""
     gone = f"; {say_ranks(ranks, 3)} {how}" if how is not _LATE else ""
     return fit(cause.cause[0], *cause.cause[1:], gone)
+
+
+def _what_extra(
+    extra: str, ranks: tuple[int, ...], how: str, direct: tuple[int, ...], place: str
+) -> str:
+    """Most ranks agree that there was nothing left to call."""
+    waited = verb(direct, "it waited", "they waited")
+    return fit(
+        f"{extra} than {say_ranks(ranks, 3)}, which {how} while {waited} for them in {place}"
+    )
 
 
 def _parted(

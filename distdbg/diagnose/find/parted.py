@@ -30,6 +30,8 @@ class Parted:
     advice: str = ""
     seq: int = 0
     """The first call that can be told apart; 0: none."""
+    extra: str = ""
+    """Where most ranks agree on fewer calls: 'rank 1 made one more call after #3'."""
 
 
 def tell_parting(
@@ -58,8 +60,11 @@ def tell_parting(
         return _alike(session, matched, group, fewer, more, parting)
     after = f"after #{parting.seq - 1}" if parting.seq > 1 else "before its first"
     probably = "" if parting.is_sure else "probably "
+    extra = ""
     if parting.skipped:
         count = "one" if parting.skipped == 1 else f"{parting.skipped}"
+        if is_over:  # who is late may still call it
+            extra = _extra(fewer, more, parting.skipped, f" {probably}{after}")
         tail = f": {verb(fewer, 'it', 'they')} {probably}skipped {count} {after}"
     else:
         tail = f": other calls since #{parting.seq}"
@@ -69,9 +74,17 @@ def tell_parting(
             _counted(session, matched, group, fewer, more),
             _sign(session, parting),
         ),
-        advice=f"see what {say_ranks(fewer, 3)} did differently {after}",
+        advice=f"see what {say_ranks(more if extra else fewer, 3)} did differently {after}",
         seq=parting.seq,
+        extra=extra,
     )
+
+
+def _extra(fewer: Sequence[int], more: Sequence[int], count: int, where: str = "") -> str:
+    """'' unless the ranks that made more calls are the smaller side."""
+    if len(more) >= len(fewer):
+        return ""
+    return f"{say_ranks(more, 3)} made {'one more call' if count == 1 else f'{count} more calls'}{where}"
 
 
 def tell_parting_before(
@@ -143,13 +156,14 @@ def _alike(
         _counted(session, matched, group, fewer, more),
         Evidence(text=text, rank=parting.rank),
     )
-    if len(more) >= len(fewer):
-        return Parted(evidence=evidence, advice=_NAME_STEPS)
     count = _made(session, more[0], group) - _made(session, fewer[0], group)
+    extra = _extra(fewer, more, count)
+    if not extra:
+        return Parted(evidence=evidence, advice=_NAME_STEPS)
     return Parted(
-        tail=f"; {say_ranks(more, 3)} made {'one' if count == 1 else count} more",
         evidence=evidence,
         advice=f"look at how often {say_ranks(more, 3)} calls it: {say_ranks(fewer, 3)} agree on fewer calls",
+        extra=extra,
     )
 
 

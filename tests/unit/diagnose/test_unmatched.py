@@ -40,7 +40,7 @@ def test_a_send_to_the_wrong_rank_is_the_cause_of_a_deadlock_with_a_collective()
     build = sent_elsewhere()
     build.op(2, "barrier", at_s=1, site="/job/x.py:14 (main)")
     root = root_of(build)
-    assert (root.kind, root.ranks, root.victims) == (Kind.DEADLOCK, (0, 2), (1,))
+    assert (root.kind, root.ranks, root.victims) == (Kind.DEADLOCK, (0,), (1, 2))
     assert root.what == (
         "ranks 0,2 are deadlocked: rank 0 sent to rank 2 (tag 5) at x.py:8; "
         "rank 1 waits for its message at x.py:12"

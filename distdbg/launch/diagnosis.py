@@ -1,0 +1,84 @@
+"""What `distdbg analyze` finds in the records of a job that failed, for the launcher's report.
+
+How processes ended shows that a rank left while others waited for it. Whether it made a call too few, another
+one made one too many, or a message was taken by the wrong recv: that takes the records of all ranks.
+
+It runs in a process of its own and under a deadline: a launcher does not load the diagnosis, and a report
+without it is better than none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from distdbg.record.folders import record_name
+
+#: Longer than it takes for the largest records of one host; a person waits for the prompt.
+_DEADLINE_S: Final = 5.0
+_MOST_EVIDENCE: Final = 6
+#: Variables of a rank; they mean nothing to a command.
+_OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_FOLDER")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The finding that explains the failure."""
+
+    kind: str
+    what: str
+    ranks: tuple[int, ...] = ()
+    victims: tuple[int, ...] = ()
+    evidence: tuple[str, ...] = ()
+    advice: str = ""
+
+
+def diagnose_run(
+    run_folder: str, attempt_folder: Path, ranks: Mapping[int, int]
+) -> Diagnosis | None:
+    """The root cause by the records of `ranks`; None where it cannot be known in time."""
+    if not run_folder or not all((attempt_folder / record_name(rank)).exists() for rank in ranks):
+        return None
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "distdbg", "analyze", "--json", run_folder],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={key: value for key, value in os.environ.items() if key not in _OF_RANKS},
+            timeout=_DEADLINE_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return read_diagnosis(done.stdout)
+
+
+def read_diagnosis(document: bytes) -> Diagnosis | None:
+    """The root of a document of `distdbg analyze --json`; None: it has none that is an error. Pure."""
+    try:
+        whole = json.loads(document)
+        root = whole["verdict"]["root"]
+        finding = None if root is None else whole["findings"][root]
+        return None if finding is None else _of_finding(finding)
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        return None
+
+
+def _of_finding(finding: Mapping[str, Any]) -> Diagnosis | None:
+    if finding["severity"] != "error":
+        return None
+    return Diagnosis(
+        kind=str(finding["kind"]),
+        what=str(finding["what"]),
+        ranks=tuple(map(int, finding["ranks"])),
+        victims=tuple(map(int, finding["victims"])),
+        evidence=tuple(str(one["text"]) for one in finding["evidence"])[:_MOST_EVIDENCE],
+        advice=str(finding["advice"]),
+    )

@@ -1,0 +1,91 @@
+"""What the launcher takes from `distdbg analyze`, and a report that is headed by it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distdbg.launch.diagnosis import Diagnosis, diagnose_run, read_diagnosis
+from distdbg.launch.evidence import Evidence
+from distdbg.launch.report import Outcome, report
+from distdbg.record.ends import RankEnd
+from distdbg.record.error_file import ErrorFacts
+
+FINDING: dict[str, Any] = {
+    "kind": "missing rank",
+    "severity": "error",
+    "what": "rank 1 made one more call than ranks 0,2, which left while it waited for them",
+    "ranks": [1],
+    "victims": [],
+    "evidence": [{"text": "ranks 0,2 made 5 barriers"}],
+    "advice": "look at how often rank 1 calls it",
+}
+
+
+def document(root: int | None, *findings: dict[str, Any]) -> bytes:
+    return json.dumps({"verdict": {"root": root}, "findings": findings}).encode()
+
+
+def test_the_root_is_read() -> None:
+    found = read_diagnosis(document(1, FINDING | {"what": "another"}, FINDING))
+    assert found == Diagnosis(
+        kind="missing rank",
+        what=FINDING["what"],
+        ranks=(1,),
+        evidence=("ranks 0,2 made 5 barriers",),
+        advice="look at how often rank 1 calls it",
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"Traceback",
+        b"[]",
+        b"{}",
+        document(None),
+        document(3, FINDING),
+        document(0, FINDING | {"severity": "note"}),
+        document(0, FINDING | {"ranks": ["x"]}),
+    ],
+)
+def test_anything_else_is_no_diagnosis(text: bytes) -> None:
+    assert read_diagnosis(text) is None
+
+
+def test_records_that_are_elsewhere_are_not_waited_for(tmp_path: Path) -> None:
+    assert diagnose_run(str(tmp_path), tmp_path, {0: 1}) is None
+    assert diagnose_run("", tmp_path, {}) is None
+
+
+def test_the_report_is_headed_by_it() -> None:
+    def end(rank: int, code: int) -> RankEnd:
+        return RankEnd(
+            rank=rank,
+            pid=10 + rank,
+            host="n1",
+            ended_ns=1,
+            wall_ns=1,
+            cause="exited",
+            exit_code=code,
+        )
+
+    error = ErrorFacts(text="RankLeft: rank 0 left", wall_ns=1, type="RankLeft", because_of=(0,))
+    evidence = (
+        Evidence(end=end(0, 0)),
+        Evidence(end=end(1, 1), error=error),
+        Evidence(end=end(2, 0)),
+    )
+    plain = report(Outcome(evidence=evidence))
+    assert plain.startswith("MISMATCH: rank 0 ended with exit code 0 while other ranks still")
+    told = report(Outcome(evidence=evidence, diagnosis=read_diagnosis(document(0, FINDING))))
+    assert told.splitlines() == [
+        f"MISMATCH: {FINDING['what']}",
+        "  ranks 0,2 made 5 barriers",
+        "  rank 1 failed because of it: RankLeft",
+        "  hint: look at how often rank 1 calls it",
+    ]
