@@ -29,7 +29,7 @@ from distdbg.launch.failures import (
     ProcessExitedException,
     ProcessRaisedException,
 )
-from distdbg.launch.spawn_stop import Stopped, ending_by_signals, print_stop
+from distdbg.launch.spawn_stop import Stopped, ending_by_signals, print_stop, where_to_look
 from distdbg.runtime.rendezvous.process import read_start
 from distdbg.runtime.rendezvous.spot import spot_path
 from distdbg.runtime.uncaught import print_in_blocks
@@ -248,13 +248,14 @@ def _common_environment(nprocs: int) -> dict[str, str]:
 def _to_exception(child: _Child) -> ProcessException:
     pid = child.process.pid or -1
     exit_code = child.process.exitcode or 0
+    ends = where_to_look({child.index: pid})
     if child.report is not None:
         return ProcessRaisedException(
             f"process {child.index} (pid {pid}) raised {child.report.summary}",
             error_index=child.index,
             error_pid=pid,
             exit_code=exit_code,
-            details=child.report.traceback.rstrip().splitlines(),
+            details=(*child.report.traceback.rstrip().splitlines(), *ends),
         )
     if exit_code > 0:
         return ProcessExitedException(
@@ -262,6 +263,7 @@ def _to_exception(child: _Child) -> ProcessException:
             error_index=child.index,
             error_pid=pid,
             exit_code=exit_code,
+            details=ends,
         )
     try:
         signal_name = signal.Signals(-exit_code).name
@@ -273,4 +275,5 @@ def _to_exception(child: _Child) -> ProcessException:
         error_pid=pid,
         exit_code=exit_code,
         signal_name=signal_name,
+        details=ends,
     )

@@ -81,8 +81,7 @@ def print_stop(error: BaseException, pids: Mapping[int, int]) -> None:
         if folder is None:
             return
         doing, hang = what_ranks_do(folder, pids)
-        name = folder.name if folder.parent == user_folder() else str(folder)
-        word, lines = _say(how, doing, hang, str(folder), name)
+        word, lines = _say(how, doing, hang, _where(folder))
         is_terminal = sys.stderr.isatty()
         text = lay_out(
             word,
@@ -94,11 +93,21 @@ def print_stop(error: BaseException, pids: Mapping[int, int]) -> None:
         sys.stderr.flush()
 
 
-def _say(
-    how: str, doing: Sequence[str], hang: str, folder: str, name: str
-) -> tuple[str, list[str]]:
+def where_to_look(pids: Mapping[int, int]) -> tuple[str, ...]:
+    """The run folder and the next command; nothing where the processes have no record."""
+    with suppress(DistError, OSError, ValueError):
+        folder = _find_folder(pids)
+        return _where(folder) if folder is not None else ()
+    return ()
+
+
+def _where(folder: Path) -> tuple[str, ...]:
+    name = folder.name if folder.parent == user_folder() else str(folder)
+    return f"run folder: {folder}", f"next: distdbg analyze {name}"
+
+
+def _say(how: str, doing: Sequence[str], hang: str, ends: Sequence[str]) -> tuple[str, list[str]]:
     """The first word, and the lines. Pure."""
-    ends = [f"run folder: {folder}", f"next: distdbg analyze {name}"]
     if hang:
         return headline.HUNG, [hang, f"interrupted by {how}", *ends]
     return headline.STOPPED, [f"interrupted by {how}", *doing, *ends]

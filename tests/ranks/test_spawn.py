@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import distdbg as dist
 from distdbg.errors import PeerLost, UsageError
 from distdbg.launch.failures import ProcessExitedException, ProcessRaisedException
 from distdbg.launch.spawn import spawn, start_processes
@@ -44,6 +45,14 @@ def die_by_signal(index: int) -> None:
     if index == 0:
         os.kill(os.getpid(), signal.SIGSEGV)
     threading.Event().wait()
+
+
+def fail_after_an_op(index: int) -> None:
+    dist.init_process_group()
+    dist.barrier()
+    if index == 1:
+        raise ValueError("no data")
+    dist.barrier()
 
 
 def exit_three(_index: int) -> None:
@@ -97,6 +106,17 @@ def test_the_failing_process_is_raised_and_the_others_are_ended() -> None:
     assert caught.value.what.endswith("raised ValueError: one is unhappy")
     assert "in fail_on_one" in str(caught.value)
     assert "and says why" in caught.value.msg
+
+
+def test_a_failure_says_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    monkeypatch.setenv("DISTDBG_RUN_DIR", str(run))
+    with pytest.raises(ProcessRaisedException, match="ValueError: no data") as caught:
+        spawn(fail_after_an_op, nprocs=2)
+    assert str(caught.value).splitlines()[-2:] == [
+        f"  run folder: {run}",
+        f"  next: distdbg analyze {run}",
+    ]
 
 
 def test_a_lost_peer_is_not_reported_as_the_first_failure(

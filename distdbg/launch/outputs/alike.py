@@ -16,13 +16,16 @@ from collections.abc import Iterable
 from typing import Final
 
 from distdbg.errors import format_ranks
-from distdbg.launch.outputs.blocks import WARNING
+from distdbg.launch.outputs.blocks import WARNING, is_of_warning
 
 FOLD_S: Final = 0.25
 _MOST_BLOCKS: Final = 64
 _MOST_NBYTES: Final = 1 << 16
 #: 'PeerLost at train.py:80: rank 2 died', 'KeyboardInterrupt at train.py:80'.
 _ONE_LINE: Final = re.compile(rb"[A-Z]\w+ at [^\n]{1,200}:\d+(?:: [^\n]*)?\n")
+#: Our own warnings name their rank, which stands in front of the line here.
+_LATENT: Final = b": LatentWarning: "
+_OWN_RANK: Final = re.compile(rb"(: LatentWarning: |^  )rank \d+:? ", re.MULTILINE)
 
 
 class Alike:
@@ -80,19 +83,16 @@ def prefix_of(*ranks: int) -> bytes:
 
 
 def _blocks_of(data: bytes, prefix: bytes) -> list[bytes]:
-    """Each line, and a warning with the line of source below it."""
-    blocks: list[bytes] = []
+    """Each line, and a warning with the lines below it."""
+    blocks: list[list[bytes]] = []
     for line in data.splitlines(keepends=True):
-        if (
-            blocks
-            and line.startswith(prefix + b"  ")
-            and WARNING.match(blocks[-1][len(prefix) :])
-            and blocks[-1].count(b"\n") == 1
-        ):
-            blocks[-1] += line
+        bare = [each[len(prefix) :] for each in blocks[-1]] if blocks else []
+        is_more = bare and WARNING.match(bare[0]) and line.startswith(prefix)
+        if is_more and is_of_warning(bare, line[len(prefix) :]):
+            blocks[-1].append(line)
         else:
-            blocks.append(line)
-    return blocks
+            blocks.append([line])
+    return [b"".join(block) for block in blocks]
 
 
 def _text_of(block: bytes, prefix: bytes) -> bytes | None:
@@ -100,4 +100,5 @@ def _text_of(block: bytes, prefix: bytes) -> bytes | None:
     if len(block) > _MOST_NBYTES or not block.endswith(b"\n") or not block.startswith(prefix):
         return None
     text = b"".join(line[len(prefix) :] for line in block.splitlines(keepends=True))
+    text = _OWN_RANK.sub(rb"\1", text) if _LATENT in text else text
     return text if WARNING.match(text) or _ONE_LINE.fullmatch(text) else None

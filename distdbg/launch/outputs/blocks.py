@@ -28,6 +28,9 @@ _LINKS: Final = (
 )
 #: 'a.py:4: RuntimeWarning: divide by zero', with a line of source below it.
 WARNING: Final = re.compile(rb"[^\s:][^:\n]*:\d+: \w*Warning: ")
+#: Of ours, which has lines of its own above the source: 'rank 0 started it at ...', 'hint: ...'.
+_DETAILED: Final = b": LatentWarning: "
+_HINT: Final = b"  hint: "
 #: What faulthandler prints of a crash in native code.
 _CRASH: Final = b"Fatal Python error: "
 _OF_CRASH: Final = (
@@ -39,6 +42,15 @@ _FRAME: Final = re.compile(rb'  File "([^"]+)", line (\d+)')
 _WORDS: Final = (_BEGIN, _CRASH, b"Warning: ")
 #: Frames below which nobody looks for their own line.
 _NOT_THEIRS: Final = (b"<", os.fsencode(PACKAGE), os.fsencode(os.path.dirname(os.__file__)))
+
+
+def is_of_warning(block: list[bytes], line: bytes) -> bool:
+    """Whether a line belongs to the warning that `block` begins with."""
+    if line[:2] != b"  ":
+        return False
+    if _DETAILED in block[0]:
+        return not any(each.startswith(_HINT) for each in block[:-1])
+    return len(block) == 1
 
 
 class Blocks:
@@ -99,7 +111,7 @@ class Blocks:
         if self._block[0].startswith(_CRASH):
             return line[:2] == b"  " or not line.strip() or line.startswith(_OF_CRASH)
         if not self._block[0].startswith(_BEGIN):
-            return len(self._block) == 1 and line[:2] == b"  "
+            return is_of_warning(self._block, line)
         is_inside = line[:1] in (b" ", b"\t", b"|", b"+") or not line.strip()
         if is_inside or line.startswith(_LINKS):
             self._has_last_line = self._has_last_line and is_inside

@@ -33,6 +33,21 @@ def test_equal_warnings_are_one_and_others_are_not() -> None:
     assert alike.finish() == folded + of(1, other)
 
 
+LATENT = b"""/job/a.py:9: LatentWarning: rank %d: the Work of all_reduce was dropped
+  rank %d started it at a.py:9 (step)
+  hint: keep the Work and call wait() on it
+  dist.all_reduce(x, async_op=True)
+"""
+
+
+def test_latent_errors_of_one_line_are_one_block_without_the_ranks_of_each() -> None:
+    alike = Alike()
+    for rank in (2, 0, 1):
+        assert alike.put(rank, of(rank, LATENT % (rank, rank)), 0.0) == b""
+    bare = (LATENT % (0, 0)).replace(b"rank 0: ", b"").replace(b"rank 0 ", b"")
+    assert alike.finish() == b"".join(b"[ranks 0-2] " + line for line in bare.splitlines(True))
+
+
 def test_a_rank_keeps_its_order() -> None:
     alike = Alike()
     assert alike.put(0, of(0, WARNING), 0.0) == b""

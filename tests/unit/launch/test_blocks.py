@@ -17,10 +17,8 @@ CHAINED = (
 )
 
 
-def prefixed(text: bytes) -> bytes:
-    return b"".join(
-        (b"[rank 2] " + line).rstrip() + b"\n" for line in text.rstrip(b"\n").split(b"\n")
-    )
+def prefixed(text: bytes, prefix: bytes = b"[rank 2] ") -> bytes:
+    return b"".join((prefix + line).rstrip() + b"\n" for line in text.rstrip(b"\n").split(b"\n"))
 
 
 def test_lines_go_out_as_they_are_when_they_are_whole() -> None:
@@ -106,6 +104,20 @@ def test_a_warning_has_its_rank_and_its_line_of_source() -> None:
     assert blocks.feed(WARNING, 0.0) == b""
     assert blocks.feed(b"  indented\n", 0.0) == prefixed(WARNING) + b"  indented\n"
     assert blocks.feed(b"Warning: of nothing\n", 0.0) == b"Warning: of nothing\n"
+
+
+LATENT = b"""/job/a.py:9: LatentWarning: rank 0: the Work of all_reduce on group 'world' was dropped
+  rank 0 started it at a.py:9 (step)
+  rank 0 dropped its Work at a.py:10 (step)
+  hint: keep the Work and call wait() on it
+  dist.all_reduce(x, async_op=True)
+"""
+
+
+def test_a_latent_error_has_its_rank_on_all_of_its_lines() -> None:
+    blocks = Blocks(b"[rank 0] ")
+    assert blocks.feed(LATENT, 0.0) == b""
+    assert blocks.feed(b"  indented\n", 0.0) == prefixed(LATENT, b"[rank 0] ") + b"  indented\n"
 
 
 @given(

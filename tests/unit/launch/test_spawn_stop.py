@@ -12,11 +12,13 @@ from distdbg.launch import spawn_stop
 if TYPE_CHECKING:
     import pytest
 
+ENDS = ("run folder: /runs/a", "next: distdbg analyze a")
+
 
 def test_a_hang_comes_before_the_signal_that_ended_it() -> None:
     hang = "rank 0 waited 43 s for rank 1, asleep in load() at slp.py:7"
 
-    word, lines = spawn_stop._say("SIGTERM", ["rank 0: in barrier"], hang, "/runs/a", "a")
+    word, lines = spawn_stop._say("SIGTERM", ["rank 0: in barrier"], hang, ENDS)
 
     assert word == "HUNG"
     assert lines == [
@@ -28,7 +30,7 @@ def test_a_hang_comes_before_the_signal_that_ended_it() -> None:
 
 
 def test_without_a_hang_it_is_what_the_ranks_did() -> None:
-    word, lines = spawn_stop._say("SIGHUP", ["ranks 0-1: in barrier"], "", "/runs/a", "a")
+    word, lines = spawn_stop._say("SIGHUP", ["ranks 0-1: in barrier"], "", ENDS)
 
     assert word == "STOPPED"
     assert lines[:2] == ["interrupted by SIGHUP", "ranks 0-1: in barrier"]
