@@ -24,7 +24,7 @@ from distdbg.record.folders import record_name
 _DEADLINE_S: Final = 5.0
 _MOST_EVIDENCE: Final = 6
 #: Variables of a rank; they mean nothing to a command.
-_OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_FOLDER")
+_OF_RANKS: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "DISTDBG_RUN_DIR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

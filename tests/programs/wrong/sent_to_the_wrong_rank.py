@@ -10,7 +10,7 @@ TRUTH = {
     "ranks": 3,
     "outcome": "OpTimeout",
     "missing": {0: [2], 1: [0], 2: [0, 1]},
-    "verdict": {"kind": "deadlock", "ranks": [0, 2]},
+    "verdict": {"kind": "deadlock", "ranks": [0]},
 }
 
 
