@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     for index, run in enumerate(runs):
         if index:
             sys.stdout.write("\n")
-        print_table(_title(run), HEADS, [row_cells(row) for row in run["ranks"]])
+        print_table(_title(run), HEADS, rows_of(run["ranks"], run["causes"]))
         if run["verdict"]:
             sys.stdout.write(f"  verdict: {printable(run['verdict'])}\n")
     return 0
@@ -75,7 +75,7 @@ def _ask(way: Way) -> dict[str, Any]:
 
 def _say_all(client: AgentClient) -> dict[str, Any]:
     found = dict(client.ask("about")) | {"ranks": client.ask("ranks")["ranks"]}
-    return found | {"verdict": _first_line(client)}
+    return found | _verdict(client)
 
 
 def _look(live: LiveRun) -> dict[str, Any] | None:
@@ -92,21 +92,28 @@ def _look(live: LiveRun) -> dict[str, Any] | None:
         "control": None,
         "folder": str(live.folder) if live.folder else None,
         "verdict": "",
+        "causes": [],
     }
     return about | {"ranks": rows_without_agent(live)}
 
 
-def _first_line(client: AgentClient) -> str:
-    """Of the verdict that is true now; '' also for a note: who waits for whom is in the table."""
+def _verdict(client: AgentClient) -> dict[str, Any]:
+    """The first line of the verdict that is true now, and the ranks that are the cause.
+
+    Of a note the table says it all, and with newer ages: no line.
+    """
+    nothing: dict[str, Any] = {"verdict": "", "causes": []}
     try:
         answer = client.ask("verdict")
     except UsageError:  # an agent of an earlier version
-        return ""
+        return nothing
     document = answer["verdict"]
     root = document["verdict"]["root"] if document else None
-    if root is None or document["findings"][root]["severity"] == "note":
-        return ""
-    return str(answer["lines"][0])
+    if root is None:
+        return nothing
+    finding = document["findings"][root]
+    line = "" if finding["severity"] == "note" else str(answer["lines"][0])
+    return {"verdict": line, "causes": finding["ranks"]}
 
 
 def _join(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -118,7 +125,8 @@ def _join(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
         # An agent knows its own host best.
         rows |= {r["rank"]: r for r in found["ranks"] if r["host"] == found["host"]}
         known["ranks"] = [rows[rank] for rank in sorted(rows)]
-        known["verdict"] = known["verdict"] or found["verdict"]
+        if not known["verdict"]:
+            known["verdict"], known["causes"] = found["verdict"], found["causes"]
     return [runs[name] for name in sorted(runs)]
 
 
@@ -139,7 +147,15 @@ def _title(run: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-HEADS = ("rank", "host", "pid", "state", "for", "op, or where", "why")
+#: Marks the row of a cause, as in the dashboard.
+_MARK = "!"
+HEADS = ("", "rank", "host", "pid", "state", "for", "op, or where", "why")
+
+
+def rows_of(rows: Sequence[dict[str, Any]], causes: Sequence[int]) -> list[tuple[str, ...]]:
+    """The rows of the table: the ranks that are the cause marked, before all others."""
+    first = sorted(rows, key=lambda row: row["rank"] not in causes)
+    return [(_MARK if row["rank"] in causes else "", *row_cells(row)) for row in first]
 
 
 def row_cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from distdbg.record.printable import printable
 def print_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print to stdout; columns in which nothing stands are left out."""
     cells = [[printable(cell) for cell in row] for row in rows]
-    used = [i for i in range(len(heads)) if i == 0 or any(row[i] for row in cells)]
+    named = 0 if heads[0] else 1  # the first column that has a name stays
+    used = [i for i in range(len(heads)) if i == named or any(row[i] for row in cells)]
     heads = [heads[i] for i in used]
     cells = [[row[i] for i in used] for row in cells]
     if sys.stdout.isatty():

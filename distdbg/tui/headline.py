@@ -33,7 +33,7 @@ def headline(snapshot: Snapshot, parts: Parts, now: float) -> tuple[str, Tone]:
 
 
 def _waiting(snapshot: Snapshot, parts: Parts, root: Document, now: float) -> str:
-    """'ranks 0-1,3 have waited 12 s for rank 2, asleep at slp.py:6 (load)'; '' where rows do not say it."""
+    """'rank 2 is asleep at slp.py:6 (load); ranks 0-1,3 have waited 12 s for it'; '' where rows do not say it."""
     causes = [row for rank in sorted(parts.causes) if (row := snapshot.ranks.get(rank)) is not None]
     waiting = [
         row for rank in sorted(parts.victims) if (row := snapshot.ranks.get(rank)) is not None
@@ -45,11 +45,12 @@ def _waiting(snapshot: Snapshot, parts: Parts, root: Document, now: float) -> st
         return ""
     since = age(now - min(row.state_at for row in waiting))
     verb = "has" if len(waiting) == 1 else "have"
+    # The cause first: on a narrow screen the rest is cut.
     text = (
-        f"{ranks_text([row.rank for row in waiting])} {verb} waited {since} for rank {cause.rank}, "
-        f"{_doing(cause)}"
+        f"rank {cause.rank} is {_doing(cause)}; "
+        f"{ranks_text([row.rank for row in waiting])} {verb} waited {since} for it"
     )
-    return text + (f"; in {one_line(waiting[0].op)}" if waiting[0].op else "")
+    return text + (f" in {one_line(waiting[0].op)}" if waiting[0].op else "")
 
 
 def _doing(row: RankRow) -> str:

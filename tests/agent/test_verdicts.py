@@ -59,6 +59,8 @@ def test_who_may_not_abort_reports(start_job: Callable[..., Any]) -> None:
         check=True,
     )
     assert f"  verdict: {WHAT}" in done.stdout
+    marked = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("  ! ")]
+    assert marked == ["0", "1"]
     assert all(process.poll() is None for process in job.processes)
 
 

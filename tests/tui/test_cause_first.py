@@ -89,12 +89,13 @@ def test_the_headline_has_the_time_and_the_state_of_its_rows() -> None:
 
     async def script(pilot: Pilot[None]) -> None:
         screen = await see(
-            pilot, "ranks 0-2,4-5 have waited 31 s for rank 3, running at", no=("7.0 s",)
+            pilot, "rank 3 is running at ", "; ranks 0-2,4-5 have waited 31 s for it in all_reduce",
+            no=("7.0 s",),
         )
         row = next(line for line in screen.splitlines()[4:] if line.split()[:2] == ["0", "waiting"])
         assert "31 s" in row
 
-    drive(app, script, size=(160, 24))
+    drive(app, script, size=(220, 24))
 
 
 def test_nothing_is_drawn_before_all_ranks_were_read() -> None:
