@@ -86,7 +86,13 @@ def _look(live: LiveRun) -> dict[str, Any] | None:
         except (DistNetworkError, UsageError):
             if not is_served(live.socket):
                 return None  # it has just left
-    about = {"run": live.run, "host": live.host, "pid": None, "launcher_pid": None, "attempt": 0}
+    about: dict[str, Any] = {
+        "run": live.run,
+        "host": live.host,
+        "pid": None,
+        "launcher_pid": None,
+        "attempt": 0,
+    }
     about |= {
         "socket": None,
         "control": None,

@@ -56,6 +56,7 @@ _MEMORY: Final = re.compile(r"\bkilled for memory\b|\braised MemoryError\b|\bOut
 _ENDED_BY_ITSELF: Final = re.compile(r"\braised \w|\bexited with code\b")
 _LEFT: Final = re.compile(
     r" (?:left|returned|exited|destroyed the group) while .* waited for |'s recv .* took rank \d+'s message; "
+    r"|^at \S+ rank \d+ called \w+ on group .*, ranks? .* on group "
 )
 _TIMED_OUT: Final = re.compile(r"\btimed out\b|\bOpTimeout\b")
 

@@ -153,16 +153,21 @@ def _pair(session: Session, send: OpRef, recv: OpRef, differ: Differ) -> Pair:
         differ=differ,
         is_likely=is_likely,
         text=_text(session, send, recv, differ),
-        cause=_cause(session, send, recv),
+        cause=_cause(session, send, recv, differ),
     )
 
 
-def _cause(session: Session, send: OpRef, recv: OpRef) -> tuple[str, ...]:
-    tag = session.ranks[send.rank].ops.tag[send.at]
-    shown = f" (tag {tag})" if tag else ""
+def _cause(session: Session, send: OpRef, recv: OpRef, differ: Differ) -> tuple[str, ...]:
+    tags = [session.ranks[op.rank].ops.tag[op.at] for op in (send, recv)]
+    sent, waited = f" (tag {tags[0]})" if tags[0] else "", "its message"
+    if differ is Differ.TAG:
+        sent, waited = f" (tag {tags[0]})", f"tag {tags[1]}"
+    elif differ is Differ.GROUP:
+        labels = [group.label if (group := session.group_of(op)) else "?" for op in (send, recv)]
+        sent, waited = f" on group '{labels[0]}'", f"it on group '{labels[1]}'"
     return (
-        f"rank {send.rank} sent to rank {_peer(session, send)}{shown}{_at(session, send, short=True)}",
-        f"; rank {recv.rank} waits for its message",
+        f"rank {send.rank} sent to rank {_peer(session, send)}{sent}{_at(session, send, short=True)}",
+        f"; rank {recv.rank} waits for {waited}",
         _at(session, recv, short=True),
     )
 

@@ -1,7 +1,8 @@
 """What `distdbg analyze` finds in the records of a job that failed, for the launcher's report.
 
 How processes ended shows that a rank left while others waited for it. Whether it made a call too few, another
-one made one too many, or a message was taken by the wrong recv: that takes the records of all ranks.
+one made one too many, or a message was taken by the wrong recv: that takes the records of all ranks. An agent
+proves a deadlock by what ranks wait in; why they do, the calls before it may show.
 
 It runs in a process of its own and under a deadline: a launcher does not load the diagnosis, and a report
 without it is better than none.
@@ -20,6 +21,8 @@ from typing import Any, Final
 
 from distdbg.record.folders import record_name
 
+#: The kind of finding, of which calls before it may show the cause.
+DEADLOCK: Final = "deadlock"
 #: Longer than it takes for the largest records of one host; a person waits for the prompt.
 _DEADLINE_S: Final = 5.0
 _MOST_EVIDENCE: Final = 6

@@ -14,12 +14,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from distdbg.command import say
+from distdbg.control.words import AbortWords
 from distdbg.errors import DistError, RendezvousClosedError, RendezvousError
 from distdbg.launch.agent_link import AGENT
 from distdbg.launch.attempt import Attempt
 from distdbg.launch.console import LOOK_S, Console
 from distdbg.launch.decide import Action, Decision, Situation, decide
-from distdbg.launch.diagnosis import Diagnosis, diagnose_run
+from distdbg.launch.diagnosis import DEADLOCK, Diagnosis, diagnose_run
 from distdbg.launch.doing import what_ranks_do
 from distdbg.launch.events import EventLog
 from distdbg.launch.evidence import Evidence
@@ -351,6 +352,7 @@ class Job:
         if decision.action is Action.LEAVE_WELL:
             return 0
         evidence = running.gather()
+        verdict = running.read_verdict(self._here.name)
         outcome = Outcome(
             evidence=evidence,
             run_folder=str(self._here.run_folder or ""),
@@ -361,20 +363,25 @@ class Job:
             doing=doing,
             because="" if running.failure is not None else decision.reason,
             is_elsewhere=len(running.round.nodes) > 1,
-            verdict=running.read_verdict(self._here.name),
+            verdict=verdict,
             seen=read_last_seen(running.folder, running.attempt.pids),
             hang=hang,
-            diagnosis=self._diagnose(running, evidence),
+            diagnosis=self._diagnose(running, evidence, verdict),
             memory_limit=memory_limit(),
             hosts=hosts_of_others(running.round),
             code=_code_of_failure(rendezvous, running),
         )
         return self._say(outcome)
 
-    def _diagnose(self, running: Running, evidence: Sequence[Evidence]) -> Diagnosis | None:
+    def _diagnose(
+        self, running: Running, evidence: Sequence[Evidence], verdict: AbortWords | None
+    ) -> Diagnosis | None:
         """Only where processes alone do not show the cause, and all records are on this host."""
         found = find_root_cause(evidence)
-        if found is None or found.part is not Part.LEAVER or len(running.round.nodes) > 1:
+        is_deadlock = verdict is not None and verdict.type == DEADLOCK
+        if found is None or not (is_deadlock or found.part is Part.LEAVER):
+            return None
+        if len(running.round.nodes) > 1:
             return None
         return diagnose_run(str(self._here.run_folder or ""), running.folder, running.attempt.pids)
 

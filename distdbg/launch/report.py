@@ -75,7 +75,7 @@ class Outcome:
     hang: str = ""
     """What a job hung in when a signal ended it: 'ranks 0-1 waited 99 s for rank 2, asleep ...'."""
     diagnosis: Diagnosis | None = None
-    """What the records show of ranks that left while others waited for them."""
+    """What the records show of a deadlock, or of ranks that left while others waited for them."""
     memory_limit: str = ""
     """Of the ranks of this host: '2.0 GiB (cgroup)'."""
     analyze: str = ""
@@ -108,7 +108,9 @@ def report(outcome: Outcome, *, width: int | None = None, is_coloured: bool = Fa
         lines += [] if outcome.hang else outcome.doing
     elif _has_verdict(outcome, found):
         assert outcome.verdict is not None
-        lines, hint = [*_by_verdict(outcome, word)], outcome.verdict.hint
+        better = _better(outcome)
+        lines = [*_by_verdict(outcome, word)]
+        hint = (better.advice if better is not None else "") or outcome.verdict.hint
     elif found is None or found.part is Part.ENDED or _was_elsewhere(outcome, found):
         if found is None and not outcome.because:
             return ""
@@ -185,14 +187,23 @@ def _by_verdict(outcome: Outcome, word: str) -> Iterator[str]:
     many = f"the job was aborted: {_count(len(failed))}{here} raised JobAborted or failed"
     if ended:
         many += f", {ended} {_were(ended)} terminated"
-    yield verdict.what
-    yield from verdict.details[:_MOST_DETAILS]
+    better = _better(outcome)
+    yield verdict.what if better is None else better.what
+    details = verdict.details if better is None else better.evidence
+    yield from details[:_MOST_DETAILS]
     for rank in list(verdict.ranks)[:_MOST_DETAILS]:
         if rank in outcome.seen and word == headline.HUNG:
             yield f"rank {rank} was {outcome.seen[rank]}"
     yield many
     own = [one for one in failed if not one.because_of and one.rank not in verdict.ranks]
     yield from _fold("failed as well", own)
+
+
+def _better(outcome: Outcome) -> Diagnosis | None:
+    """What the records show of that verdict: an agent has proven it before anybody could read them all."""
+    verdict, diagnosis = outcome.verdict, outcome.diagnosis
+    is_same = verdict is not None and diagnosis is not None and diagnosis.kind == verdict.type
+    return diagnosis if is_same else None
 
 
 def _diagnosed(found: RootCause, diagnosis: Diagnosis) -> Iterator[str]:

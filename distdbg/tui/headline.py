@@ -33,7 +33,7 @@ def headline(snapshot: Snapshot, parts: Parts, now: float) -> tuple[str, Tone]:
 
 
 def _waiting(snapshot: Snapshot, parts: Parts, root: Document, now: float) -> str:
-    """'rank 2 is asleep at slp.py:6 (load); ranks 0-1,3 have waited 12 s for it'; '' where rows do not say it."""
+    """'rank 2 is asleep at slp.py:6 (load); ranks 0-1,3 have waited 12 s for it'; '' if no row says so."""
     causes = [row for rank in sorted(parts.causes) if (row := snapshot.ranks.get(rank)) is not None]
     waiting = [
         row for rank in sorted(parts.victims) if (row := snapshot.ranks.get(rank)) is not None

@@ -89,7 +89,9 @@ def test_the_headline_has_the_time_and_the_state_of_its_rows() -> None:
 
     async def script(pilot: Pilot[None]) -> None:
         screen = await see(
-            pilot, "rank 3 is running at ", "; ranks 0-2,4-5 have waited 31 s for it in all_reduce",
+            pilot,
+            "rank 3 is running at ",
+            "; ranks 0-2,4-5 have waited 31 s for it in all_reduce",
             no=("7.0 s",),
         )
         row = next(line for line in screen.splitlines()[4:] if line.split()[:2] == ["0", "waiting"])

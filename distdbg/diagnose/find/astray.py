@@ -61,11 +61,13 @@ def unmatched_messages(
 
 
 def _miss(session: Session, pair: Pair) -> Miss:
-    is_cause = pair.is_likely and pair.differ is Differ.DST
+    is_cause = pair.is_likely
     log = session.ranks[pair.send.rank]
     target = log.ops.peer[pair.send.at]
-    # With no tag that is the recv's alone, the target may as well be gone too early.
-    wrong = (pair.send.rank,) if log.ops.tag[pair.send.at] else (pair.send.rank, target)
+    # With no tag that is the recv's alone, the target may as well be gone too early. Of two tags or groups
+    # either may be the wrong one.
+    is_one = pair.differ is Differ.DST and log.ops.tag[pair.send.at]
+    wrong = (pair.send.rank,) if is_one else tuple(sorted((pair.send.rank, target)))
     return Miss(
         Evidence(
             text=pair.text,

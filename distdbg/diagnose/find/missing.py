@@ -15,6 +15,7 @@ from distdbg.diagnose.chains import ChainEnd, chain_ends, sites_of
 from distdbg.diagnose.debugged import is_debugged
 from distdbg.diagnose.find.astray import Miss, taken_messages, unmatched_messages
 from distdbg.diagnose.find.parted import Parted, tell_parting
+from distdbg.diagnose.find.used_wrong_group import used_wrong_group
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.last_op import last_op
 from distdbg.diagnose.matching import Matched
@@ -129,9 +130,9 @@ def _finding(
     how: str,
     ranks: tuple[int, ...],
 ) -> Finding:
-    parted = _parted(session, matched, end, how, ranks)
-    astray = _astray(session, waits, end, how)
+    astray = _astray(session, matched, waits, end, how)
     cause = next((miss for miss in astray if miss.cause), None)
+    parted = Parted() if cause else _parted(session, matched, end, how, ranks)
     direct = tuple(sorted({edge.rank for edge in end.direct}))
     place = session.name_of(end.op) if end.op else end.edge.text
     group = _group_of(session, end)
@@ -167,12 +168,18 @@ def _finding(
 
 
 def _astray(
-    session: Session, waits: Mapping[int, tuple[Edge, ...]], end: ChainEnd, how: str
+    session: Session,
+    matched: Matched,
+    waits: Mapping[int, tuple[Edge, ...]],
+    end: ChainEnd,
+    how: str,
 ) -> list[Miss]:
-    """Messages that went elsewhere, or were taken by another recv, of those that wait."""
-    if how is _UNKNOWN or not is_message(session, end):
+    """Of those that wait: messages that went elsewhere, or to another recv; calls on a wrong group."""
+    if how is _UNKNOWN:
         return []
     behind = [edge for rank in end.waiters for edge in waits.get(rank, ())]
+    if not is_message(session, end):
+        return used_wrong_group(session, matched, end.direct, behind)
     return [*taken_messages(session, end.direct), *unmatched_messages(session, end.direct, behind)]
 
 

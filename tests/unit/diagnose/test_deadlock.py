@@ -124,8 +124,7 @@ def test_the_message_that_has_another_tag_is_shown() -> None:
     build.op(1, "recv", peer=0, tag=6, at_s=1.0)
     found = only(build.session)
     assert found.what == (
-        "ranks 0-1 are deadlocked (cycle of 2 ranks): "
-        "rank 0 in send to rank 1 (tag 5), rank 1 in recv from rank 0 (tag 6)"
+        "ranks 0-1 are deadlocked: rank 0 sent to rank 1 (tag 5); rank 1 waits for tag 6"
     )
     assert "same tags" in found.advice
     assert texts(found)[2:] == [
@@ -140,8 +139,8 @@ def test_the_message_on_another_group_is_shown() -> None:
     build.op(1, "recv", peer=0)
     found = only(build.session)
     assert found.what == (
-        "ranks 0-1 are deadlocked (cycle of 2 ranks): "
-        "send to rank 1 on group 'pipe', recv from rank 0 on group 'world'"
+        "ranks 0-1 are deadlocked: rank 0 sent to rank 1 on group 'pipe'; "
+        "rank 1 waits for it on group 'world'"
     )
     assert found.group == ""
     assert "same group" in found.advice

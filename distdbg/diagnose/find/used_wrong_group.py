@@ -1,0 +1,123 @@
+"""A call that was carried out on one group, where the program's line called it on another one elsewhere.
+
+    average(x, rows if rank == 1 else cols)     rank 1's call pairs with a later one of the others on `rows`
+
+The call found partners, so nothing fails there. The rank makes one call too many on that group, which the
+others leave, and one too few on the group that was meant, where others wait for it. Its stack shows it: those
+others wait in a call with the very same stack, and no other member of the group that was used has ever made
+a call there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.finding import Edge, Evidence
+from distdbg.diagnose.matching import Matched
+from distdbg.diagnose.ops import OpRef
+from distdbg.diagnose.session import Session, Stack
+from distdbg.diagnose.wording import known_ns, say_ranks, say_site
+from distdbg.record.format import Flag
+
+_NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
+_ADVICE: Final = "see how that line chooses the group: it is another one on {ranks}"
+
+
+def used_wrong_group(
+    session: Session, matched: Matched, direct: Iterable[Edge], behind: Iterable[Edge]
+) -> list[Miss]:
+    """Of ranks that wait (`direct`) and are waited for on another group (`behind`): one per line."""
+    found: dict[tuple[int, Stack], Miss] = {}
+    waiters: dict[tuple[int, int, Stack], list[Edge]] = {}
+    for edge in direct:
+        for other in behind:
+            if other.op is None or edge.op is None or edge.rank not in other.on:
+                continue
+            call = _meant_for(session, matched, edge.op, other.op)
+            if call is not None:
+                waiters.setdefault((*call, _stack(session, call)), []).append(other)
+    for (rank, at, stack), others in waiters.items():
+        found.setdefault((rank, stack), _miss(session, OpRef(rank, at), others))
+    return list(found.values())
+
+
+def _meant_for(session: Session, matched: Matched, blocked: OpRef, waiting: OpRef) -> OpRef | None:
+    """The earlier call of a blocked rank, on the group it is blocked in, that `waiting` waits for."""
+    rank, ops = blocked.rank, session.ranks[blocked.rank].ops
+    used, meant = ops.group[blocked.at], _group(session, waiting)
+    if _is_no_collective(session, blocked) or _is_no_collective(session, waiting) or used == meant:
+        return None
+    stack = _stack(session, waiting)
+    if not stack:
+        return None
+    mine = matched.of(used).by_rank.get(rank)
+    calls = [at for at in mine.indexes if at >= 0] if mine is not None else []
+    at = next((at for at in calls if session.stacks[ops.stack[at]] == stack), None)
+    if at is None or session.kind_of(OpRef(rank, at)) != session.kind_of(waiting):
+        return None
+    if _is_called_there_by_others(session, matched, used, stack, rank):
+        return None
+    return OpRef(rank, at)
+
+
+def _is_called_there_by_others(
+    session: Session, matched: Matched, group: int, stack: Stack, rank: int
+) -> bool:
+    """Whether another member calls ops of the group at this place: then it belongs there."""
+    for other, theirs in matched.of(group).by_rank.items():
+        if other == rank:
+            continue
+        log = session.ranks[other]
+        if log.lost.get("ops"):
+            return True  # its first calls are not known
+        stacks = log.ops.stack
+        if any(at >= 0 and session.stacks[stacks[at]] == stack for at in theirs.indexes):
+            return True
+    return False
+
+
+def _miss(session: Session, call: OpRef, waiting: Sequence[Edge]) -> Miss:
+    ops = [edge.op for edge in waiting if edge.op is not None]
+    used = session.groups[session.ranks[call.rank].ops.group[call.at]].label
+    meant = session.groups[_group(session, ops[0])].label
+    kind, others = session.kind_of(call), tuple(sorted({op.rank for op in ops}))
+    what = (
+        f"rank {call.rank} called {kind} on group '{used}', {say_ranks(others)} on group '{meant}'"
+    )
+    place = _telling_site(session, call)
+    log = session.ranks[call.rank]
+    evidence = Evidence(
+        text=f"at {place} {what}",
+        rank=call.rank,
+        ranks=(call.rank, *others),
+        op=call,
+        site=place,
+        at_ns=known_ns(session.time_ns(call.rank, log.ops.issued_ns[call.at])),
+    )
+    advice = _ADVICE.format(ranks=say_ranks((call.rank,)))
+    return Miss(evidence, advice, (f"at {place.partition(' (')[0]} {what}",), (call.rank,))
+
+
+def _telling_site(session: Session, call: OpRef) -> str:
+    """The innermost line that no other call of the rank has: of a helper's callers, the one that matters."""
+    ops, stack = session.ranks[call.rank].ops, _stack(session, call)
+    others = {session.stacks[index] for index in set(ops.stack)} - {stack}
+    for depth, frame in enumerate(stack):
+        if not any(frame in other[: depth + 1] for other in others):
+            return say_site(frame)
+    return say_site(stack[0])
+
+
+def _stack(session: Session, op: OpRef) -> Stack:
+    return session.stacks[session.ranks[op.rank].ops.stack[op.at]]
+
+
+def _group(session: Session, op: OpRef) -> int:
+    return session.ranks[op.rank].ops.group[op.at]
+
+
+def _is_no_collective(session: Session, op: OpRef) -> bool:
+    ops = session.ranks[op.rank].ops
+    return bool(ops.flags[op.at] & _NO_COLLECTIVE) or ops.group[op.at] < 0
