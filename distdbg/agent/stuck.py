@@ -77,7 +77,7 @@ def judge(first: Look, second: Look, own_package: str) -> Judgement:
     if is_busy:
         unseen = _is_holder_unseen(first, second)
         if _python_moves(first, second):
-            why = "uses its CPU and reaches no op"
+            why = "computes, and calls no op"
             return Judgement(RankState.BUSY, why, site, is_busy, unseen)
         return Judgement(RankState.RUNNING, "on CPU, in C code", site, is_busy, unseen)
     if burn <= _IDLE and first.letter == second.letter == "S":
@@ -171,7 +171,11 @@ def _sleep(first: Look, second: Look) -> str:
         return "wakes up now and then"
     again = now.voluntary - before.voluntary > 2
     if now.is_nap:
-        return "in short sleeps, again and again" if again else "in a sleep that ends by itself"
+        return (
+            "in short sleeps, again and again"
+            if again
+            else "in time.sleep, or a wait with a time limit"
+        )
     limited = " with a time limit" if now.has_timeout else ""
     if now.wchan.startswith("futex") or now.is_futex:
         # A lock that is tried again and again: each try is a switch.

@@ -5,7 +5,7 @@ Input
     session.py ops.py           one start of a job: ranks, groups, ops as columns
     load/                       reads files into sessions; nothing else here reads files:
         open.py                     any mix of files and folders; calls the others
-        run_folder.py               our runs: rank_file, tables, clocks, told, witnesses, kept_output
+        run_folder.py               our runs: rank_file, tables, clocks, told, witnesses, kept_output, left_stacks
         torch_dumps.py              torch's flight recorder: torch_*, restricted_pickle
         log_files.py ncclras.py     output of other tools: log_*
 
@@ -13,6 +13,7 @@ How ops of different ranks belong together
 
     matching.py                 which collectives are one op
     messages.py                 which messages in flight have met
+    unmatched.py tags_of_others.py   messages that never met, and which side is wrong
     comparing.py legality.py    which calls differ, and whether that is an error
     slip.py                     a rank that skipped calls or made extra ones
     last_moment.py              the session as it was before the first op failed

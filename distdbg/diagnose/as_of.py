@@ -54,7 +54,13 @@ def _log_at(session: Session, log: RankLog, own_ns: int) -> RankLog:
     if not session.is_live and not log.lost.get("ops"):
         facts["last_asides"] = {}  # there are no others than in `ops`
     if log.exit_ns > own_ns:
-        facts |= {"exit": None, "exit_ns": NEVER, "exit_what": "", "exit_where": ""}
+        facts |= {
+            "exit": None,
+            "exit_ns": NEVER,
+            "exit_what": "",
+            "exit_where": "",
+            "left_stack": (),
+        }
     if log.end is not None and log.end.ended_ns > own_ns:
         facts["end"] = None
     if log.activity is not None and log.activity.since_ns > own_ns:

@@ -26,9 +26,10 @@ from typing import Final
 from distdbg.diagnose.failures import Failure, last_of
 from distdbg.diagnose.ops import NEVER
 from distdbg.diagnose.session import RankLog, Session
-from distdbg.diagnose.wording import short_site
+from distdbg.diagnose.wording import say_site, short_site
 from distdbg.record.ends import RankEnd
 from distdbg.record.format import Exit
+from distdbg.record.printed_stack import own_frame
 
 
 class Part(StrEnum):
@@ -117,7 +118,9 @@ def _of_rank(session: Session, log: RankLog, error: Failure | None) -> Ending | 
         at_ns=session.time_ns(log.rank, own_ns),
         how=_how(log, reason) if is_failure else _how_well(log),
         reason=reason,
-        where=short_site(log.exit_where) if said else "",
+        where=short_site(log.exit_where)
+        if said
+        else say_site(own_frame(log.left_stack) if is_failure else None),
         error=error if is_failure else None,
         end=end,
     )

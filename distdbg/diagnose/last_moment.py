@@ -192,7 +192,14 @@ def _as_of(
         facts["last_asides"] = {}  # there are no others than in `ops`
     was_alive = ending is not None and not _had_gone(ending, at_ns, was_there)
     if was_alive:
-        facts |= {"exit": None, "exit_ns": NEVER, "exit_what": "", "exit_where": "", "end": None}
+        facts |= {
+            "exit": None,
+            "exit_ns": NEVER,
+            "exit_what": "",
+            "exit_where": "",
+            "left_stack": (),
+            "end": None,
+        }
     seen = log.activity
     if was_alive and seen is not None and seen.state.is_over:
         before = [one for one in log.activities if not one.state.is_over]

@@ -131,6 +131,9 @@ class RankLog:
     exit_what: str = ""
     """What it raised; ''."""
     exit_where: str = ""
+    left_stack: Stack = ()
+    """Where it raised, or crashed in native code, with the callers: the innermost first;
+    () where nobody knows."""
     end: RankEnd | None = None
     """How its process ended, by whoever saw it."""
     activity: Activity | None = None

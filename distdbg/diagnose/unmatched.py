@@ -101,11 +101,11 @@ def taken_by_any(session: Session, recv: OpRef) -> OpRef | None:
 def say_taken(
     session: Session, recv: OpRef, taker: OpRef, *, short: bool = False
 ) -> tuple[str, ...]:
-    """'rank 0's recv from any rank at x.py:8 (main) took a message of rank 1', '; its recv ...'."""
+    """'rank 0's recv from any rank at x.py:8 (main) took rank 1's message', ', needed by its recv ...'."""
     return (
         f"rank {recv.rank}'s recv from any rank{_at(session, taker, short=short)} took rank "
         f"{_peer(session, recv)}'s message",
-        f"; its recv{_at(session, recv, short=short)} waits for it",
+        f", needed by its recv{_at(session, recv, short=short)}",
     )
 
 

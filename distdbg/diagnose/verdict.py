@@ -225,7 +225,8 @@ def _softened(stop: Finding, has_errors: bool) -> list[Finding]:
         stop,
         what=fit(stop.what, f"; {state}"),
         evidence=(*longest.evidence, *stop.evidence),
-        advice=f"if that wait was too long, see what {say_ranks(longest.ranks, 3)} did there; {stop.advice}",
+        victims=longest.victims,
+        advice=f"if that was too long, see what {say_ranks(longest.ranks, 3)} did there; {stop.advice}",
     )
     return [told, *(f for f in waits if f is not longest)]
 

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from distdbg.record.crash_file import read_crash
 from distdbg.record.ends import RankEnd
+from distdbg.record.entries import Frame
 from distdbg.record.error_file import ErrorFacts, read_error_file
 from distdbg.record.folders import record_name
 from distdbg.record.format import Exit
+from distdbg.record.printed_stack import read_stack
 from distdbg.record.regular_file import open_regular
 
 _STDERR_NBYTES: Final = 4096
@@ -50,6 +53,8 @@ class Evidence:
     stderr_file: str = ""
     """Where its stderr was kept, if it was."""
     stderr_tail: tuple[str, ...] = ()
+    crash: tuple[Frame, ...] = ()
+    """Where it crashed in native code, with the callers: the innermost first; () where nobody knows."""
 
     @property
     def rank(self) -> int:
@@ -129,6 +134,8 @@ def _gather_one(
 ) -> Evidence:
     error = read_error_file(error_path) if error_path is not None else None
     tail = _tail(stderr_path) if stderr_path is not None and end.is_failure else ()
+    crashed = end.cause == "signal" and not end.was_asked
+    printed = (read_crash(folder, end.rank) or "\n".join(tail)) if crashed else ""
     return Evidence(
         end=end,
         error=error if end.is_failure else None,
@@ -136,6 +143,7 @@ def _gather_one(
         record=_read_record(folder / record_name(end.rank), end),
         stderr_file=str(stderr_path) if tail else "",
         stderr_tail=tail,
+        crash=read_stack(printed) if printed else (),
     )
 
 

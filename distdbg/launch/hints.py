@@ -17,6 +17,10 @@ def hint_of(found: RootCause) -> str:
         return next(filter(None, hints), "")
     if first.reason.startswith("MemoryError"):
         return MORE_MEMORY
+    if first.crash:
+        return (
+            "native code that this line calls crashed: look there, or into a core dump (ulimit -c)"
+        )
     if end.hint and (end.cause == "oom" or not first.reason):
         return end.hint
     if not first.reason and end.cause == "exited" and found.part is Part.CAUSE:

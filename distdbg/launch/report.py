@@ -11,6 +11,7 @@ RANK DIED: rank 2 was killed by SIGSEGV (host n14, pid 8812)
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from distdbg.launch.report_end import end_facts
 from distdbg.launch.report_layout import lay_out
 from distdbg.launch.root_cause import Part, RootCause, find_root_cause
 from distdbg.record.ends import signal_name
+from distdbg.record.entries import Frame
 from distdbg.record.format import Exit
 from distdbg.record.printable import printable
 
@@ -34,6 +36,7 @@ from distdbg.record.printable import printable
 _FIRST_LINE: Final = 80
 _MOST_REASON: Final = 240
 _MOST_DETAILS: Final = 8
+_MOST_FRAMES: Final = 3
 #: The `AbortWords.type` of a rank that is gone.
 _DEAD_RANK: Final = "dead rank"
 #: Errors that only say what another rank did.
@@ -184,7 +187,7 @@ def _by_verdict(outcome: Outcome, word: str) -> Iterator[str]:
     failed = [one for one in outcome.evidence if one.end.is_failure and not one.end.was_asked]
     ended = sum(one.end.was_asked for one in outcome.evidence)
     here = " of this host" if outcome.is_elsewhere else ""
-    many = f"the job was aborted: {_count(len(failed))}{here} raised JobAborted or failed"
+    many = f"the job was aborted: {_count(len(failed))}{here} ended with an error because of it"
     if ended:
         many += f", {ended} {_were(ended)} terminated"
     better = _better(outcome)
@@ -309,6 +312,10 @@ def _details(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
             frames = last_frames(error.traceback)
             # What was on the console already stands here as one line.
             yield from frames if first.stderr_file else last_line(frames)
+    elif first.crash:
+        yield f"crashed at {', called from '.join(map(_site, first.crash[:_MOST_FRAMES]))}"
+        if first.record is not None and first.record.doing:
+            yield first.record.doing.replace(" ago, ", " before, ", 1)
     elif first.record is not None and first.record.doing and first.record.how is not Exit.RETURNED:
         doing = first.record.doing
         yield doing if first.reason else f"at its end: {doing.replace(' ago, ', ' before, ', 1)}"
@@ -324,6 +331,10 @@ def _details(found: RootCause, hosts: Mapping[int, str]) -> Iterator[str]:
     yield from _fold("failed because of it", found.victims, is_brief=True)
     yield from _of_victims(found)
     yield from _clocks(found)
+
+
+def _site(frame: Frame) -> str:
+    return f"{os.path.basename(frame.file)}:{frame.line} ({frame.function})"
 
 
 def _shared_details(evidence: Sequence[Evidence]) -> list[str]:

@@ -17,6 +17,7 @@ from distdbg.launch.outputs.outputs import Outputs
 from distdbg.launch.rendezvous.notes import Notes
 from distdbg.launch.rendezvous.round import Round
 from distdbg.launch.std import Std
+from distdbg.record.crash_file import write_crash
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +89,8 @@ class Running:
     def gather(self) -> list[Evidence]:
         """Read what the ranks that ended have left."""
         outputs = self.outputs
+        for rank, text in outputs.crashes.items():
+            write_crash(self.folder, rank, text)
         first = self.round.first_rank
         return gather(
             self.attempt.ends.values(),

@@ -1,6 +1,7 @@
 """Where a rank that is gone was: between which ops it died, where it raised, after what it exited. Pure.
 
     died after all_reduce #7 on group 'world', before #8; last known line:
+    crashed after all_reduce #7 on group 'world', before #8
     raised ValueError, after all_reduce #4 on group 'world'
     raised MismatchError in barrier #48 on group 'world'
     exited after barrier #9 on group 'world'
@@ -52,6 +53,10 @@ def gone_from(session: Session, rank: int) -> Gone | None:
     died = log.end.cause in ("signal", "oom")
     if died and log.activity is not None and log.activity.stack:
         return None  # somebody has seen where it was
+    if died and log.left_stack:
+        after = f" after {session.name_of(place.op)}" if place is not None else ""
+        before = _before(session, place.op) if place is not None else ""
+        return Gone("crashed", f"crashed{after}{before}", log.left_stack)
     if place is None:
         return None
     word = "died" if died else "exited" if not log.end.is_failure else "exited with an error"
@@ -71,12 +76,14 @@ def _raised(session: Session, log: RankLog) -> Gone | None:
         what = f"raised {name} in {session.name_of(place.op)}"
         kind = f"raised {name} in {session.kind_of(place.op)}"
         return Gone(kind, what, session.stacks[place.stack])
+    after = f", after {session.name_of(place.op)}" if place is not None else ""
+    if log.left_stack:
+        return Gone(f"raised {name}", f"raised {name}{after}", log.left_stack)
     frame = read_site(log.exit_where)
     if frame is None:
         return None
     known = (one for at in set(log.ops.stack[-_MOST_STACKS:]) for one in session.stacks[at])
     frame = with_whole_name(frame, known)
-    after = f", after {session.name_of(place.op)}" if place is not None else ""
     return Gone(f"raised {name}", f"raised {name}{after}", (frame,))
 
 

@@ -9,13 +9,16 @@ from typing import Final
 
 from distdbg.diagnose.session import Session, Stack
 from distdbg.record.rank_state import RankState
-from distdbg.render.gone import gone_from
+from distdbg.render.gone import gone_from, read_site
+from distdbg.render.source_line import with_whole_name
 from distdbg.render.where import place_of
 
 #: runpy, multiprocessing, threading ... of the standard library, our launcher, and what has no file.
 _STARTS: Final = re.compile(
     r"^<|/lib/python3[^/]*/(?!site-packages|dist-packages)|/distdbg/launch/|^$"
 )
+#: How far back the ops are looked at for the whole name of a file.
+_MOST_STACKS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,9 @@ def _stack_of(session: Session, rank: int) -> tuple[str, str, Stack]:
         return "", "", ()
     name = f"{place.verb} {session.name_of(place.op)}"
     kind = f"{place.verb} {session.kind_of(place.op)}"
-    if activity is not None and activity.site and place.verb == "after" and not log.is_gone:
-        name = f"{activity.state} at {activity.site}, {name}"
-        kind = str(activity.state)
+    frame = read_site(activity.site) if activity is not None and place.verb == "after" else None
+    if activity is not None and frame is not None and not activity.state.is_over:
+        # Its last op is over: where it was seen since then is where it is.
+        known = (one for at in set(log.ops.stack[-_MOST_STACKS:]) for one in session.stacks[at])
+        return str(activity.state), f"{activity.state}, {name}", (with_whole_name(frame, known),)
     return kind, name, session.stacks[place.stack]

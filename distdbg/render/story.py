@@ -19,6 +19,7 @@ _EXITS: Final = {
     Exit.RAISED: "raised",
 }
 
+_ABORTED: Final = "JobAborted"
 #: How far back a loop is followed.
 _MOST_OPS: Final = 10_000
 #: So many letters of two errors that are equal make them one.
@@ -57,7 +58,9 @@ def story_of(session: Session, rank: int, most: int = 6) -> list[Step]:
         why = f": {log.activity.why}" if log.activity.why else ""
         steps.append(Step(at_ns=at_ns, text=f"{log.activity.state}{why}", site=log.activity.site))
     if log.exit is not None:
-        what = f" {log.exit_what}" if log.exit_what else ""
+        # The words of an abort are those of the verdict.
+        is_aborted = log.exit_what.startswith(_ABORTED)
+        what = f" {_ABORTED if is_aborted else log.exit_what}" if log.exit_what else ""
         at_ns = session.time_ns(rank, log.exit_ns)
         steps.append(Step(at_ns=at_ns, text=_EXITS[log.exit] + what, site=log.exit_where))
     if log.end is not None:
@@ -123,7 +126,7 @@ def _outcome(session: Session, op: OpRef) -> str:
     if status == Status.OK:
         return "ended" + took
     if status == Status.ABORTED:
-        return f"was aborted with the job{took}"
+        return f"had not ended{took}, when the job was aborted"
     error = _error(ops.errors.get(op.at, ""))
     if error and error[:_ENOUGH] in session.ranks[op.rank].exit_what:
         return f"failed{took}"  # the rank ended by it, and the line of its end has the words

@@ -210,7 +210,9 @@ def _where(
     for rank in told:
         steps = story_of(session, rank, 4 * _MOST_STEPS if verbose else _MOST_STEPS)
         if len(steps) > 1 or verbose:  # one alone is what the stack says
-            yield _head(f"What rank {rank} did last")
+            log = session.ranks.get(rank)
+            is_gone = log is not None and log.end is not None and not session.is_live
+            yield _head(f"What rank {rank} did last{', before its end' if is_gone else ''}")
             yield _story(session, steps)
         printed = printed_last(session, rank, _ALL if verbose else _MOST_PRINTED)
         if printed and root.severity is not Severity.NOTE:

@@ -80,7 +80,10 @@ def test_a_rank_in_time_sleep_is_asleep(
     )
     with job.connect() as client:
         row = job.await_row(client, 1, lambda row: "save_checkpoint" in row["site"])
-        assert (row["state"], row["why"]) == ("asleep", "in a sleep that ends by itself"), row
+        assert (row["state"], row["why"]) == (
+            "asleep",
+            "in time.sleep, or a wait with a time limit",
+        ), row
         assert row["site"].endswith("(save_checkpoint)"), row
 
 

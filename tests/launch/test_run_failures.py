@@ -62,6 +62,9 @@ def test_the_report_begins_with_the_rank_that_failed_first(
     assert ends[2].shell_code == code
     assert not ends[2].was_asked
     assert f"pid {ends[2].pid})" in first
+    if kind in ("segv", "abort"):
+        crashed = next(line for line in done.report if "crashed at " in line)
+        assert re.search(r"failing\.py:\d+ \(fail\), called from ", crashed), done.err
     if kind == "raise":  # the line is in the report, the traceback above it and in the error file
         assert sum('raise ValueError("no data")' in line for line in done.report) == 1, done.err
         file = next(line for line in done.report if "error file: " in line).split(": ", 1)[1]

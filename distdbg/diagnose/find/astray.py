@@ -13,6 +13,7 @@ from distdbg.diagnose.find.other_group import ADVICE
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
+from distdbg.diagnose.tags_of_others import odd_tag_of
 from distdbg.diagnose.unmatched import Differ, Pair, find_pairs, say_taken, taken_by_any
 from distdbg.diagnose.wording import known_ns, say_op, say_ranks, site_of
 from distdbg.record.format import Flag
@@ -24,7 +25,9 @@ _ADVICE: Final = {
     Differ.DST: "compare dst of the send with src of the recv: they name different ranks",
     Differ.SOURCE: "compare dst of the send with src of the recv: they name different ranks",
 }
-_ANY: Final = "receive from the intended rank (src=), or give its messages their own tag"
+_ANY: Final = (
+    "receive from the intended rank (src=), or send what a recv is meant for with a tag of its own"
+)
 _GROUPS: Final = "use the same groups in the same order on all ranks: compare the two lines"
 
 
@@ -68,6 +71,8 @@ def _miss(session: Session, pair: Pair) -> Miss:
     # either may be the wrong one.
     is_one = pair.differ is Differ.DST and log.ops.tag[pair.send.at]
     wrong = (pair.send.rank,) if is_one else tuple(sorted((pair.send.rank, target)))
+    if pair.differ is Differ.TAG and (odd := odd_tag_of(session, pair)) is not None:
+        wrong = (odd,)
     return Miss(
         Evidence(
             text=pair.text,
@@ -87,7 +92,7 @@ def _miss(session: Session, pair: Pair) -> Miss:
 def _advice(session: Session, pair: Pair) -> str:
     flags = [session.ranks[op.rank].ops.flags[op.at] for op in (pair.send, pair.recv)]
     if pair.differ is Differ.TAG and all(flag & Flag.ASYNC for flag in flags):
-        return "use one tag for both: order does not matter to isend and irecv"
+        return "use the same tag for the send and the recv"
     return _ADVICE[pair.differ]
 
 
@@ -106,7 +111,8 @@ def taken_messages(session: Session, edges: Iterable[Edge]) -> list[Miss]:
         text = "".join(say_taken(session, edge.op, taker))
         cause = say_taken(session, edge.op, taker, short=True) if is_cause else ()
         evidence = Evidence(text=text, rank=edge.rank, op=taker, site=site_of(session, taker))
-        found.append(Miss(evidence, _ANY, cause, (edge.rank,) if is_cause else ()))
+        own = (edge.rank,) if is_cause else ()
+        found.append(Miss(evidence, _ANY, cause, own, own))
     return found
 
 

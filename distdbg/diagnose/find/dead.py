@@ -208,10 +208,12 @@ def _advice(one: Ending) -> str:
     end = one.end
     if one.reason.startswith("MemoryError"):
         return MORE_MEMORY
+    if end is not None and one.where and not one.reason:
+        return f"native code that {one.where} calls crashed: look there, or into a core dump (ulimit -c)"
     if end is not None and end.hint and (end.cause == "oom" or not one.reason):
         return end.hint
     if one.where:
-        return f"look at {one.where} on {say_ranks([one.rank])}: the failure is its own"
+        return f"look at {one.where} on {say_ranks([one.rank])}: no other rank caused it"
     return f"look at the last lines of stderr of rank {one.rank}"
 
 

@@ -74,10 +74,12 @@ class _Telling:
         self._edges = edges
         self._is_cycle = is_cycle
         self._groups = {self._group(edge) for edge in edges}
+        taken = taken_messages(session, edges)
         self._misses: list[Miss] = [
-            *taken_messages(session, edges),
+            *taken,
             *unmatched_messages(session, edges, behind),
-            *unsent_messages(session, edges),
+            # Who has sent a message that another recv took has sent it.
+            *(unsent_messages(session, edges) if not taken else ()),
         ] or mixed_groups(session, edges, behind)
 
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:
@@ -178,7 +180,7 @@ def _evidence(session: Session, edge: Edge) -> Evidence:
     begun = "" if edge.op is None else site_of(session, edge.op)
     at = f" at {edge.site}" if edge.site else ""
     if begun and edge.site and begun != edge.site:  # begun there, waited for here
-        at = f", begun at {begun},{at}"
+        at += f", begun at {begun}"
     whom = say_ranks(edge.on)
     text = f"rank {edge.rank} waits in {edge.text}{at}"
     if len(edge.on) > 1 or f" {whom} " not in f"{edge.text} ":  # 'recv from rank 1' has said it

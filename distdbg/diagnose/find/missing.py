@@ -145,7 +145,7 @@ def _finding(
             if cause
             else _what_extra(parted.extra, ranks, how, direct, place)
             if parted.extra
-            else fit(_what(session, end, how, ranks, direct, place), parted.tail)
+            else _what_parted(session, end, how, ranks, direct, place, parted.tail)
         ),
         ranks=blamed,
         victims=tuple(rank for rank in end.waiters if rank not in blamed),
@@ -153,9 +153,10 @@ def _finding(
         seq=_seq_of(session, end),
         at_ns=_at_ns(session, end, how, ranks),
         evidence=(
+            *(miss.evidence for miss in astray if cause),
             *(_evidence_of(session, end, rank) for rank in ranks[:_MOST_TOLD]),
             *parted.evidence,
-            *(miss.evidence for miss in astray),
+            *(miss.evidence for miss in astray if not cause),
             *_doings(session, ranks),
             *last_ops(session, ranks),
             *wait_evidence(session, end),
@@ -197,6 +198,25 @@ def _what_extra(
     return fit(
         f"{extra} than {say_ranks(ranks, 3)}, which {how} while {waited} for them in {place}"
     )
+
+
+def _what_parted(
+    session: Session,
+    end: ChainEnd,
+    how: str,
+    ranks: tuple[int, ...],
+    direct: tuple[int, ...],
+    place: str,
+    tail: str,
+) -> str:
+    """What they did before they went comes first: it is the cause."""
+    what = _what(session, end, how, ranks, direct, place)
+    gone = f"{say_ranks(ranks, 3)} {how} "
+    did = tail.removeprefix(f": {verb(ranks, 'it', 'they')} ")
+    if tail and did != tail and what.startswith(gone):
+        they = verb(ranks, "it", "they")
+        return fit(f"{say_ranks(ranks, 3)} {did}", f"; {they} {how} {what.removeprefix(gone)}")
+    return fit(what, tail)
 
 
 def _parted(

@@ -25,7 +25,7 @@ class Parted:
     head: str = ""
     """A clause of its own: 'rank 1 skipped one call after #3'."""
     tail: str = ""
-    """Of its first line: ': it skipped one after #3'."""
+    """Of a first line: ': it skipped one call after #3'."""
     evidence: tuple[Evidence, ...] = ()
     advice: str = ""
     seq: int = 0
@@ -62,7 +62,7 @@ def tell_parting(
     probably = "" if parting.is_sure else "probably "
     extra = ""
     if parting.skipped:
-        count = "one" if parting.skipped == 1 else f"{parting.skipped}"
+        count = "one call" if parting.skipped == 1 else f"{parting.skipped} calls"
         if is_over:  # who is late may still call it
             extra = _extra(fewer, more, parting.skipped, f" {probably}{after}")
         tail = f": {verb(fewer, 'it', 'they')} {probably}skipped {count} {after}"
@@ -180,10 +180,9 @@ def _sign(session: Session, parting: Parting) -> Evidence:
             name, mine = parting.mine
             theirs = parting.theirs[1] if isinstance(parting.theirs, tuple) else None
             is_mark = parting.sign is Sign.MARK
-            what = f"mark '{name}' was " if is_mark else f"group '{name}' was at #"
             text = (
-                f"they diverge at #{seq}{start}: {what}{_number(mine)} there on rank {rank}, "
-                f"{'' if is_mark else '#'}{_number(theirs)} on rank {other}"
+                f"they diverge at #{seq}{start}: there rank {rank} was at {_at(name, mine, is_mark)}, "
+                f"rank {other} at {_at(name, theirs, is_mark)}"
             )
         case Sign.SPANS | Sign.MESSAGES:
             name = "marks and spans" if parting.sign is Sign.SPANS else "messages"
@@ -206,6 +205,11 @@ def _sign(session: Session, parting: Parting) -> Evidence:
             text = f"their lines diverge at #{seq}{start}{where}{missed}"
     site = site_of(session, parting.op) if parting.op is not None else ""
     return Evidence(text=text, rank=rank, op=parting.op, site=site)
+
+
+def _at(name: str, value: object, is_mark: bool) -> str:
+    """'mark step 4', '#7 of group 'dp''."""
+    return f"mark {name} {_number(value)}" if is_mark else f"#{_number(value)} of group '{name}'"
 
 
 def _number(value: object) -> str:

@@ -42,7 +42,7 @@ def find(
     advice = "nothing to fix: somebody stopped it on purpose"
     if not errors:
         advice = (
-            "if nobody did, ask the scheduler: a time limit or a pre-emption ends jobs like this"
+            "if nobody stopped it, ask the scheduler: a time limit or a pre-emption ends jobs so"
         )
     return [
         Finding(

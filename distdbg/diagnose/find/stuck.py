@@ -110,7 +110,7 @@ def doing_evidence(session: Session, doing: Doing) -> list[Evidence]:
     found = [Evidence(text=text, rank=doing.rank, site=doing.site, at_ns=since)]
     if doing.gap_bound_ns:
         gap = say_s(doing.gap_bound_ns)
-        text = f"no earlier gap between two ops of rank {doing.rank} was longer than {gap}"
+        text = f"before that, rank {doing.rank} was never longer than {gap} between two ops"
         found.append(Evidence(text=text, rank=doing.rank))
     if doing.why:
         found.append(Evidence(text=f"rank {doing.rank}: {doing.why}", rank=doing.rank))

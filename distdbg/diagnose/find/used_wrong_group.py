@@ -22,7 +22,9 @@ from distdbg.diagnose.wording import known_ns, say_ranks, say_site
 from distdbg.record.format import Flag
 
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
-_ADVICE: Final = "see how that line chooses the group: it is another one on {ranks}"
+_ADVICE: Final = (
+    "see how that line chooses the group: {ranks} takes another one there than the others"
+)
 
 
 def used_wrong_group(
@@ -80,16 +82,16 @@ def _is_called_there_by_others(
 
 def _miss(session: Session, call: OpRef, waiting: Sequence[Edge]) -> Miss:
     ops = [edge.op for edge in waiting if edge.op is not None]
-    used = session.groups[session.ranks[call.rank].ops.group[call.at]].label
-    meant = session.groups[_group(session, ops[0])].label
+    groups = _group(session, call), _group(session, ops[0])
     kind, others = session.kind_of(call), tuple(sorted({op.rank for op in ops}))
-    what = (
-        f"rank {call.rank} called {kind} on group '{used}', {say_ranks(others)} on group '{meant}'"
-    )
+    calls = f"rank {call.rank} called {kind} on group {{}}, {say_ranks(others)} on group {{}}"
+    labels = [f"'{session.groups[group].label}'" for group in groups]
+    members = [f" ({say_ranks(session.members(group), 4)})" for group in groups]
     place = _telling_site(session, call)
+    where = place.partition(" (")[0]
     log = session.ranks[call.rank]
     evidence = Evidence(
-        text=f"at {place} {what}",
+        text=f"at {place} {calls.format(*map(str.__add__, labels, members))}",
         rank=call.rank,
         ranks=(call.rank, *others),
         op=call,
@@ -97,7 +99,7 @@ def _miss(session: Session, call: OpRef, waiting: Sequence[Edge]) -> Miss:
         at_ns=known_ns(session.time_ns(call.rank, log.ops.issued_ns[call.at])),
     )
     advice = _ADVICE.format(ranks=say_ranks((call.rank,)))
-    return Miss(evidence, advice, (f"at {place.partition(' (')[0]} {what}",), (call.rank,))
+    return Miss(evidence, advice, (f"at {where} {calls.format(*labels)}",), (call.rank,))
 
 
 def _telling_site(session: Session, call: OpRef) -> str:

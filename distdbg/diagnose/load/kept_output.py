@@ -20,6 +20,7 @@ from distdbg.record.folders import LOGS, attempt_number, attempts
 from distdbg.record.line_times import read_rank
 
 _STREAMS: Final = ("stdout.log", "stderr.log")
+_ERROR: Final = "error.json"
 _ELSEWHERE: Final = ".elsewhere"
 _MOST_RANKS: Final = 64
 _MOST_LINES: Final = 40
@@ -44,19 +45,30 @@ def add_kept_output(session: Session, folders: Sequence[Path]) -> None:
             ]
 
 
+def error_files(folders: Sequence[Path], attempt: int) -> Iterator[Path]:
+    """The error files of the ranks of this start."""
+    for folder in folders:
+        for local in _local_folders(folder, attempt):
+            if (path := local / _ERROR).is_file():
+                yield path
+
+
 def _failed(log: RankLog) -> bool:
     return log.end.is_failure if log.end is not None else bool(log.exit_what)
 
 
 def _find(folder: Path, attempt: int) -> Iterator[tuple[int, Path]]:
+    for local in _local_folders(folder, attempt):
+        yield from _files(local)
+
+
+def _local_folders(folder: Path, attempt: int) -> Iterator[Path]:
     run = folder if attempt_number(folder) is None else folder.parent
     for root in _roots(run):
         for start in attempts(root):
             if start == root or attempt_number(start) != attempt:
                 continue
-            for local in _folders(start):
-                if local.name.isdecimal():
-                    yield from _files(local)
+            yield from (local for local in _folders(start) if local.name.isdecimal())
 
 
 def _files(local: Path) -> Iterator[tuple[int, Path]]:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from distdbg.diagnose.load.clocks import find_offsets
 from distdbg.diagnose.load.kept_output import add_kept_output
+from distdbg.diagnose.load.left_stacks import add_left_stacks
 from distdbg.diagnose.load.proof import read_proofs
 from distdbg.diagnose.load.rank_file import RankFile, read_rank
 from distdbg.diagnose.load.tables import Tables
@@ -100,6 +101,7 @@ def load_runs(paths: Sequence[AnyPath], *, attempt: int | None = None) -> Sessio
         session.stopped_by = _stop_order(folders)
     _say_what_is_missing(session, files)
     add_kept_output(session, folders)
+    add_left_stacks(session, folders)
     if not session.is_live:  # else what was proven may be over by now
         session.said += read_proofs(folders)
     return session

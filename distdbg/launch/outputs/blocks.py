@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Final
 
 from distdbg.launch.outputs.lines import Lines
@@ -56,9 +57,19 @@ def is_of_warning(block: list[bytes], line: bytes) -> bool:
 class Blocks:
     """One stream of one rank."""
 
-    def __init__(self, prefix: bytes, *, is_full: bool = False) -> None:
-        """`is_full`: a traceback of Ctrl-C is shown as well, and not its line alone."""
+    def __init__(
+        self,
+        prefix: bytes,
+        *,
+        is_full: bool = False,
+        on_crash: Callable[[bytes], object] = lambda text: None,
+    ) -> None:
+        """`is_full`: a traceback of Ctrl-C is shown as well, and not its line alone.
+
+        `on_crash` is called with faulthandler's block of a crash.
+        """
         self._is_full = is_full
+        self._on_crash = on_crash
         self._prefix = prefix
         self._lines = Lines(b"")
         self._block: list[bytes] = []
@@ -125,6 +136,8 @@ class Blocks:
         block, self._block, self._has_last_line = self._block, [], False
         if block and block[-1].strip() == _CTRL_C and not self._is_full:
             block = [_CTRL_C + _place_of(block) + b"\n"]
+        if block and block[0].startswith(_CRASH):
+            self._on_crash(b"".join(block))
         bare = self._prefix.rstrip()
         return b"".join((self._prefix if line.strip() else bare) + line for line in block)
 

@@ -66,6 +66,8 @@ class Outputs:
         self._tails: list[Tail] = []
         #: Of ranks whose stderr goes straight to the console.
         self._pipes: list[PipeTail] = []
+        #: By rank, what faulthandler printed of a crash in native code on such a pipe.
+        self.crashes: dict[int, bytes] = {}
         self._alike = Alike()
         self._times: list[LineTimesWriter] = []
         self._times_due_ns = 0
@@ -306,6 +308,8 @@ class Outputs:
         for pipe in self._pipes:
             if not is_late:
                 pipe.finish()
+            if pipe.crash:
+                self.crashes[pipe.rank] = pipe.crash
             pipe.close()
         self._pipes.clear()
         self._consoles[Std.ERR].put(self._alike.finish())

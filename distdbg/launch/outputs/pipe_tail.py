@@ -22,7 +22,9 @@ class PipeTail:
         self._fd = fd
         self._rank = rank
         self._alike = alike
-        self._blocks = Blocks(prefix_of(rank), is_full=is_full())
+        #: What faulthandler printed of a crash in native code; b'' for nothing.
+        self.crash = b""
+        self._blocks = Blocks(prefix_of(rank), is_full=is_full(), on_crash=self._on_crash)
         self.sink = sink
         self.is_over = False
         """Whether nobody can write any more."""
@@ -33,6 +35,13 @@ class PipeTail:
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(reading, False)
         return cls(reading, rank, sink, alike), writing
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    def _on_crash(self, text: bytes) -> None:
+        self.crash = self.crash or text
 
     def fileno(self) -> int:
         return self._fd

@@ -239,7 +239,7 @@ def _timeout(
         arrived=arrived,
         waited_s=waited_s,
         details=[*details, _GOES_ON if goes_on else _BROKEN],
-        hint="raise the limit with timeout= if the rank is only slow",
+        hint="see why it is there; raise the limit with timeout= if it is only slow",
         **fields,
     )
 

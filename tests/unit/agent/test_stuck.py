@@ -165,7 +165,7 @@ def test_a_sleep_for_a_time_is_a_sleep_too() -> None:
     facts: dict[str, Any] = {"wchan": "hrtimer_nanosleep", "syscall": 230, "is_nap": True}
     found = judged(look(0, at, **facts), look(1, at, **facts))
     assert (found.state, found.site) == (RankState.ASLEEP, "train.py:88 (save_checkpoint)")
-    assert found.why == "in a sleep that ends by itself"
+    assert found.why == "in time.sleep, or a wait with a time limit"
     found = judged(look(0, at, **facts), look(1, at, voluntary=20, **facts))
     assert (found.state, found.why) == (RankState.ASLEEP, "in short sleeps, again and again")
 

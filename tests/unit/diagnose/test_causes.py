@@ -580,13 +580,18 @@ def test_a_gap_that_the_rank_came_out_of_before_is_no_reason_to_warn() -> None:
     finding = find_one(stall, build)
     assert finding.severity is Severity.NOTE
     assert "rank 0 is busy for 40 s on CPU" in texts(finding)
-    assert "no earlier gap between two ops of rank 0 was longer than 19 s" in texts(finding)
+    assert "before that, rank 0 was never longer than 19 s between two ops" in texts(finding)
 
 
 @pytest.mark.parametrize(
     ("state", "why", "is_past", "advice"),
     [
-        (RankState.ASLEEP, "in a sleep that ends by itself", False, "see why it sleeps there"),
+        (
+            RankState.ASLEEP,
+            "in time.sleep, or a wait with a time limit",
+            False,
+            "see why it sleeps there",
+        ),
         (RankState.ASLEEP, "in a lock", False, "look at what it waits for"),
         (RankState.BUSY, "", False, "it may be at work: take its stacks twice"),
         (RankState.BUSY, "", True, "next time take its stacks twice before you stop the job"),

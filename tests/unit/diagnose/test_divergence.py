@@ -168,12 +168,12 @@ def test_the_verdict_says_where_a_call_was_skipped() -> None:
     root = diagnose(ended(loop(3, marks=True)).session).root
     assert root is not None
     assert root.what == (
-        "rank 1 left while ranks 0,2 waited for it in all_reduce #20 on group 'world'"
-        ": it skipped one after #3"
+        "rank 1 skipped one call after #3; it left while ranks 0,2 waited for it in "
+        "all_reduce #20 on group 'world'"
     )
     texts = [line.text for line in root.evidence]
     assert "rank 1 made 19 all_reduces on group 'world' where ranks 0,2 made 20" in texts
-    assert "they diverge at #4: mark 'step' was 4 there on rank 1, 3 on rank 0" in texts
+    assert "they diverge at #4: there rank 1 was at mark step 4, rank 0 at mark step 3" in texts
     assert root.advice == "see what rank 1 did differently after #3"
     assert root.numbers["parted"] == 4
 
@@ -231,7 +231,7 @@ def test_a_skipped_call_that_ends_in_a_mismatch_is_named_where_it_was_skipped() 
     )
     assert verdict.root.numbers["parted"] == 4
     texts = [one.text for one in verdict.root.evidence]
-    assert "they diverge at #4: mark 'step' was 4 there on rank 1, 3 on rank 0" in texts
+    assert "they diverge at #4: there rank 1 was at mark step 4, rank 0 at mark step 3" in texts
 
 
 def test_where_calls_are_alike_the_skipped_one_may_be_an_earlier_one() -> None:

@@ -37,7 +37,7 @@ def judge(seed: int) -> str:
     if not deadlocked:
         assert found == []
         return "waits for who is gone" if knots.blocked else "waits for who computes"
-    cores = [bits_of(each.ranks) for each in found]
+    cores = [bits_of(each.deadlocked) for each in found]
     for core in cores:  # closed, and no part of it is
         assert [each for each in deadlocked if each & core == each] == [core]
     union = reduce(or_, deadlocked)

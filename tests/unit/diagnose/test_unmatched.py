@@ -127,8 +127,8 @@ def took_the_wrong_one(*, rank_2_was_heard: bool = False) -> SessionBuilder:
 
 
 TOOK = (
-    "rank 0's recv from any rank at x.py:9 (main) took rank 1's message; "
-    "its recv at x.py:11 (main) waits for it"
+    "rank 0's recv from any rank at x.py:9 (main) took rank 1's message, "
+    "needed by its recv at x.py:11 (main)"
 )
 
 
@@ -230,14 +230,14 @@ def test_an_isend_with_a_wrong_tag_is_shown_with_its_own_line_and_that_of_the_wa
     build.wait(recv, since_s=2, site="/job/x.py:9 (main)")
     root = root_of(build)
     assert texts(root) == [
-        "rank 0 waits in send to rank 1 (tag 7) on group 'world', begun at x.py:7 (main), "
-        "at x.py:10 (main)",
-        "rank 1 waits in recv from rank 0 on group 'world', begun at x.py:8 (main), "
-        "at x.py:9 (main)",
+        "rank 0 waits in send to rank 1 (tag 7) on group 'world' at x.py:10 (main), "
+        "begun at x.py:7 (main)",
+        "rank 1 waits in recv from rank 0 on group 'world' at x.py:9 (main), "
+        "begun at x.py:8 (main)",
         "rank 0 sent to rank 1 (tag 7) at x.py:7 (main); "
         "rank 1 waits for a message from rank 0 (tag 0) at x.py:8 (main)",
     ]
-    assert root.advice == "use one tag for both: order does not matter to isend and irecv"
+    assert root.advice == "use the same tag for the send and the recv"
 
 
 def test_a_send_to_the_wrong_rank_of_a_cycle_is_shown_with_what_to_compare() -> None:
@@ -273,3 +273,23 @@ def test_another_tag_is_the_first_line_of_the_short_report_and_there_once() -> N
         "rank 1 waits for tag 0 at x.py:10"
     )
     assert sum("rank 0 sent to rank 1" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("wrong", ["send", "recv"])
+def test_whose_tag_is_another_than_that_of_all_others_at_its_line_is_the_cause(wrong: str) -> None:
+    build = SessionBuilder(4)
+    for rank in range(4):
+        sent = 9 if (wrong, rank) == ("send", 2) else 0
+        got = 9 if (wrong, rank) == ("recv", 2) else 0
+        is_met = (rank != 2) if wrong == "send" else (rank != 1)
+        send = build.op(rank, "send", peer=(rank + 1) % 4, tag=sent, at_s=1, is_async=True,
+                        ended_s=1.1 if is_met else None, site="/job/x.py:5 (ring)")  # fmt: skip
+        is_got = (rank != 3) if wrong == "send" else (rank != 2)
+        build.op(rank, "recv", peer=(rank - 1) % 4, tag=got, at_s=1,
+                 ended_s=1.1 if is_got else None, site="/job/x.py:7 (ring)")  # fmt: skip
+        if not is_met:
+            build.wait(send, since_s=2, site="/job/x.py:8 (ring)")
+    root = root_of(build)
+    assert root.ranks == (2,)
+    assert " sent to rank " in root.what
+    assert " at x.py:5; rank " in root.what

@@ -63,7 +63,7 @@ def test_the_rank_that_used_another_group_is_the_cause_with_the_line_that_chose_
     )
     assert root.ranks == (1,)
     assert "see how that line chooses the group" in root.advice
-    assert root.evidence[1].site == "x.py:14 (main)"
+    assert root.evidence[0].site == "x.py:14 (main)"
     assert not any("skipped" in one.text for one in root.evidence)
 
 

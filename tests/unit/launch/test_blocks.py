@@ -93,10 +93,13 @@ WARNING = b"/job/a.py:4: RuntimeWarning: divide by zero\n  return x / 0\n"
 
 
 def test_a_crash_in_native_code_is_one_block_with_the_rank_in_front() -> None:
-    blocks = Blocks(b"[rank 2] ")
+    kept: list[bytes] = []
+    blocks = Blocks(b"[rank 2] ", on_crash=kept.append)
     for line in CRASH.splitlines(keepends=True):
         assert blocks.feed(line, 0.0) == b""
     assert blocks.feed(b"next\n", 0.0) == prefixed(CRASH) + b"next\n"
+    assert blocks.feed(TRACE, 0.0) + blocks.finish() == prefixed(TRACE)
+    assert kept == [CRASH]
 
 
 def test_a_warning_has_its_rank_and_its_line_of_source() -> None:

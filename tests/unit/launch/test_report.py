@@ -551,7 +551,7 @@ def test_the_agents_verdict_is_the_report() -> None:
     assert report(outcome) == (
         f"DEADLOCK: {KNOT.what}\n"
         "  rank 0 waits in recv from rank 1 on group 'world' at train.py:8 (step)\n"
-        "  the job was aborted: 3 ranks raised JobAborted or failed, 1 was terminated\n"
+        "  the job was aborted: 3 ranks ended with an error because of it, 1 was terminated\n"
         "  hint: let one side send while the other receives\n"
         f"  run folder: {FOLDER}\n"
     )
@@ -563,7 +563,7 @@ def test_the_launcher_of_another_host_reports_the_same_verdict() -> None:
     assert report(outcome) == (
         f"DEADLOCK: {KNOT.what}\n"
         "  rank 0 waits in recv from rank 1 on group 'world' at train.py:8 (step)\n"
-        "  the job was aborted: 2 ranks of this host raised JobAborted or failed\n"
+        "  the job was aborted: 2 ranks of this host ended with an error because of it\n"
         "  hint: let one side send while the other receives\n"
     )
 

@@ -1,0 +1,80 @@
+"""Where ranks raised or crashed, with the callers, is part of the session of their run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from distdbg.diagnose.load.left_stacks import add_left_stacks
+from distdbg.diagnose.session import LogLine, RankLog, Session
+from distdbg.record.crash_file import write_crash
+from distdbg.record.ends import RankEnd
+from distdbg.record.error_file import to_json
+from distdbg.record.format import Exit
+
+CRASH = """\
+Fatal Python error: Segmentation fault
+
+Current thread 0x00007f01 (most recent call first):
+  File "/job/train.py", line 7 in backward
+  File "/job/train.py", line 13 in main
+"""
+
+
+def killed(rank: int, *, was_asked: bool = False) -> RankEnd:
+    return RankEnd(
+        rank=rank, pid=1, host="n01", ended_ns=2, wall_ns=2, cause="signal", signal=11,
+        was_asked=was_asked,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def session() -> Session:
+    ranks = {rank: RankLog(rank=rank) for rank in range(2)}
+    ranks[1].end = killed(1)
+    return Session(source="run", attempt=0, ranks=ranks)
+
+
+def stack(session: Session, rank: int) -> list[str]:
+    return [str(frame) for frame in session.ranks[rank].left_stack]
+
+
+def test_a_crash_is_read_from_the_file_beside_the_record(tmp_path: Path, session: Session) -> None:
+    write_crash(tmp_path, 1, CRASH.encode())
+    add_left_stacks(session, [tmp_path])
+    assert stack(session, 1) == ["/job/train.py:7 (backward)", "/job/train.py:13 (main)"]
+    assert stack(session, 0) == []
+
+
+def test_a_crash_is_read_from_the_stderr_that_was_kept(tmp_path: Path, session: Session) -> None:
+    session.lines = [
+        LogLine(text=line, source=f"stderr.log:{at}", rank=1)
+        for at, line in enumerate(CRASH.splitlines(), 1)
+    ]
+    add_left_stacks(session, [tmp_path])
+    assert stack(session, 1)[0] == "/job/train.py:7 (backward)"
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_the_traceback_of_an_exception_is_that_of_what_the_record_says(
+    tmp_path: Path, session: Session, is_same: bool
+) -> None:
+    try:
+        int("x")
+    except ValueError as error:
+        lasti = error.__traceback__
+        assert lasti is not None
+        line = lasti.tb_lineno
+        text = to_json(error, {**os.environ, "RANK": "0"}, pid=1, wall_ns=1)
+    log = session.ranks[0]
+    log.exit, log.exit_what = Exit.RAISED, "ValueError: ..."
+    log.exit_where = f"{__file__}:{line if is_same else line + 1000} (test)"
+    local = tmp_path / "logs" / "attempt_0" / "0"
+    local.mkdir(parents=True)
+    (local / "error.json").write_text(text)
+    add_left_stacks(session, [tmp_path / "attempt_0"])
+    assert [site.partition(" (")[0] for site in stack(session, 0)] == (
+        [f"{__file__}:{line}"] if is_same else []
+    )
