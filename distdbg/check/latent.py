@@ -39,6 +39,11 @@ class Place(NamedTuple):
     lasti: int
 
     @property
+    def file(self) -> str:
+        """With its whole path."""
+        return self.code.co_filename
+
+    @property
     def line(self) -> int:
         """Its number in the file."""
         for begin, end, line in self.code.co_lines():
@@ -49,6 +54,27 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         """'/home/me/train.py:88 (step)'."""
         return f"{self.code.co_filename}:{self.line} ({self.code.co_qualname})"
+
+
+class RecordedPlace(NamedTuple):
+    """The same as the record has it."""
+
+    text: str
+    """'/home/me/train.py:88 (step)'."""
+
+    @property
+    def file(self) -> str:
+        """With its whole path."""
+        return self.text.rpartition(" (")[0].rpartition(":")[0]
+
+    @property
+    def line(self) -> int:
+        """Its number in the file."""
+        number = self.text.rpartition(" (")[0].rpartition(":")[2]
+        return int(number) if number.isdecimal() else 0
+
+    def __str__(self) -> str:
+        return self.text
 
 
 #: A Place before it is one: made at every asynchronous op.
@@ -95,8 +121,8 @@ class Fact:
     """The first line, without the rank: 'the Work of all_reduce on group 'world' was dropped'."""
     begun: str
     """What happened at `place`: 'started it', 'made them'."""
-    place: Place | None
-    others: Sequence[tuple[str, Place | None]] = ()
+    place: Place | RecordedPlace | None
+    others: Sequence[tuple[str, Place | RecordedPlace | None]] = ()
     """What happened elsewhere, and where: ('dropped its Work', place)."""
     hint: str = ""
     record_group: int = 0
@@ -142,6 +168,12 @@ class Latent:
             write_finding(self._recorder, 0, 0, {"type": SOURCE_DROPPED, "what": site})
         self._deaf.add(site)
 
+    def recorded_place(self, site: int) -> RecordedPlace | None:
+        """What the record calls this site; None for none."""
+        recorder = self._recorder
+        text = recorder.site_words(site) if recorder is not None and site else ""
+        return RecordedPlace(text) if text else None
+
     def close(self) -> None:
         """Write how often each happened; nothing is told from here on."""
         self.is_on = False
@@ -174,9 +206,7 @@ class Latent:
             warnings.warn(text, LatentWarning, stacklevel=2)
             return
         # Once per line is kept here: Python's own registries do not tell ranks in threads apart.
-        warnings.warn_explicit(
-            text, LatentWarning, fact.place.code.co_filename, fact.place.line, registry={}
-        )
+        warnings.warn_explicit(text, LatentWarning, fact.place.file, fact.place.line, registry={})
 
 
 def _details(fact: Fact, rank: int) -> list[str]:

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from distdbg.check.latent import Fact, Latent, Place, Spot, place_above, spot_above
+from distdbg.check.latent import (
+    Fact,
+    Latent,
+    Place,
+    RecordedPlace,
+    Spot,
+    place_above,
+    spot_above,
+)
 from distdbg.check.sample import sample_all
 from distdbg.native import View
 from distdbg.runtime.call import Call, Kind
@@ -41,8 +49,10 @@ class Started:
     """One op from its start until somebody has waited for it."""
 
     # Made at every asynchronous op: what is seldom needed is an attribute of the class until then.
-    __slots__ = ("__dict__", "call", "group", "is_over", "pending", "spot", "unwaited", "views")
+    __slots__ = ("__dict__", "call", "group", "pending", "site", "spot", "unwaited", "views")
 
+    #: Whether it was waited for, or told.
+    is_over = False
     is_placed = False
     #: Whether another op was given the same memory meanwhile.
     is_shared = False
@@ -56,17 +66,24 @@ class Started:
     parts: Sequence[Started] = ()
 
     def __init__(
-        self, unwaited: Unwaited, group: ProcessGroup, call: Call, pending: Any, spot: Spot | None
+        self,
+        unwaited: Unwaited,
+        group: ProcessGroup,
+        call: Call,
+        pending: Any,
+        site: int,
+        spot: Spot | None,
     ) -> None:
+        """`site` is where the record has it started, `spot` the same where it has not; see `place`."""
         self.unwaited = unwaited
         self.group: ProcessGroup | None = group
         self.call = call
+        self.site = site
         self.spot = spot
         self.pending = pending
-        #: Native views of inputs, then outputs; () where the backend is not ours.
+        #: Native views of inputs, then outputs; () where the backend is not ours. The pending op drops its
+        #: own when its end is noticed, which is before anybody has waited.
         self.views: Sequence[View] = getattr(pending, "views", ())
-        #: Whether it was waited for, or told.
-        self.is_over = False
         inputs = call.inputs
         if inputs is call.outputs:
             return
@@ -80,9 +97,11 @@ class Started:
                     self.sampled = None
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> Place | RecordedPlace | None:
         """Where it was started."""
-        return None if self.spot is None else Place(*self.spot)
+        if self.spot is not None:
+            return Place(*self.spot)
+        return self.unwaited.latent.recorded_place(self.site)
 
     @property
     def name(self) -> str:
@@ -102,7 +121,9 @@ class Started:
                 before = started.sampled
                 if before is not None and before != sample_all(started.read):
                     self.unwaited.tell_changed(started)
-        self.end()
+        # Most often it was alone: then nobody refers to it from here on, and nothing has to be taken back.
+        if not self.unwaited.forgets(self):
+            self.end()
 
     def end(self) -> None:
         """Nothing is to be told of it any more; its arrays are the program's again."""
@@ -184,12 +205,15 @@ class Unwaited:
 
     def start(self, group: ProcessGroup, call: Call, pending: Any) -> Started:
         """An op was started by the line above the package."""
-        started = Started(self, group, call, pending, spot_above(3))
+        # Walking up the frames costs more than the rest; our own engine has done so for the record.
+        handle = getattr(pending, "handle", None)
+        site = 0 if handle is None else handle.site
+        started = Started(self, group, call, pending, site, None if site else spot_above(3))
         mine = self._started
         # Most often the op before is over, and there is nothing to compare. What another thread appends at
         # this moment may be lost, and is not watched.
-        if len(mine) == 1 and mine[0].is_over:
-            mine[0] = started
+        if not mine:
+            mine.append(started)
             return started
         other = None
         with self._lock:
@@ -226,19 +250,30 @@ class Unwaited:
             for begin, end, writes in new.ranges():
                 other = other or self._find(begin, end, writes, new)
         if other is not None:
-            self._tell_shared(other, Started(self, group, call, None, spot_above(3)))
+            self._tell_shared(other, Started(self, group, call, None, 0, spot_above(3)))
 
     def bundle(
         self, group: ProcessGroup, call: Call, pending: Any, parts: Sequence[Started]
     ) -> Started:
         """One handle for several ops that were started: who waits for it waits for all of them."""
-        whole = Started(self, group, call, pending, parts[0].spot)
+        whole = Started(self, group, call, pending, parts[0].site, parts[0].spot)
         whole.parts = parts
         with self._lock:
             self._started.append(whole)
         return whole
 
     # --------------------------------------------------------------------------------- end
+
+    def forgets(self, started: Started) -> bool:
+        """Take the only op in flight out; False: there are others, or more refers to it.
+
+        What another thread appends at this moment may be lost, and is not watched.
+        """
+        mine = self._started
+        if len(mine) != 1 or mine[0] is not started or started.is_placed or started.parts:
+            return False
+        mine.pop()
+        return True
 
     def tell_dropped(self, started: Started) -> None:
         """Warn of a Work that was dropped; silent where that is a consequence of an error."""
@@ -349,7 +384,7 @@ class Unwaited:
         type_: str,
         started: Started,
         what: str,
-        others: Sequence[tuple[str, Place | None]],
+        others: Sequence[tuple[str, Place | RecordedPlace | None]],
         hint: str,
         begun: str = "started it",
     ) -> None:

@@ -5,7 +5,8 @@ Input
     session.py ops.py           one start of a job: ranks, groups, ops as columns
     load/                       reads files into sessions; nothing else here reads files:
         open.py                     any mix of files and folders; calls the others
-        run_folder.py               our runs: rank_file, tables, clocks, told, witnesses, kept_output, left_stacks
+        run_folder.py               our runs: rank_file, tables, clocks, told, witnesses, kept_output,
+                                    left_stacks
         torch_dumps.py              torch's flight recorder: torch_*, restricted_pickle
         log_files.py ncclras.py     output of other tools: log_*
 

@@ -22,6 +22,7 @@ struct Op {
   Recorder* recorder = nullptr;
   RecordedOp recorded;
   std::uint64_t number = 0;  // of the entry
+  std::uint32_t site = 0;    // where it was called, for the recorder
 
   // What the other side of a mismatched message had, for the error's text.
   std::uint64_t peer_nbytes = 0;

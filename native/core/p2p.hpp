@@ -50,7 +50,6 @@ struct Message : Op {
   Region region{};
   bool is_sent = false;    // all of what was pushed; protected by the owner's lock
   BufferGuard guard;       // of an asynchronous send
-  std::uint32_t site = 0;  // where it was called, for the recorder
   std::string peer_words;  // after a mismatch: where the other side was called; may stay empty
   std::string seen;        // after a timeout: what the other side offers instead
 

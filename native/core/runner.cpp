@@ -28,6 +28,7 @@ OpPointer Runner::submit(std::shared_ptr<const Plan> plan, const CallWords& word
   auto op = std::make_shared<Op>();
   op->deadline_ns = deadline_ns;
   op->number = recorded.number;
+  op->site = words.site;
   Entry entry{op,   std::move(plan), words, recorded, std::move(inputs), std::move(outputs),
               site, flags,           {}};
   if (group_.checks(check_buffers)) {
