@@ -75,12 +75,13 @@ class _Telling:
         self._is_cycle = is_cycle
         self._groups = {self._group(edge) for edge in edges}
         taken = taken_messages(session, edges)
-        self._misses: list[Miss] = [
-            *taken,
-            *unmatched_messages(session, edges, behind),
-            # Who has sent a message that another recv took has sent it.
-            *(unsent_messages(session, edges) if not taken else ()),
-        ] or mixed_groups(session, edges, behind)
+        # Who has sent a message that another recv took has sent it.
+        unsent = unsent_messages(session, edges) if not taken else []
+        unmatched = unmatched_messages(session, edges, behind)
+        if taken:  # that another rank sends as well is no evidence beside it
+            unmatched = [miss for miss in unmatched if miss.advice]
+        self._misses: list[Miss] = [*taken, *unmatched, *unsent]
+        self._misses = self._misses or mixed_groups(session, edges, behind)
 
     def finding(self, core: Sequence[int], victims: tuple[int, ...]) -> Finding:
         edges = self._edges
