@@ -82,8 +82,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "distdbg.runtime.world": ("record_comm",),
 }  # fmt: skip
 
-#: Modules that torch.distributed and torch have under these names.
-_MODULES = ("device_mesh", "distributed_c10d", "multiprocessing")
+#: Modules; torch.distributed and torch have all but `functional` under these names.
+_MODULES = ("device_mesh", "distributed_c10d", "functional", "multiprocessing")
 
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -2,6 +2,7 @@
 
 from distdbg import device_mesh as device_mesh
 from distdbg import distributed_c10d as distributed_c10d
+from distdbg import functional as functional
 from distdbg import multiprocessing as multiprocessing
 from distdbg.check.latent import (
     LatentWarning as LatentWarning,
