@@ -64,7 +64,9 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "BarrierOptions", "BroadcastOptions", "GatherOptions", "ReduceOptions",
         "ReduceScatterOptions", "ScatterOptions",
     ),
-    "distdbg.runtime.parallel": ("DistributedSampler",),
+    "distdbg.runtime.parallel": (
+        "DistributedSampler", "Join", "JoinHook", "Joinable", "batches",
+    ),
     "distdbg.runtime.p2p": ("P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"),
     "distdbg.runtime.queries": (
         "get_backend", "get_backend_config", "get_global_rank", "get_group_rank",

@@ -302,6 +302,18 @@ from distdbg.runtime.p2p import (
 from distdbg.runtime.parallel import (
     DistributedSampler as DistributedSampler,
 )
+from distdbg.runtime.parallel import (
+    Join as Join,
+)
+from distdbg.runtime.parallel import (
+    Joinable as Joinable,
+)
+from distdbg.runtime.parallel import (
+    JoinHook as JoinHook,
+)
+from distdbg.runtime.parallel import (
+    batches as batches,
+)
 from distdbg.runtime.queries import (
     get_backend as get_backend,
 )
