@@ -31,7 +31,7 @@ def all_reduce(
 ) -> Any:
     """Reduce over all ranks; every rank gets the result.
 
-    The gradient is defined for SUM, AVG and PREMUL_SUM: what the ranks' gradients sum up to.
+    There is a gradient for SUM, AVG and PREMUL_SUM; a backward pass through another op is an error.
     """
     what = "all_reduce"
     pg, array, reduce_op = group_of(what, group), array_of(what, tensor), reduce_op_of(what, op)
