@@ -49,7 +49,7 @@ def functional_page() -> str:
         "All ranks of `group` call them: a group, a `DeviceMesh` of one dimension, or a mesh and one of",
         "its dimensions, as `(mesh, 'dp')`; without it the default group. Arguments are never changed; the",
         "results are new arrays of the library and the dtype of what was given. `op` is a `ReduceOp` or its",
-        "name in lower case. With `async_op=True` they return a `Result`. `timeout` is the limit of this op alone.",
+        "name in lower case. With `async_op=True` they return a `Result`. `timeout` is the limit of this op.",
         "",
     ]
     for name in sorted(ops):
