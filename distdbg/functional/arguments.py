@@ -23,23 +23,23 @@ _OP_NAMES: Final = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor"
 
 def group_of(what: str, group: GroupLike) -> ProcessGroup:
     """The group that is meant. UsageError where this rank is not in it: there is no result then."""
+    if group is None or isinstance(group, ProcessGroup):
+        found = resolve(group, what)
+        assert found is not None  # only a rank outside of a group has none
+        return found
     if isinstance(group, DeviceMesh):
         return group.get_group()
     if isinstance(group, tuple) and len(group) == 2 and isinstance(group[0], DeviceMesh):
         return group[0].get_group(group[1])
-    if group is not None and not isinstance(group, ProcessGroup):
-        if group == GroupMember.NON_GROUP_MEMBER:
-            raise UsageError(
-                f"{what}: this rank is not in the given group, so it gets no result",
-                hint="call it on the members of the group only",
-            )
-        raise WrongTypeError(
-            f"{what}: group must be a ProcessGroup, a DeviceMesh of one dimension, or a mesh and a "
-            f"dimension, not {type(group).__name__}"
+    if group == GroupMember.NON_GROUP_MEMBER:
+        raise UsageError(
+            f"{what}: this rank is not in the given group, so it gets no result",
+            hint="call it on the members of the group only",
         )
-    found = resolve(group, what)
-    assert found is not None  # only a rank outside of a group has none
-    return found
+    raise WrongTypeError(
+        f"{what}: group must be a ProcessGroup, a DeviceMesh of one dimension, or a mesh and a "
+        f"dimension, not {type(group).__name__}"
+    )
 
 
 def reduce_op_of(what: str, op: OpLike) -> ReduceOp:

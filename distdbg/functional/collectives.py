@@ -67,7 +67,7 @@ def reduce(
     """Reduce over all ranks; rank `dst` gets the result, the others zeros."""
     what = "reduce"
     pg, array, reduce_op = group_of(what, group), array_of(what, tensor), reduce_op_of(what, op)
-    root = to_group_rank(pg, what, "dst", dst, group_dst, default=0)
+    root = to_group_rank(pg, what, "dst", dst, group_dst)
     is_root = pg.rank() == root
     out = empty_like(array, array.shape) if is_root else None
 
@@ -100,7 +100,7 @@ def broadcast(
     """Return the array of rank `src` on all ranks; those of the others tell its shape only."""
     what = "broadcast"
     pg, array = group_of(what, group), array_of(what, tensor)
-    root = to_group_rank(pg, what, "src", src, group_src, default=0)
+    root = to_group_rank(pg, what, "src", src, group_src)
     out = copy_of(array) if pg.rank() == root else empty_like(array, array.shape)
     return carry_out(
         Op(

@@ -33,10 +33,10 @@ def is_tensor(x: object) -> bool:
 
 def wants_gradient(arrays: Iterable[object]) -> bool:
     """Whether autograd follows one of them here."""
-    return (
-        any(is_tensor(x) and getattr(x, "requires_grad", False) for x in arrays)
-        and _torch().is_grad_enabled()
-    )
+    if "torch" not in sys.modules:
+        return False
+    wants = any(is_tensor(x) and getattr(x, "requires_grad", False) for x in arrays)
+    return wants and bool(_torch().is_grad_enabled())
 
 
 def _torch() -> Torch:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from distdbg.check.explain import BACKWARD_OF
 from distdbg.check.sites import call_site
 from distdbg.runtime.group import ProcessGroup
 from distdbg.runtime.world import record_comm
@@ -52,7 +53,7 @@ def differentiable(
     recorder = group.world.recorder
     if recorder is not None:
         _skip_in(recorder)
-    words = f"backward of {name} at {_place(call_site())}"
+    words = f"{BACKWARD_OF}{name} at {_place(call_site())}"
     apply: Any = _Node.apply
     return lambda: apply(words, finish, gradient, *inputs)
 

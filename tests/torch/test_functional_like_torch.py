@@ -187,4 +187,5 @@ def test_gradients_are_right_and_those_of_torch(warm_python: WarmPython, tmp_pat
         assert found["max"].startswith("all_reduce: no gradient is defined for reduce op MAX")
         assert found["second"] == [[8.0, 8.0]] * 2
         assert "rank 0 called reduce_scatter (backward of all_gather at" in found["forgotten"], rank
+        assert "hint: rank 1 ran no backward pass there" in found["forgotten"]
         assert found["forgotten"].count("test_functional_like_torch.py:") >= 3
