@@ -23,6 +23,8 @@ from distdbg.record.known_marks import (
     STEP,
 )
 
+#: What to do about it.
+HINT: Final = "give all ranks as many batches, or let those that have none left join: dist.Join"
 _BEGINS: Final = frozenset((BATCH, JOIN_STEP))
 _ENDS: Final = frozenset((OUT_OF_BATCHES, JOIN_OUT_OF_BATCHES))
 _OTHERS: Final = frozenset((JOINED, STEP))

@@ -13,7 +13,7 @@ from distdbg.diagnose.finding import Evidence, Finding, Kind
 from distdbg.diagnose.ops import NONE
 from distdbg.diagnose.session import RankLog, Session
 from distdbg.diagnose.wording import fit, known_ns, say_ranks
-from distdbg.record.batches import RanOut, Track, find_ran_out, to_said
+from distdbg.record.batches import HINT, RanOut, Track, find_ran_out, to_said
 from distdbg.record.entries import Mark
 from distdbg.record.format import Flag
 from distdbg.record.known_marks import JOIN_OUT_OF_BATCHES, OUT_OF_BATCHES
@@ -68,8 +68,7 @@ def _led(finding: Finding, session: Session, found: RanOut) -> Finding:
                 if not one.text.startswith(head) and _UNKNOWN not in one.text
             ),
         ),
-        advice="give all ranks as many batches (dist.DistributedSampler), or let those that have none "
-        "left join: dist.Join",
+        advice=HINT,
     )
 
 
