@@ -184,6 +184,11 @@ def test_a_mismatch_names_the_lines_of_the_calls() -> None:
         assert "rank 1 sends 3 elements to rank 0, which expects 2" in parts
 
 
+def test_the_module_is_an_attribute_of_the_package() -> None:
+    assert dist.functional is F
+    assert all(getattr(F, name) is not None for name in F.__all__)
+
+
 def test_a_rank_may_use_the_form_in_place() -> None:
     def run(rank: int) -> list[float]:
         x = of(rank, 2)
