@@ -96,18 +96,17 @@ def find_ran_out(tracks: Mapping[int, Track]) -> RanOut | None:
     found: dict[int, Said] = {}
     ahead: dict[int, int] = {}
     for rank, track in tracks.items():
-        last = next((mark for mark in reversed(track.marks) if mark.name != STEP), None)
-        if last is None or last.name not in _ENDS:
-            continue
-        seq = track.seq_at(last.at_ns)
-        steps = {
-            other: step
-            for other, its in tracks.items()
-            if other != rank and (step := _step_beyond(its, last, seq)) is not None
-        }
-        if steps:
-            found[rank] = last
-            ahead |= steps
+        for end in _ended(track):
+            seq = track.seq_at(end.at_ns)
+            steps = {
+                other: step
+                for other, its in tracks.items()
+                if other != rank and (step := _step_beyond(its, end, seq)) is not None
+            }
+            if steps:
+                found[rank] = end
+                ahead |= steps
+                break
     if not found:
         return None
     count = min(mark.value for mark in found.values())
@@ -119,6 +118,21 @@ def find_ran_out(tracks: Mapping[int, Track]) -> RanOut | None:
         step=min(ahead.values()),
         at_ns={rank: found[rank].at_ns for rank in ranks},
     )
+
+
+def _ended(track: Track) -> list[Said]:
+    """The ends of the loops that a rank has not begun again, the last first; none once it has joined."""
+    ends: list[Said] = []
+    begun: set[str] = set()
+    for mark in reversed(track.marks):
+        if mark.name == JOINED:
+            break
+        if mark.name == STEP:
+            continue
+        if mark.name in _ENDS and mark.loop not in begun:
+            ends.append(mark)
+        begun.add(mark.loop)
+    return ends
 
 
 def _step_beyond(track: Track, end: Said, seq: int) -> int | None:

@@ -24,13 +24,16 @@ def loop(count: int, *, is_out: bool = True, calls: int = 1) -> Did:
     return [*did, (OUT_OF_BATCHES, count)] if is_out else did
 
 
-def track(did: Did, *, first_seq: int = 1, loops: tuple[str, ...] = ("train.py:8",)) -> Track:
+def track(
+    did: Did, *, first_seq: int = 1, loop: str = "train.py:8", then: Did | None = None
+) -> Track:
+    """`then`: what it did in a second loop, at another line."""
     marks, issued = [], []
-    for at, what in enumerate(did, 1):
+    for at, what in enumerate([*did, *(then or [])], 1):
         if isinstance(what, str):
             issued.append(at)
         else:
-            marks.append(Said(what[0], what[1], at, loops[0]))
+            marks.append(Said(what[0], what[1], at, loop if at <= len(did) else "valid.py:3"))
     return Track(marks, list(range(first_seq, first_seq + len(issued))), issued)
 
 
@@ -55,6 +58,23 @@ def test_what_comes_after_the_loop_changes_nothing() -> None:
     found = told([*loop(3), CALL, CALL], loop(4, is_out=False))
     assert found is not None
     assert found.ranks == (0,)
+
+
+def test_a_rank_that_validates_already_ran_out_of_batches() -> None:
+    for then in (loop(1, is_out=False), loop(2)):
+        tracks = {0: track(loop(3), then=then), 1: track(loop(4, is_out=False))}
+        found = find_ran_out(tracks)
+        assert found is not None
+        assert (found.ranks, found.step) == ((0,), 4)
+
+
+def test_in_a_loop_within_a_loop_the_inner_one_is_meant() -> None:
+    # Both are in step 5; rank 0 has validated two batches, rank 1 is in a third one.
+    outer = [(BATCH, 5), CALL]
+    tracks = {0: track(outer, then=loop(2)), 1: track(outer, then=loop(3, is_out=False))}
+    found = find_ran_out(tracks)
+    assert found is not None
+    assert (found.ranks, found.step) == ((0,), 3)
 
 
 def test_the_step_is_called_what_the_program_calls_it() -> None:
@@ -110,8 +130,8 @@ def test_another_loop_with_higher_numbers_is_no_proof() -> None:
 
 def test_marks_of_another_line_are_of_another_loop() -> None:
     tracks = {
-        0: track(loop(3), loops=("train.py:8",)),
-        1: track(loop(4, is_out=False), loops=("valid.py:8",)),
+        0: track(loop(3)),
+        1: track(loop(4, is_out=False), loop="valid.py:3"),
     }
     assert find_ran_out(tracks) is None
 
