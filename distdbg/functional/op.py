@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+import numpy as np
+
 from distdbg.errors import UsageError
 from distdbg.runtime.arguments import Array
 from distdbg.runtime.call import Call
@@ -71,6 +73,11 @@ class Result:
     def exception(self) -> BaseException | None:
         """Return the error of the ended op; None when it went well or has not ended."""
         return self._work.exception()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """NumPy's functions wait for it and take the array."""
+        made = np.asarray(self.wait(), dtype)
+        return made.copy() if copy else made
 
     def __repr__(self) -> str:
         return f"<Result of {self._work!r}>"

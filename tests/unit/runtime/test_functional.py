@@ -113,6 +113,8 @@ def test_an_async_op_gives_its_array_when_it_is_waited_for(run_ranks: RunRanks) 
         assert works[0].result() is first
         assert F.wait_tensor(works[1]) is second
         assert F.wait_tensor(first) is first
+        assert np.sum(F.all_reduce(of(rank, 3), async_op=True)) == 306
+        assert np.asarray(F.all_reduce(np.ones(1), async_op=True), np.int32).tolist() == [2]
 
     run_ranks(run, 2)
 
