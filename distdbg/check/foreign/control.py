@@ -310,13 +310,15 @@ class ControlGroup:
 
     def _compare(self, table: Table, call: Call, seq: int) -> None:
         if not table.fits():
-            raise explain_mismatch(
+            differs = explain_mismatch(
                 table.rows(),
                 group=self._name,
                 seq=seq,
                 names=self._names,
                 this_rank=self._names[self._rank],
             )
+            self._tell_more(differs)
+            raise differs
 
     # -------------------------------------------------------------------------------- failures
 
@@ -352,7 +354,7 @@ class ControlGroup:
             told = self._group.how_left(rank)
             if told.startswith("left ("):
                 place = self._where(rank)
-                raise RankLeft(
+                left = RankLeft(
                     f"{what} cannot complete: rank {self._names[rank]} {told}",
                     peer=self._names[rank],
                     how=told,
@@ -363,6 +365,8 @@ class ControlGroup:
                     ],
                     **fields,
                 )
+                self._tell_more(left)
+                raise left
             raise PeerLost(
                 f"rank {self._names[rank]} {how}; this rank needed it in {what}",
                 peer=self._names[rank],
