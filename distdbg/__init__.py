@@ -64,7 +64,9 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "BarrierOptions", "BroadcastOptions", "GatherOptions", "ReduceOptions",
         "ReduceScatterOptions", "ScatterOptions",
     ),
-    "distdbg.runtime.parallel": ("DistributedSampler",),
+    "distdbg.runtime.parallel": (
+        "DistributedSampler", "Join", "JoinHook", "Joinable", "batches",
+    ),
     "distdbg.runtime.p2p": ("P2POp", "batch_isend_irecv", "irecv", "isend", "recv", "send"),
     "distdbg.runtime.queries": (
         "get_backend", "get_backend_config", "get_global_rank", "get_group_rank",
@@ -82,8 +84,8 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "distdbg.runtime.world": ("record_comm",),
 }  # fmt: skip
 
-#: Modules that torch.distributed and torch have under these names.
-_MODULES = ("device_mesh", "distributed_c10d", "multiprocessing")
+#: Modules; torch.distributed and torch have all but `functional` under these names.
+_MODULES = ("device_mesh", "distributed_c10d", "functional", "multiprocessing")
 
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -2,6 +2,7 @@
 
 from distdbg import device_mesh as device_mesh
 from distdbg import distributed_c10d as distributed_c10d
+from distdbg import functional as functional
 from distdbg import multiprocessing as multiprocessing
 from distdbg.check.latent import (
     LatentWarning as LatentWarning,
@@ -300,6 +301,18 @@ from distdbg.runtime.p2p import (
 )
 from distdbg.runtime.parallel import (
     DistributedSampler as DistributedSampler,
+)
+from distdbg.runtime.parallel import (
+    Join as Join,
+)
+from distdbg.runtime.parallel import (
+    Joinable as Joinable,
+)
+from distdbg.runtime.parallel import (
+    JoinHook as JoinHook,
+)
+from distdbg.runtime.parallel import (
+    batches as batches,
 )
 from distdbg.runtime.queries import (
     get_backend as get_backend,

@@ -34,6 +34,7 @@ from distdbg.tui.views import VIEWS, TimelineView
 
 sys.path.insert(0, str(Path(__file__).parent))
 from control_layout import control_layout_page
+from functional_page import functional_page as functional_ops
 from metrics_page import metrics_page as metrics_tables
 from otel_page import otel_page as otel_tables
 from other_variables import other_variables
@@ -455,6 +456,11 @@ def tables_page() -> str:
     return MADE.format(source="distdbg/export/tables/columns.py") + table_columns()
 
 
+def functional_page() -> str:
+    """The functional collectives."""
+    return MADE.format(source="distdbg/functional") + functional_ops()
+
+
 def otel_page() -> str:
     """Spans, log records and metrics over OTLP."""
     return (
@@ -465,6 +471,7 @@ def otel_page() -> str:
 
 PAGES = {
     "analysis-json.md": analysis_json_page,
+    "functional.md": functional_page,
     "breakpoints.md": breakpoints_page,
     "commands.md": commands_page,
     "env.md": env_page,

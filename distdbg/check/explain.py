@@ -26,6 +26,8 @@ _MOST_SIDES = 4
 _MOST_SITES = 3
 _MOST_PAIRS = 8
 _LONGEST_SITE = 120
+#: Begins the name of an op of a backward pass, which only ranks run whose tensors require grad.
+BACKWARD_OF = "backward of "
 INTACT = "no data was exchanged; the group is still usable"
 
 
@@ -113,9 +115,8 @@ def explain_mismatch(
         ranks=odd or list(names),
         sides=[side.to_json() for side in sides],
         details=details,
-        hint=_hint(
-            differing, odd, are_apart=_are_apart(sides), is_short=_is_short(sides, odd, seq)
-        ),
+        hint=_backward_hint(sides)
+        or _hint(differing, odd, are_apart=_are_apart(sides), is_short=_is_short(sides, odd, seq)),
     )
 
 
@@ -257,6 +258,23 @@ def _is_short(sides: Sequence[Side], odd: Sequence[int], seq: int) -> bool:
     usual = [side for side in sides if side not in apart]
     return bool(apart and usual) and all(
         is_short_batch(side.facts.get("shape"), usual[0].facts.get("shape"), seq) for side in apart
+    )
+
+
+def _backward_hint(sides: Sequence[Side]) -> str | None:
+    """Where some are in a backward pass and others are not."""
+    passes = [any(f"({BACKWARD_OF}" in name for name, _ in side.sites) for side in sides]
+    if all(passes) or not any(passes):
+        return None
+    others = sorted(
+        rank
+        for side, is_pass in zip(sides, passes, strict=True)
+        if not is_pass
+        for rank in side.ranks
+    )
+    return (
+        f"{name_ranks(others)} ran no backward pass there: see whether the tensor of the op required grad, "
+        "and backward() was called"
     )
 
 

@@ -32,6 +32,7 @@ from distdbg.diagnose.find import (
     nan_source,
     no_gradient,
     order_inversion,
+    out_of_batches,
     slow_link,
     stall,
     stopped,
@@ -128,6 +129,7 @@ def diagnose(session: Session) -> Verdict:
         found = [missing.tell_who_came_late(finding, session, matched) for finding in found]
         found += _found_since(session, matched, found)
     found = [no_gradient.tell_no_gradient(finding, session) for finding in found]
+    found = [out_of_batches.tell_out_of_batches(finding, session) for finding in found]
     until_ns = moment.now_ns if moment is not session else NEVER
     tops = _put_below(session, _with_said(found, session.said), until_ns)
     tops = _soften_stops(session, tops)

@@ -10,6 +10,15 @@ BACKWARD: Final = "backward"
 OPTIMIZER: Final = "optimizer"
 #: A mark at the end of a step; its value is the number of the step, from 1.
 STEP: Final = "step"
+#: A mark when a loop gets its next batch; its value is the batch's number, from 1.
+BATCH: Final = "batch"
+#: A mark when a loop asks for one more batch and there is none; its value is how many there were.
+OUT_OF_BATCHES: Final = "out of batches"
+#: The same for the steps that a Joinable announces, where Join is disabled.
+JOIN_STEP: Final = "join step"
+JOIN_OUT_OF_BATCHES: Final = "join out of batches"
+#: A mark of a rank that has left the block of an enabled Join; its value is how many steps it made.
+JOINED: Final = "joined"
 #: Then names of parameters that a backward pass gave no gradient; the value is the step's number.
 NO_GRADIENT: Final = "no gradient: "
 #: Then the dimensions of a device mesh and the group of each.

@@ -244,6 +244,32 @@ def empty_like(x: Array, shape: Sequence[int], dtype: Dtype | None = None) -> Ar
     return np.empty(tuple(shape), array.dtype)
 
 
+def as_array(x: Array, name: str = "tensor") -> Array:
+    """x where it is NumPy's or torch's, else a NumPy array over its memory; UsageError for all else."""
+    return x if isinstance(x, np.ndarray) or torch_arrays.is_tensor(x) else _to_numpy(x, name)
+
+
+def zeros_like(x: Array) -> Array:
+    """A new array of x's library, shape and dtype, of zeros."""
+    made = empty_like(x, x.shape)
+    made[...] = 0
+    return made
+
+
+def stack_parts(x: Array, count: int, dim: int) -> Array:
+    """A new array: `count` equal parts of x along a dimension, one after the other in memory."""
+    if torch_arrays.is_tensor(x):
+        return torch_arrays.stack_parts(x, count, dim)
+    return np.stack(np.split(x, count, axis=dim))
+
+
+def join_along(parts: Array, dim: int) -> Array:
+    """A new array: those that are stacked in `parts`, side by side along one of their dimensions."""
+    if torch_arrays.is_tensor(parts):
+        return torch_arrays.join_along(parts, dim)
+    return np.concatenate(list(parts), axis=dim)
+
+
 def copy_of(x: Array) -> Array:
     """A contiguous copy of x in x's library (NumPy's for objects of others)."""
     if torch_arrays.is_tensor(x):

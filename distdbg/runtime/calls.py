@@ -36,11 +36,13 @@ from distdbg.runtime.call import Call, Kind, Variant
 from distdbg.runtime.reduce_op import ReduceOp
 
 
-def all_reduce(array: Array, op: ReduceOp, timeout_s: float | None = None) -> Call:
-    """Reduce in place. PREMUL_SUM scales a copy of this rank's part and sums."""
+def all_reduce(
+    array: Array, op: ReduceOp, timeout_s: float | None = None, output: Array | None = None
+) -> Call:
+    """Reduce in place, or into `output`. PREMUL_SUM scales a copy of this rank's part and sums."""
     source, sum_op = reducible("all_reduce", array, op)
-    outputs = (array,)
-    inputs = outputs if source is array else (source,)
+    outputs = (array if output is None else output,)
+    inputs = outputs if source is outputs[0] else (source,)
     call = Call(Kind.ALL_REDUCE, inputs, outputs, sum_op, -1, -1, 0, None, None, timeout_s)
     return _marked(call, op)
 
@@ -53,12 +55,18 @@ def broadcast(size: int, array: Array, root: int, timeout_s: float | None = None
 
 
 def reduce(
-    size: int, rank: int, array: Array, root: int, op: ReduceOp, timeout_s: float | None = None
+    size: int,
+    rank: int,
+    array: Array,
+    root: int,
+    op: ReduceOp,
+    timeout_s: float | None = None,
+    output: Array | None = None,
 ) -> Call:
-    """Reduce into the root's array."""
+    """Reduce into the root's array, or into its `output`."""
     root = check_rank("reduce", "dst", root, size)
     source, sum_op = reducible("reduce", array, op)
-    outputs = (array,) if rank == root else ()
+    outputs = (array if output is None else output,) if rank == root else ()
     call = Call(Kind.REDUCE, (source,), outputs, sum_op, root, -1, 0, None, None, timeout_s)
     return _marked(call, op)
 

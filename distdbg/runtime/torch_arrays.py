@@ -8,7 +8,7 @@ its `detach()`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import UsageError
@@ -29,6 +29,14 @@ def is_tensor(x: object) -> bool:
     """Whether x is a torch.Tensor of any kind; False as long as nobody imported torch."""
     tensor_type = getattr(sys.modules.get("torch"), "Tensor", None)
     return tensor_type is not None and isinstance(x, tensor_type)
+
+
+def wants_gradient(arrays: Iterable[object]) -> bool:
+    """Whether autograd follows one of them here."""
+    if "torch" not in sys.modules:
+        return False
+    wants = any(is_tensor(x) and getattr(x, "requires_grad", False) for x in arrays)
+    return wants and bool(_torch().is_grad_enabled())
 
 
 def _torch() -> Torch:
@@ -115,3 +123,13 @@ def empty(x: Tensor, shape: Sequence[int], dtype: Dtype | None) -> Tensor:
     torch = _torch()
     wanted = x.dtype if dtype is None else getattr(torch, dtype.label)
     return torch.empty(tuple(shape), dtype=wanted, device=x.device)
+
+
+def stack_parts(x: Tensor, count: int, dim: int) -> Tensor:
+    """A new tensor: `count` equal parts of x along a dimension, one after the other in memory."""
+    return _torch().stack(x.detach().chunk(count, dim))
+
+
+def join_along(parts: Tensor, dim: int) -> Tensor:
+    """A new tensor: those that are stacked in `parts`, side by side along one of their dimensions."""
+    return _torch().cat(parts.unbind(0), dim)

@@ -148,6 +148,42 @@ def test_unflatten() -> None:
     ]  # fmt: skip
 
 
+@promise("`DeviceMesh._concatenate` joins the dimensions of parts, in any order, with their groups")
+def test_concatenate() -> None:
+    def run(rank: int) -> object:
+        mesh = make(2, 1, 2, names=("pp", "dp", "tp"))
+        count = dist.get_pg_count()
+        turned = DeviceMesh._concatenate([mesh["tp"], mesh["pp"]])
+        assert repr(turned) == "DeviceMesh((tp=2, pp=2), 'cpu', stride=(1, 2))"
+        assert turned.get_group("pp") is mesh.get_group("pp")
+        assert DeviceMesh._concatenate([mesh["pp"], mesh["tp"]]) == mesh["pp", "tp"]
+        assert dist.get_pg_count() == count
+        for wrong, words in (
+            ([mesh["pp"], mesh["pp", "tp"]], "overlap"),
+            ([mesh["pp"], make(4, names=("x",))], "parts of one mesh"),
+            ([], "at least one"),
+        ):
+            with pytest.raises(RuntimeError, match=words):
+                DeviceMesh._concatenate(wrong)
+        return turned.mesh.tolist(), turned.get_coordinate()
+
+    whole = [[0, 2], [1, 3]]
+    assert on_ranks(run, 4) == [
+        (whole, (0, 0)), (whole, (1, 0)), (whole, (0, 1)), (whole, (1, 1))
+    ]  # fmt: skip
+
+
+@promise("`TORCH_DISTRIBUTED_DEBUG=DETAIL` adds the ranks to what is printed of a mesh")
+def test_a_mesh_with_its_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+
+    def run(rank: int) -> str:
+        return repr(make(1, 2, names=("dp", "tp")))
+
+    shown = "DeviceMesh((dp=1, tp=2), 'cpu', stride=(2, 1), Mesh: [[0, 1]])"
+    assert on_ranks(run) == [shown] * 2
+
+
 @promise("`DeviceMesh` takes any array of ranks; a rank outside has no coordinate and no group")
 def test_a_mesh_of_some_ranks() -> None:
     def run(rank: int) -> object:

@@ -80,6 +80,23 @@ def test_a_mesh_and_its_slices_are_those_of_torch(shape: dict[str, int]) -> None
                 assert shown(joined) == expected
 
 
+def test_concatenated_parts_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.distributed.device_mesh import DeviceMesh as Theirs
+    from torch.distributed.device_mesh import init_device_mesh
+
+    shape = {"pp": 2, "dp": 3, "tp": 4}
+    their_mesh = init_device_mesh("cpu", tuple(shape.values()), mesh_dim_names=tuple(shape))
+    our_mesh = ours(shape)
+    for parts in ((("pp",), ("tp",)), (("tp",), ("pp",)), (("dp", "tp"), ("pp",))):
+        their_part = Theirs._concatenate([their_mesh[names] for names in parts])
+        assert shown(DeviceMesh._concatenate([our_mesh[names] for names in parts])) == shown(
+            their_part
+        )
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    assert repr(our_mesh) == repr(their_mesh)
+    assert repr(our_mesh["dp"]) == repr(their_mesh["dp"])
+
+
 @pytest.mark.parametrize("sizes", [(2, 3), (3, 2), (1, 6), (6,)])
 def test_a_split_dimension_is_that_of_torch(sizes: tuple[int, ...]) -> None:
     from torch.distributed.device_mesh import init_device_mesh

@@ -3,8 +3,15 @@
 import pytest
 from textual.pilot import Pilot
 
+import distdbg as dist
+from distdbg.diagnose.load.run_folder import load_run
+from distdbg.record.entries import Mark
+from distdbg.record.known_marks import MESH
+from distdbg.runtime.world import current
+from distdbg.testing.store_ranks import run_store_ranks
 from distdbg.tui.app import TopApp
 from distdbg.tui.feed import Topic
+from distdbg.tui.replay_feed import ReplayFeed
 from distdbg.tui.snapshot import Link
 from tests.tui import example_job
 from tests.tui.eyes import app_of, draw, narrow, press, see
@@ -68,3 +75,34 @@ def test_without_groups_it_says_so_and_a_group_that_is_gone_is_no_traceback() ->
         assert not app_of(pilot).troubles.path
 
     drive(TopApp(feed, now=lambda: NOW, view="groups"), script)
+
+
+def test_groups_of_a_mesh_are_shown_by_the_names_of_its_dimensions() -> None:
+    def run(rank: int) -> str:
+        mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        mesh["dp", "tp"]._flatten("both")
+        for group in mesh.get_all_groups():
+            dist.barrier(group=group)
+        return str(current().run_folder)
+
+    session = load_run(run_store_ranks(run, 4, backend="gloo")[0])
+    for log in session.ranks.values():
+        told = [note.name for note in log.notes if isinstance(note, Mark)]
+        assert told == [
+            f"{MESH}dp (2) on group 'mesh_dp', tp (2) on group 'mesh_tp'",
+            f"{MESH}both (4) on group 'world'",
+        ]
+    feed = ReplayFeed(session)
+
+    async def script(pilot: Pilot[None]) -> None:
+        screen = await see(pilot, "mesh_dp", "mesh_tp")
+        rows = {tuple(line.split()[:3]) for line in screen.splitlines() if "mesh_" in line}
+        assert rows == {
+            ("mesh_dp", "2", "0,2"), ("mesh_dp", "2", "1,3"),
+            ("mesh_tp", "2", "0-1"), ("mesh_tp", "2", "2-3"),
+        }  # fmt: skip
+
+    try:
+        drive(TopApp(feed, now=lambda: NOW, view="groups"), script, size=(100, 30))
+    finally:
+        feed.close()

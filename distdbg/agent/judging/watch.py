@@ -264,11 +264,14 @@ class Watch:
         )
         here_ns = time.thread_time_ns() - began_ns
 
+        folder = self._roster.folder
+
         def judge() -> tuple[Judged, int]:
+            from distdbg.agent.judging.batches import tell_out_of_batches
             from distdbg.agent.judging.judge import judge_accounts  # takes long, the first time
 
             began_ns = time.thread_time_ns()
-            judged = judge_accounts(heard, facts)
+            judged = tell_out_of_batches(judge_accounts(heard, facts), folder)
             return judged, time.thread_time_ns() - began_ns + here_ns
 
         return judge

@@ -25,6 +25,7 @@ from distdbg.check.foreign.agreement import Agreement
 from distdbg.check.foreign.array_facts import key_of
 from distdbg.check.foreign.call_facts import call_facts
 from distdbg.check.foreign.table import MOST_WORDS, Table
+from distdbg.check.out_of_batches import tell_out_of_batches
 from distdbg.config import read_setting
 from distdbg.errors import (
     CollectiveError,
@@ -82,6 +83,8 @@ class ControlGroup:
         #: What is known of a rank that does not come, for messages.
         self._where = partial(where_is, group)
         self._doing = partial(doing, group)
+        #: Adds to an error what the records of the ranks show of its cause.
+        self._tell_more = partial(tell_out_of_batches, group)
         cores = len(os.sched_getaffinity(0))
         own = PrefixStore("control/", store)
         self._between = Between(own, self._rank, [life.process for life in group.members])
@@ -307,13 +310,15 @@ class ControlGroup:
 
     def _compare(self, table: Table, call: Call, seq: int) -> None:
         if not table.fits():
-            raise explain_mismatch(
+            differs = explain_mismatch(
                 table.rows(),
                 group=self._name,
                 seq=seq,
                 names=self._names,
                 this_rank=self._names[self._rank],
             )
+            self._tell_more(differs)
+            raise differs
 
     # -------------------------------------------------------------------------------- failures
 
@@ -349,7 +354,7 @@ class ControlGroup:
             told = self._group.how_left(rank)
             if told.startswith("left ("):
                 place = self._where(rank)
-                raise RankLeft(
+                left = RankLeft(
                     f"{what} cannot complete: rank {self._names[rank]} {told}",
                     peer=self._names[rank],
                     how=told,
@@ -360,6 +365,8 @@ class ControlGroup:
                     ],
                     **fields,
                 )
+                self._tell_more(left)
+                raise left
             raise PeerLost(
                 f"rank {self._names[rank]} {how}; this rank needed it in {what}",
                 peer=self._names[rank],
@@ -471,7 +478,7 @@ class ControlGroup:
         differs = self.told_mismatch() if error.fault == "broken" and error.seq else None
         if differs is not None:
             raise differs from None
-        raise to_public(
+        public = to_public(
             error,
             call,
             group=self._group,
@@ -482,7 +489,9 @@ class ControlGroup:
             goes_on=goes_on,
             where=self._where,
             doing=self._doing,
-        ) from error
+        )
+        self._tell_more(public)
+        raise public from error
 
 
 _BROKEN = "the group is unusable; destroy it and create a new one"

@@ -83,6 +83,7 @@ class CpuEngine:
         control: Control | None = None,
         on_other_rules: Through | None = None,
         doing: Where = lambda rank: None,
+        tell_more: Callable[[DistError], object] = lambda error: None,
     ) -> None:
         self._is_closed = True  # until there is something to close
         self._rank = rank
@@ -94,6 +95,8 @@ class CpuEngine:
         #: What is known of a rank that does not come, for messages.
         self._where = where
         self._doing = doing
+        #: Adds to an error what the records of the ranks show of its cause.
+        self._tell_more = tell_more
         self._names = list(global_ranks)
         self._timeout_ns = _to_ns(timeout_s)
         processes = [life.process for life in members]
@@ -373,6 +376,7 @@ class CpuEngine:
             host=self._between.host_name,
             started_at=started_at,
         )
+        self._tell_more(public)
         if self._recorder is not None and not goes_on:
             number = error.number if message is None else message.number
             breaks = error.fault in _BREAKING

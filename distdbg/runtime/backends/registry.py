@@ -245,6 +245,7 @@ def make_engine(
     plugin = Backend.plugins.get(name)
     if plugin is None:
         from distdbg.check.absent import doing, where_is
+        from distdbg.check.out_of_batches import tell_out_of_batches
         from distdbg.runtime.backends.cpu import CpuEngine
 
         engine: Engine = CpuEngine(
@@ -263,6 +264,7 @@ def make_engine(
             group.world.native_control,
             partial(on_other_rules, group),
             doing=partial(doing, group),
+            tell_more=partial(tell_out_of_batches, group),
         )
         return engine
     from distdbg.check.foreign.beside import put_beside

@@ -4,6 +4,7 @@ layout.py       which ranks lie along which dimension; slices, flattened and spl
 device_mesh.py  DeviceMesh: a layout with its groups
 create.py       init_device_mesh, and the groups of each dimension
 agreement.py    whether all ranks make the same mesh
+telling.py      which group serves which dimension, for the record
 """
 
 from distdbg.runtime.mesh.create import init_device_mesh

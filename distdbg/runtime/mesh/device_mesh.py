@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -12,6 +13,7 @@ from distdbg.runtime.integers import to_int
 from distdbg.runtime.mesh.agreement import check_agreement
 from distdbg.runtime.mesh.groups import Override, groups_of_dims, groups_of_lines, override_of
 from distdbg.runtime.mesh.layout import Layout, Ranks, to_ranks
+from distdbg.runtime.mesh.telling import tell_mesh
 from distdbg.runtime.world import current
 
 _entered = threading.local()
@@ -43,6 +45,7 @@ class DeviceMesh:
             check_agreement(default, f"{layout.words()} on {device_type!r}", layout.ranks)
             groups = groups_of_dims(default, layout, overrides)
         self._set(device_type, layout, default.rank() if _rank is None else _rank, groups)
+        tell_mesh(self)
 
     def _set(
         self,
@@ -214,6 +217,7 @@ class DeviceMesh:
         made = self._part(root, layout, [group] if group is not None else [])
         if name:
             root._flattened[name] = made
+        tell_mesh(made)
         return made
 
     def _unflatten(
@@ -233,7 +237,22 @@ class DeviceMesh:
         groups = [group for group in made if group is not None]
         if self._groups:
             groups = [*self._groups[:at], *groups, *self._groups[at + 1 :]]
-        return self._part(self._get_root_mesh(), layout, groups)
+        part = self._part(self._get_root_mesh(), layout, groups)
+        tell_mesh(part)
+        return part
+
+    @staticmethod
+    def _concatenate(device_mesh_list: Sequence[DeviceMesh]) -> DeviceMesh:
+        """The dimensions of several parts of one mesh as one mesh, with their groups: no new one is made."""
+        meshes = list(device_mesh_list)
+        if not meshes:
+            raise UsageError("_concatenate: give at least one mesh")
+        root = meshes[0]._get_root_mesh()
+        if any(mesh._get_root_mesh() != root for mesh in meshes):
+            raise UsageError("_concatenate: the meshes must be parts of one mesh")
+        layout = Layout.joined([mesh._layout for mesh in meshes])
+        groups = [group for mesh in meshes for group in mesh._groups]
+        return meshes[0]._part(root, layout, groups)
 
     def _get_root_mesh(self) -> DeviceMesh:
         return self if self._root is None else self._root
@@ -281,7 +300,10 @@ class DeviceMesh:
 
     def __repr__(self) -> str:
         layout = self._layout
-        return f"DeviceMesh({layout.words()}, {self.device_type!r}, stride={layout.strides})"
+        # As torch does: its own variable alone, since the level here is DETAIL unless somebody chose another.
+        is_detail = os.environ.get("TORCH_DISTRIBUTED_DEBUG", "") == "DETAIL"
+        ranks = f", Mesh: {self.mesh.tolist()}" if is_detail else ""
+        return f"DeviceMesh({layout.words()}, {self.device_type!r}, stride={layout.strides}{ranks})"
 
 
 def entered(push: DeviceMesh | None = None) -> DeviceMesh | None:

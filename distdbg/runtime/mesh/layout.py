@@ -110,6 +110,37 @@ class Layout:
         strides = (*self.strides[:dim], *parts, *self.strides[dim + 1 :])
         return Layout(self.ranks.reshape(len(self.ranks), *shape), joint, strides)
 
+    @classmethod
+    def joined(cls, layouts: Sequence[Layout]) -> Layout:
+        """The dimensions of several parts of one mesh, one after the other. UsageError: they overlap."""
+        first, *others = layouts
+        blocks: list[Ranks] = []
+        seen: set[int] = set()
+        homes = [layout.homes() for layout in layouts]
+        for rank in first.ranks.reshape(-1).tolist():
+            if rank in seen:
+                continue
+            block = first.ranks[homes[0][rank]]
+            for layout, home in zip(others, homes[1:], strict=True):
+                along = np.array([layout.ranks[home[each]] for each in block.reshape(-1).tolist()])
+                block = along.reshape(*block.shape, *layout.shape)
+            inside = set(block.reshape(-1).tolist())
+            if len(inside) < block.size or not inside.isdisjoint(seen):
+                words = ", ".join(layout.words() for layout in layouts)
+                raise UsageError(f"meshes that overlap cannot be concatenated: {words}")
+            seen |= inside
+            blocks.append(block)
+        if any(layout.names is None for layout in layouts):
+            raise UsageError("meshes without mesh_dim_names cannot be concatenated")
+        names = tuple(name for layout in layouts for name in layout.names or ())
+        strides = tuple(stride for layout in layouts for stride in layout.strides)
+        return cls(np.array(blocks, np.int32), check_names(names, len(strides)), strides)
+
+    def homes(self) -> dict[int, int]:
+        """The block that each rank is in."""
+        flat = self.ranks.reshape(len(self.ranks), -1).tolist()
+        return {rank: at for at, block in enumerate(flat) for rank in block}
+
     def _joint_stride(self) -> Stride:
         flat: list[int] = []
         sizes: list[int] = []

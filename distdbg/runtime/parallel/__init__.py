@@ -1,9 +1,13 @@
 """Data parallel training: what is built on the collectives, for any framework.
 
+join.py         Join: ranks with different numbers of batches
+batches.py      batches: a loop whose steps, and whose end, are in the record
 sampler.py      DistributedSampler: which samples a rank takes
 permutation.py  the order that torch.randperm gives for a seed, without torch; pure
 """
 
+from distdbg.runtime.parallel.batches import batches
+from distdbg.runtime.parallel.join import Join, Joinable, JoinHook
 from distdbg.runtime.parallel.sampler import DistributedSampler
 
-__all__ = ["DistributedSampler"]
+__all__ = ["DistributedSampler", "Join", "JoinHook", "Joinable", "batches"]

@@ -6,6 +6,7 @@ model.py     one DistributedDataParallel: its buckets, how far they are, who got
 ddp.py       the patches of DDP
 fsdp.py      the patches of FSDP2
 meshes.py    which group serves which dimension of a DeviceMesh
+batches.py   marks of a DataLoader's batches, and of its end
 passes.py    spans of forward, backward and optimizer; steps
 
 Nothing here sends anything or waits. What a version of torch does not have is left alone: the ops are

@@ -1,8 +1,4 @@
-"""Which group serves which dimension of a DeviceMesh, as a mark in the record.
-
-A mesh of one dimension over all ranks has no group of its own: it takes the default group, whose name
-says nothing of it.
-"""
+"""Which group serves which dimension of torch's DeviceMesh, as a mark in the record; once for each mesh."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from typing import Any
 
 from distdbg.record.known_marks import MESH
 from distdbg.runtime.marks import mark
+from distdbg.runtime.mesh.telling import words_of
 
 
 def patch_mesh(kind: Any) -> None:
@@ -25,30 +22,9 @@ def _telling(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def __init__(mesh: Any, *args: Any, **kwargs: Any) -> None:
         real(mesh, *args, **kwargs)
-        words = _words(mesh)
+        words = words_of(mesh)
         if words and words not in told:
             told.add(words)
             mark(MESH + words)
 
     return __init__
-
-
-def _words(mesh: Any) -> str:
-    """'dp (2) on group 'mesh_dp', tp (4) on group 'mesh_tp''; '' where dimensions have no names."""
-    names = getattr(mesh, "mesh_dim_names", None)
-    if not names:
-        return ""
-    try:
-        groups = [mesh.get_group(at) for at in range(len(names))]
-        sizes = [mesh.size(at) for at in range(len(names))]
-    except Exception:  # noqa: BLE001 - a mesh without groups of its own, or of one rank that is not in it
-        return ""
-    return ", ".join(
-        f"{name} ({size}) on group '{_label(group)}'"
-        for name, size, group in zip(names, sizes, groups, strict=True)
-    )
-
-
-def _label(group: Any) -> str:
-    desc = group.group_desc
-    return "world" if desc in ("default_pg", "") else str(desc)

@@ -183,6 +183,39 @@ def test_a_layer_that_one_rank_does_not_use_is_named(
     assert "no gradient for fc2.weight, fc2.bias" in said[1], said
 
 
+def has_fewer_batches(leaves: bool) -> str:
+    """Rank 1 has two batches in its second epoch, rank 0 three: all others have three."""
+    from torch.utils.data import DataLoader
+
+    dist = begin("gloo")
+    try:
+        for epoch in range(2):
+            short = epoch == 1 and dist.get_rank() == 1
+            for batch in DataLoader(torch.ones(4 if short else 6), batch_size=2):
+                dist.all_reduce(batch)
+        if leaves:
+            dist.destroy_process_group()
+        else:
+            dist.barrier()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(("level", "leaves"), [("detail", False), ("info", True)])
+def test_a_rank_whose_data_loader_ends_first_is_named(
+    watched: Watched, level: str, leaves: bool
+) -> None:
+    session = watched(has_fewer_batches, level, leaves=leaves)
+    words = "rank 1 ran out of batches at step 3; rank 0 went on"
+    assert [words in text for text in results(session)] == [True, not leaves]
+    verdict = diagnose(session)
+    assert verdict.what == "rank 1 ran out of batches at step 3, rank 0 went on"
+    counted = [("", number) for number in (1.0, 2.0, 3.0, 1.0, 2.0)]
+    assert marks_of(session, 1, "batch") == counted
+    assert marks_of(session, 1, "out of batches") == [("", 3.0), ("", 2.0)]
+
+
 def trains_in_other_ways(backend: str) -> None:
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.checkpoint import checkpoint

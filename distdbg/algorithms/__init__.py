@@ -1,0 +1,1 @@
+"""What torch.distributed.algorithms has of training with uneven inputs: `distdbg.algorithms.join`."""

@@ -1,0 +1,118 @@
+"""Carries out one functional op, at once or in the background, and hands out what it made.
+
+With a torch tensor that requires grad the result is made part of autograd's graph, by torch_bridge; the op
+itself is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import numpy as np
+
+from distdbg.errors import UsageError
+from distdbg.runtime.arguments import Array
+from distdbg.runtime.call import Call
+from distdbg.runtime.coalescing import limited, start_all
+from distdbg.runtime.group import ProcessGroup
+from distdbg.runtime.options import Timeout
+from distdbg.runtime.torch_arrays import wants_gradient
+from distdbg.runtime.work import Work
+
+_NO_TIMEOUT: Final = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One functional op that is about to begin."""
+
+    name: str
+    group: ProcessGroup
+    calls: Sequence[Call]
+    inputs: Sequence[Array]
+    """What the user gave, of which nothing is changed."""
+    finish: Callable[[], Any]
+    """After the op: an array, or a tuple of them."""
+    gradient: Callable[..., Sequence[Any]]
+    """From the gradients of the outputs to those of the inputs, by functional ops again."""
+
+
+class Result:
+    """A functional op in flight: `wait()` and `result()` return its array, or list of arrays."""
+
+    __slots__ = ("_finish", "_is_made", "_made", "_work")
+
+    def __init__(self, work: Work, finish: Callable[[], Any]) -> None:
+        self._work = work
+        self._finish = finish
+        self._is_made = False
+        self._made: Any = None
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> Any:
+        """Block until the op has ended and return what it made; its error is raised.
+
+        A positive `timeout` limits this wait alone: OpTimeout is raised and the op goes on.
+        """
+        if not self._is_made:
+            self._work.wait(timeout)
+            self._made = self._finish()
+            self._is_made = True
+        return self._made
+
+    def result(self) -> Any:
+        """Return what the op made, waiting for it where it has not ended."""
+        return self.wait()
+
+    def is_completed(self) -> bool:
+        """Return whether the op has ended, well or badly."""
+        return self._work.is_completed()
+
+    def exception(self) -> BaseException | None:
+        """Return the error of the ended op; None when it went well or has not ended."""
+        return self._work.exception()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """NumPy's functions wait for it and take the array."""
+        made = np.asarray(self.wait(), dtype)
+        return made.copy() if copy else made
+
+    def __repr__(self) -> str:
+        return f"<Result of {self._work!r}>"
+
+
+def wait_tensor(tensor: Any) -> Any:
+    """Return the array of a Result, and any array as it is."""
+    return tensor.wait() if isinstance(tensor, Result) else tensor
+
+
+def carry_out(op: Op, async_op: bool, timeout: Timeout) -> Any:
+    """Run the op and return its array or arrays; a Result with `async_op`."""
+    group = op.group
+    if group.collector is not None:
+        raise UsageError(
+            f"functional.{op.name} was called inside a coalescing block, at the end of which ops start",
+            hint="call it outside; all_reduce_coalesced and the like take several arrays",
+        )
+    finish = _finish_of(op)
+    calls = limited(op.calls, timeout)
+    if len(calls) > 1:
+        work = start_all(group, calls)
+        if async_op:
+            return Result(work, finish)
+        work.wait()
+    elif async_op:
+        return Result(group.run(calls[0], True), finish)
+    else:
+        group.run(calls[0])
+    return finish()
+
+
+def _finish_of(op: Op) -> Callable[[], Any]:
+    if not wants_gradient(op.inputs):
+        return op.finish
+    from distdbg.torch_bridge.functional import differentiable
+
+    return differentiable(op.name, op.group, op.inputs, op.finish, op.gradient)

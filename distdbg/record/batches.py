@@ -1,0 +1,164 @@
+"""Whether a rank ran out of batches before others did, by the marks and calls in their records. Pure.
+
+`dist.batches`, a disabled `Join` and torch's DataLoader mark each batch and the end of a loop. A rank ran out
+first when its loop ended after op #p of a group, having had n batches, while another rank began batch n + 1
+of the same loop after the same op, is still in the loop, and has called more. Nothing less is a proof: where
+the record of the other rank does not reach back to op #p, or the rank has joined, nothing is said.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from distdbg.record.entries import Event, Mark
+from distdbg.record.known_marks import (
+    BATCH,
+    JOIN_OUT_OF_BATCHES,
+    JOIN_STEP,
+    JOINED,
+    OUT_OF_BATCHES,
+    STEP,
+)
+
+#: What to do about it.
+HINT: Final = "give all ranks as many batches, or let those that have none left join: dist.Join"
+_BEGINS: Final = frozenset((BATCH, JOIN_STEP))
+_ENDS: Final = frozenset((OUT_OF_BATCHES, JOIN_OUT_OF_BATCHES))
+_OTHERS: Final = frozenset((JOINED, STEP))
+_JOIN: Final = "Join"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One mark of a rank."""
+
+    name: str
+    value: int
+    at_ns: int
+    loop: str
+    """What is the same for all marks of one loop: where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What the record of one rank has of its loops, and of its calls on one group; both in order."""
+
+    marks: Sequence[Said]
+    seqs: Sequence[int]
+    """Of the group's collectives."""
+    issued_ns: Sequence[int]
+
+    def seq_at(self, at_ns: int) -> int:
+        """The number of the last call before a moment; 0 for none.
+
+        The ring has marks and calls in one order: what is before its first call is right before that one.
+        """
+        index = bisect_right(self.issued_ns, at_ns)
+        if index:
+            return self.seqs[index - 1]
+        return self.seqs[0] - 1 if self.seqs else 0
+
+
+@dataclass(frozen=True, slots=True)
+class RanOut:
+    """Which ranks had fewer batches than others, in the same loop."""
+
+    ranks: tuple[int, ...]
+    others: tuple[int, ...]
+    """Who began one more."""
+    count: int
+    """How many batches they had."""
+    step: int
+    """What the others called the step that was missing: by a mark 'step', else the batch's number."""
+    at_ns: Mapping[int, int]
+    """When each ran out, by its own clock."""
+
+
+def to_said(events: Iterable[Event]) -> list[Said]:
+    """Those of the marks of a rank that are about loops and steps."""
+    found = []
+    for event in events:
+        if not isinstance(event, Mark) or event.name is None or event.value is None:
+            continue
+        if event.name in _BEGINS or event.name in _ENDS or event.name in _OTHERS:
+            is_join = event.name in (JOIN_STEP, JOIN_OUT_OF_BATCHES)
+            site = event.site
+            loop = _JOIN if is_join else f"{site.file}:{site.line}" if site is not None else ""
+            found.append(Said(event.name, int(event.value), event.issued_ns, loop))
+    return found
+
+
+def find_ran_out(tracks: Mapping[int, Track]) -> RanOut | None:
+    """Who ran out first among these ranks; None where the records do not prove that somebody did."""
+    found: dict[int, Said] = {}
+    ahead: dict[int, int] = {}
+    for rank, track in tracks.items():
+        for end in _ended(track):
+            seq = track.seq_at(end.at_ns)
+            steps = {
+                other: step
+                for other, its in tracks.items()
+                if other != rank and (step := _step_beyond(its, end, seq)) is not None
+            }
+            if steps:
+                found[rank] = end
+                ahead |= steps
+                break
+    if not found:
+        return None
+    count = min(mark.value for mark in found.values())
+    ranks = tuple(sorted(rank for rank, mark in found.items() if mark.value == count))
+    return RanOut(
+        ranks=ranks,
+        others=tuple(sorted(ahead)),
+        count=count,
+        step=min(ahead.values()),
+        at_ns={rank: found[rank].at_ns for rank in ranks},
+    )
+
+
+def _ended(track: Track) -> list[Said]:
+    """The ends of the loops that a rank has not begun again, the last first; none once it has joined."""
+    ends: list[Said] = []
+    begun: set[str] = set()
+    for mark in reversed(track.marks):
+        if mark.name == JOINED:
+            break
+        if mark.name == STEP:
+            continue
+        if mark.name in _ENDS and mark.loop not in begun:
+            ends.append(mark)
+        begun.add(mark.loop)
+    return ends
+
+
+def _step_beyond(track: Track, end: Said, seq: int) -> int | None:
+    """The step of a rank's batch behind the last one of another rank, which ended after call `seq`."""
+    seqs = track.seqs
+    if not seqs or seqs[0] > seq + 1 or seqs[-1] <= seq:
+        return None  # it does not reach back, or has called no more
+    of_loop = [at for at, mark in enumerate(track.marks) if mark.loop == end.loop]
+    if not of_loop or track.marks[of_loop[-1]].name in _ENDS:
+        return None  # its own loop has ended
+    for at in of_loop:
+        mark = track.marks[at]
+        if track.seq_at(mark.at_ns) < seq:
+            continue
+        if mark.name in _ENDS or mark.value > end.value:
+            is_next = mark.name in _BEGINS and mark.value == end.value + 1
+            return _named(track, at) if is_next else None
+    return None
+
+
+def _named(track: Track, at: int) -> int:
+    """What the program called the step of a batch: by a mark before its next call, else its number."""
+    batch = track.marks[at]
+    seq = track.seq_at(batch.at_ns)
+    for mark in track.marks[at + 1 :]:
+        if mark.name != STEP or track.seq_at(mark.at_ns) != seq:
+            break
+        return mark.value
+    return batch.value

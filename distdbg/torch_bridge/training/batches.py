@@ -1,0 +1,33 @@
+"""Each batch of a DataLoader, and its end, as a mark in the record, as `dist.batches` writes them.
+
+So a rank that had fewer batches than others is named as such (`record/batches.py`).
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+from distdbg.record.known_marks import BATCH, OUT_OF_BATCHES
+from distdbg.runtime.marks import mark
+
+
+def patch_batches(kind: Any) -> None:
+    """Patch torch's class of the iterators of a DataLoader."""
+    real = kind.__next__
+
+    @wraps(real)
+    def __next__(iterator: Any) -> Any:
+        try:
+            batch = real(iterator)
+        except StopIteration:
+            mark(OUT_OF_BATCHES, _count(iterator))
+            raise
+        mark(BATCH, _count(iterator))
+        return batch
+
+    kind.__next__ = __next__
+
+
+def _count(iterator: Any) -> int:
+    return int(getattr(iterator, "_num_yielded", 0))

@@ -1,0 +1,58 @@
+"""A hang or a mismatch is told by the rank that ran out of batches."""
+
+from __future__ import annotations
+
+from distdbg.diagnose.finding import Kind
+from distdbg.diagnose.verdict import diagnose
+from distdbg.record.format import Exit
+from distdbg.record.known_marks import BATCH, OUT_OF_BATCHES
+from distdbg.testing.session_builder import SessionBuilder
+
+EPOCH = 5
+
+
+def build(short: int, then: str = "") -> SessionBuilder:
+    """Rank 1 of 3 has `short` batches, the others one more, in whose all_reduce they wait."""
+    made = SessionBuilder(world_size=3)
+    for rank in range(3):
+        for batch in range(1, short + (1 if rank == 1 else 2)):
+            is_last = batch > short
+            made.mark(rank, BATCH, batch, at_s=batch)
+            made.op(
+                rank, "all_reduce", at_s=batch + 0.1, ended_s=None if is_last else batch + 0.2,
+                site="train.py:9 (main)", inputs=[(4,)],
+            )  # fmt: skip
+    made.mark(1, OUT_OF_BATCHES, short, at_s=short + 0.5)
+    if then:
+        made.op(1, then, at_s=short + 0.6, site="train.py:10 (main)")
+    return made
+
+
+def test_a_rank_that_returned_ran_out_of_batches() -> None:
+    made = build(EPOCH)
+    made.exit(1, Exit.RETURNED, at_s=7.0)
+    verdict = diagnose(made.session)
+    assert verdict.what == "rank 1 ran out of batches at step 6, ranks 0,2 went on"
+    assert verdict.root is not None
+    assert verdict.root.kind is Kind.MISSING_RANK
+    assert (verdict.root.ranks, verdict.root.victims) == ((1,), (0, 2))
+    texts = [one.text for one in verdict.root.evidence]
+    assert texts[0] == "rank 1 had 5 batches; ranks 0,2 began one more"
+    assert texts[1].startswith("rank 1 returned while ranks 0,2 waited for it in all_reduce #6")
+    assert not any("cannot be told apart" in text for text in texts)
+    assert "dist.Join" in verdict.root.advice
+
+
+def test_a_rank_in_another_op_ran_out_of_batches() -> None:
+    verdict = diagnose(build(EPOCH, "barrier").session)
+    assert verdict.what.startswith("rank 1 ran out of batches at step 6")
+    assert verdict.root is not None
+    assert verdict.root.kind is Kind.MISMATCH
+
+
+def test_without_marks_the_finding_stays_as_it_is() -> None:
+    made = build(EPOCH)
+    made.exit(1, Exit.RETURNED, at_s=7.0)
+    for log in made.session.ranks.values():
+        log.notes = ()
+    assert diagnose(made.session).what.startswith("rank 1 returned while ranks 0,2 waited")

@@ -1,0 +1,144 @@
+"""Who ran out of batches first: said where marks and calls prove it, and not where they do not."""
+
+from __future__ import annotations
+
+from distdbg.record.batches import RanOut, Said, Track, find_ran_out
+from distdbg.record.known_marks import (
+    BATCH,
+    JOIN_OUT_OF_BATCHES,
+    JOIN_STEP,
+    JOINED,
+    OUT_OF_BATCHES,
+    STEP,
+)
+
+#: What a rank did, in order: a mark's name with its value, or a call.
+Did = list[tuple[str, int] | str]
+CALL = "call"
+
+
+def loop(count: int, *, is_out: bool = True, calls: int = 1) -> Did:
+    did: Did = []
+    for batch in range(1, count + 1):
+        did += [(BATCH, batch), *[CALL] * calls]
+    return [*did, (OUT_OF_BATCHES, count)] if is_out else did
+
+
+def track(
+    did: Did, *, first_seq: int = 1, loop: str = "train.py:8", then: Did | None = None
+) -> Track:
+    """`then`: what it did in a second loop, at another line."""
+    marks, issued = [], []
+    for at, what in enumerate([*did, *(then or [])], 1):
+        if isinstance(what, str):
+            issued.append(at)
+        else:
+            marks.append(Said(what[0], what[1], at, loop if at <= len(did) else "valid.py:3"))
+    return Track(marks, list(range(first_seq, first_seq + len(issued))), issued)
+
+
+def told(*dids: Did) -> RanOut | None:
+    return find_ran_out({rank: track(did) for rank, did in enumerate(dids)})
+
+
+def test_a_rank_that_had_fewer_batches_is_found() -> None:
+    more = loop(4, is_out=False)
+    assert told(more, loop(3), more) == RanOut(
+        ranks=(1,), others=(0, 2), count=3, step=4, at_ns={1: 7}
+    )
+
+
+def test_of_several_those_with_the_fewest_are_named() -> None:
+    found = told(loop(2), loop(3, is_out=False), loop(2))
+    assert found is not None
+    assert (found.ranks, found.others, found.step) == ((0, 2), (1,), 3)
+
+
+def test_what_comes_after_the_loop_changes_nothing() -> None:
+    found = told([*loop(3), CALL, CALL], loop(4, is_out=False))
+    assert found is not None
+    assert found.ranks == (0,)
+
+
+def test_a_rank_that_validates_already_ran_out_of_batches() -> None:
+    for then in (loop(1, is_out=False), loop(2)):
+        tracks = {0: track(loop(3), then=then), 1: track(loop(4, is_out=False))}
+        found = find_ran_out(tracks)
+        assert found is not None
+        assert (found.ranks, found.step) == ((0,), 4)
+
+
+def test_in_a_loop_within_a_loop_the_inner_one_is_meant() -> None:
+    # Both are in step 5; rank 0 has validated two batches, rank 1 is in a third one.
+    outer = [(BATCH, 5), CALL]
+    tracks = {0: track(outer, then=loop(2)), 1: track(outer, then=loop(3, is_out=False))}
+    found = find_ran_out(tracks)
+    assert found is not None
+    assert (found.ranks, found.step) == ((0,), 3)
+
+
+def test_the_step_is_called_what_the_program_calls_it() -> None:
+    named: Did = [each for at in range(4) for each in ((BATCH, at + 1), (STEP, 1000 + at), CALL)]
+    found = told(named, loop(3))
+    assert found is not None
+    assert (found.step, found.count) == (1003, 3)
+
+
+def test_the_second_loop_counts_anew() -> None:
+    found = told([*loop(3), *loop(3, is_out=False)], [*loop(3), *loop(2)])
+    assert found is not None
+    assert (found.ranks, found.step) == ((1,), 3)
+
+
+def test_batches_without_calls_are_no_obstacle() -> None:
+    # A call every second batch.
+    def did(count: int, *, is_out: bool) -> Did:
+        found: Did = []
+        for batch in range(1, count + 1):
+            found += [(BATCH, batch)] if batch % 2 else [(BATCH, batch), CALL]
+        return [*found, (OUT_OF_BATCHES, count)] if is_out else found
+
+    found = told(did(4, is_out=False), did(3, is_out=True))
+    assert found is not None
+    assert (found.ranks, found.step) == ((1,), 4)
+
+
+def test_a_disabled_join_counts_its_steps() -> None:
+    steps: Did = [each for at in range(1, 4) for each in ((JOIN_STEP, at), CALL)]
+    found = told(steps, [*steps[:4], (JOIN_OUT_OF_BATCHES, 2)])
+    assert found is not None
+    assert (found.ranks, found.step) == ((1,), 3)
+
+
+def test_nothing_is_said_without_proof() -> None:
+    more = loop(4, is_out=False)
+    assert told(loop(3), loop(3)) is None  # both ran out
+    assert told(loop(3), loop(3, is_out=False)) is None  # the other is in its last step
+    assert told(loop(3, is_out=False), more) is None  # it left the loop by a break
+    assert told([*loop(3), (JOINED, 3)], more) is None  # others expect no more of it
+    assert told(loop(3), [*more, (OUT_OF_BATCHES, 4)]) is None  # that loop is over
+    assert told([*loop(3), *loop(1, is_out=False)], more) is None  # it is in another one
+    assert told(loop(3), more[:-1]) is None  # the other has called no more than it
+    assert told(loop(0), loop(0)) is None
+    assert told(loop(3), []) is None
+
+
+def test_another_loop_with_higher_numbers_is_no_proof() -> None:
+    # Rank 0 validates three batches between two steps; rank 1 does not.
+    assert told([*loop(7, is_out=False), *loop(3)], loop(8, is_out=False)) is None
+
+
+def test_marks_of_another_line_are_of_another_loop() -> None:
+    tracks = {
+        0: track(loop(3)),
+        1: track(loop(4, is_out=False), loop="valid.py:3"),
+    }
+    assert find_ran_out(tracks) is None
+
+
+def test_nothing_is_said_where_the_record_does_not_reach_back() -> None:
+    short = track(loop(3), first_seq=1)
+    for first_seq, is_told in ((4, True), (5, False)):
+        # Of the other rank only the last batch is left, with its call.
+        other = track([(BATCH, 4), CALL], first_seq=first_seq)
+        assert (find_ran_out({0: short, 1: other}) is not None) == is_told
