@@ -413,11 +413,12 @@ def _parse(variable: Variable, name: str, text: str) -> Value:
             return int(text)
         if variable.kind == "float":
             number = float(text)
-            if math.isfinite(number):
+            if math.isfinite(number) and number >= 0:
                 return number
             raise ValueError(text)
     except ValueError:
-        raise _bad(name, text, "a number") from None
+        least = " of at least 0" if variable.kind == "float" else ""
+        raise _bad(name, text, f"a number{least}") from None
     return text
 
 

@@ -41,6 +41,7 @@ def test_another_tools_variable_counts_when_ours_is_not_set() -> None:
         ("DISTDBG_TIMEOUT_S", "soon", "a number"),
         ("DISTDBG_TIMEOUT_S", "nan", "a number"),
         ("DISTDBG_TIMEOUT_S", "inf", "a number"),
+        ("DISTDBG_TIMEOUT_S", "-1", "a number of at least 0"),
         ("DISTDBG_SINGLE_COPY", "maybe", "1 or 0"),
     ],
 )
