@@ -293,9 +293,9 @@ def _hint(
             return f"the calls are at different lines: see which branch was taken{where}, then the sizes"
         return size_hint(where, is_short_batch=is_short)
     if "dtype" in differing:
-        return f"convert the arrays{where} to one dtype"
+        return f"see where the arrays{where} get their dtype: all ranks need the same"
     if "op" in differing:
         return "use the same reduce op on all ranks"
     if "root" in differing:
-        return "src and dst must be the same rank everywhere; they are global ranks"
+        return f"see where src or dst comes from{where}: all ranks must name the same global rank"
     return None

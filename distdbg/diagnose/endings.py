@@ -118,12 +118,16 @@ def _of_rank(session: Session, log: RankLog, error: Failure | None) -> Ending | 
         at_ns=session.time_ns(log.rank, own_ns),
         how=_how(log, reason) if is_failure else _how_well(log),
         reason=reason,
-        where=short_site(log.exit_where)
-        if said
-        else say_site(own_frame(log.left_stack) if is_failure else None),
+        where=_where(log, said=said, is_failure=is_failure),
         error=error if is_failure else None,
         end=end,
     )
+
+
+def _where(log: RankLog, *, said: bool, is_failure: bool) -> str:
+    """The program's own line, not that of a library below it, where the stack is known."""
+    own = own_frame(log.left_stack) if is_failure else None
+    return say_site(own) or (short_site(log.exit_where) if said else "")
 
 
 def _part(end: RankEnd | None, reason: str, error: Failure | None) -> Part:

@@ -11,6 +11,7 @@ from distdbg.record.printable import shorten
 _MOST_FRAMES = 3
 _MOST_SOURCE = 100
 _FRAME = re.compile(r'File "(.+)", line (\d+)(?:, in (.+))?')
+_LIBRARY = re.compile(r'File "[^"]*/lib/python3[^/"]*/|File "<')
 _OURS = f'File "{Path(__file__).parents[1]}/'
 
 
@@ -51,11 +52,15 @@ def _frames_of_group(traceback: str, ours: str) -> list[str]:
 
 def last_line(frames: list[str]) -> list[str]:
     """Of such lines one: 'at train.py:80 (step): y = x / 0'; all of them where the last frame is none."""
-    at = max((i for i, line in enumerate(frames) if _FRAME.match(line)), default=-1)
+    places = [i for i, line in enumerate(frames) if _FRAME.match(line)]
+    # The program's own line, not that of a library below it.
+    own = [i for i in places if not _LIBRARY.search(frames[i])]
+    at = (own or places or [-1])[-1]
     found = _FRAME.match(frames[at]) if at >= 0 else None
     if found is None:
         return frames
     function = f" ({found[3]})" if found[3] else ""
-    source = " ".join(line.strip() for line in frames[at + 1 :])
+    end = next((i for i in places if i > at), len(frames))
+    source = " ".join(line.strip() for line in frames[at + 1 : end])
     text = f": {shorten(source, _MOST_SOURCE)}" if source else ""
     return [f"at {os.path.basename(found[1])}:{found[2]}{function}{text}"]

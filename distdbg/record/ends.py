@@ -68,8 +68,8 @@ class RankEnd:
             return MORE_MEMORY
         if self.signal == signal.SIGKILL:
             return (
-                f"the sender of SIGKILL is unknown: check dmesg on {self.host} for the OOM killer, "
-                "then ask the scheduler"
+                "who sent SIGKILL is unknown: the scheduler, a person, the program itself, or the "
+                f"OOM killer (dmesg on {self.host})"
             )
         if self.signal == signal.SIGBUS:
             return (

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from distdbg.diagnose.find.other_group import ADVICE
+from distdbg.diagnose.find.telling_site import telling_site
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
@@ -177,6 +178,10 @@ def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge
         return Miss(evidence, ADVICE, (cause, count), odd, odd, most)
     if waiter.rank not in groups[1].ranks:
         return None
+    by_group = _ranks_by_order(session, everybody, {groups[0].label, groups[1].label})
+    odd, most = _against_most(by_group) if len(by_group) > 1 else ((), ())
+    if odd:
+        return _out_of_order(session, everybody, odd, most)
     first, second = sorted((waiter.op, other.op))
     text = (
         f"rank {first.rank} called {say_op(session, first)}, rank {second.rank} "
@@ -186,6 +191,43 @@ def _mixed(session: Session, waiter: Edge, other: Edge, everybody: Sequence[Edge
         text=text, rank=first.rank, ranks=ranks, op=first, site=site_of(session, first)
     )
     return Miss(evidence, _GROUPS)
+
+
+def _ranks_by_order(
+    session: Session, edges: Sequence[Edge], labels: set[str]
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Who waits on which of these groups, of ranks that are in all of them: the fewest first."""
+    members = [set(g.ranks) for g in session.groups if g.label in labels and g.ranks]
+    ranks: dict[str, set[int]] = {}
+    for edge in edges:
+        group = session.group_of(edge.op) if edge.op is not None else None
+        if group is not None and group.label in labels and all(edge.rank in m for m in members):
+            ranks.setdefault(group.label, set()).add(edge.rank)
+    parts = [(label, tuple(sorted(mine))) for label, mine in ranks.items()]
+    return sorted(parts, key=lambda part: (len(part[1]), part[1]))
+
+
+def _out_of_order(
+    session: Session, edges: Sequence[Edge], odd: tuple[int, ...], most: tuple[int, ...]
+) -> Miss:
+    """Most ranks are in an op of one group, these in one of another, and all of them are in both groups."""
+    own = {edge.rank: edge.op for edge in edges if edge.op is not None}
+    kinds = {session.kind_of(own[rank]) for rank in (odd[0], most[0])}
+    texts, shorts = [], []
+    for ranks in (odd, most):
+        op = own[ranks[0]]
+        label = group.label if (group := session.group_of(op)) is not None else "?"
+        called = f" called {session.kind_of(op)}" if ranks is odd or len(kinds) > 1 else ""
+        call, site = f"{say_ranks(ranks)}{called} on group '{label}'", telling_site(session, op)
+        texts.append(f"{call} at {site}" if site else call)
+        shorts += [call, f" at {site.partition(' (')[0]}" if site else ""]
+    site = telling_site(session, own[odd[0]])
+    text = "; ".join(texts)
+    evidence = Evidence(text=text, rank=odd[0], ranks=(*odd, *most), op=own[odd[0]], site=site)
+    came = f"came to {site} first" if site else "came to another one first"
+    advice = f"use the groups in the same order: see why {say_ranks(odd, 3)} {came}"
+    cause = (shorts[0] + shorts[1], f"; {shorts[2]}", shorts[3])
+    return Miss(evidence, advice, cause, odd, odd, most)
 
 
 def _ranks_by_group(

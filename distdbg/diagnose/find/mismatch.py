@@ -18,6 +18,7 @@ from distdbg.diagnose.failures import Failure, failures_of
 from distdbg.diagnose.find.other_group import ADVICE, calls_meant_elsewhere
 from distdbg.diagnose.find.parted import Parted, tell_parting_before
 from distdbg.diagnose.find.phrases import as_told
+from distdbg.diagnose.find.went_on import WentOn, find_went_on
 from distdbg.diagnose.finding import Edge, Evidence, Finding, Kind, Severity
 from distdbg.diagnose.legality import split_pairs
 from distdbg.diagnose.matching import GroupOps, Matched
@@ -92,6 +93,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
     first_odd = [rank for rank in sorted(members) if rank in odd] + sorted(members - odd)
     evidence = list(_call_lines(session, [calls[rank] for rank in first_odd if rank in calls]))
     evidence += list(meant.values())
+    skipped = _went_on(session, matched, calls, odd, first.seq)
     went_on = all(error.went_on for error in errors)
     for line in first.details:
         said = line if went_on else line.removesuffix(_USABLE).removesuffix("; ")
@@ -101,7 +103,7 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         kind=Kind.MISMATCH,
         # Who catches it and goes on has looked for it, or will fail by something else.
         severity=Severity.NOTE if went_on else Severity.ERROR,
-        what=fit(first.what or _unsaid(first)),
+        what=skipped.what if skipped else fit(first.what or _unsaid(first)),
         ranks=tuple(sorted(odd)),
         victims=tuple(sorted(members - odd)),
         group=first.group,
@@ -110,8 +112,22 @@ def _of_errors(session: Session, matched: Matched, errors: Sequence[Failure]) ->
         evidence=tuple(evidence),
         advice=ADVICE
         if meant
+        else skipped.advice
+        if skipped
         else first.hint or (_WHERE.format(say_ranks(sorted(odd))) if odd else ""),
     )
+
+
+def _went_on(
+    session: Session, matched: Matched, calls: Mapping[int, OpRef], odd: set[int], seq: int
+) -> WentOn | None:
+    """Of ranks that skipped the call of the others, as their own past shows."""
+    others = tuple(sorted(set(calls) - odd))
+    if not others or not odd <= set(calls) or not seq:
+        return None
+    op = calls[others[0]]
+    group = session.ranks[op.rank].ops.group[op.at]
+    return find_went_on(session, matched.of(group), tuple(sorted(odd)), others, seq)
 
 
 def _unsaid(error: Failure) -> str:
@@ -414,10 +430,10 @@ def _advice(
         is_short = bool(odd) and _is_short(session, sides, odd, seq)
         return size_hint(where, is_short_batch=is_short)
     if "dtype" in aspects:
-        return f"convert the arrays{where} to one dtype"
+        return f"see where the arrays{where} get their dtype: all ranks need the same"
     if "op" in aspects:
         return "use the same reduce op on all ranks"
-    return "src and dst must be the same rank everywhere; they are global ranks"
+    return f"see where src or dst comes from{where}: all ranks must name the same global rank"
 
 
 # --------------------------------------------------------------------------------------- splits

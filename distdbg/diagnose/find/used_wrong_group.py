@@ -14,11 +14,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from distdbg.diagnose.find.astray import Miss
+from distdbg.diagnose.find.telling_site import telling_site
 from distdbg.diagnose.finding import Edge, Evidence
 from distdbg.diagnose.matching import Matched
 from distdbg.diagnose.ops import OpRef
 from distdbg.diagnose.session import Session, Stack
-from distdbg.diagnose.wording import known_ns, say_ranks, say_site
+from distdbg.diagnose.wording import known_ns, say_ranks
 from distdbg.record.format import Flag
 
 _NO_COLLECTIVE: Final = Flag.MESSAGE | Flag.ASIDE
@@ -87,7 +88,7 @@ def _miss(session: Session, call: OpRef, waiting: Sequence[Edge]) -> Miss:
     calls = f"rank {call.rank} called {kind} on group {{}}, {say_ranks(others)} on group {{}}"
     labels = [f"'{session.groups[group].label}'" for group in groups]
     members = [f" ({say_ranks(session.members(group), 4)})" for group in groups]
-    place = _telling_site(session, call)
+    place = telling_site(session, call)
     where = place.partition(" (")[0]
     log = session.ranks[call.rank]
     evidence = Evidence(
@@ -100,16 +101,6 @@ def _miss(session: Session, call: OpRef, waiting: Sequence[Edge]) -> Miss:
     )
     advice = _ADVICE.format(ranks=say_ranks((call.rank,)))
     return Miss(evidence, advice, (f"at {where} {calls.format(*labels)}",), (call.rank,))
-
-
-def _telling_site(session: Session, call: OpRef) -> str:
-    """The innermost line that no other call of the rank has: of a helper's callers, the one that matters."""
-    ops, stack = session.ranks[call.rank].ops, _stack(session, call)
-    others = {session.stacks[index] for index in set(ops.stack)} - {stack}
-    for depth, frame in enumerate(stack):
-        if not any(frame in other[: depth + 1] for other in others):
-            return say_site(frame)
-    return say_site(stack[0])
 
 
 def _stack(session: Session, op: OpRef) -> Stack:

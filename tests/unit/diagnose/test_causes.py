@@ -146,7 +146,7 @@ def test_ranks_that_one_kill_has_ended_are_one_finding_with_what_each_was_in() -
     assert finding.what == "ranks 0-3 were killed by SIGKILL"
     assert texts(finding)[0] == "ranks 0-3 were killed by SIGKILL, the last 30 ms after the first"
     assert texts(finding)[1].startswith("ranks 0-2 were in barrier #")
-    assert finding.advice.startswith("the sender of SIGKILL is unknown")
+    assert finding.advice.startswith("who sent SIGKILL is unknown: ")
 
 
 def test_a_signal_seconds_after_another_is_its_own() -> None:

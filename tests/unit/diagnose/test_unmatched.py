@@ -293,3 +293,31 @@ def test_whose_tag_is_another_than_that_of_all_others_at_its_line_is_the_cause(w
     assert root.ranks == (2,)
     assert " sent to rank " in root.what
     assert " at x.py:5; rank " in root.what
+
+
+def test_the_rank_that_uses_two_groups_in_another_order_than_most_is_the_cause() -> None:
+    build = SessionBuilder(4)
+    for group in ("dp", "tp"):
+        build.group(group, [0, 1, 2, 3])
+    for rank in range(4):
+        group, line = ("tp", 15) if rank == 2 else ("dp", 17)
+        site = f"/job/x.py:{4 + (group == 'tp')} (sync) < /job/x.py:{line} (main)"
+        if rank == 2:  # that line serves another caller as well
+            build.op(rank, "all_reduce", group="tp", at_s=1, started_s=1, ended_s=1,
+                     site="/job/x.py:5 (sync) < /job/x.py:17 (main)")  # fmt: skip
+            seq = 2
+        else:
+            build.op(rank, "all_reduce", group="tp", at_s=1, started_s=1, ended_s=1,
+                     site="/job/x.py:5 (sync) < /job/x.py:17 (main)")  # fmt: skip
+            seq = 1
+        build.op(rank, "all_reduce", group=group, at_s=2, seq=seq, site=site)
+    root = root_of(build)
+    assert root.what == (
+        "ranks 0-3 are deadlocked: rank 2 called all_reduce on group 'tp' at x.py:15; "
+        "ranks 0-1,3 on group 'dp' at x.py:4"
+    )
+    assert (root.ranks, root.victims) == ((2,), (0, 1, 3))
+    assert (
+        root.advice
+        == "use the groups in the same order: see why rank 2 came to x.py:15 (main) first"
+    )

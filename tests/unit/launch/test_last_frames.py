@@ -52,3 +52,14 @@ def test_the_last_of_them_is_one_line() -> None:
     assert len(cut) < 140
     assert last_line(["no frame"]) == ["no frame"]
     assert last_line([]) == []
+
+
+def test_the_one_line_is_of_the_program_and_not_of_a_library_below_it() -> None:
+    frames = [
+        'File "/job/train.py", line 5, in grow',
+        "  keep.append(np.ones(8))",
+        'File "/venv/lib/python3.11/site-packages/numpy/numeric.py", line 232, in ones',
+        "  a = empty(shape)",
+    ]
+    assert last_line(frames) == ["at train.py:5 (grow): keep.append(np.ones(8))"]
+    assert last_line(frames[2:]) == ["at numeric.py:232 (ones): a = empty(shape)"]

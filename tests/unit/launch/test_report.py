@@ -189,8 +189,8 @@ def test_a_kill_is_told_with_where_the_rank_was_and_who_lost_it() -> None:
             "  memory: no rise of the oom_kill counter",
             "  at its end: in all_reduce #12 on group 'dp' for 0.1 s",
             "  ranks 0-1,3 failed because of it: PeerLost",
-            "  hint: the sender of SIGKILL is unknown: check dmesg on n14 for the OOM killer, "
-            "then ask the scheduler",
+            "  hint: who sent SIGKILL is unknown: the scheduler, a person, the program itself, or the "
+            "OOM killer (dmesg on n14)",
             f"  run folder: {FOLDER}",
         ],
     )
