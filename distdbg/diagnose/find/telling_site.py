@@ -8,7 +8,7 @@ from distdbg.diagnose.wording import say_site
 
 
 def telling_site(session: Session, call: OpRef) -> str:
-    """The innermost line that no other call of the rank has: of a helper's callers, the one that matters; ''."""
+    """The innermost line that no other call of the rank has: of a helper's callers the right one; ''."""
     ops = session.ranks[call.rank].ops
     stack = session.stacks[ops.stack[call.at]]
     others = {session.stacks[index] for index in set(ops.stack)} - {stack}
