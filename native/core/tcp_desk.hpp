@@ -54,7 +54,7 @@ class TcpDesk {
   void shut(const TcpWay& way);
   enum class Verdict {
     taken,
-    late,        // its transport has been shut: it ends like that
+    late,        // its transport has been shut: it is told so
     unexpected,  // no such rank, or too many that nobody expects yet
     other,       // with other options
   };
@@ -72,6 +72,7 @@ class TcpDesk {
     std::int64_t until_ns;
   };
   static Key key_of(const TcpWay& way) { return {way.cookie, way.kind, way.to}; }
+  static void say_late(const TcpWay& way, const TcpLine& line);
   static Verdict hand_over(TcpArrivals& arrivals, const TcpWay& way, TcpLine line);
 
   const std::size_t most_early_;

@@ -43,6 +43,7 @@ TcpTransport::TcpTransport(TcpPlace place, std::string token, std::shared_ptr<Tc
 TcpTransport::~TcpTransport() { close(); }
 
 std::string TcpTransport::Link::why() const {
+  if (is_late()) return "left before this rank had reached it";
   const int error_number = line.relayed ? line.relayed->failure().first : 0;
   return error_number != 0 ? TcpStream::why(error_number) : stream.why();
 }
@@ -208,11 +209,8 @@ void TcpTransport::close() {
       const bool is_whole = link != p.links.front() || p.outbox.empty();
       if (is_whole)
         Outbox<TcpStream>(place_.has_sums)
-            .post(link->stream, {last_envelope_nbytes, {}}, {}, nullptr);
-      link->stream.stop_writing();
-      // A socket that is closed with something unread resets the connection, and so loses what was sent.
-      link->stream.begin_round();
-      while (link->stream.read(nullptr, std::size_t{64} << 10) != 0) continue;
+            .post(link->stream, last_envelope(p.outbox.sent()), {}, nullptr);
+      link->stream.end();
     }
     p.links.clear();
     p.outbox.clear();
@@ -233,19 +231,35 @@ void TcpTransport::look_for_silence() {
         link->stream.fail(ETIMEDOUT);
 }
 
+// Whether it has said there that it leaves, and all that it had sent is here.
+bool TcpTransport::has_left_by(const Peer& peer, const Link& said) {
+  if (!said.inbox.has_ended() || said.is_late()) return false;
+  std::uint64_t arrived = 0;
+  for (const auto& link : peer.links) {
+    if (!link->inbox.is_between_messages()) return false;
+    arrived += link->inbox.arrived();
+  }
+  return arrived == said.inbox.last();
+}
+
 // True when the peer is lost now.
 bool TcpTransport::lose_if_ended(std::uint32_t rank, Peer& peer) {
   const Link* ended = nullptr;
   bool has_all_ended = true;
   bool is_blocked = false;
+  bool is_late = false;  // some link of it
   for (const auto& link : peer.links) {
-    if (link->inbox.has_ended()) continue;
+    if (has_left_by(peer, *link)) return false;  // whatever becomes of its other link
+    const bool came_late = link->is_late();
+    is_late |= came_late;
+    if (link->inbox.has_ended() && !came_late) continue;
     has_all_ended &= link->stream.has_ended();
     is_blocked |= link->is_blocked;
-    if (ended == nullptr && link->stream.has_ended()) ended = link.get();
+    if ((ended == nullptr || ended->is_late()) && link->stream.has_ended()) ended = link.get();
   }
   if (ended == nullptr) return false;
-  if (!has_all_ended) {
+  // Who says that it had closed may have dialled before, by a connection that is not here yet.
+  if (!has_all_ended || is_late) {
     if (peer.ended_ns == 0) peer.ended_ns = now_ns();
     if (is_blocked || now_ns() < peer.ended_ns + grace_ns) return false;
   }

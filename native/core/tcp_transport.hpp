@@ -58,6 +58,8 @@ class TcpTransport final : public Transport {
     LinkProgress progress() const {
       return line.relayed ? line.relayed->progress() : link_progress(fd());
     }
+    // Dialled when the peer's transport had closed.
+    bool is_late() const { return inbox.has_ended() && inbox.last() == had_closed_before; }
     std::string why() const;
     // Its two ends, where what came was sent first.
     std::string ends() const;
@@ -83,6 +85,7 @@ class TcpTransport final : public Transport {
   bool move(std::uint32_t rank, Peer& peer);
   std::vector<std::uint32_t> ready_ranks();
   void look_for_silence();
+  static bool has_left_by(const Peer& peer, const Link& said);
   bool lose_if_ended(std::uint32_t rank, Peer& peer);
   void update_watch();
   TcpWay way_from(std::uint32_t from, std::uint32_t to) const {

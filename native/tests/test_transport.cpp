@@ -90,6 +90,46 @@ struct RawPeer {
   Fd socket;
 };
 
+// Of two connections one may break without a word, when it had come too late or the process is gone: all that
+// counts is whether what the peer had sent is here.
+void test_who_has_left_by_one_connection_is_not_lost_by_the_other() {
+  for (const std::uint64_t sent : {2U, 3U}) {
+    TcpRanks ranks(2, false);
+    const RawPeer first(ranks);
+    RawPeer second(ranks);
+    for (const RawPeer* peer : {&first, &std::as_const(second)}) {
+      const Envelope envelope = envelope_of(0, 7);
+      peer->send(&envelope, sizeof envelope);
+    }
+    ranks.run_until([&] { return ranks.keeper(0).kept.size() == 2; });
+    const Envelope last = last_envelope(sent);
+    first.send(&last, sizeof last);
+    const linger at_once{1, 0};
+    ::setsockopt(second.socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    second.socket.close();
+    if (sent == 2) {
+      for (int i = 0; i < 100; ++i) ranks.at(0).poll();
+      CHECK(ranks.keeper(0).losses.empty());
+    } else {
+      ranks.run_until([&] { return !ranks.keeper(0).losses.empty(); });
+      CHECK(says(ranks.keeper(0).losses[0].second, "reset by peer"));
+    }
+  }
+}
+
+void test_who_comes_too_late_is_told_so() {
+  for (const bool has_sums : {false, true}) {
+    TcpRanks ranks(2, false, 5, has_sums);
+    ranks.at(0).close();
+    ranks.at(1).connect(0, until_s(10));
+    const std::int64_t begin = now_ns();
+    ranks.run_until([&] { return !ranks.keeper(1).losses.empty(); });
+    // A connection that rank 0 had made before might have been on its way.
+    CHECK(now_ns() - begin >= 900 * ns_per_ms);
+    CHECK(says(ranks.keeper(1).losses[0].second, "left before this rank had reached it"));
+  }
+}
+
 void test_nobody_reaches_a_peer_that_is_lost() {
   TcpRanks ranks(2, false);
   RawPeer(ranks).socket.close();
@@ -410,6 +450,8 @@ int main() {
   test_what_a_link_has_changed_is_not_taken();
   test_who_has_no_sums_is_not_let_in_where_there_are_some();
   test_what_a_peer_sent_before_it_left_still_arrives();
+  test_who_has_left_by_one_connection_is_not_lost_by_the_other();
+  test_who_comes_too_late_is_told_so();
   test_nobody_reaches_a_peer_that_is_lost();
   test_a_peer_that_dies_in_the_middle_of_a_message_is_lost();
   test_a_cut_message_ends_the_way();
