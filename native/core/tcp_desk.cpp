@@ -8,16 +8,16 @@
 
 namespace distdbg {
 
-void TcpArrivals::put(std::uint32_t from, TcpLine line) {
+void TcpArrivals::put(Arrival arrival) {
   {
     const std::lock_guard lock(mutex_);
-    lines_.emplace_back(from, std::move(line));
+    lines_.push_back(std::move(arrival));
     has_any_.store(true, std::memory_order_release);
   }
   bell_.ring();
 }
 
-std::vector<std::pair<std::uint32_t, TcpLine>> TcpArrivals::take() {
+std::vector<TcpArrivals::Arrival> TcpArrivals::take() {
   const std::lock_guard lock(mutex_);
   has_any_.store(false, std::memory_order_relaxed);
   return std::exchange(lines_, {});
@@ -25,8 +25,8 @@ std::vector<std::pair<std::uint32_t, TcpLine>> TcpArrivals::take() {
 
 TcpDesk::Verdict TcpDesk::hand_over(TcpArrivals& arrivals, const TcpWay& way, TcpLine line) {
   if (way.from >= arrivals.size() || way.from == way.to) return Verdict::unexpected;
-  if (way.options != arrivals.options()) return Verdict::other;
-  arrivals.put(way.from, std::move(line));
+  if ((way.options & ~is_lane) != arrivals.options()) return Verdict::other;
+  arrivals.put({way.from, (way.options & is_lane) != 0, std::move(line)});
   return Verdict::taken;
 }
 

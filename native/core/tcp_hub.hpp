@@ -42,6 +42,8 @@ struct TcpPlace {
   std::vector<std::vector<std::string>> addresses;
   int keepalive_s = 5;  // a host that is silent for so long is lost
   bool has_sums = false;
+  // To each peer at most, in this direction: more than one carry large messages only.
+  std::uint32_t streams = 1;
 };
 
 class TcpHub {

@@ -183,7 +183,7 @@ def connect(
         net = between.open(shape.link_cookie)
         net_facts = (
             host_of_rank(hosts), net.hub, net.cookie, list(net.addresses), net.keepalive_s,
-            shape.link_checksum,
+            net.streams, shape.link_checksum,
             net.ucx,
         )  # fmt: skip
     if rank == first:
