@@ -30,7 +30,8 @@ constexpr int lanes_shift = 56;
 constexpr std::uint64_t whole_mask = (std::uint64_t{1} << lanes_shift) - 1;
 
 // Where a share begins; `share` == `shares`: where the last one ends.
-constexpr std::uint64_t share_begin(std::uint64_t nbytes, std::uint32_t shares, std::uint32_t share) {
+constexpr std::uint64_t share_begin(std::uint64_t nbytes, std::uint32_t shares,
+                                    std::uint32_t share) {
   constexpr std::uint64_t page = 4096;
   return share == shares ? nbytes : nbytes / shares * share / page * page;
 }

@@ -76,8 +76,16 @@ void TcpTransport::connect(std::uint32_t peer, const Wait& wait) {
   };
   const auto& addresses =
       peer < place_.addresses.size() ? place_.addresses[peer] : std::vector<std::string>{};
-  TcpLine line = dial_tcp(addresses, way_from(place_.rank, peer), token_, relay_, wait, has_come);
-  if (line.fd) add(peer, std::move(line));
+  try {
+    TcpLine line = dial_tcp(addresses, way_from(place_.rank, peer), token_, relay_, wait, has_come);
+    if (line.fd) add(peer, std::move(line));
+  } catch (const Error& error) {
+    if (error.fault() != Fault::network) throw;
+    throw Error(
+        Fault::network,
+        std::string(error.what()) + "; this rank is at " + place_.addresses[place_.rank].front(),
+        error.error_number(), error.peer());
+  }
   update_watch();
 }
 

@@ -64,7 +64,8 @@ struct TcpRanks final : Ranks {
     std::vector<char> are_sent(all.size() * all.size());
     for (std::uint32_t r = 0; r < all.size(); ++r)
       for (std::uint32_t p = 0; p < all.size(); ++p)
-        if (p != r) post(at(r), p, large, 0, reinterpret_cast<bool*>(&are_sent[r * all.size() + p]));
+        if (p != r)
+          post(at(r), p, large, 0, reinterpret_cast<bool*>(&are_sent[r * all.size() + p]));
     run_until([&] {
       return std::all_of(keepers.begin(), keepers.end(),
                          [&](const auto& each) { return each->kept.size() == all.size() - 1; });
@@ -252,6 +253,20 @@ void test_a_large_message_needs_all_its_connections() {
                     : trouble == Trouble::closed ? "its connection was closed"
                                                  : "no message of distdbg"));
     CHECK(says(why, "in the middle of a message") && ranks.keeper(0).kept.empty());
+  }
+}
+
+void test_who_cannot_be_reached_is_told_with_both_ends() {
+  TcpRanks ranks(2, false);
+  const std::string gone = ranks.hubs[0]->address();
+  ranks.hubs[0]->close();
+  try {
+    ranks.at(1).connect(0, until_s(0.1));
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.fault() == Fault::network && error.peer() == 0);
+    CHECK(error.what() == "no way to rank 0; tried " + gone +
+                              " (Connection refused); this rank is at " + ranks.hubs[1]->address());
   }
 }
 
@@ -535,6 +550,7 @@ int main() {
   test_a_peer_that_dies_in_the_middle_of_a_message_is_lost();
   test_a_cut_message_ends_the_way();
   test_a_large_message_needs_all_its_connections();
+  test_who_cannot_be_reached_is_told_with_both_ends();
   test_who_has_dialled_first_is_used();
   test_both_dial_at_once();
   test_connections_wait_for_their_transport();

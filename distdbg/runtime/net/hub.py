@@ -45,7 +45,7 @@ class Net:
         #: By group rank: "host:port"; empty for ranks of this host.
         self.addresses = addresses
         self.keepalive_s = read_float("DISTDBG_KEEPALIVE_S")
-        self.streams = read_int("DISTDBG_TCP_STREAMS")
+        self.streams = min(max(read_int("DISTDBG_TCP_STREAMS"), 1), 8)
         self._is_open = True
 
     def close(self) -> None:
