@@ -1,7 +1,5 @@
 // A hub among strangers: what they send and how many they are does no harm to those who know the token. Then
 // mutated handshakes and messages through the code that reads them; an argument is for how many seconds.
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -292,11 +290,9 @@ void test_who_comes_after_its_transport_was_shut_is_not_kept() {
   const Fd late = dial_tcp({hub.address()}, way, "token", until_s(10), [] { return false; });
   pollfd entry{late.get(), POLLIN, 0};
   CHECK(::poll(&entry, 1, 10'000) == 1);
-  const std::string word = read_all(late, sizeof(Envelope) + 1);
   const Envelope last = last_envelope(had_closed_before);
-  CHECK(word ==
-        std::string(reinterpret_cast<const char*>(&last), sizeof last));  // and it has ended
-  CHECK(count_fds() == fds + 1);
+  CHECK(read_all(late, 100) == std::string(reinterpret_cast<const char*>(&last), sizeof last));
+  wait_until([&] { return count_fds() == fds + 1; });
   CHECK(hub.refused() == 0);  // and was no stranger
   // The next one of that kind is expected again.
   const auto next = hub.transport({cookie, 0, 2, 1, {}, 5}, keeper);
@@ -327,15 +323,6 @@ void test_it_listens_where_it_was_told_to() {
   } catch (const Error& error) {
     CHECK(error.fault() == Fault::network);  // no IPv6 here
   }
-}
-
-void test_nothing_is_paced_within_a_machine() {
-  TcpHub hub("127.0.0.1", "0", "token");
-  const Fd socket = dial_tcp({hub.address()}, way, "token", until_s(10), [] { return false; });
-  char name[16] = {};
-  socklen_t nbytes = sizeof name - 1;
-  CHECK(::getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name, &nbytes) == 0);
-  CHECK(!says(name, "bbr"));  // whatever the system's default is
 }
 
 void test_close_leaves_nothing() {
@@ -507,7 +494,6 @@ int main(int argc, char** argv) {
   test_those_who_come_too_early_are_bounded();
   test_who_comes_after_its_transport_was_shut_is_not_kept();
   test_it_listens_where_it_was_told_to();
-  test_nothing_is_paced_within_a_machine();
   test_close_leaves_nothing();
   test_mutations(0.5);
   return 0;

@@ -14,7 +14,7 @@
 #include "ring_transport.hpp"
 #include "tcp_dial.hpp"
 #include "tcp_hub.hpp"
-#include "tcp_lanes.hpp"
+#include "tcp_ranks.hpp"
 #include "tcp_socket.hpp"
 #include "transports.hpp"
 
@@ -24,7 +24,6 @@ namespace {
 
 constexpr std::uint32_t slot_nbytes = 4096;
 constexpr std::uint32_t channel_nbytes = 64 * 1024;
-constexpr std::uint64_t cookie = 0x1234'5678'9abc'def0;
 
 struct RingRanks final : Ranks {
   explicit RingRanks(std::uint32_t size)
@@ -42,110 +41,6 @@ struct RingRanks final : Ranks {
   Segment segment;
   std::vector<std::unique_ptr<Transport>> all;
 };
-
-struct TcpRanks final : Ranks {
-  explicit TcpRanks(std::uint32_t size, bool connects = true, int keepalive_s = 5,
-                    bool has_sums = false, std::uint32_t streams = 1) {
-    for (std::uint32_t r = 0; r < size; ++r)
-      hubs.push_back(std::make_unique<TcpHub>("127.0.0.1", "0", "token"));
-    TcpPlace place{cookie, 0, size, 3, {}, keepalive_s, has_sums, streams};
-    for (const auto& hub : hubs) place.addresses.push_back({hub->address()});
-    for (std::uint32_t r = 0; r < size; ++r) {
-      place.rank = r;
-      keepers.push_back(std::make_unique<Keeper>());
-      all.push_back(hubs[r]->transport(place, *keepers.back()));
-    }
-    if (connects) connect_all();
-    if (streams > 1) make_lanes();
-  }
-  // Their first large message asks for lanes, the next connect() makes them.
-  void make_lanes() {
-    const auto large = pattern(split_nbytes, 1);
-    std::vector<char> are_sent(all.size() * all.size());
-    for (std::uint32_t r = 0; r < all.size(); ++r)
-      for (std::uint32_t p = 0; p < all.size(); ++p)
-        if (p != r)
-          post(at(r), p, large, 0, reinterpret_cast<bool*>(&are_sent[r * all.size() + p]));
-    run_until([&] {
-      return std::all_of(keepers.begin(), keepers.end(),
-                         [&](const auto& each) { return each->kept.size() == all.size() - 1; });
-    });
-    for (const auto& each : keepers) each->kept.clear();
-    connect_all();
-  }
-  Transport& at(std::uint32_t rank) override { return *all[rank]; }
-  std::vector<std::unique_ptr<TcpHub>> hubs;
-  std::vector<std::unique_ptr<Transport>> all;
-};
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-void test_what_a_peer_sent_before_it_left_still_arrives() {
-  TcpRanks ranks(2);
-  for (std::uint64_t i = 0; i < 100; ++i) post(ranks.at(0), 1, pattern(1000, i), i, nullptr);
-  post(ranks.at(1), 0, pattern(5000, 1), 0, nullptr);  // which rank 0 never reads
-  ranks.at(0).close();
-  ranks.run_until([&] { return ranks.keeper(1).kept.size() == 100; });
-  // It said that it leaves: that is no loss, also when what it did not read is sent back as a reset.
-  for (int i = 0; i < 100; ++i) {
-    post(ranks.at(1), 0, pattern(10, 1), 0, nullptr);
-    ranks.at(1).poll();
-  }
-  CHECK(ranks.keeper(1).kept.size() == 100 && ranks.keeper(1).losses.empty());
-}
-
-// A peer whose end of the connection is the test's.
-struct RawPeer {
-  explicit RawPeer(TcpRanks& ranks, std::uint32_t options = 0)
-      : socket(dial_tcp({ranks.hubs[0]->address()}, {cookie, 3, 1, 0, options}, "token",
-                        until_s(10), [] { return false; })) {}
-  void send(const void* bytes, std::size_t nbytes) const {
-    CHECK(::send(socket.get(), bytes, nbytes, MSG_NOSIGNAL) == static_cast<ssize_t>(nbytes));
-  }
-  Fd socket;
-};
-
-// Of two connections one may break without a word, when it had come too late or the process is gone: all that
-// counts is whether what the peer had sent is here.
-void test_who_has_left_by_one_connection_is_not_lost_by_the_other() {
-  for (const std::uint64_t sent : {2U, 3U}) {
-    TcpRanks ranks(2, false);
-    const RawPeer first(ranks);
-    RawPeer second(ranks);
-    for (const RawPeer* peer : {&first, &std::as_const(second)}) {
-      const Envelope envelope = envelope_of(0, 7);
-      peer->send(&envelope, sizeof envelope);
-    }
-    ranks.run_until([&] { return ranks.keeper(0).kept.size() == 2; });
-    const Envelope last = last_envelope(sent);
-    first.send(&last, sizeof last);
-    const linger at_once{1, 0};
-    ::setsockopt(second.socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    second.socket.close();
-    if (sent == 2) {
-      for (int i = 0; i < 100; ++i) ranks.at(0).poll();
-      CHECK(ranks.keeper(0).losses.empty());
-    } else {
-      ranks.run_until([&] { return !ranks.keeper(0).losses.empty(); });
-      CHECK(says(ranks.keeper(0).losses[0].second, "reset by peer"));
-    }
-  }
-}
-
-void test_who_comes_too_late_is_told_so() {
-  for (const bool has_sums : {false, true}) {
-    TcpRanks ranks(2, false, 5, has_sums);
-    ranks.at(0).close();
-    ranks.at(1).connect(0, until_s(10));
-    const std::int64_t begin = now_ns();
-    ranks.run_until([&] { return !ranks.keeper(1).losses.empty(); });
-    // A connection that rank 0 had made before might have been on its way.
-    CHECK(now_ns() - begin >= 900 * ns_per_ms);
-    CHECK(says(ranks.keeper(1).losses[0].second, "left before this rank had reached it"));
-  }
-}
 
 void test_nobody_reaches_a_peer_that_is_lost() {
   TcpRanks ranks(2, false);
@@ -196,78 +91,6 @@ void test_a_cut_message_ends_the_way() {
   ranks.at(0).cancel(large.data(), large.size());
   ranks.run_until([&] { return !ranks.keeper(1).losses.empty(); });
   CHECK(says(ranks.keeper(1).losses[0].second, "in the middle of a message"));
-}
-
-// All of a large message but the end of one share, and then what ends it.
-void test_a_large_message_needs_all_its_connections() {
-  constexpr std::uint64_t nbytes = split_nbytes + 5;
-  constexpr std::uint64_t half = share_begin(nbytes, 2, 1);
-  const auto payload = pattern(nbytes, 3);
-  enum class Trouble { none, reset, closed, beyond, other_size, many };
-  for (const auto trouble : {Trouble::none, Trouble::reset, Trouble::closed, Trouble::beyond,
-                             Trouble::other_size, Trouble::many}) {
-    TcpRanks ranks(2, false);
-    const RawPeer peer(ranks);
-    RawPeer lane(ranks, is_lane);
-    Envelope whole = envelope_of(nbytes, 9);
-    whole.nbytes |= (trouble == Trouble::many ? std::uint64_t{most_streams} : 1U) << lanes_shift;
-    const Envelope share{nbytes - half,
-                         {half + (trouble == Trouble::beyond ? 1 : 0),
-                          nbytes + (trouble == Trouble::other_size ? 1 : 0)}};
-    const Envelope behind = envelope_of(0, 10);
-    std::thread sender([&] {
-      const auto send = [](const Fd& socket, const void* bytes, std::size_t n) {
-        ::send(socket.get(), bytes, n, MSG_NOSIGNAL);  // whose other end may have gone
-      };
-      send(lane.socket, &share, sizeof share);
-      send(lane.socket, payload.data() + half, nbytes - half - 1);
-      send(peer.socket, &whole, sizeof whole);
-      send(peer.socket, payload.data(), half);
-      send(peer.socket, &behind, sizeof behind);
-    });
-    for (const std::int64_t end = now_ns() + 50 * ns_per_ms; now_ns() < end;) ranks.at(0).poll();
-    if (trouble == Trouble::reset || trouble == Trouble::closed) {
-      const linger at_once{trouble == Trouble::reset ? 1 : 0, 0};
-      ranks.run_until([&] {
-        const auto& coming = ranks.keeper(0).coming(1);
-        return coming.size() == nbytes && coming[nbytes - 2] == payload[nbytes - 2];
-      });
-      sender.join();
-      ::setsockopt(lane.socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-      lane.socket.close();
-    }
-    // What is behind it waits for it.
-    CHECK(ranks.keeper(0).kept.empty());
-    if (trouble == Trouble::none) {
-      sender.join();
-      CHECK(::send(lane.socket.get(), &payload.back(), 1, 0) == 1);
-      ranks.run_until([&] { return ranks.keeper(0).kept.size() == 2; });
-      check_kept(ranks.keeper(0).kept[0], 1, 9, payload);
-      CHECK(ranks.keeper(0).losses.empty());
-      continue;
-    }
-    ranks.run_until([&] { return !ranks.keeper(0).losses.empty(); });
-    if (sender.joinable()) sender.join();
-    const std::string& why = ranks.keeper(0).losses[0].second;
-    CHECK(says(why, trouble == Trouble::reset    ? "reset by peer"
-                    : trouble == Trouble::closed ? "its connection was closed"
-                                                 : "no message of distdbg"));
-    CHECK(says(why, "in the middle of a message") && ranks.keeper(0).kept.empty());
-  }
-}
-
-void test_who_cannot_be_reached_is_told_with_both_ends() {
-  TcpRanks ranks(2, false);
-  const std::string gone = ranks.hubs[0]->address();
-  ranks.hubs[0]->close();
-  try {
-    ranks.at(1).connect(0, until_s(0.1));
-    CHECK(false);
-  } catch (const Error& error) {
-    CHECK(error.fault() == Fault::network && error.peer() == 0);
-    CHECK(error.what() == "no way to rank 0; tried " + gone +
-                              " (Connection refused); this rank is at " + ranks.hubs[1]->address());
-  }
 }
 
 void test_who_has_dialled_first_is_used() {
@@ -536,21 +359,11 @@ int main() {
   suite::run_all([](std::uint32_t size) { return std::make_unique<TcpRanks>(size); });
   suite::run_all(
       [](std::uint32_t size) { return std::make_unique<TcpRanks>(size, true, 5, true); });
-  for (const bool has_sums : {false, true}) {
-    suite::run_all([has_sums](std::uint32_t size) {
-      return std::make_unique<TcpRanks>(size, true, 5, has_sums, 3);
-    });
-  }
   test_what_a_link_has_changed_is_not_taken();
   test_who_has_no_sums_is_not_let_in_where_there_are_some();
-  test_what_a_peer_sent_before_it_left_still_arrives();
-  test_who_has_left_by_one_connection_is_not_lost_by_the_other();
-  test_who_comes_too_late_is_told_so();
   test_nobody_reaches_a_peer_that_is_lost();
   test_a_peer_that_dies_in_the_middle_of_a_message_is_lost();
   test_a_cut_message_ends_the_way();
-  test_a_large_message_needs_all_its_connections();
-  test_who_cannot_be_reached_is_told_with_both_ends();
   test_who_has_dialled_first_is_used();
   test_both_dial_at_once();
   test_connections_wait_for_their_transport();
