@@ -289,6 +289,13 @@ VARIABLES: tuple[Variable, ...] = (
         "Refuse a DISTDBG_RUN_DIR where other users could put files or links, as sshd does.",
     ),
     Variable(
+        "DISTDBG_TCP_STREAMS",
+        "int",
+        1,
+        "Connections by which a rank sends messages of 512 KiB and more to one of another host, 1 to 8. With "
+        "TLS always one.",
+    ),
+    Variable(
         "DISTDBG_TIMEOUT_S",
         "float",
         1800.0,

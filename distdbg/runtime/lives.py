@@ -124,17 +124,26 @@ class Lives:
             self.check()
             raise
 
-    def lost(self, index: int, how: str) -> PeerLost:
-        """Return the error for the member with this group rank."""
+    def lost(
+        self,
+        index: int,
+        how: str,
+        host: str | None = None,
+        tried: str = "",
+        hint: str | None = None,
+    ) -> PeerLost:
+        """Return the error for the member with this group rank. `tried`: how to reach it."""
         peer = self._ranks[index]
         # Who ended by itself did not call what the others call: a mismatch as well.
         kind = RankLeft if how.startswith("exited") else PeerLost
         return kind(
-            f"rank {peer} {how}; this rank needed it to make group '{self._group_name}'",
+            f"rank {peer}{f' on host {host}' if host else ''} {how}; "
+            f"this rank needed it to make group '{self._group_name}'",
             peer=peer,
             how=how,
             group=self._group_name,
-            details=["the group was not made"],
+            details=[*([tried] if tried else []), "the group was not made"],
+            hint=hint,
         )
 
     def how(self, index: int, otherwise: str) -> str:

@@ -1,5 +1,5 @@
 // The only place where a native error becomes a Python exception: `_native.Error` with the attributes
-// fault (str), error_number (int) and peer (int, -1 if none).
+// fault (str), error_number (int), peer (int, -1 if none) and more.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -54,6 +54,7 @@ void bind_errors(nb::module_& module) {
       instance.attr("fault") = fault_name(error.fault());
       instance.attr("error_number") = error.error_number();
       instance.attr("peer") = error.peer();
+      instance.attr("detail") = nb::str(error.detail.data(), error.detail.size());
       instance.attr("seq") = error.seq;
       instance.attr("gate") = error.gate;
       instance.attr("number") = error.number;

@@ -11,36 +11,39 @@ void bind_group(nb::module_& module) {
              std::uint64_t cookie, std::uint32_t spins, std::int64_t yield_ns, bool single_copy,
              std::uint32_t options, std::uint32_t checksum_interval, std::uint32_t rank,
              const std::vector<std::uint32_t>& host_of, TcpHub* hub, std::uint64_t link_cookie,
-             const std::vector<std::string>& addresses, double keepalive_s, bool has_sums,
-             const PyUcx& ucx) {
-            return new GroupHandle(
-                Segment::create(size, slot_nbytes, channel_nbytes, cookie, options,
-                                checksum_interval),
-                rank, spins, yield_ns, single_copy,
-                net_facts(rank, host_of, hub, link_cookie, addresses, keepalive_s, has_sums, ucx));
+             const std::vector<std::string>& addresses, double keepalive_s, std::uint32_t streams,
+             bool has_sums, const PyUcx& ucx) {
+            return new GroupHandle(Segment::create(size, slot_nbytes, channel_nbytes, cookie,
+                                                   options, checksum_interval),
+                                   rank, spins, yield_ns, single_copy,
+                                   net_facts(rank, host_of, hub, link_cookie, addresses,
+                                             keepalive_s, streams, has_sums, ucx));
           },
           nb::arg("size"), nb::arg("slot_nbytes"), nb::arg("channel_nbytes"), nb::arg("cookie"),
           nb::arg("spins"), nb::arg("yield_ns"), nb::arg("single_copy"), nb::arg("options") = 0,
           nb::arg("checksum_interval") = 0, nb::arg("rank") = 0,
           nb::arg("host_of") = std::vector<std::uint32_t>(), nb::arg("hub").none() = nb::none(),
           nb::arg("link_cookie") = 0, nb::arg("addresses") = std::vector<std::string>(),
-          nb::arg("keepalive_s") = 0.0, nb::arg("has_sums") = false, nb::arg("ucx") = nb::none())
+          nb::arg("keepalive_s") = 0.0, nb::arg("streams") = 1, nb::arg("has_sums") = false,
+          nb::arg("ucx") = nb::none())
       .def_static(
           "open",
           [](std::uint32_t rank, std::int32_t pid, int fd, std::uint64_t cookie,
              std::uint32_t spins, std::int64_t yield_ns, bool single_copy,
              const std::vector<std::uint32_t>& host_of, TcpHub* hub, std::uint64_t link_cookie,
-             const std::vector<std::string>& addresses, double keepalive_s, bool has_sums,
-             const PyUcx& ucx) {
-            return new GroupHandle(
-                Segment::open(pid, fd, cookie), rank, spins, yield_ns, single_copy,
-                net_facts(rank, host_of, hub, link_cookie, addresses, keepalive_s, has_sums, ucx));
+             const std::vector<std::string>& addresses, double keepalive_s, std::uint32_t streams,
+             bool has_sums, const PyUcx& ucx) {
+            return new GroupHandle(Segment::open(pid, fd, cookie), rank, spins, yield_ns,
+                                   single_copy,
+                                   net_facts(rank, host_of, hub, link_cookie, addresses,
+                                             keepalive_s, streams, has_sums, ucx));
           },
           nb::arg("rank"), nb::arg("pid"), nb::arg("fd"), nb::arg("cookie"), nb::arg("spins"),
           nb::arg("yield_ns"), nb::arg("single_copy"),
           nb::arg("host_of") = std::vector<std::uint32_t>(), nb::arg("hub").none() = nb::none(),
           nb::arg("link_cookie") = 0, nb::arg("addresses") = std::vector<std::string>(),
-          nb::arg("keepalive_s") = 0.0, nb::arg("has_sums") = false, nb::arg("ucx") = nb::none())
+          nb::arg("keepalive_s") = 0.0, nb::arg("streams") = 1, nb::arg("has_sums") = false,
+          nb::arg("ucx") = nb::none())
       .def("join",
            [](const GroupHandle& self, std::int64_t deadline_ns,
               const std::vector<std::tuple<std::int32_t, std::uint64_t>>& members) {

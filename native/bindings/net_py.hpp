@@ -29,7 +29,7 @@ using PyUcx = std::optional<std::tuple<std::shared_ptr<UcxEngine>, PyWorkers>>;
 inline NetFacts net_facts(std::uint32_t rank, const std::vector<std::uint32_t>& host_of,
                           TcpHub* hub, std::uint64_t cookie,
                           const std::vector<std::string>& addresses, double keepalive_s,
-                          bool has_sums, const PyUcx& ucx) {
+                          std::uint32_t streams, bool has_sums, const PyUcx& ucx) {
   if (hub == nullptr) return {};
   TcpPlace place;
   place.cookie = cookie;
@@ -37,6 +37,7 @@ inline NetFacts net_facts(std::uint32_t rank, const std::vector<std::uint32_t>& 
   place.size = static_cast<std::uint32_t>(host_of.size());
   place.keepalive_s = std::max(1, static_cast<int>(keepalive_s));
   place.has_sums = has_sums;
+  place.streams = streams;
   for (const std::string& address : addresses)
     place.addresses.push_back(address.empty() ? std::vector<std::string>{}
                                               : std::vector<std::string>{address});

@@ -46,6 +46,7 @@ class Error : public std::runtime_error {
   std::uint64_t seq = 0;     // 0: not known
   std::uint64_t number = 0;  // of its entry in the record; 0: none
   std::uint64_t gate = 0;    // the gate it waited at; ranks whose gate is lower had not arrived
+  std::string detail;        // of what failed; '' where `what` says all
   // The words of each rank, where ranks exchanged them; then the group is still usable.
   std::shared_ptr<const std::vector<std::string>> descriptions;
   std::shared_ptr<const std::vector<Trouble>> troubles;  // nonfinite, changed, diverged: by rank

@@ -19,8 +19,11 @@
 
 namespace distdbg {
 
-// As the size of a payload: nothing follows.
+// As the size of a payload: nothing follows on this stream. A transport says how many messages it has sent to
+// that peer, by whatever stream; the hub of one that had closed before says only that.
 constexpr std::uint64_t last_envelope_nbytes = ~std::uint64_t{0};
+constexpr std::uint64_t had_closed_before = ~std::uint64_t{0};
+inline Envelope last_envelope(std::uint64_t sent) { return {last_envelope_nbytes, {sent}}; }
 
 // Thrown by an Inbox when a message is not what was sent; what follows it cannot be understood.
 struct WrongSum {};
@@ -42,12 +45,15 @@ class Outbox {
   explicit Outbox(bool with_sums = false) : with_sums_(with_sums) {}
 
   bool empty() const { return queue_.empty(); }
+  // Messages that have left whole.
+  std::uint64_t sent() const { return sent_; }
 
   // True when anything has left.
   bool post(Stream& stream, const Envelope& envelope, const Payload& payload, bool* is_sent) {
     Message made(envelope, payload, is_sent, with_sums_);
     const bool is_next = queue_.empty();
     if (is_next && made.advance(stream)) {
+      ++sent_;
       if (is_sent != nullptr) *is_sent = true;
       return true;
     }
@@ -64,6 +70,7 @@ class Outbox {
       const bool is_over = message.advance(stream);
       has_moved |= message.moved() != before;
       if (!is_over) break;
+      ++sent_;
       if (message.is_sent != nullptr) *message.is_sent = true;
       queue_.pop_front();
     }
@@ -166,6 +173,7 @@ class Outbox {
   };
 
   std::deque<Message> queue_;
+  std::uint64_t sent_ = 0;
   bool with_sums_;
 };
 
@@ -193,6 +201,7 @@ class Inbox {
       if (envelope.nbytes == last_envelope_nbytes) {
         have_ = 0;
         has_ended_ = true;
+        last_ = envelope.words[0];
         return has_moved;
       }
       if (!is_placed_) {
@@ -230,6 +239,7 @@ class Inbox {
       // First, since the receiver may cancel or ask for more.
       have_ = tail_have_ = 0;
       is_placed_ = false;
+      ++arrived_;
       receiver.arrived(peer, envelope);
       has_moved = true;
     }
@@ -237,6 +247,10 @@ class Inbox {
 
   // Whether the peer has said that this was its last.
   bool has_ended() const { return has_ended_; }
+  // What it said then, as last_envelope().
+  std::uint64_t last() const { return last_; }
+  // Whole messages so far.
+  std::uint64_t arrived() const { return arrived_; }
   // Whether all that was read were whole messages.
   bool is_between_messages() const { return have_ == 0; }
 
@@ -257,6 +271,8 @@ class Inbox {
   bool with_sums_;
   bool is_placed_ = false;
   bool has_ended_ = false;
+  std::uint64_t last_ = 0;
+  std::uint64_t arrived_ = 0;
   bool is_summed_ = false;  // what has come of the payload
   std::uint32_t sum_ = 0;
   std::uint32_t tail_ = 0;  // the sum that the sender has made

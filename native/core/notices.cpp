@@ -38,9 +38,11 @@ void Notices::connect(Transport& transport, std::uint32_t peer, const Wait& wait
   } catch (const Error& error) {
     if (error.fault() != Fault::network) throw;
     // Nothing new where it is lost already.
-    group_.note_lost(peer, std::string("cannot be reached (") + error.what() + ")");
-    throw Error(Fault::peer_lost, group_.how_left(peer), error.error_number(),
-                static_cast<int>(peer));
+    group_.note_lost(peer, "cannot be reached");
+    Error lost(Fault::peer_lost, group_.how_left(peer), error.error_number(),
+               static_cast<int>(peer));
+    lost.detail = error.what();
+    throw lost;
   }
 }
 

@@ -3,19 +3,21 @@
 #include <algorithm>
 
 #include "error.hpp"
+#include "messages.hpp"
+#include "tcp_stream.hpp"
 
 namespace distdbg {
 
-void TcpArrivals::put(std::uint32_t from, TcpLine line) {
+void TcpArrivals::put(Arrival arrival) {
   {
     const std::lock_guard lock(mutex_);
-    lines_.emplace_back(from, std::move(line));
+    lines_.push_back(std::move(arrival));
     has_any_.store(true, std::memory_order_release);
   }
   bell_.ring();
 }
 
-std::vector<std::pair<std::uint32_t, TcpLine>> TcpArrivals::take() {
+std::vector<TcpArrivals::Arrival> TcpArrivals::take() {
   const std::lock_guard lock(mutex_);
   has_any_.store(false, std::memory_order_relaxed);
   return std::exchange(lines_, {});
@@ -23,9 +25,17 @@ std::vector<std::pair<std::uint32_t, TcpLine>> TcpArrivals::take() {
 
 TcpDesk::Verdict TcpDesk::hand_over(TcpArrivals& arrivals, const TcpWay& way, TcpLine line) {
   if (way.from >= arrivals.size() || way.from == way.to) return Verdict::unexpected;
-  if (way.options != arrivals.options()) return Verdict::other;
-  arrivals.put(way.from, std::move(line));
+  if ((way.options & ~is_lane) != arrivals.options()) return Verdict::other;
+  arrivals.put({way.from, (way.options & is_lane) != 0, std::move(line)});
   return Verdict::taken;
+}
+
+// Without a word it would look like the end of a process.
+void TcpDesk::say_late(const TcpWay& way, const TcpLine& line) {
+  TcpStream stream(line.fd.get());
+  Outbox<TcpStream>((way.options & messages_have_sums) != 0)
+      .post(stream, last_envelope(had_closed_before), {}, nullptr);
+  stream.end();
 }
 
 void TcpDesk::open(const TcpWay& way, std::shared_ptr<TcpArrivals> arrivals) {
@@ -55,7 +65,10 @@ TcpDesk::Verdict TcpDesk::put(const TcpWay& way, TcpLine line) {
   const std::lock_guard lock(mutex_);
   const auto found = open_.find(key_of(way));
   if (found != open_.end()) return hand_over(*found->second, way, std::move(line));
-  if (shut_.contains(key_of(way))) return Verdict::late;
+  if (shut_.contains(key_of(way))) {
+    say_late(way, line);
+    return Verdict::late;
+  }
   if (early_.size() >= most_early_) return Verdict::unexpected;
   early_.push_back({way, std::move(line), now_ns() + early_ns_});
   return Verdict::taken;

@@ -27,9 +27,14 @@ class TcpArrivals {
   explicit TcpArrivals(std::uint32_t size, std::uint32_t options = 0)
       : size_(size), options_(options) {}
 
-  void put(std::uint32_t from, TcpLine line);
+  struct Arrival {
+    std::uint32_t from;
+    bool is_lane;
+    TcpLine line;
+  };
+  void put(Arrival arrival);
   bool has_any() const { return has_any_.load(std::memory_order_acquire); }
-  std::vector<std::pair<std::uint32_t, TcpLine>> take();
+  std::vector<Arrival> take();
   // Ranks of the group.
   std::uint32_t size() const { return size_; }
   std::uint32_t options() const { return options_; }
@@ -40,7 +45,7 @@ class TcpArrivals {
   const std::uint32_t options_;
   TcpBell bell_;
   std::mutex mutex_;  // guards `lines_`
-  std::vector<std::pair<std::uint32_t, TcpLine>> lines_;
+  std::vector<Arrival> lines_;
   std::atomic<bool> has_any_{false};
 };
 
@@ -54,7 +59,7 @@ class TcpDesk {
   void shut(const TcpWay& way);
   enum class Verdict {
     taken,
-    late,        // its transport has been shut: it ends like that
+    late,        // its transport has been shut: it is told so
     unexpected,  // no such rank, or too many that nobody expects yet
     other,       // with other options
   };
@@ -72,6 +77,7 @@ class TcpDesk {
     std::int64_t until_ns;
   };
   static Key key_of(const TcpWay& way) { return {way.cookie, way.kind, way.to}; }
+  static void say_late(const TcpWay& way, const TcpLine& line);
   static Verdict hand_over(TcpArrivals& arrivals, const TcpWay& way, TcpLine line);
 
   const std::size_t most_early_;

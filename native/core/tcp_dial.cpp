@@ -51,6 +51,7 @@ class Dial {
         error_number = errno;
         continue;
       }
+      avoid_pacing(socket.get(), at->ai_addr);
       error_number = connect(socket.get(), *at);
       if (error_number != 0) continue;
       is_connected_ = true;

@@ -50,6 +50,7 @@ Fd listen_at(const std::string& host, const std::string& port) {
       return ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
                       at->ai_protocol);
     });
+    if (fd) avoid_pacing(fd.get(), at->ai_addr);  // connections that are accepted are like it
     const int on = 1;
     if (fd && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
         ::bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0 && ::listen(fd.get(), backlog) == 0)
@@ -303,7 +304,10 @@ std::unique_ptr<Transport> TcpHub::transport(const TcpPlace& place, Receiver& re
 }
 
 std::unique_ptr<TcpTransport> TcpHub::tcp_transport(const TcpPlace& place, Receiver& receiver) {
-  return std::make_unique<TcpTransport>(place, token_, desk_, relay_, receiver);
+  TcpPlace whole = place;
+  whole.addresses.resize(std::max<std::size_t>(whole.addresses.size(), place.rank + 1));
+  whole.addresses[place.rank] = {address_};
+  return std::make_unique<TcpTransport>(std::move(whole), token_, desk_, relay_, receiver);
 }
 
 std::vector<std::string> TcpHub::complaints() {

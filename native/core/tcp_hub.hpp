@@ -38,10 +38,12 @@ struct TcpPlace {
   std::uint32_t rank = 0;    // in the group
   std::uint32_t size = 1;
   std::uint32_t kind = 0;  // what the transport is for
-  // By rank: where its hub may be reached, "host:port" each. None: it has to dial.
+  // By rank: where its hub may be reached, "host:port" each. None: it has to dial. The hub knows its own.
   std::vector<std::vector<std::string>> addresses;
   int keepalive_s = 5;  // a host that is silent for so long is lost
   bool has_sums = false;
+  // To each peer at most, in this direction: more than one carry large messages only.
+  std::uint32_t streams = 1;
 };
 
 class TcpHub {

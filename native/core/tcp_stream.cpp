@@ -91,6 +91,12 @@ void TcpStream::stop_writing() {
   can_write_ = false;
 }
 
+void TcpStream::end() {
+  stop_writing();
+  begin_round();
+  while (read(nullptr, std::size_t{64} << 10) != 0) continue;
+}
+
 std::string TcpStream::why(int error_number) {
   switch (error_number) {
     case 0: return "died: its connection was closed";

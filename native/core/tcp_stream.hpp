@@ -36,6 +36,9 @@ class TcpStream {
   void fail(int error_number);
   // The peer sees the end of what this side sends.
   void stop_writing();
+  // Before the socket is closed: with something unread that would reset the connection, and so lose what was
+  // sent.
+  void end();
 
  private:
   static constexpr std::size_t buffer_nbytes = 16 * 1024;

@@ -43,6 +43,7 @@ TcpTransport::TcpTransport(TcpPlace place, std::string token, std::shared_ptr<Tc
 TcpTransport::~TcpTransport() { close(); }
 
 std::string TcpTransport::Link::why() const {
+  if (is_late()) return "left before this rank had reached it";
   const int error_number = line.relayed ? line.relayed->failure().first : 0;
   return error_number != 0 ? TcpStream::why(error_number) : stream.why();
 }
@@ -65,15 +66,26 @@ void TcpTransport::connect(std::uint32_t peer, const Wait& wait) {
   if (!p.lost.empty())
     throw Error(Fault::network, "rank " + std::to_string(peer) + " " + p.lost, ECONNRESET,
                 static_cast<int>(peer));
-  if (!p.links.empty()) return;
+  if (!p.links.empty()) {
+    if (p.wants_lanes) dial_lanes(peer, wait);
+    return;
+  }
   const auto has_come = [&] {
     adopt();
     return !p.links.empty();
   };
   const auto& addresses =
       peer < place_.addresses.size() ? place_.addresses[peer] : std::vector<std::string>{};
-  TcpLine line = dial_tcp(addresses, way_from(place_.rank, peer), token_, relay_, wait, has_come);
-  if (line.fd) add(peer, std::move(line));
+  try {
+    TcpLine line = dial_tcp(addresses, way_from(place_.rank, peer), token_, relay_, wait, has_come);
+    if (line.fd) add(peer, std::move(line));
+  } catch (const Error& error) {
+    if (error.fault() != Fault::network) throw;
+    throw Error(
+        Fault::network,
+        std::string(error.what()) + "; this rank is at " + place_.addresses[place_.rank].front(),
+        error.error_number(), error.peer());
+  }
   update_watch();
 }
 
@@ -81,19 +93,29 @@ void TcpTransport::add(std::uint32_t peer, TcpLine line) {
   Peer& p = peers_[peer];
   // Each side dials once, and only while it has no connection: a third is none of this protocol.
   if (p.links.size() == 2 || !p.lost.empty()) return;
-  if (line.relayed) {
-    line.relayed->set_options(place_.keepalive_s);
-  } else {
-    set_link_options(line.fd.get(), place_.keepalive_s);
-  }
+  set_options(line);
   if (p.links.empty()) linked_.push_back(peer);
   p.links.push_back(std::make_unique<Link>(std::move(line), place_.has_sums));
   is_watch_stale_ = true;
 }
 
+void TcpTransport::set_options(const TcpLine& line) const {
+  if (line.relayed) {
+    line.relayed->set_options(place_.keepalive_s);
+  } else {
+    set_link_options(line.fd.get(), place_.keepalive_s);
+  }
+}
+
 bool TcpTransport::adopt() {
   if (!arrivals_->has_any()) return false;
-  for (auto& [from, line] : arrivals_->take()) add(from, std::move(line));
+  for (auto& [from, is_of_lane, line] : arrivals_->take()) {
+    if (is_of_lane) {
+      add_lane(from, std::move(line), false);
+    } else {
+      add(from, std::move(line));
+    }
+  }
   return true;
 }
 
@@ -103,14 +125,15 @@ void TcpTransport::post(std::uint32_t peer, const Envelope& envelope, const Payl
                         bool* is_sent) {
   Peer& p = peers_[peer];
   if (!is_ours() || p.links.empty() || !p.links.front()->stream.can_write()) return;
-  p.outbox.post(p.links.front()->stream, envelope, payload, is_sent);
-  if (!p.outbox.empty()) update_watch();
+  if (payload.nbytes() < split_nbytes || !post_in_shares(p, envelope, payload, is_sent))
+    p.outbox.post(p.links.front()->stream, envelope, payload, is_sent);
+  if (!p.outbox.empty() || !p.splits.empty()) update_watch();
 }
 
-bool TcpTransport::read(std::uint32_t rank, Link& link) {
+bool TcpTransport::read(std::uint32_t rank, Link& link, Receiver& into) {
   bool has_moved = false;
   try {
-    if (!link.is_corrupt) return link.inbox.read(link.stream, rank, receiver_);
+    if (!link.is_corrupt) return link.inbox.read(link.stream, rank, into);
     // Its other direction may be sound, and tells the peer: so it is not closed.
     while (link.stream.read(nullptr, std::size_t{64} << 10) != 0) has_moved = true;
   } catch (const WrongSum&) {
@@ -126,13 +149,34 @@ bool TcpTransport::read(std::uint32_t rank, Link& link) {
 
 bool TcpTransport::move(std::uint32_t rank, Peer& peer) {
   bool has_moved = false;
-  for (std::size_t i = 0; i < peer.links.size(); ++i) {
-    Link& link = *peer.links[i];
-    link.stream.begin_round();
-    has_moved |= read(rank, link);
-    link.is_blocked = !link.stream.has_starved();
-  }
+  JointReceiver whole(peer.joint, receiver_);
+  for (const auto& link : peer.links) link->stream.begin_round();
+  for (const auto& lane : peer.lanes) lane->link.stream.begin_round();
+  do {
+    for (std::size_t i = 0; i < peer.links.size(); ++i) {
+      Link& link = *peer.links[i];
+      has_moved |= read(rank, link, whole);
+      link.is_blocked = !link.stream.has_starved();
+    }
+    if (!peer.joint.is_open()) break;
+    for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
+      Lane& lane = *peer.lanes[i];
+      if (lane.is_outgoing) continue;
+      ShareReceiver share(peer.joint, receiver_, lane.done);
+      has_moved |= read(rank, lane.link, share);
+      lane.link.is_blocked = !lane.link.stream.has_starved();
+    }
+  } while (!peer.joint.is_open());  // its last share makes room for what is behind it
   if (!peer.outbox.empty()) has_moved |= peer.outbox.flush(peer.links.front()->stream);
+  for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
+    Lane& lane = *peer.lanes[i];
+    if (!lane.is_outgoing || !is_active(peer, lane)) continue;
+    has_moved |= lane.outbox.flush(lane.link.stream);
+    if (lane.link.stream.can_write()) continue;
+    ShareReceiver nothing(peer.joint, receiver_, lane.done);
+    read(rank, lane.link, nothing);  // tells why it has ended
+  }
+  note_sent(peer);
   return has_moved;
 }
 
@@ -163,16 +207,19 @@ std::vector<std::uint32_t> TcpTransport::ready_ranks() {
   update_watch();
   std::vector<pollfd> entries;
   entries.reserve(2 * linked_.size());
-  for (const std::uint32_t r : linked_)
-    for (const auto& link : peers_[r].links)
-      entries.push_back({link->watched == 0 ? -1 : link->fd(), link->watched, 0});
+  for (const std::uint32_t r : linked_) {
+    for_each_active(peers_[r], [&](const Link& link) {
+      entries.push_back({link.watched == 0 ? -1 : link.fd(), link.watched, 0});
+    });
+  }
   ::poll(entries.data(), entries.size(), 0);
   std::vector<std::uint32_t> ready;
   auto entry = entries.begin();
   for (const std::uint32_t r : linked_) {
     bool is_ready = false;
-    for (const auto& link : peers_[r].links)
-      is_ready |= (entry++)->revents != 0 || link->is_blocked || link->stream.has_ended();
+    for_each_active(peers_[r], [&](const Link& link) {
+      is_ready |= (entry++)->revents != 0 || link.is_blocked || link.stream.has_ended();
+    });
     if (is_ready) ready.push_back(r);
   }
   return ready;
@@ -182,11 +229,18 @@ void TcpTransport::cancel(const std::byte* memory, std::uint64_t nbytes) {
   if (nbytes == 0 || !is_ours()) return;
   for (const std::uint32_t r : linked_) {
     Peer& p = peers_[r];
-    if (!p.outbox.cancel(memory)) {
+    if (!cancel_unsent(p, memory)) {
       p.outbox.clear();
+      p.splits.clear();
       p.links.front()->stream.stop_writing();
+      for (const auto& lane : p.lanes) {
+        lane->outbox.clear();
+        lane->link.stream.stop_writing();
+      }
     }
+    p.joint.cancel(memory, memory + nbytes);
     for (const auto& link : p.links) link->inbox.cancel(memory, memory + nbytes);
+    for (const auto& lane : p.lanes) lane->link.inbox.cancel(memory, memory + nbytes);
   }
   update_watch();
 }
@@ -205,17 +259,21 @@ void TcpTransport::close() {
     Peer& p = peers_[r];
     for (const auto& link : p.links) {
       // Each says that it ends: of two the peer may know this one first, and the other has more.
-      const bool is_whole = link != p.links.front() || p.outbox.empty();
+      const bool is_whole = link != p.links.front() || (p.outbox.empty() && p.splits.empty());
       if (is_whole)
         Outbox<TcpStream>(place_.has_sums)
-            .post(link->stream, {last_envelope_nbytes, {}}, {}, nullptr);
-      link->stream.stop_writing();
-      // A socket that is closed with something unread resets the connection, and so loses what was sent.
-      link->stream.begin_round();
-      while (link->stream.read(nullptr, std::size_t{64} << 10) != 0) continue;
+            .post(link->stream, last_envelope(p.outbox.sent()), {}, nullptr);
+      link->stream.end();
+    }
+    for (const auto& lane : p.lanes) {
+      if (lane->outbox.empty())
+        lane->outbox.post(lane->link.stream, last_envelope(lane->outbox.sent()), {}, nullptr);
+      lane->link.stream.end();
     }
     p.links.clear();
+    p.lanes.clear();
     p.outbox.clear();
+    p.splits.clear();
   }
   linked_.clear();
 }
@@ -226,11 +284,24 @@ void TcpTransport::look_for_silence() {
   const std::int64_t now = now_ns();
   if (now < next_silence_check_ns_) return;
   next_silence_check_ns_ = now + silence_check_ns;
-  for (const std::uint32_t r : linked_)
-    for (const auto& link : peers_[r].links)
-      if (!link->stream.has_ended() && !link->is_blocked &&
-          is_silent(link->progress(), place_.keepalive_s))
-        link->stream.fail(ETIMEDOUT);
+  for (const std::uint32_t r : linked_) {
+    for_each_active(peers_[r], [&](Link& link) {
+      if (!link.stream.has_ended() && !link.is_blocked &&
+          is_silent(link.progress(), place_.keepalive_s))
+        link.stream.fail(ETIMEDOUT);
+    });
+  }
+}
+
+// Whether it has said there that it leaves, and all that it had sent is here.
+bool TcpTransport::has_left_by(const Peer& peer, const Link& said) {
+  if (!said.inbox.has_ended() || said.is_late() || peer.joint.is_open()) return false;
+  std::uint64_t arrived = 0;
+  for (const auto& link : peer.links) {
+    if (!link->inbox.is_between_messages()) return false;
+    arrived += link->inbox.arrived();
+  }
+  return arrived == said.inbox.last();
 }
 
 // True when the peer is lost now.
@@ -238,22 +309,34 @@ bool TcpTransport::lose_if_ended(std::uint32_t rank, Peer& peer) {
   const Link* ended = nullptr;
   bool has_all_ended = true;
   bool is_blocked = false;
+  bool is_late = false;  // some link of it
   for (const auto& link : peer.links) {
-    if (link->inbox.has_ended()) continue;
+    if (has_left_by(peer, *link)) return false;  // whatever becomes of its other link
+    const bool came_late = link->is_late();
+    is_late |= came_late;
+    if (link->inbox.has_ended() && !came_late) continue;
     has_all_ended &= link->stream.has_ended();
-    is_blocked |= link->is_blocked;
-    if (ended == nullptr && link->stream.has_ended()) ended = link.get();
+    is_blocked |= link->is_blocked && !peer.joint.is_open();  // else by a share that may never come
+    if ((ended == nullptr || ended->is_late()) && link->stream.has_ended()) ended = link.get();
+  }
+  for (const auto& lane : peer.lanes) {
+    const Link& link = lane->link;
+    if (ended == nullptr && link.stream.has_ended() && !link.inbox.has_ended()) ended = &link;
   }
   if (ended == nullptr) return false;
-  if (!has_all_ended) {
+  // Who says that it had closed may have dialled before, by a connection that is not here yet.
+  if (!has_all_ended || is_late) {
     if (peer.ended_ns == 0) peer.ended_ns = now_ns();
     if (is_blocked || now_ns() < peer.ended_ns + grace_ns) return false;
   }
   peer.lost = ended->why();
-  for (const auto& link : peer.links)
-    if (!link->inbox.is_between_messages()) peer.lost += " in the middle of a message";
+  bool is_whole = !peer.joint.is_open();
+  for (const auto& link : peer.links) is_whole &= link->inbox.is_between_messages();
+  if (!is_whole) peer.lost += " in the middle of a message";
   peer.outbox.clear();
+  peer.splits.clear();
   peer.links.clear();
+  peer.lanes.clear();
   is_watch_stale_ = true;
   receiver_.lost(rank, peer.lost);
   return true;
@@ -301,26 +384,34 @@ void TcpTransport::wake_others() { arrivals_->bell().ring(asking == this ? 1 : 0
 
 // Who sleeps meanwhile sleeps with what was to be looked for before, so it is woken.
 void TcpTransport::update_watch() {
+  const auto watch = [this](Link& link, bool has_unsent) {
+    // One that nobody reads from would be ready all the time, and so would one that has ended.
+    const bool is_idle = link.is_blocked || link.stream.has_ended();
+    const bool writes = has_unsent && link.stream.can_write();
+    const auto events = static_cast<short>((is_idle ? 0 : POLLIN) | (writes ? POLLOUT : 0));
+    if (std::exchange(link.watched, events) != events) is_watch_stale_ = true;
+  };
   for (const std::uint32_t r : linked_) {
     const Peer& p = peers_[r];
-    for (std::size_t i = 0; i < p.links.size(); ++i) {
-      Link& link = *p.links[i];
-      // One that nobody reads from would be ready all the time, and so would one that has ended.
-      const bool is_idle = link.is_blocked || link.stream.has_ended();
-      const bool has_unsent = i == 0 && !p.outbox.empty() && link.stream.can_write();
-      const auto events = static_cast<short>((is_idle ? 0 : POLLIN) | (has_unsent ? POLLOUT : 0));
-      if (events == link.watched) continue;
-      link.watched = events;
-      is_watch_stale_ = true;
+    for (std::size_t i = 0; i < p.links.size(); ++i)
+      watch(*p.links[i], i == 0 && !p.outbox.empty());
+    for (const auto& lane : p.lanes) {
+      if (is_active(p, *lane)) {
+        watch(lane->link, !lane->outbox.empty());
+      } else if (std::exchange(lane->link.watched, short{0}) != 0) {
+        is_watch_stale_ = true;
+      }
     }
   }
   if (!std::exchange(is_watch_stale_, false)) return;
   {
     const std::lock_guard lock(watch_mutex_);
     watched_.resize(always_watched_);
-    for (const std::uint32_t r : linked_)
-      for (const auto& link : peers_[r].links)
-        if (link->watched != 0) watched_.push_back({link->fd(), link->watched, 0});
+    for (const std::uint32_t r : linked_) {
+      for_each_active(peers_[r], [&](const Link& link) {
+        if (link.watched != 0) watched_.push_back({link.fd(), link.watched, 0});
+      });
+    }
   }
   wake_others();
 }

@@ -2,13 +2,14 @@
 //
 // The caller's thread moves the data, in post() and poll(). A peer is reached by one connection, or by two
 // when both sides dialled at once: each side then sends by the one that it had first, and reads from both.
-// So the messages of one peer stay in order without numbers.
+// So the messages of one peer stay in order without numbers. Large ones may use lanes beside it (tcp_lanes.hpp).
 #pragma once
 
 #include <poll.h>
 #include <sys/types.h>
 
 #include <cstddef>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,6 +18,7 @@
 #include "messages.hpp"
 #include "tcp_desk.hpp"
 #include "tcp_hub.hpp"
+#include "tcp_lanes.hpp"
 #include "tcp_stream.hpp"
 #include "transport.hpp"
 
@@ -58,6 +60,8 @@ class TcpTransport final : public Transport {
     LinkProgress progress() const {
       return line.relayed ? line.relayed->progress() : link_progress(fd());
     }
+    // Dialled when the peer's transport had closed.
+    bool is_late() const { return inbox.has_ended() && inbox.last() == had_closed_before; }
     std::string why() const;
     // Its two ends, where what came was sent first.
     std::string ends() const;
@@ -68,21 +72,52 @@ class TcpTransport final : public Transport {
     bool is_corrupt = false;  // what comes is not what was sent: it is thrown away
     short watched = 0;        // the events that wait() looks for
   };
+  // One more connection, looked at only while a large message is on its way.
+  struct Lane {
+    Lane(TcpLine made, bool with_sums, bool outgoing)
+        : link(std::move(made), with_sums), outbox(with_sums), is_outgoing(outgoing) {}
+    Link link;
+    Outbox<TcpStream> outbox;
+    const bool is_outgoing;
+    std::uint64_t done = 0;  // number of the message whose share it has brought last
+  };
   struct Peer {
     std::vector<std::unique_ptr<Link>> links;  // at most two; the first is the one to send by
+    std::vector<std::unique_ptr<Lane>> lanes;  // in both directions
     Outbox<TcpStream> outbox;
+    std::list<SplitMessage> splits;  // that leave
+    JointMessage joint;              // that comes
+    bool wants_lanes = false;
+    bool has_tried_lanes = false;
     std::string lost;           // why; '' while it is not
     std::int64_t ended_ns = 0;  // when the first of its links ended
   };
 
   bool is_ours() const;
   std::uint32_t options() const { return place_.has_sums ? messages_have_sums : 0; }
-  bool read(std::uint32_t rank, Link& link);
+  bool read(std::uint32_t rank, Link& link, Receiver& into);
   bool adopt();
   void add(std::uint32_t peer, TcpLine line);
+  void add_lane(std::uint32_t peer, TcpLine line, bool is_outgoing);
+  void set_options(const TcpLine& line) const;
+  void dial_lanes(std::uint32_t peer, const Wait& wait);
+  bool post_in_shares(Peer& peer, const Envelope& envelope, const Payload& payload, bool* is_sent);
+  static void note_sent(Peer& peer);
+  static bool cancel_unsent(Peer& peer, const std::byte* memory);
+  static bool is_active(const Peer& peer, const Lane& lane) {
+    return lane.is_outgoing ? !lane.outbox.empty() : peer.joint.is_open();
+  }
+  // Of all its connections that may move something.
+  template <class Function>
+  static void for_each_active(const Peer& peer, const Function& function) {
+    for (const auto& link : peer.links) function(*link);
+    for (const auto& lane : peer.lanes)
+      if (is_active(peer, *lane)) function(lane->link);
+  }
   bool move(std::uint32_t rank, Peer& peer);
   std::vector<std::uint32_t> ready_ranks();
   void look_for_silence();
+  static bool has_left_by(const Peer& peer, const Link& said);
   bool lose_if_ended(std::uint32_t rank, Peer& peer);
   void update_watch();
   TcpWay way_from(std::uint32_t from, std::uint32_t to) const {

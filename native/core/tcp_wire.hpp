@@ -7,7 +7,7 @@
 //                                         16 u64 cookie of the group   24 u32 from   28 u32 to (group ranks)
 //                                         32 nonce of the dialler[32]
 //                                         64 address of the hub[18]   82 address of the dialler[18]
-//                                        100 u32 options of the messages that follow: messages_have_sums, or 0
+//                                        100 u32 options: messages_have_sums, is_lane
 //    hub -> dialler   Verdict, 40 bytes    0 u32 verdict   4 u32 zero
 //                                          8 proof of the hub[32], zeros unless proven
 //    dialler -> hub   Proof, 32 bytes      0 proof of the dialler[32]; messages may follow at once
@@ -24,7 +24,7 @@
 
 namespace distdbg {
 
-constexpr std::uint32_t tcp_wire_version = 2;
+constexpr std::uint32_t tcp_wire_version = 3;
 constexpr std::size_t tcp_hello_nbytes = 48;
 constexpr std::size_t tcp_request_nbytes = 104;
 constexpr std::size_t tcp_verdict_nbytes = 40;
@@ -32,6 +32,8 @@ constexpr std::size_t tcp_proof_nbytes = 32;
 
 // Messages have sums (messages.hpp). Both ends have it from the same place; here it is only compared.
 constexpr std::uint32_t messages_have_sums = 1;
+// This is one more connection, for shares of large messages (tcp_lanes.hpp).
+constexpr std::uint32_t is_lane = 2;
 
 // Which way this is.
 struct TcpWay {

@@ -128,6 +128,8 @@ void UcxEngine::destroy() {
       for (const UcxNews& news : door.early) give_back(news.part);
     for (auto& [place, mailbox] : open_)
       for (const UcxNews& news : mailbox->news) give_back(news.part);
+    // What came while the endpoints were closed is fetched by nobody.
+    for (const Fetch& what : to_fetch_) ucp_.am_data_release(worker_, what.descriptor);
     ucp_.worker_destroy(std::exchange(worker_, nullptr));
   }
   if (context_ != nullptr) ucp_.cleanup(std::exchange(context_, nullptr));

@@ -86,7 +86,10 @@ bool UcxTransport::take_news() {
   bool has_moved = engine_->collect(*mailbox_, news_, read_);
   // First all of it, since a receiver may throw.
   for (const UcxNews& news : news_) {
-    if (news.from >= peers_.size()) continue;
+    if (news.from >= peers_.size()) {
+      read_.push_back(news.part);
+      continue;
+    }
     Peer& peer = know(news.from);
     switch (news.type) {
       case UcxType::data:

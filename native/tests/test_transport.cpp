@@ -14,6 +14,7 @@
 #include "ring_transport.hpp"
 #include "tcp_dial.hpp"
 #include "tcp_hub.hpp"
+#include "tcp_ranks.hpp"
 #include "tcp_socket.hpp"
 #include "transports.hpp"
 
@@ -23,7 +24,6 @@ namespace {
 
 constexpr std::uint32_t slot_nbytes = 4096;
 constexpr std::uint32_t channel_nbytes = 64 * 1024;
-constexpr std::uint64_t cookie = 0x1234'5678'9abc'def0;
 
 struct RingRanks final : Ranks {
   explicit RingRanks(std::uint32_t size)
@@ -40,54 +40,6 @@ struct RingRanks final : Ranks {
   Transport& at(std::uint32_t rank) override { return *all[rank]; }
   Segment segment;
   std::vector<std::unique_ptr<Transport>> all;
-};
-
-struct TcpRanks final : Ranks {
-  explicit TcpRanks(std::uint32_t size, bool connects = true, int keepalive_s = 5,
-                    bool has_sums = false) {
-    for (std::uint32_t r = 0; r < size; ++r)
-      hubs.push_back(std::make_unique<TcpHub>("127.0.0.1", "0", "token"));
-    TcpPlace place{cookie, 0, size, 3, {}, keepalive_s, has_sums};
-    for (const auto& hub : hubs) place.addresses.push_back({hub->address()});
-    for (std::uint32_t r = 0; r < size; ++r) {
-      place.rank = r;
-      keepers.push_back(std::make_unique<Keeper>());
-      all.push_back(hubs[r]->transport(place, *keepers.back()));
-    }
-    if (connects) connect_all();
-  }
-  Transport& at(std::uint32_t rank) override { return *all[rank]; }
-  std::vector<std::unique_ptr<TcpHub>> hubs;
-  std::vector<std::unique_ptr<Transport>> all;
-};
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-void test_what_a_peer_sent_before_it_left_still_arrives() {
-  TcpRanks ranks(2);
-  for (std::uint64_t i = 0; i < 100; ++i) post(ranks.at(0), 1, pattern(1000, i), i, nullptr);
-  post(ranks.at(1), 0, pattern(5000, 1), 0, nullptr);  // which rank 0 never reads
-  ranks.at(0).close();
-  ranks.run_until([&] { return ranks.keeper(1).kept.size() == 100; });
-  // It said that it leaves: that is no loss, also when what it did not read is sent back as a reset.
-  for (int i = 0; i < 100; ++i) {
-    post(ranks.at(1), 0, pattern(10, 1), 0, nullptr);
-    ranks.at(1).poll();
-  }
-  CHECK(ranks.keeper(1).kept.size() == 100 && ranks.keeper(1).losses.empty());
-}
-
-// A peer whose end of the connection is the test's.
-struct RawPeer {
-  explicit RawPeer(TcpRanks& ranks, std::uint32_t rank = 1, std::uint32_t to = 0)
-      : socket(dial_tcp({ranks.hubs[to]->address()}, {cookie, 3, rank, to}, "token", until_s(10),
-                        [] { return false; })) {}
-  void send(const void* bytes, std::size_t nbytes) const {
-    CHECK(::send(socket.get(), bytes, nbytes, MSG_NOSIGNAL) == static_cast<ssize_t>(nbytes));
-  }
-  Fd socket;
 };
 
 void test_nobody_reaches_a_peer_that_is_lost() {
@@ -409,7 +361,6 @@ int main() {
       [](std::uint32_t size) { return std::make_unique<TcpRanks>(size, true, 5, true); });
   test_what_a_link_has_changed_is_not_taken();
   test_who_has_no_sums_is_not_let_in_where_there_are_some();
-  test_what_a_peer_sent_before_it_left_still_arrives();
   test_nobody_reaches_a_peer_that_is_lost();
   test_a_peer_that_dies_in_the_middle_of_a_message_is_lost();
   test_a_cut_message_ends_the_way();

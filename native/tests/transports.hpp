@@ -196,7 +196,7 @@ inline void a_message_waits_for_its_place(const MakeRanks& make) {
   bool is_open = false;
   keeper.may_come = [&](const Envelope& envelope) { return is_open || envelope.words[0] >= 100; };
   const auto first = pattern(10, 1);
-  const auto second = pattern(large_nbytes, 2);
+  const auto second = pattern(huge_nbytes, 2);
   bool is_sent = false;
   post(ranks->at(0), 1, first, 0, nullptr);
   post(ranks->at(0), 1, second, 101, &is_sent);

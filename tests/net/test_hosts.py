@@ -347,6 +347,28 @@ except dist.DistError as error:
 
 
 @pytest.mark.parametrize("network", [2], indirect=True)
+def test_a_wrong_interface_is_told_with_both_ends_and_what_was_tried(network: Network) -> None:
+    program = """
+from datetime import timedelta
+import distdbg as dist
+try:
+    dist.init_process_group(timeout=timedelta(seconds=3))
+except dist.DistError as error:
+    print(type(error).__name__, error)
+"""
+    for rank, process in enumerate(start(network, program, each=1, DISTDBG_SOCKET_IFNAME="lo")):
+        other, port = 1 - rank, r"127\.0\.0\.1:\d+"
+        assert re.fullmatch(
+            rf"PeerLost rank {other} on host node{other} cannot be reached; "
+            rf"this rank needed it to make group 'world'\n"
+            rf"  no way to rank {other}; tried {port} \(Connection refused\); this rank is at {port}\n"
+            r"  the group was not made\n"
+            r"  hint: name the interface by which each host is reached with DISTDBG_SOCKET_IFNAME\n",
+            text := output(process),
+        ), text
+
+
+@pytest.mark.parametrize("network", [2], indirect=True)
 def test_what_rank_0_says_of_checksums_counts(network: Network) -> None:
     env = {"WORLD_SIZE": "2", "DISTDBG_KEEPALIVE_S": str(KEEPALIVE_S)}
     ranks = [

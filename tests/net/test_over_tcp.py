@@ -90,12 +90,24 @@ def test_a_room_passes_over_tcp(room: str) -> None:
 
 @pytest.mark.ranks
 @pytest.mark.parametrize(
-    "size", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)]
+    ("size", "streams"),
+    [
+        (2, "1"),
+        pytest.param(3, "3", marks=pytest.mark.slow),
+        pytest.param(5, "1", marks=pytest.mark.slow),
+    ],
 )
-def test_all_ops_of_all_sizes(size: int, tmp_path: Path) -> None:
+def test_all_ops_of_all_sizes(size: int, streams: str, tmp_path: Path) -> None:
     program = tmp_path / "ops.py"
     program.write_text(PROGRAM)
-    done = over_tcp("-m", "distdbg", "run", f"--nproc-per-node={size}", str(program))
+    done = over_tcp(
+        "-m",
+        "distdbg",
+        "run",
+        f"--nproc-per-node={size}",
+        str(program),
+        DISTDBG_TCP_STREAMS=streams,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.count("right") == size
 

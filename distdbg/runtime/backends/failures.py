@@ -37,6 +37,8 @@ _GOES_ON = "the op continues and can be waited for again"
 _ELSEWHERE = AbortWords(
     what="the reason did not reach this host: read the errors of the other ranks"
 )
+#: Of a rank that no address of its host leads to.
+REACH_HINT = "name the interface by which each host is reached with DISTDBG_SOCKET_IFNAME"
 #: Of a group that is broken already.
 _REFUSING = ("broken", "peer_lost", "network", "aborted")
 _INTACT = "no data was exchanged; the group is still usable"
@@ -108,8 +110,10 @@ def to_public(
             if how.startswith("left ("):
                 return _rank_left(op, peer, how, error.peer, group, fields, where)
             text = f"rank {peer}{_on(host(error.peer))} {how}; this rank needed it in {op}"
-            details = [*_mates(error.peer, names, host), _BROKEN]
-            return PeerLost(text, peer=peer, how=how, details=details, **fields)
+            tried = [error.detail] if error.detail else []
+            details = [*tried, *_mates(error.peer, names, host), _BROKEN]
+            hint = REACH_HINT if tried else None
+            return PeerLost(text, peer=peer, how=how, details=details, hint=hint, **fields)
         case "network":
             return link_corrupted(str(error), op, group, names, host, fields)
         case "broken":

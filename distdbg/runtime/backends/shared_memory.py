@@ -31,7 +31,7 @@ from distdbg.errors import (
 )
 from distdbg.native import Control, Group, NativeError
 from distdbg.record.durations import duration_text
-from distdbg.runtime.backends.failures import link_corrupted
+from distdbg.runtime.backends.failures import REACH_HINT, link_corrupted
 from distdbg.runtime.backends.waiting import Patience
 from distdbg.runtime.net.hosts import host_of_rank
 from distdbg.runtime.plan.link import Link, measured_link, parse_link
@@ -183,7 +183,7 @@ def connect(
         net = between.open(shape.link_cookie)
         net_facts = (
             host_of_rank(hosts), net.hub, net.cookie, list(net.addresses), net.keepalive_s,
-            shape.link_checksum,
+            net.streams, shape.link_checksum,
             net.ucx,
         )  # fmt: skip
     if rank == first:
@@ -235,7 +235,10 @@ def connect(
             raise corrupted from None
         group.close()
         if error.fault == "peer_lost":
-            raise lives.lost(error.peer, lives.how(error.peer, str(error))) from None
+            how = lives.how(error.peer, str(error))
+            hint = REACH_HINT if error.detail else None
+            host = between.host_name(error.peer)
+            raise lives.lost(error.peer, how, host, error.detail, hint) from None
         if error.fault == "aborted":
             raise to_error(str(error), group=group_name) from None
         if error.fault != "timeout":

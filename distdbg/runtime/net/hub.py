@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distdbg.check.logs import get_logger
-from distdbg.config import read_float
+from distdbg.config import read_float, read_int
 from distdbg.control.tokens import derive_token
 from distdbg.errors import ConfigError, format_ranks
 from distdbg.native import TcpHub, UcxEngine
@@ -45,6 +45,7 @@ class Net:
         #: By group rank: "host:port"; empty for ranks of this host.
         self.addresses = addresses
         self.keepalive_s = read_float("DISTDBG_KEEPALIVE_S")
+        self.streams = min(max(read_int("DISTDBG_TCP_STREAMS"), 1), 8)
         self._is_open = True
 
     def close(self) -> None:

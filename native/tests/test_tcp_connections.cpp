@@ -1,0 +1,168 @@
+// What becomes of the connections of two ranks: several for a large message, one that comes too late, one that
+// breaks, none at all.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <thread>
+#include <utility>
+
+#include "error.hpp"
+#include "tcp_ranks.hpp"
+
+using namespace distdbg;
+
+namespace {
+
+void test_what_a_peer_sent_before_it_left_still_arrives() {
+  TcpRanks ranks(2);
+  for (std::uint64_t i = 0; i < 100; ++i) post(ranks.at(0), 1, pattern(1000, i), i, nullptr);
+  post(ranks.at(1), 0, pattern(5000, 1), 0, nullptr);  // which rank 0 never reads
+  ranks.at(0).close();
+  ranks.run_until([&] { return ranks.keeper(1).kept.size() == 100; });
+  // It said that it leaves: that is no loss, also when what it did not read is sent back as a reset.
+  for (int i = 0; i < 100; ++i) {
+    post(ranks.at(1), 0, pattern(10, 1), 0, nullptr);
+    ranks.at(1).poll();
+  }
+  CHECK(ranks.keeper(1).kept.size() == 100 && ranks.keeper(1).losses.empty());
+}
+
+// Of two connections one may break without a word, when it had come too late or the process is gone: all that
+// counts is whether what the peer had sent is here.
+void test_who_has_left_by_one_connection_is_not_lost_by_the_other() {
+  for (const std::uint64_t sent : {2U, 3U}) {
+    TcpRanks ranks(2, false);
+    const RawPeer first(ranks);
+    RawPeer second(ranks);
+    for (const RawPeer* peer : {&first, &std::as_const(second)}) {
+      const Envelope envelope = envelope_of(0, 7);
+      peer->send(&envelope, sizeof envelope);
+    }
+    ranks.run_until([&] { return ranks.keeper(0).kept.size() == 2; });
+    const Envelope last = last_envelope(sent);
+    first.send(&last, sizeof last);
+    const linger at_once{1, 0};
+    ::setsockopt(second.socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    second.socket.close();
+    if (sent == 2) {
+      for (int i = 0; i < 100; ++i) ranks.at(0).poll();
+      CHECK(ranks.keeper(0).losses.empty());
+    } else {
+      ranks.run_until([&] { return !ranks.keeper(0).losses.empty(); });
+      CHECK(says(ranks.keeper(0).losses[0].second, "reset by peer"));
+    }
+  }
+}
+
+void test_who_comes_too_late_is_told_so() {
+  for (const bool has_sums : {false, true}) {
+    TcpRanks ranks(2, false, 5, has_sums);
+    ranks.at(0).close();
+    ranks.at(1).connect(0, until_s(10));
+    const std::int64_t begin = now_ns();
+    ranks.run_until([&] { return !ranks.keeper(1).losses.empty(); });
+    // A connection that rank 0 had made before might have been on its way.
+    CHECK(now_ns() - begin >= 900 * ns_per_ms);
+    CHECK(says(ranks.keeper(1).losses[0].second, "left before this rank had reached it"));
+  }
+}
+
+// All of a large message but the end of one share, and then what ends it.
+void test_a_large_message_needs_all_its_connections() {
+  constexpr std::uint64_t nbytes = split_nbytes + 5;
+  constexpr std::uint64_t half = share_begin(nbytes, 2, 1);
+  const auto payload = pattern(nbytes, 3);
+  enum class Trouble { none, reset, closed, beyond, other_size, many };
+  for (const auto trouble : {Trouble::none, Trouble::reset, Trouble::closed, Trouble::beyond,
+                             Trouble::other_size, Trouble::many}) {
+    TcpRanks ranks(2, false);
+    const RawPeer peer(ranks);
+    RawPeer lane(ranks, is_lane);
+    Envelope whole = envelope_of(nbytes, 9);
+    whole.nbytes |= (trouble == Trouble::many ? std::uint64_t{most_streams} : 1U) << lanes_shift;
+    const Envelope share{nbytes - half,
+                         {half + (trouble == Trouble::beyond ? 1 : 0),
+                          nbytes + (trouble == Trouble::other_size ? 1 : 0)}};
+    const Envelope behind = envelope_of(0, 10);
+    std::thread sender([&] {
+      const auto send = [](const Fd& socket, const void* bytes, std::size_t n) {
+        ::send(socket.get(), bytes, n, MSG_NOSIGNAL);  // whose other end may have gone
+      };
+      send(lane.socket, &share, sizeof share);
+      send(lane.socket, payload.data() + half, nbytes - half - 1);
+      send(peer.socket, &whole, sizeof whole);
+      send(peer.socket, payload.data(), half);
+      send(peer.socket, &behind, sizeof behind);
+    });
+    for (const std::int64_t end = now_ns() + 50 * ns_per_ms; now_ns() < end;) ranks.at(0).poll();
+    if (trouble == Trouble::reset || trouble == Trouble::closed) {
+      const linger at_once{trouble == Trouble::reset ? 1 : 0, 0};
+      ranks.run_until([&] {
+        const auto& coming = ranks.keeper(0).coming(1);
+        return coming.size() == nbytes && coming[nbytes - 2] == payload[nbytes - 2];
+      });
+      sender.join();
+      ::setsockopt(lane.socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+      lane.socket.close();
+    }
+    // What is behind it waits for it.
+    CHECK(ranks.keeper(0).kept.empty());
+    if (trouble == Trouble::none) {
+      sender.join();
+      CHECK(::send(lane.socket.get(), &payload.back(), 1, 0) == 1);
+      ranks.run_until([&] { return ranks.keeper(0).kept.size() == 2; });
+      check_kept(ranks.keeper(0).kept[0], 1, 9, payload);
+      CHECK(ranks.keeper(0).losses.empty());
+      continue;
+    }
+    ranks.run_until([&] { return !ranks.keeper(0).losses.empty(); });
+    if (sender.joinable()) sender.join();
+    const std::string& why = ranks.keeper(0).losses[0].second;
+    CHECK(says(why, trouble == Trouble::reset    ? "reset by peer"
+                    : trouble == Trouble::closed ? "its connection was closed"
+                                                 : "no message of distdbg"));
+    CHECK(says(why, "in the middle of a message") && ranks.keeper(0).kept.empty());
+  }
+}
+
+void test_who_cannot_be_reached_is_told_with_both_ends() {
+  TcpRanks ranks(2, false);
+  const std::string gone = ranks.hubs[0]->address();
+  ranks.hubs[0]->close();
+  try {
+    ranks.at(1).connect(0, until_s(0.1));
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.fault() == Fault::network && error.peer() == 0);
+    CHECK(error.what() == "no way to rank 0; tried " + gone +
+                              " (Connection refused); this rank is at " + ranks.hubs[1]->address());
+  }
+}
+
+void test_nothing_is_paced_within_a_machine() {
+  TcpHub hub("127.0.0.1", "0", "token");
+  const Fd socket =
+      dial_tcp({hub.address()}, {cookie, 1, 1, 0}, "token", until_s(10), [] { return false; });
+  char name[16] = {};
+  socklen_t nbytes = sizeof name - 1;
+  CHECK(::getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name, &nbytes) == 0);
+  CHECK(!says(name, "bbr"));  // whatever the system's default is
+}
+
+}  // namespace
+
+int main() {
+  for (const bool has_sums : {false, true}) {
+    suite::run_all([has_sums](std::uint32_t size) {
+      return std::make_unique<TcpRanks>(size, true, 5, has_sums, 3);
+    });
+  }
+  test_what_a_peer_sent_before_it_left_still_arrives();
+  test_who_has_left_by_one_connection_is_not_lost_by_the_other();
+  test_who_comes_too_late_is_told_so();
+  test_a_large_message_needs_all_its_connections();
+  test_who_cannot_be_reached_is_told_with_both_ends();
+  test_nothing_is_paced_within_a_machine();
+  return 0;
+}
