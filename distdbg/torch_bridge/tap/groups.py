@@ -13,6 +13,7 @@ from typing import Any
 from distdbg.check.levels import level_of
 from distdbg.check.monitored_barrier import monitored_barrier
 from distdbg.errors import DistBackendError, DistError
+from distdbg.native import NativeError
 from distdbg.runtime.call import Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.marks import span
@@ -105,7 +106,9 @@ class Tapped:
     def _dispatch_long(self, call: TapCall) -> Any:
         try:
             pending = self.group.engine.submit(call)
-        except DistBackendError as error:
+        except DistError as error:
+            if call.result is None and self.groups.is_off():
+                return call.start()
             raise _plain(error) from None
         self._go_on()
         work, result = call.work, call.result
@@ -259,6 +262,19 @@ class Tapped:
         engine = getattr(self.group.engine, "inner", self.group.engine)
         return engine.verdict if isinstance(engine, TapEngine) else None
 
+    @property
+    def told_to_stop(self) -> str:
+        """See TapEngine.told_to_stop."""
+        engine = getattr(self.group.engine, "inner", self.group.engine)
+        return engine.told_to_stop if isinstance(engine, TapEngine) else ""
+
+    def stop_watching(self, why: str) -> None:
+        """See TapEngine.stop_watching."""
+        engine = getattr(self.group.engine, "inner", self.group.engine)
+        if isinstance(engine, TapEngine):
+            with suppress(DistError, NativeError):  # it was closed
+                engine.stop_watching(why)
+
     def monitored_barrier(
         self, timeout: Any, wait_all_ranks: bool, function: Callable[[], Any]
     ) -> Any:
@@ -289,6 +305,9 @@ class TappedGroups:
         #: The classes of Work whose wait is ours, and what makes it so.
         self.work_classes: set[type] = set()
         self.on_work_class: Callable[[type], None] = self.work_classes.add
+        #: Called where another rank watches no longer, with the reason.
+        self.on_told_to_stop: Callable[[str], None] = self.stop
+        self._is_off = False
 
     def add(self, theirs: Theirs, group: Any) -> None:
         """Ours is beside theirs from here on."""
@@ -330,6 +349,33 @@ class TappedGroups:
                 return op
         return None
 
+    def wait_for(self, op: InFlight, work: Any) -> None:
+        """Wait as its caller; what torch raises is raised as it is."""
+        torchs = op.call.pending
+        torchs.attach(work)
+        try:
+            op.pending.wait(NO_DEADLINE)
+        except DistError as error:
+            if not torchs.has_ended and self.is_off():
+                torchs.wait(NO_DEADLINE)
+                return
+            raise _plain(error) from None
+
+    def is_off(self) -> bool:
+        """Whether this rank watches no longer; does so from here on where another rank does."""
+        if not self._is_off:
+            why = next(filter(None, (tapped.told_to_stop for tapped in self.all())), "")
+            if why:
+                self.on_told_to_stop(why)
+        return self._is_off
+
+    def stop(self, why: str) -> None:
+        """Watch none; the other ranks are told, or they would wait for this one."""
+        self._is_off = True
+        for tapped in self.all():
+            tapped.stop_watching(why)
+        self.clear()
+
     def look_after_lanes(self, age_ns: int) -> None:
         """Hand over the ops that have gone on for so long to those that watch them; forget lost ones."""
         for tapped in self.all():
@@ -367,16 +413,9 @@ class TappedGroups:
             time.sleep(0.01)
 
 
-def wait_for(op: InFlight, work: Any) -> None:
-    """Wait as its caller; what torch raises is raised as it is."""
-    op.call.pending.attach(work)
-    try:
-        op.pending.wait(NO_DEADLINE)
-    except DistBackendError as error:
-        raise _plain(error) from None
-
-
-def _plain(error: DistBackendError) -> BaseException:
+def _plain(error: DistError) -> BaseException:
+    if not isinstance(error, DistBackendError):
+        return error
     cause = error.__cause__
     return error if cause is None or isinstance(cause, DistError) else cause
 

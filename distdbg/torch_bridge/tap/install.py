@@ -29,7 +29,7 @@ from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.world import use
 from distdbg.torch_bridge.tap.backward import Backward
 from distdbg.torch_bridge.tap.calls import MAKERS, reduce_op
-from distdbg.torch_bridge.tap.groups import InFlight, TappedGroups, wait_for
+from distdbg.torch_bridge.tap.groups import InFlight, TappedGroups
 from distdbg.torch_bridge.tap.lane import LaneOp
 from distdbg.torch_bridge.tap.methods import Methods
 
@@ -211,7 +211,7 @@ class Tap:
                 ended = real(self, *args, **kwargs)
                 op.note_end()
                 return ended
-            wait_for(op, self)
+            groups.wait_for(op, self)
             return True
 
         work_class.wait = wait

@@ -173,18 +173,25 @@ class Lane:
                 is_detail = checked.level == DETAIL
                 if is_detail and not is_async:
                     plan = None
-            op = self.ops.begin(known.form, plan, seq, limit_ns, _ASYNC, known)
+            try:
+                op = self.ops.begin(known.form, plan, seq, limit_ns, _ASYNC, known)
+            except NativeError:  # the group has been broken in this moment
+                op = None
             if op is None:
                 return None, None
             recorded.count = seq
             if checked is not None:
                 seq = next(self._seqs)
+            has_agreed = False
             try:
                 if is_detail:
                     self._agree(op, known, limit_ns)
+                has_agreed = True
                 result = start(*arguments)
             except DistError as error:
                 recorded.end(op, error)
+                if not has_agreed and self.tapped.groups.is_off():
+                    return None, None
                 raise
             except Exception as error:
                 recorded.end(op, failed(self.engine, known.make(), error))
