@@ -149,12 +149,14 @@ class Tap:
             library.impl(name, kernel, _KEY, with_keyset=True)
         self._libraries.append(library)
         functional = torch.library.Library("_c10d_functional", "IMPL")
-        for schema in torch._C._jit_get_all_schemas():
-            space, _, name = schema.name.partition("::")
-            names = [argument.name for argument in schema.arguments]
-            if space != "_c10d_functional" or "group_name" not in names or schema.overload_name:
+        for full_name in torch._C._dispatch_get_all_op_names():
+            space, _, name = full_name.partition("::")
+            if space != "_c10d_functional" or "." in name:
                 continue
             op = getattr(torch.ops._c10d_functional, name).default
+            names = [argument.name for argument in op._schema.arguments]
+            if "group_name" not in names:
+                continue
             place = names.index("reduce_op") if "reduce_op" in names else -1
             functional.impl(name, _naming(torch, op, place, key), "BackendSelect", with_keyset=True)
         self._libraries.append(functional)
