@@ -117,7 +117,7 @@ class TapEngine(CheckedEngine):
         self._begin(call)
         if call.kind >= Kind.SEND:
             is_waited_for = call.kind is Kind.RECV and not getattr(call, "is_async", True)
-            return self._messages.submit(call, is_waited_for and self._level == DETAIL)
+            return self.messages.submit(call, is_waited_for and self._level == DETAIL)
         with self.order:
             if self._level != DETAIL:
                 agreement = self.control.submit(call)
@@ -158,7 +158,7 @@ class TapEngine(CheckedEngine):
         except DistError:
             raise
         except Exception as error:
-            self._explain(error, watch)
+            self.explain(error, watch)
             raise failed(self.engine, watch.call, error) from error
 
     def _wait_in_torch(self, pending: TorchPending, watch: Watch) -> None:
@@ -172,7 +172,7 @@ class TapEngine(CheckedEngine):
         except Exception as error:
             if trouble:
                 raise trouble[0] from error
-            self._explain(error, watch)
+            self.explain(error, watch)
             raise failed(self.engine, watch.call, error) from error
         finally:
             del self._waits[id(watch)]

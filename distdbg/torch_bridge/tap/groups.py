@@ -22,6 +22,7 @@ from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import TapEngine, Theirs
 from distdbg.torch_bridge.tap.lane import Lane, LaneOp, key_of, lane_of
+from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.methods import remember
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 from distdbg.torch_bridge.training.naming import named
@@ -52,7 +53,8 @@ class InFlight:
         # Whoever waits for it later brings the Work along; until then it must not live because of us.
         self.call.pending.release()
         self.call.work = self.call.result = None
-        self.call.inputs = self.call.outputs = ()
+        if self.call.kind < Kind.SEND:  # who waits for a message compares it then
+            self.call.inputs = self.call.outputs = ()
 
 
 class Tapped:
@@ -208,9 +210,14 @@ class Tapped:
         engine = getattr(self.group.engine, "inner", self.group.engine)
         if isinstance(engine, TapEngine):
             engine.look_after_waits()
-        if self.lane is None or not self.lane.waits:
+        if self.lane is None:
             return
         now = time.monotonic_ns()
+        for message in list(self.lane.message_waits.values()):
+            if now - message.op.issued_ns >= age_ns:
+                message.look_after(now)
+        if not self.lane.waits:
+            return
         for op in list(self.lane.waits.values()):
             work = op.work()
             if work is None or now - op.op.issued_ns < age_ns:
@@ -349,6 +356,17 @@ class TappedGroups:
                 return op
         return None
 
+    def find_again(self, op: LaneOp, work: Any) -> bool:
+        """Until somebody waits for it. False: nobody can, since torch has no Work for it."""
+        if work is None:
+            op.op.ended()
+            return False
+        if type(work) not in self.work_classes:
+            self.on_work_class(type(work))
+        op.work = weakref.ref(work)
+        self.lane_ops[id(work)] = op
+        return True
+
     def wait_for(self, op: InFlight, work: Any) -> None:
         """Wait as its caller; what torch raises is raised as it is."""
         torchs = op.call.pending
@@ -385,8 +403,8 @@ class TappedGroups:
             work = op.work()
             if work is None:
                 self.lane_ops.pop(key, None)
-            elif now - op.op.issued_ns < age_ns:
-                continue
+            elif now - op.op.issued_ns < age_ns or type(op) is LaneMessage:
+                continue  # who waits for a message does so in Python, and is looked after then
             elif work.is_completed():
                 # One that is followed ends by its future, one that is not by whoever waits for it.
                 if op.held is not None and op not in op.lane.tapped.followed:

@@ -31,6 +31,7 @@ from distdbg.torch_bridge.tap.backward import Backward
 from distdbg.torch_bridge.tap.calls import MAKERS, reduce_op
 from distdbg.torch_bridge.tap.groups import InFlight, TappedGroups
 from distdbg.torch_bridge.tap.lane import LaneOp
+from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.methods import Methods
 
 #: How often ops are looked after that nobody waits for in Python.
@@ -203,6 +204,8 @@ class Tap:
             op: InFlight | None
             if short is None or short.work() is not self:
                 op = groups.take(self)
+            elif type(short) is LaneMessage:
+                return short.wait(self, real, args, kwargs)
             elif _ends_shortly(short, self, real, args, kwargs):
                 return True
             else:
