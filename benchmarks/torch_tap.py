@@ -149,9 +149,9 @@ def run_rank(case: str) -> None:
 
 
 def is_watched() -> bool:
-    from distdbg.torch_bridge.entry import _state
+    from distdbg.torch_bridge.guarded import state
 
-    return _state["job"] is not None and bool(_state["job"].tapped())
+    return state["job"] is not None and bool(state["job"].tapped())
 
 
 def register_null(dist: Any) -> None:

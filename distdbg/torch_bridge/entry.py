@@ -40,8 +40,7 @@ def _making(function: Callable[..., Any]) -> Callable[..., Any]:
             job.before_group(args, kwargs)
         job.compare_group(args, kwargs)
         made = function(*args, **kwargs)
-        with guarded("a group"):
-            job.on_group(made, args, kwargs)
+        job.on_group(made, args, kwargs)
         return made
 
     return _new_process_group_helper

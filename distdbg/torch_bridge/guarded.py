@@ -27,9 +27,11 @@ class guarded:
 
 
 def switch_off(why: str) -> None:
-    """Let the job run on without us; says so once."""
+    """Let the job run on without us, on all ranks; says so once on each."""
+    if state["off"]:
+        return
     job = state["job"]
     state["off"] = True
     if job is not None:
-        job.stop()
+        job.stop(why)
     warnings.warn(f"distdbg does not watch this torch job: {why}", RuntimeWarning, stacklevel=3)

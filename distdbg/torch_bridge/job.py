@@ -17,7 +17,7 @@ from typing import Any
 from distdbg.check.levels import level_of
 from distdbg.errors import JobAborted, MismatchError, PeerLost, RendezvousError
 from distdbg.torch_bridge.call_sites import skip_torch
-from distdbg.torch_bridge.guarded import guarded
+from distdbg.torch_bridge.guarded import guarded, switch_off
 from distdbg.torch_bridge.tap.engine import Theirs
 from distdbg.torch_bridge.tap.groups import Tapped, TappedGroups
 from distdbg.torch_bridge.tap.install import Tap
@@ -28,6 +28,8 @@ from distdbg.torch_bridge.world import Watching
 
 #: Backends that have nobody at the other end, or no store in which ranks could meet.
 _NOT_WATCHED = ("fake", "mpi", "undefined")
+#: What is raised by the making of a group because of what other ranks do, and not because of us.
+_VERDICTS = (MismatchError, PeerLost, RendezvousError, JobAborted)
 
 
 class Job:
@@ -43,6 +45,7 @@ class Job:
         self._dist = dist
         self._c10d = sys.modules["torch.distributed.distributed_c10d"]
         self._groups = TappedGroups()
+        self._groups.on_told_to_stop = switch_off
         self._watching: Watching | None = None
         self._tap = Tap(torch, self._groups)
         self._sockets: dict[int, int] = {}
@@ -72,7 +75,7 @@ class Job:
         watching = self._watching
         if watching is None or level_of(watching.world).value == 0:
             return
-        with guarded("a group", but=(MismatchError, PeerLost, RendezvousError, JobAborted)):
+        with guarded("a group", but=_VERDICTS):
             given = self._arguments(args, kwargs)
             ranks, name = list(given["global_ranks_in_group"]), str(given["group_name"])
             if ranks and name.isdigit():
@@ -80,7 +83,11 @@ class Job:
                 watching.compare(ranks, name, timeout.total_seconds())
 
     def on_group(self, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Torch has made one: make what is beside it."""
+        """Torch has made one: make what is beside it. A member that has died since is told."""
+        with guarded("a group", but=_VERDICTS):
+            self._make_beside(made, args, kwargs)
+
+    def _make_beside(self, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         group, store = made
         if group == self._dist.GroupMember.NON_GROUP_MEMBER or store is None:
             return
@@ -125,9 +132,14 @@ class Job:
             watching.end()
             return
         tapped = self._groups.remove(group)
-        if tapped is not None:
+        if tapped is None:
+            return
+        try:
             tapped.drain()
             self._watching.remove(tapped.group)
+        except BaseException as error:
+            tapped.stop_watching(f"the end of a group: {type(error).__name__}")
+            raise
 
     def on_monitored_barrier(
         self, group: Any, timeout: Any, wait_all_ranks: bool, function: Callable[[], Any]
@@ -138,9 +150,11 @@ class Job:
             return function()
         return tapped.monitored_barrier(timeout, wait_all_ranks, function)
 
-    def stop(self) -> None:
-        """Let all ops pass."""
-        self._groups.clear()
+    def stop(self, why: str) -> None:
+        """Let all ops pass, here and on the other ranks."""
+        if self._watching is not None:
+            self._watching.tell_off(why)
+        self._groups.stop(why)
 
     def tapped(self) -> list[Tapped]:
         """The groups that are watched."""

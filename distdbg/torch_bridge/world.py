@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from distdbg.check.membership import Creation
 from distdbg.check.sites import call_site
+from distdbg.errors import DistError
 from distdbg.record.format import Aside
 from distdbg.runtime.aside import aside
 from distdbg.runtime.backends.registry import Backend
@@ -30,6 +33,12 @@ from distdbg.torch_bridge.tap.engine import Theirs, TorchEngine
 _PATIENCE_S = 60.0
 _LOOK_S = 0.005
 _ON, _OFF = b"on", b"off"
+#: Counts in the store the members that have made what is beside a group of theirs.
+_MADE = "made"
+#: How long a rank that leaves stays for those that are still at it.
+_LINGER_S = 5.0
+#: Set in the store by a rank that watches no longer.
+_UNWATCHED = "unwatched"
 
 
 class Watching:
@@ -37,8 +46,9 @@ class Watching:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        #: How many groups all ranks have made.
-        self._compared = 0
+        #: The groups that all ranks have made together, and how many members these have.
+        self._compared: set[str] = set()
+        self._member_count = 0
 
     @property
     def world(self) -> World:
@@ -83,11 +93,14 @@ class Watching:
         assert world.membership is not None  # of a World that has begun
         root = PrefixStore("creations", world.membership.store)
         everybody, me = list(default.ranks), default.ranks[default.rank()]
-        creation = Creation(root, name, me, ranks, "new_group", call_site(), world.told)
+        creation = _Watched(root, name, me, ranks, "new_group", call_site(), world.told)
+        creation.off = world.membership.store
         lives = Lives(name, everybody, default.members)
         store = PrefixStore(f"{name}/", root)
-        self._compared += 1
-        with use(world), aside(default, Aside.NEW_GROUP, self._compared, "new_group", everybody):
+        self._compared.add(name)
+        self._member_count += len(ranks)
+        number = len(self._compared)
+        with use(world), aside(default, Aside.NEW_GROUP, number, "new_group", everybody):
             creation.compare(everybody)
             with lives.blamed():
                 meet(store, default.rank(), everybody, timeout_s, name, lives, creation)
@@ -99,11 +112,15 @@ class Watching:
         """Make what is beside a further group; all of its members do."""
         world, default = self._world, self.group
         assert world.membership is not None  # of a World that has begun
+        root = PrefixStore("additions", world.membership.store)
+        name, me = str(theirs.group.group_name), default.ranks[default.rank()]
+        creation = _Watched(root, name, me, ranks, "new_group", call_site(), world.told)
+        creation.off = world.membership.store
         with use(world):
-            return create_group(
+            made = create_group(
                 world,
                 world.membership.store,
-                name=str(theirs.group.group_name),
+                name=name,
                 desc=desc or "undefined",
                 ranks=ranks,
                 rank=theirs.group.rank(),
@@ -111,7 +128,33 @@ class Watching:
                 timeout_s=timeout_s,
                 pg_options=theirs,
                 members=[default.members[rank] for rank in ranks],
+                creation=creation,
             )
+        if name in self._compared:
+            world.membership.store.add(_MADE, 1)
+        return made
+
+    def _await_others(self) -> None:
+        """Stay for members that still make a group: torch's store may end with this rank."""
+        membership = self._world.membership
+        if membership is None or not self._compared:
+            return
+        lives = [life.watched for life in self.group.members if life.watched is not None]
+        deadline, pause_s = time.monotonic() + _LINGER_S, _LOOK_S
+        with suppress(DistError):  # then it has ended before this rank
+            while membership.store.add(_MADE, 0) < self._member_count:
+                if membership.store.check([_UNWATCHED]) or any(life.is_dead() for life in lives):
+                    return
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, 20 * _LOOK_S)
+
+    def tell_off(self, why: str) -> None:
+        """This rank watches no longer: who waits for it to make a group is told."""
+        if self._world.membership is not None:
+            with suppress(DistError):
+                self._world.membership.store.set(_UNWATCHED, f"rank {self.group.rank()}: {why}")
 
     def remove(self, group: ProcessGroup) -> None:
         """Torch destroys the group that this one is beside."""
@@ -121,9 +164,23 @@ class Watching:
 
     def end(self) -> None:
         """Torch destroys all groups."""
+        self._await_others()
         set_watching(None)
         with use(self._world):
             destroy_process_group()
+
+
+class _Watched(Creation):
+    """A meeting that ends as well when a rank watches no longer."""
+
+    off: Store
+    """Where such a rank says so."""
+
+    def look(self, missing: Sequence[int]) -> None:
+        """See Creation.look."""
+        if self.off.check([_UNWATCHED]):
+            raise DistError(f"another rank watches no longer: {self.off.get(_UNWATCHED).decode()}")
+        super().look(missing)
 
 
 def _all_are_watched(store: Store, rank: int, size: int, patience_s: float) -> bool:

@@ -68,6 +68,7 @@ void bind_group(nb::module_& module) {
       .def("submit", &GroupHandle::submit)
       .def("wait_op", &GroupHandle::wait_op)
       .def("post", &GroupHandle::post)
+      .def("post_note", &GroupHandle::post_note)
       .def("set_recorder", &GroupHandle::set_recorder)
       .def("set_control", &GroupHandle::set_control)
       .def("notice_breakpoints", &GroupHandle::notice_breakpoints)

@@ -169,6 +169,15 @@ class GroupHandle {
     return is_send ? p->messages.send(region, dtype, peer, tag, deadline_ns, true, call)
                    : p->messages.recv(region, dtype, peer, tag, deadline_ns, true, call);
   }
+  // As PointToPoint::send_note. Not recorded.
+  MessagePointer post_note(bool is_send, const View& view, int peer, std::int64_t tag) {
+    const std::shared_ptr<Parts> p = parts();
+    const Region region{view.data(), view.nbytes()};
+    const int dtype = view.dtype_code();
+    const ReleaseGil release;
+    return is_send ? p->messages.send_note(region, dtype, peer, tag)
+                   : p->messages.recv_note(region, dtype, peer, tag);
+  }
   // A blocking send or recv in one call: the group rank it came from. If it fails, `last_message` has
   // the facts.
   int transfer(bool is_send, const View& view, int peer, std::int64_t tag, std::int64_t limit_ns) {

@@ -79,6 +79,27 @@ class TappedOps {
     return op;
   }
 
+  // The same of a send or recv, which no agreement is for.
+  std::optional<TappedOp> begin_message(Form& form, std::uint64_t seq, std::int64_t tag, int peer,
+                                        int flags) {
+    Recorder* const writer = recorder_->writer();
+    if (writer == nullptr || !is_quiet()) return std::nullopt;
+    recorder_->look_at_context();
+    TappedOp op;
+    op.recorder = recorder_;
+    OpFacts facts;
+    facts.group = group_;
+    facts.seq = seq;
+    facts.issued_ns = op.issued_ns = control_->moment().now_ns;
+    facts.value = tag;
+    facts.site = op.site = recorder_->sites->here(frames_above_user);
+    facts.peer = peer;
+    facts.flags = static_cast<std::uint8_t>(flags);
+    op.recorded = writer->begin(facts, form);
+    op.number = op.recorded.number;
+    return op;
+  }
+
   // Blocks until all ranks agree on an op that has begun without; throws how they do not.
   void agree(const TappedOp& op, const CompiledPlan& plan, std::int64_t limit_ns) {
     const std::shared_ptr<Parts> p = parts_;
@@ -176,6 +197,7 @@ void bind_tap(nb::module_& module) {
   nb::class_<TappedOp>(module, "TappedOp", "An op in flight in a backend that is not ours.")
       .def_prop_ro("number", [](const TappedOp& self) { return self.number; })
       .def_prop_ro("agreement", [](const TappedOp& self) { return self.agreement; })
+      .def_prop_ro("site", [](const TappedOp& self) { return self.site; })
       .def_prop_ro("issued_ns", [](const TappedOp& self) { return self.issued_ns; })
       .def_prop_ro("is_agreed",
                    [](const TappedOp& self) { return !self.agreement || self.agreement->done(); })
@@ -197,6 +219,8 @@ void bind_tap(nb::module_& module) {
            nb::arg("recorder"), nb::arg("group"), nb::arg("control").none(), nb::arg("page").none())
       .def("begin", &TappedOps::begin, nb::arg("form"), nb::arg("plan").none(), nb::arg("seq"),
            nb::arg("limit_ns"), nb::arg("flags"), nb::arg("about"))
+      .def("begin_message", &TappedOps::begin_message, nb::arg("form"), nb::arg("seq"),
+           nb::arg("tag"), nb::arg("peer"), nb::arg("flags"))
       .def("agree", &TappedOps::agree, nb::arg("op"), nb::arg("plan"), nb::arg("limit_ns"))
       .def("are_all_well", &TappedOps::are_all_well)
       .def("take_unsettled", &TappedOps::take_unsettled)

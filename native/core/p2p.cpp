@@ -92,6 +92,26 @@ void PointToPoint::connect(std::uint32_t peer, const Wait& wait) {
 MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64_t tag,
                                   std::int64_t deadline_ns, bool is_async,
                                   const MessageCall& call) {
+  return post_send(region, dtype, peer, tag, deadline_ns, is_async, false, call);
+}
+
+MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64_t tag,
+                                  std::int64_t deadline_ns, bool is_async,
+                                  const MessageCall& call) {
+  return post_recv(region, dtype, peer, tag, deadline_ns, is_async, false, call);
+}
+
+MessagePointer PointToPoint::send_note(Region region, int dtype, int peer, std::int64_t tag) {
+  return post_send(region, dtype, peer, tag, no_deadline, true, true, {});
+}
+
+MessagePointer PointToPoint::recv_note(Region region, int dtype, int peer, std::int64_t tag) {
+  return post_recv(region, dtype, peer, tag, no_deadline, true, true, {});
+}
+
+MessagePointer PointToPoint::post_send(Region region, int dtype, int peer, std::int64_t tag,
+                                       std::int64_t deadline_ns, bool is_async, bool is_note,
+                                       const MessageCall& call) {
   if (group_.checks(check_nonfinite)) refuse_nonfinite(region, dtype);
   auto message = start(region, dtype, peer, tag, deadline_ns, is_async);
   if (is_async && group_.checks(check_buffers)) message->guard.start({&message->region, 1}, {});
@@ -133,17 +153,20 @@ MessagePointer PointToPoint::send(Region region, int dtype, int peer, std::int64
                                                  : blocking_inline_nbytes_;
   if (region.nbytes <= most) frame.payload_nbytes = region.nbytes;
   peers_[to].sends.emplace(frame.id, message);
+  if (is_note) progress();  // answers to earlier ones
   post(to, frame, region.data);
-  if (is_async) {
+  // What found no room is to leave even if this rank never comes here again.
+  const bool is_on_its_way = is_note && group_.is_here(to) && ring_.has_sent_all(to);
+  if (is_async && !is_on_its_way) {
     unfinished_async_.push_back(message);
     start_thread();
   }
   return message;
 }
 
-MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64_t tag,
-                                  std::int64_t deadline_ns, bool is_async,
-                                  const MessageCall& call) {
+MessagePointer PointToPoint::post_recv(Region region, int dtype, int peer, std::int64_t tag,
+                                       std::int64_t deadline_ns, bool is_async, bool is_note,
+                                       const MessageCall& call) {
   auto message = start(region, dtype, peer, tag, deadline_ns, is_async);
   const std::lock_guard lock(mutex_);
   group_.check_usable();
@@ -177,7 +200,7 @@ MessagePointer PointToPoint::recv(Region region, int dtype, int peer, std::int64
     peers_[from].unexpected.erase(best);
     deliver(message, from, offer.frame, offer.payload.data(), offer.words);
   }
-  if (is_async && !message->done()) {
+  if (is_async && !is_note && !message->done()) {
     unfinished_async_.push_back(message);
     start_thread();
   }

@@ -76,6 +76,10 @@ class PointToPoint : private Receiver {
   // though nobody waits.
   MessagePointer send(Region region, int dtype, int peer, std::int64_t tag,
                       std::int64_t deadline_ns, bool is_async, const MessageCall& call = {});
+  // A short note beside a message of somebody else's: it moves on when this rank waits for one, or posts the
+  // next, so that no thread has to wake up for each.
+  MessagePointer send_note(Region region, int dtype, int peer, std::int64_t tag);
+  MessagePointer recv_note(Region region, int dtype, int peer, std::int64_t tag);
   MessagePointer recv(Region region, int dtype, int peer, std::int64_t tag,
                       std::int64_t deadline_ns, bool is_async, const MessageCall& call = {});
   // How many messages there were to this peer, or from it; `any_source`: that any rank might send.
@@ -128,6 +132,12 @@ class PointToPoint : private Receiver {
     std::map<std::uint64_t, std::pair<MessagePointer, std::int64_t>> disputed;
   };
 
+  MessagePointer post_send(Region region, int dtype, int peer, std::int64_t tag,
+                           std::int64_t deadline_ns, bool is_async, bool is_note,
+                           const MessageCall& call);
+  MessagePointer post_recv(Region region, int dtype, int peer, std::int64_t tag,
+                           std::int64_t deadline_ns, bool is_async, bool is_note,
+                           const MessageCall& call);
   void record(Message& message, std::uint64_t& count, const MessageCall& call);
   bool progress();  // with mutex_ held; true when anything moved
   bool place(std::uint32_t peer, const Envelope& envelope, Payload& into) override;

@@ -25,6 +25,9 @@ class RingTransport final : public Transport {
   void cancel(const std::byte* memory, std::uint64_t nbytes) override;
   void close() override;
 
+  // Whether all that was posted to this rank is in its ring.
+  bool has_sent_all(std::uint32_t peer) const { return peers_[peer].outbox.empty(); }
+
  private:
   class Stream {
    public:

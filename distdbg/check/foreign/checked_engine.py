@@ -79,7 +79,7 @@ class CheckedEngine:
         #: Whether an op has raised it; what the messages' thread finds, none has.
         self._is_raised = False
         self._is_closed = False
-        self._messages = Messages(self, control, traits.ignores_tags)
+        self.messages = Messages(self, control, traits.ignores_tags)
         control.set_level(level)
 
     # ------------------------------------------------------------------------------ Engine
@@ -99,7 +99,7 @@ class CheckedEngine:
     def _run(self, call: Call) -> int:
         self._begin(call)
         if call.kind >= _SEND:
-            return self._messages.run(call)
+            return self.messages.run(call)
         if not self._lane.is_idle:
             pending = self.submit(call)  # behind the asynchronous ones
             pending.wait(NO_DEADLINE)
@@ -119,7 +119,7 @@ class CheckedEngine:
         """Start `call`, at DETAIL when all have agreed; returns at once."""
         self._begin(call)
         if call.kind >= _SEND:
-            return self._messages.submit(call)
+            return self.messages.submit(call)
         with self.order:
             if (self._level == DETAIL and not self._is_bound) or not self._lane.is_idle:
                 agreement = self.control.submit(call)
@@ -165,7 +165,7 @@ class CheckedEngine:
         try:
             self._lane.drain(patience_s)
             self._await_agreements()
-            self._messages.drain()
+            self.messages.drain()
             started_ns = time.monotonic_ns()
             if self._is_bound:
                 self.engine.close()
@@ -253,12 +253,12 @@ class CheckedEngine:
                 return self._hands.keep_watch(partial(self.engine.run, call), watch, release)
             return self._hands.carry_out(partial(self.engine.run, call), watch)
         except DistBackendError as error:
-            self._explain(error, watch)
+            self.explain(error, watch)
             raise
         except DistError:
             raise
         except Exception as error:
-            self._explain(error, watch)
+            self.explain(error, watch)
             raise failed(self.engine, call, error) from error
 
     def start(self, call: Call) -> Pending:
@@ -305,15 +305,15 @@ class CheckedEngine:
             else:
                 self._hands.carry_out(partial(pending.wait, NO_DEADLINE), watch)
         except DistBackendError as error:
-            self._explain(error, watch)
+            self.explain(error, watch)
             raise
         except DistError:
             raise
         except Exception as error:
-            self._explain(error, watch)
+            self.explain(error, watch)
             raise failed(self.engine, watch.call, error) from error
 
-    def _explain(self, error: Exception, watch: Watch) -> None:
+    def explain(self, error: Exception, watch: Watch) -> None:
         """Raise a better error for this one of the backend, where there is one.
 
         A backend often notices first that a peer is gone, and cannot tell which and why.

@@ -49,7 +49,6 @@ from distdbg.runtime.net.between import Between
 from distdbg.runtime.plan import Topology
 from distdbg.runtime.plan.steps import Step, StepKind
 from distdbg.runtime.store import PrefixStore
-from distdbg.runtime.work import NO_DEADLINE
 
 if TYPE_CHECKING:
     from distdbg.runtime.group import ProcessGroup
@@ -440,9 +439,13 @@ class ControlGroup:
         It has no deadline: a message may lie in the backend for as long as nobody receives it.
         """
         try:
-            return self._group.post(call.kind is Kind.SEND, view, peer, tag, NO_DEADLINE // 2)
+            return self._group.post_note(call.kind is Kind.SEND, view, peer, tag)
         except NativeError as error:
             self.fail(call, error, time.monotonic_ns())
+
+    def has_come(self, header: Message) -> bool:
+        """Whether a header has been taken, or is here; never blocks."""
+        return self._group.is_message_done(header)
 
     def await_header(self, call: Call, header: Message, deadline_ns: int, breaks: bool) -> None:
         """Block until the header is there; `breaks`: the deadline is that of the op itself."""

@@ -78,6 +78,8 @@ class Messages:
         self._engine = engine
         self._control = control
         self._ignores_tags = ignores_tags
+        #: Of those who count messages and post their headers in one order, outside of here.
+        self.order = threading.Lock()
         #: Protects the rest.
         self._lock = threading.Lock()
         self._sent: list[Header] = []
@@ -88,8 +90,10 @@ class Messages:
         self._alike: set[object] = set()
         #: Receives that have not been seen to end, by tag.
         self._open: dict[int, weakref.WeakSet[ReceivePending]] = {}
+        #: No receive was ever from any source, so each header is for the next message of its tag.
+        self.are_certain = True
         #: Tags where a receive from any source was dropped, so headers cannot be told apart.
-        self._lost_tags: set[int] = set()
+        self.lost_tags: set[int] = set()
 
     def run(self, call: Call) -> int:
         """Carry out a blocking send or recv."""
@@ -98,7 +102,7 @@ class Messages:
             return self._engine.carry_out(call, 0)
         tag = self._tag(call)
         with self._lock:
-            is_alone = call.peer >= 0 and not self._open.get(tag) and tag not in self._lost_tags
+            is_alone = call.peer >= 0 and not self._open.get(tag) and tag not in self.lost_tags
         if not is_alone or self._engine.level == 0:
             pending = self.submit(call)
             pending.wait(NO_DEADLINE)
@@ -121,6 +125,7 @@ class Messages:
             return self._engine.pending(call)
         tag = self._tag(call)
         with self._lock:
+            self.are_certain = self.are_certain and call.peer >= 0
             pending = ReceivePending(self, call, tag)
             others = self._open.setdefault(tag, weakref.WeakSet())
             if others and (call.peer < 0 or any(other.call.peer < 0 for other in others)):
@@ -128,7 +133,7 @@ class Messages:
                 for other in others:
                     other.is_certain = False
             others.add(pending)
-            if call.peer >= 0 and tag not in self._lost_tags:
+            if call.peer >= 0 and tag not in self.lost_tags:
                 pending.expect(call.peer)
         if compares_first and pending.is_certain and pending.header is not None:
             self._compare_first(pending, pending.header)
@@ -158,7 +163,8 @@ class Messages:
             while message is not None and not message.done:
                 if time.monotonic() > deadline or self._control.is_broken:
                     break
-                time.sleep(0.001)  # a native thread moves it
+                if not self._control.has_come(message):
+                    time.sleep(0.001)  # nothing but another look tells
         self._sent.clear()
 
     # -------------------------------------------------------------------------------- headers
@@ -166,16 +172,31 @@ class Messages:
     def _tag(self, call: Call) -> int:
         return 0 if self._ignores_tags else call.tag
 
+    @property
+    def ignores_tags(self) -> bool:
+        """Whether the backend matches messages without their tags."""
+        return self._ignores_tags
+
     def _announce(self, call: Call) -> None:
-        header = self._header(call)
+        self.announce(call, self._header(call, self._control.call_site()), self._tag(call))
+
+    def announce(self, call: Call, header: Header, tag: int) -> None:
+        """Post what is said of a message, before the message itself."""
         with self._lock:
             if len(self._sent) >= _SWEEP_AT:
                 self._sent = [each for each in self._sent if each.message and not each.message.done]
-            header.message = self._control.post(call, header.view, call.peer, self._tag(call))
+            header.message = self._control.post(call, header.view, call.peer, tag)
             self._sent.append(header)
 
-    def _header(self, call: Call) -> Header:
-        site = self._control.call_site()
+    def header_of(self, words: dict[str, Any]) -> Header:
+        """What is said of a message that is sent from the program's line of now."""
+        return _make_header(self.at(words))
+
+    def at(self, words: dict[str, Any]) -> dict[str, Any]:
+        """The same at the program's line of now."""
+        return words | {"call_site": self._control.call_site()[-_WORDS:]}
+
+    def _header(self, call: Call, site: str) -> Header:
         key: object = (site, *_look(call, call.inputs[0]))
         try:
             known = self._known.get(key)
@@ -183,11 +204,7 @@ class Messages:
             known, key = None, None
         if known is not None:
             return known.again()
-        words = _words(call, site)
-        text = json.dumps(words, ensure_ascii=False).encode(errors="replace")
-        if len(text) > _HEADER_NBYTES:  # names in characters that take many bytes
-            text = json.dumps(words | {"function": "send", "call_site": UNKNOWN}).encode()
-        header = Header(text)
+        header = _make_header(_words(call, site))
         if key is not None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
@@ -197,7 +214,7 @@ class Messages:
     def take(self, pending: ReceivePending, source: int) -> None:
         """After a receive has ended: take its header, and compare where it is certain."""
         with self._lock:
-            if pending.tag in self._lost_tags:
+            if pending.tag in self.lost_tags:
                 return
             if pending.header is None:
                 pending.expect(source)
@@ -219,6 +236,11 @@ class Messages:
         if pending.is_certain and self._engine.level > 0:
             self.compare(pending.call, source, header)
 
+    def expect_next(self, call: Call, source: int, tag: int) -> Header:
+        """The same for one whose header is certain."""
+        with self._lock:
+            return self.expect(call, source, tag)
+
     def expect(self, call: Call, source: int, tag: int) -> Header:
         """Post the receive of a header."""
         header = Header()
@@ -232,7 +254,7 @@ class Messages:
 
     def lose(self, tag: int) -> None:
         """From now on headers of this tag cannot be told apart."""
-        self._lost_tags.add(tag)
+        self.lost_tags.add(tag)
 
     def compare(self, call: Call, source: int, header: Header) -> None:
         """Raise when what was sent is not what is expected."""
@@ -242,13 +264,22 @@ class Messages:
                 return
         except TypeError:  # as above
             key = None
-        theirs, ours = header.facts(), _words(call, self._control.call_site())
+        self.compare_words(call, source, header.facts(), _words(call, self._control.call_site()))
+        if key is not None:
+            if len(self._alike) >= _MOST_KNOWN:
+                self._alike.clear()
+            self._alike.add(key)
+
+    def words(self, call: Call) -> dict[str, Any]:
+        """What this side says of a message, but for the line."""
+        return _words(call, UNKNOWN)
+
+    def compare_words(
+        self, call: Call, source: int, theirs: dict[str, Any], ours: dict[str, Any]
+    ) -> None:
+        """Raise when what was sent is not what is expected."""
         aspects = ("dtype", "count", "device", *(("tag",) if self._ignores_tags else ()))
         if all(theirs[aspect] == ours[aspect] for aspect in aspects):
-            if key is not None:
-                if len(self._alike) >= _MOST_KNOWN:
-                    self._alike.clear()
-                self._alike.add(key)
             return
         names = self._control.names
         sender, receiver = names[source], names[self._control.rank]
@@ -328,6 +359,13 @@ class ReceivePending:
     def __del__(self) -> None:
         if not self.is_taken and self.call.peer < 0:
             self._messages.lose(self.tag)
+
+
+def _make_header(words: dict[str, Any]) -> Header:
+    text = json.dumps(words, ensure_ascii=False).encode(errors="replace")
+    if len(text) > _HEADER_NBYTES:  # names in characters that take many bytes
+        text = json.dumps(words | {"function": "send", "call_site": UNKNOWN}).encode()
+    return Header(text)
 
 
 def _look(call: Call, array: Any) -> tuple[Any, ...]:

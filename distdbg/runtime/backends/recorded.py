@@ -50,7 +50,7 @@ class RecordedEngine:
         self._ranks = ranks
         #: Of the collectives so far.
         self.count = 0
-        self._message_counts: Counter[tuple[Kind, int]] = Counter()
+        self.message_counts: Counter[tuple[Kind, int]] = Counter()
         self._forms: dict[object, Form] = {}
         #: The same by what is cheap to ask: each op looks here first.
         self._quick_forms: dict[object, Form] = {}
@@ -84,7 +84,7 @@ class RecordedEngine:
     def next_seq(self, call: Call) -> int:
         """The number that `call` will have if it is the next."""
         if call.kind >= Kind.SEND:
-            return self._message_counts[call.kind, call.peer] + 1
+            return self.message_counts[call.kind, call.peer] + 1
         return self.count + 1
 
     def set_timeout(self, timeout_s: float) -> None:
@@ -127,8 +127,8 @@ class RecordedEngine:
         peer, seq, tag = -1, 0, 0
         if call.kind >= Kind.SEND:
             key = (call.kind, call.peer)
-            self._message_counts[key] += 1
-            peer, seq, tag = call.peer, self._message_counts[key], call.tag
+            self.message_counts[key] += 1
+            peer, seq, tag = call.peer, self.message_counts[key], call.tag
             flags |= int(Flag.MESSAGE)
         else:
             self.count += 1

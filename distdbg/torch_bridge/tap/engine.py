@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 #: How long an op that nobody waits for yet waits at DETAIL for the agreement of all.
 MOMENT_NS = 100_000_000
+#: How a rank begins that tells the others that it watches no longer.
+UNWATCHED = "watches this job no longer: "
 #: How long a wait in torch goes on before the peers are looked at; then longer.
 _FIRST_SLICE_S = 0.02
 _SLICE_S = 0.1
@@ -115,7 +117,7 @@ class TapEngine(CheckedEngine):
         self._begin(call)
         if call.kind >= Kind.SEND:
             is_waited_for = call.kind is Kind.RECV and not getattr(call, "is_async", True)
-            return self._messages.submit(call, is_waited_for and self._level == DETAIL)
+            return self.messages.submit(call, is_waited_for and self._level == DETAIL)
         with self.order:
             if self._level != DETAIL:
                 agreement = self.control.submit(call)
@@ -156,7 +158,7 @@ class TapEngine(CheckedEngine):
         except DistError:
             raise
         except Exception as error:
-            self._explain(error, watch)
+            self.explain(error, watch)
             raise failed(self.engine, watch.call, error) from error
 
     def _wait_in_torch(self, pending: TorchPending, watch: Watch) -> None:
@@ -170,7 +172,7 @@ class TapEngine(CheckedEngine):
         except Exception as error:
             if trouble:
                 raise trouble[0] from error
-            self._explain(error, watch)
+            self.explain(error, watch)
             raise failed(self.engine, watch.call, error) from error
         finally:
             del self._waits[id(watch)]
@@ -208,6 +210,39 @@ class TapEngine(CheckedEngine):
             return told
         except DistError as told:
             return self._break(self.control.told_mismatch() or told)
+
+    @property
+    def is_unwatched(self) -> bool:
+        """Whether a rank watches no longer: then nobody agrees on anything any more, and ops only pass."""
+        return self.told_to_stop != ""
+
+    @property
+    def told_to_stop(self) -> str:
+        """Which rank watches no longer, and why; empty: all do."""
+        cause = None if self._is_closed else self.control.native.cause()
+        if cause is None or not cause[4].startswith(UNWATCHED):
+            return ""
+        rank = self.control.names[cause[1]]
+        return (
+            cause[4] if rank == self.control.names[self.control.rank] else f"rank {rank} {cause[4]}"
+        )
+
+    def stop_watching(self, why: str) -> None:
+        """Tell the other ranks that this one does; their ops in torch go on."""
+        self.control.abort(UNWATCHED + why)
+
+    def _settle(self, agreement: Agreement) -> None:
+        try:
+            super()._settle(agreement)
+        except DistError:
+            if not self.is_unwatched:
+                raise
+
+    def _break(self, error: DistError) -> DistError:
+        if not self.is_unwatched:
+            return super()._break(error)
+        self._cause = self._cause or error  # torch's group is as well as it was
+        return error
 
     def settle(self) -> None:
         """Raise the error of an agreement that failed after its op had returned, on either way."""

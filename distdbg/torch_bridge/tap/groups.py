@@ -13,6 +13,7 @@ from typing import Any
 from distdbg.check.levels import level_of
 from distdbg.check.monitored_barrier import monitored_barrier
 from distdbg.errors import DistBackendError, DistError
+from distdbg.native import NativeError
 from distdbg.runtime.call import Kind
 from distdbg.runtime.engine import Pending
 from distdbg.runtime.marks import span
@@ -21,6 +22,7 @@ from distdbg.torch_bridge.tap.callers import is_blocking_recv
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.engine import TapEngine, Theirs
 from distdbg.torch_bridge.tap.lane import Lane, LaneOp, key_of, lane_of
+from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.methods import remember
 from distdbg.torch_bridge.training.ddp import armed, bucket_of
 from distdbg.torch_bridge.training.naming import named
@@ -51,7 +53,8 @@ class InFlight:
         # Whoever waits for it later brings the Work along; until then it must not live because of us.
         self.call.pending.release()
         self.call.work = self.call.result = None
-        self.call.inputs = self.call.outputs = ()
+        if self.call.kind < Kind.SEND:  # who waits for a message compares it then
+            self.call.inputs = self.call.outputs = ()
 
 
 class Tapped:
@@ -105,7 +108,9 @@ class Tapped:
     def _dispatch_long(self, call: TapCall) -> Any:
         try:
             pending = self.group.engine.submit(call)
-        except DistBackendError as error:
+        except DistError as error:
+            if call.result is None and self.groups.is_off():
+                return call.start()
             raise _plain(error) from None
         self._go_on()
         work, result = call.work, call.result
@@ -205,9 +210,14 @@ class Tapped:
         engine = getattr(self.group.engine, "inner", self.group.engine)
         if isinstance(engine, TapEngine):
             engine.look_after_waits()
-        if self.lane is None or not self.lane.waits:
+        if self.lane is None:
             return
         now = time.monotonic_ns()
+        for message in list(self.lane.message_waits.values()):
+            if now - message.op.issued_ns >= age_ns:
+                message.look_after(now)
+        if not self.lane.waits:
+            return
         for op in list(self.lane.waits.values()):
             work = op.work()
             if work is None or now - op.op.issued_ns < age_ns:
@@ -259,6 +269,19 @@ class Tapped:
         engine = getattr(self.group.engine, "inner", self.group.engine)
         return engine.verdict if isinstance(engine, TapEngine) else None
 
+    @property
+    def told_to_stop(self) -> str:
+        """See TapEngine.told_to_stop."""
+        engine = getattr(self.group.engine, "inner", self.group.engine)
+        return engine.told_to_stop if isinstance(engine, TapEngine) else ""
+
+    def stop_watching(self, why: str) -> None:
+        """See TapEngine.stop_watching."""
+        engine = getattr(self.group.engine, "inner", self.group.engine)
+        if isinstance(engine, TapEngine):
+            with suppress(DistError, NativeError):  # it was closed
+                engine.stop_watching(why)
+
     def monitored_barrier(
         self, timeout: Any, wait_all_ranks: bool, function: Callable[[], Any]
     ) -> Any:
@@ -289,6 +312,9 @@ class TappedGroups:
         #: The classes of Work whose wait is ours, and what makes it so.
         self.work_classes: set[type] = set()
         self.on_work_class: Callable[[type], None] = self.work_classes.add
+        #: Called where another rank watches no longer, with the reason.
+        self.on_told_to_stop: Callable[[str], None] = self.stop
+        self._is_off = False
 
     def add(self, theirs: Theirs, group: Any) -> None:
         """Ours is beside theirs from here on."""
@@ -330,6 +356,44 @@ class TappedGroups:
                 return op
         return None
 
+    def find_again(self, op: LaneOp, work: Any) -> bool:
+        """Until somebody waits for it. False: nobody can, since torch has no Work for it."""
+        if work is None:
+            op.op.ended()
+            return False
+        if type(work) not in self.work_classes:
+            self.on_work_class(type(work))
+        op.work = weakref.ref(work)
+        self.lane_ops[id(work)] = op
+        return True
+
+    def wait_for(self, op: InFlight, work: Any) -> None:
+        """Wait as its caller; what torch raises is raised as it is."""
+        torchs = op.call.pending
+        torchs.attach(work)
+        try:
+            op.pending.wait(NO_DEADLINE)
+        except DistError as error:
+            if not torchs.has_ended and self.is_off():
+                torchs.wait(NO_DEADLINE)
+                return
+            raise _plain(error) from None
+
+    def is_off(self) -> bool:
+        """Whether this rank watches no longer; does so from here on where another rank does."""
+        if not self._is_off:
+            why = next(filter(None, (tapped.told_to_stop for tapped in self.all())), "")
+            if why:
+                self.on_told_to_stop(why)
+        return self._is_off
+
+    def stop(self, why: str) -> None:
+        """Watch none; the other ranks are told, or they would wait for this one."""
+        self._is_off = True
+        for tapped in self.all():
+            tapped.stop_watching(why)
+        self.clear()
+
     def look_after_lanes(self, age_ns: int) -> None:
         """Hand over the ops that have gone on for so long to those that watch them; forget lost ones."""
         for tapped in self.all():
@@ -339,8 +403,8 @@ class TappedGroups:
             work = op.work()
             if work is None:
                 self.lane_ops.pop(key, None)
-            elif now - op.op.issued_ns < age_ns:
-                continue
+            elif now - op.op.issued_ns < age_ns or type(op) is LaneMessage:
+                continue  # who waits for a message does so in Python, and is looked after then
             elif work.is_completed():
                 # One that is followed ends by its future, one that is not by whoever waits for it.
                 if op.held is not None and op not in op.lane.tapped.followed:
@@ -367,16 +431,9 @@ class TappedGroups:
             time.sleep(0.01)
 
 
-def wait_for(op: InFlight, work: Any) -> None:
-    """Wait as its caller; what torch raises is raised as it is."""
-    op.call.pending.attach(work)
-    try:
-        op.pending.wait(NO_DEADLINE)
-    except DistBackendError as error:
-        raise _plain(error) from None
-
-
-def _plain(error: DistBackendError) -> BaseException:
+def _plain(error: DistError) -> BaseException:
+    if not isinstance(error, DistBackendError):
+        return error
     cause = error.__cause__
     return error if cause is None or isinstance(cause, DistError) else cause
 

@@ -29,8 +29,9 @@ from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.world import use
 from distdbg.torch_bridge.tap.backward import Backward
 from distdbg.torch_bridge.tap.calls import MAKERS, reduce_op
-from distdbg.torch_bridge.tap.groups import InFlight, TappedGroups, wait_for
+from distdbg.torch_bridge.tap.groups import InFlight, TappedGroups
 from distdbg.torch_bridge.tap.lane import LaneOp
+from distdbg.torch_bridge.tap.lane_message import LaneMessage
 from distdbg.torch_bridge.tap.methods import Methods
 
 #: How often ops are looked after that nobody waits for in Python.
@@ -149,12 +150,14 @@ class Tap:
             library.impl(name, kernel, _KEY, with_keyset=True)
         self._libraries.append(library)
         functional = torch.library.Library("_c10d_functional", "IMPL")
-        for schema in torch._C._jit_get_all_schemas():
-            space, _, name = schema.name.partition("::")
-            names = [argument.name for argument in schema.arguments]
-            if space != "_c10d_functional" or "group_name" not in names or schema.overload_name:
+        for full_name in torch._C._dispatch_get_all_op_names():
+            space, _, name = full_name.partition("::")
+            if space != "_c10d_functional" or "." in name:
                 continue
             op = getattr(torch.ops._c10d_functional, name).default
+            names = [argument.name for argument in op._schema.arguments]
+            if "group_name" not in names:
+                continue
             place = names.index("reduce_op") if "reduce_op" in names else -1
             functional.impl(name, _naming(torch, op, place, key), "BackendSelect", with_keyset=True)
         self._libraries.append(functional)
@@ -201,6 +204,8 @@ class Tap:
             op: InFlight | None
             if short is None or short.work() is not self:
                 op = groups.take(self)
+            elif type(short) is LaneMessage:
+                return short.wait(self, real, args, kwargs)
             elif _ends_shortly(short, self, real, args, kwargs):
                 return True
             else:
@@ -211,7 +216,7 @@ class Tap:
                 ended = real(self, *args, **kwargs)
                 op.note_end()
                 return ended
-            wait_for(op, self)
+            groups.wait_for(op, self)
             return True
 
         work_class.wait = wait

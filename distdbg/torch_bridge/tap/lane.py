@@ -12,7 +12,6 @@ broken, breakpoints. The order of ops on both ways is one, since both count and 
 from __future__ import annotations
 
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any
 
 from distdbg.check.foreign.agreement import Agreement
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distdbg.torch_bridge.tap.groups import InFlight, Tapped
+    from distdbg.torch_bridge.tap.lane_message import LaneMessage
 
 #: Looks that are known at once; a program that never repeats one starts again.
 _MOST_KNOWN = 1024
@@ -134,6 +134,8 @@ class Lane:
         self.waits: dict[int, LaneOp] | None = None
         if self.is_bound or self.checked is None:
             self.waits = {}
+        #: Messages that somebody waits for in torch: as above, on all backends.
+        self.message_waits: dict[int, LaneMessage] = {}
         self.ops = TappedOps(self.recorder, recorded.group_number, native, page)
         self._known: dict[object, Known] = {}
         #: What is known of ops of this look; None: nothing yet.
@@ -144,10 +146,14 @@ class Lane:
         plan = self.control.plan(call) if self.control is not None else None
         known = Known(make, self.recorded.form_of(call), plan)
         known.is_sliced = can_be_sliced(call.kind) and not self.is_bound
+        self.keep(key, known)
+        return known
+
+    def keep(self, key: object, known: Known) -> None:
+        """Find it again for the next op of this look."""
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[key] = known
-        return known
 
     def launch(
         self,
@@ -173,18 +179,25 @@ class Lane:
                 is_detail = checked.level == DETAIL
                 if is_detail and not is_async:
                     plan = None
-            op = self.ops.begin(known.form, plan, seq, limit_ns, _ASYNC, known)
+            try:
+                op = self.ops.begin(known.form, plan, seq, limit_ns, _ASYNC, known)
+            except NativeError:  # the group has been broken in this moment
+                op = None
             if op is None:
                 return None, None
             recorded.count = seq
             if checked is not None:
                 seq = next(self._seqs)
+            has_agreed = False
             try:
                 if is_detail:
                     self._agree(op, known, limit_ns)
+                has_agreed = True
                 result = start(*arguments)
             except DistError as error:
                 recorded.end(op, error)
+                if not has_agreed and self.tapped.groups.is_off():
+                    return None, None
                 raise
             except Exception as error:
                 recorded.end(op, failed(self.engine, known.make(), error))
@@ -236,11 +249,6 @@ def lane_of(tapped: Tapped) -> Lane | None:
     if type(engine) is not RecordedEngine or not isinstance(engine.inner, (TapEngine, TorchEngine)):
         return None
     return Lane(tapped, engine)
-
-
-def weak(work: Any) -> Any:
-    """A reference that does not keep torch's Work."""
-    return weakref.ref(work)
 
 
 def key_of(call: TapCall) -> object | None:

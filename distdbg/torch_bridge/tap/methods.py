@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from distdbg.runtime.call import Kind
 from distdbg.runtime.reduce_op import RedOpType, ReduceOp
 from distdbg.torch_bridge.tap.calls import TapCall
-from distdbg.torch_bridge.tap.lane import Known, Lane, LaneOp, weak
+from distdbg.torch_bridge.tap.lane import Known, Lane, LaneOp
+from distdbg.torch_bridge.tap.lane_message import know_message, launch_message
 
 if TYPE_CHECKING:
     from distdbg.torch_bridge.tap.groups import TappedGroups
@@ -244,8 +245,7 @@ class Methods:
         return barrier
 
     def _message(self, kind: Kind) -> Callable[[Method, Method], Method]:
-        """A send or recv: it is announced and compared as on the long way, and is spared the kernel."""
-        lanes, key = self._groups.lanes, self._key
+        groups, lanes, key_off = self._groups, self._groups.lanes, self._key
         depth = self._torch._C._len_torch_dispatch_stack
         is_excluded = self._torch._C._dispatch_tls_is_dispatch_key_excluded
         exclude = self._torch._C._dispatch_tls_set_dispatch_key_excluded
@@ -253,11 +253,11 @@ class Methods:
 
         def make(real: Method, long: Method) -> Method:
             def start(*arguments: Any) -> Any:
-                exclude(key, True)
+                exclude(key_off, True)
                 try:
                     return real(*arguments)
                 finally:
-                    exclude(key, False)
+                    exclude(key_off, False)
 
             @wraps(real)
             def message(self: Any, tensors: Any, peer: Any, tag: Any) -> Any:
@@ -268,9 +268,22 @@ class Methods:
                     or len(tensors) != 1
                     or type(tensors[0]) not in plain
                     or depth()
-                    or is_excluded(key)
+                    or is_excluded(key_off)
                 ):
                     return long(self, tensors, peer, tag)
+                tensor = tensors[0]
+                key = (kind, peer, tag, tensor.shape, tensor.dtype, tensor.device, tensor.layout,
+                       type(tensor))  # fmt: skip
+                known = lane.find(key)
+                if known is None:
+                    known = know_message(lane, key, kind, tensor, peer, tag)
+                if known is not None:
+                    op, work = launch_message(
+                        lane, known, kind, peer, tag, start, (self, tensors, peer, tag)
+                    )
+                    if op is not None:
+                        groups.find_again(op, work)
+                        return work
                 call = TapCall(
                     kind,
                     tensors if kind is Kind.SEND else (),
@@ -293,14 +306,7 @@ def _given(opts: Any) -> tuple[Any, ...]:
 
 def remember(groups: TappedGroups, op: LaneOp, work: Any, is_async: bool) -> None:
     """Until somebody waits for it; torch tells the end of one that perhaps nobody in Python does."""
-    if work is None:  # torch has nothing to wait for: to the program it has ended
-        op.op.ended()
-        return
-    if type(work) not in groups.work_classes:
-        groups.on_work_class(type(work))
-    op.work = weak(work)
-    groups.lane_ops[id(work)] = op
-    if not is_async:
+    if not groups.find_again(op, work) or not is_async:
         return
     op.held = work
     try:

@@ -21,10 +21,5 @@ def check_torch(torch: Any) -> None:
     for kind, name in (("ProcessGroup", "unbox"), ("Work", "unbox"), ("Work", "wait")):
         if not hasattr(getattr(dist, kind, None), name):
             raise ConfigError(f"torch {version} has no torch.distributed.{kind}.{name}")
-    schemas = {
-        schema.name
-        for schema in torch._C._jit_get_all_schemas()
-        if schema.name.startswith("c10d::")
-    }
-    if "c10d::allreduce_" not in schemas:
+    if not torch._C._jit_get_schemas_for_operator("c10d::allreduce_"):
         raise ConfigError(f"torch {version} has no op c10d::allreduce_")

@@ -22,13 +22,19 @@ HERE = os.fspath(Path(__file__).parent)
 
 @pytest.fixture
 def watched(warm_python: WarmPython, tmp_path: Path) -> Callable[..., list[Any]]:
-    def run(function: Callable[..., Any], level: str = "detail", **more: Any) -> list[Any]:
+    def run(
+        function: Callable[..., Any],
+        level: str = "detail",
+        more_env: dict[str, str] | None = None,
+        **more: Any,
+    ) -> list[Any]:
         env = {
             "PYTHONPATH": os.pathsep.join([HERE, os.path.dirname(HERE)]),
             "DISTDBG_RUN_DIR": os.fspath(tmp_path / "run"),
             "DISTDBG_DEBUG": level,
             "TORCH_FILE": os.fspath(tmp_path / "torch-store"),
             "OMP_NUM_THREADS": "1",
+            **(more_env or {}),
         }
         return run_warm_ranks(warm_python, tmp_path, function, 2, env=env, **more)
 

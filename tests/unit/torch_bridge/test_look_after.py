@@ -6,6 +6,8 @@ import threading
 import weakref
 from typing import Any
 
+import pytest
+
 from distdbg.runtime.call import Kind
 from distdbg.torch_bridge.tap.calls import TapCall
 from distdbg.torch_bridge.tap.groups import InFlight, Tapped
@@ -30,26 +32,29 @@ class SomeRecorded:
         self.ends += 1
 
 
-def in_flight() -> tuple[Tapped, InFlight, SomeWork]:
+def in_flight(kind: Kind = Kind.RECV) -> tuple[Tapped, InFlight, SomeWork]:
     tapped = object.__new__(Tapped)
     tapped._lock = threading.RLock()
     tapped._failed = []
     tapped._waits_for = 0
     work: Any = SomeWork()
-    call = TapCall(Kind.RECV, (), ("an array",), peer=0)
-    call.pending = TorchPending(work, Kind.RECV, 0, None)
+    call = TapCall(kind, (), ("an array",), peer=0)
+    call.pending = TorchPending(work, kind, 0, None)
     recorded: Any = SomeRecorded()
     op = InFlight(call, recorded, weakref.ref(work))
     tapped._in_flight = {id(work): op}
     return tapped, op, work
 
 
-def test_one_that_nobody_waits_for_is_ended() -> None:
-    tapped, op, _work = in_flight()
+@pytest.mark.parametrize(
+    ("kind", "kept"), [(Kind.ALL_REDUCE, ()), (Kind.RECV, ("an array",))], ids=["op", "message"]
+)
+def test_one_that_nobody_waits_for_is_ended(kind: Kind, kept: tuple[str, ...]) -> None:
+    tapped, op, _work = in_flight(kind)
     tapped.look_after(False)
     recorded: Any = op.pending
     assert recorded.ends == 1
-    assert op.call.outputs == ()
+    assert op.call.outputs == kept  # a message is compared when it is waited for
 
 
 def test_one_that_is_waited_for_at_that_moment_keeps_its_arrays() -> None:
