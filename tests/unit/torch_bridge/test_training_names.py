@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distdbg.torch_bridge.training.model import Model
-from distdbg.torch_bridge.training.names import (
+from distdbg.runtime.parallel.reducer.names import (
     MOST_NAME,
     bucket_name,
     list_names,
