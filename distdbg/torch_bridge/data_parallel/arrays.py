@@ -58,10 +58,9 @@ def _is_dense(tensor: Any) -> bool:
     return True
 
 
-def check_dense(name: str, gradient: Any) -> None:
-    """UsageError for a sparse gradient."""
-    if gradient.layout is not torch.strided:
-        raise UsageError(
-            f"DDP: the gradient of {name} is sparse ({gradient.layout}); only dense ones are reduced",
-            hint="make the layer with sparse=False, or leave its parameters out of DDP",
-        )
+def refuse_sparse(name: str, gradient: Any) -> None:
+    """The UsageError about a sparse gradient."""
+    raise UsageError(
+        f"DDP: the gradient of {name} is sparse ({gradient.layout}); only dense ones are reduced",
+        hint="make the layer with sparse=False, or leave its parameters out of DDP",
+    )

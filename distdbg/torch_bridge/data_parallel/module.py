@@ -37,7 +37,7 @@ from distdbg.runtime.parallel.reducer.reducer import CommHook, Reducer
 from distdbg.runtime.work import Work
 from distdbg.runtime.world import record_comm
 from distdbg.torch_bridge.call_sites import skip_torch_in
-from distdbg.torch_bridge.data_parallel.arrays import TorchArrays, check_dense
+from distdbg.torch_bridge.data_parallel.arrays import TorchArrays, refuse_sparse
 from distdbg.torch_bridge.data_parallel.facts import construction_facts, runtime_facts
 from distdbg.torch_bridge.data_parallel.joining import (
     DataParallelJoinHook,
@@ -47,11 +47,15 @@ from distdbg.torch_bridge.data_parallel.joining import (
 from distdbg.torch_bridge.data_parallel.states import broadcast_states
 
 _log = get_logger("parallel")
-_engine = torch.autograd.Variable._execution_engine
+_autograd: Any = torch.autograd
+_engine = _autograd.Variable._execution_engine
+#: Buffers that a backward pass needs may be written to: torch's DDP does.
+preserve_versions = _autograd._unsafe_preserve_version_counter
 _BUFFERS = "DDP broadcasts buffers"
+_DENSE = torch.strided
 
 
-class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # torch's class is not known here
+class DistributedDataParallel(torch.nn.Module):
     """Average the gradients of `module` over all ranks of a group while its backward pass runs.
 
     The arguments are torch's; `process_group` is one of distdbg's. A collective: all ranks make it, and
@@ -121,6 +125,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # torch's
         self._parameters_list = list(named.values())
         self._capacity = Capacity.of(bucket_cap_mb, bucket_cap_mb_list)
         self.device = self._parameters_list[0].device
+        self._has_buffers = next(self._buffers_of(), None) is not None
         self._is_armed = self._is_running = False
         self._backward_span: span | None = None
         self._prepare(named, init_sync, syncs_buffers_at_init)
@@ -237,7 +242,8 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # torch's
         if not self._is_running:
             self.begin_backward()
         gradient = parameter.grad
-        check_dense(self.reducer.parameters[index].name, gradient)
+        if gradient.layout is not _DENSE:
+            refuse_sparse(self.reducer.parameters[index].name, gradient)
         self.reducer.ready(index, gradient)
 
     def _end_backward(self) -> None:
@@ -266,7 +272,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # torch's
             elif gradient is None:
                 parameter.grad = view.clone()
             else:
-                into.append(gradient.detach())
+                into.append(gradient)
                 averages.append(view)
         if into:
             torch._foreach_copy_(into, averages)
@@ -285,11 +291,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # torch's
 
     def will_sync_module_buffers(self) -> bool:
         """Return whether the next forward pass broadcasts the buffers."""
-        return (
-            self.require_forward_param_sync
-            and self.forward_sync_buffers
-            and next(iter(self._buffers_of()), None) is not None
-        )
+        return self.require_forward_param_sync and self.forward_sync_buffers and self._has_buffers
 
     def _buffers_of(self) -> Iterator[Any]:
         """Looked up each time: a module may replace them."""
@@ -305,7 +307,7 @@ class DistributedDataParallel(torch.nn.Module):  # type: ignore[misc]  # torch's
             with (
                 record_comm(name),
                 torch.no_grad(),
-                torch.autograd._unsafe_preserve_version_counter(tuple(buffers)),
+                preserve_versions(tuple(buffers)),
             ):
                 broadcast_states(self.process_group, buffers, root)
         except MismatchError as error:

@@ -41,7 +41,7 @@ def _broadcast(group: ProcessGroup, tensors: Sequence[Any], root: int) -> None:
     if len(tensors) == 1 and tensors[0].is_contiguous():
         broadcast(tensors[0], group=group, group_src=root)
         return
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    flat: Any = torch.cat([tensor.reshape(-1) for tensor in tensors])
     broadcast(flat, group=group, group_src=root)
     if group.rank() == root:
         return

@@ -6,9 +6,9 @@ power_sgd.py     low-rank matrices in place of gradients
 quantization.py  one byte for each number
 kinds.py         the enumerations by which torch names them
 
-A hook is `hook(state, bucket)`; `state` is a group, None for the default one, or a PowerSGDState. It starts its
-first ops and returns; what comes after them is done in wait(), which the reducer calls bucket by bucket. So all
-ranks issue their ops in one order.
+A hook is `hook(state, bucket)`; `state` is a group, None for the default one, or a PowerSGDState. It starts
+its first ops and returns; what comes after them is done in wait(), which the reducer calls bucket by bucket.
+So all ranks issue their ops in one order.
 """
 
 from __future__ import annotations

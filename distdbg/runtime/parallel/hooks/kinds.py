@@ -45,7 +45,7 @@ def _register_power_sgd(
     model: Hookable,
     state: Any = None,
     matrix_approximation_rank: int = 1,
-    start_powerSGD_iter: int = 1_000,  # noqa: N803 - torch's name
+    start_powerSGD_iter: int = 1_000,
 ) -> None:
     """`state` is the group, as with the other hooks."""
     options = PowerSGDState(

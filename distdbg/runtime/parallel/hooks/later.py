@@ -1,7 +1,7 @@
 """Later: a value that whoever waits for it makes, on its own thread.
 
-Not a Future, whose callbacks run on the thread that completes it: ops started there would come in another order
-on each rank.
+Not a Future, whose callbacks run on the thread that completes it: ops started there would come in another
+order on each rank.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class PowerSGDState:
 
     process_group: Group
     matrix_approximation_rank: int = 1
-    start_powerSGD_iter: int = 1_000  # noqa: N815 - torch's name
+    start_powerSGD_iter: int = 1_000
     min_compression_rate: float = 2
     use_error_feedback: bool = True
     warm_start: bool = True
@@ -56,7 +56,7 @@ class PowerSGDState:
             raise UsageError("PowerSGDState: matrix_approximation_rank is 1 or more")
 
 
-def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Later:  # noqa: N802 - torch's name
+def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Later:
     """Average the matrices of a bucket one by one."""
     if _is_before(state, bucket):
         return allreduce_hook(state.process_group, bucket)
@@ -75,9 +75,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Later:  # noqa: N
     return _Compression(state, bucket.index(), buffer, matrices, vectors).begin()
 
 
-def batched_powerSGD_hook(  # noqa: N802 - torch's name
-    state: PowerSGDState, bucket: GradBucket
-) -> Later:
+def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Later:
     """Average a whole bucket as one square matrix: fewer ops, and more is lost."""
     if _is_before(state, bucket):
         return allreduce_hook(state.process_group, bucket)

@@ -90,7 +90,8 @@ def dequantize(levels: npt.NDArray[np.uint8], scales: Floats) -> Floats:
 
 def _to_floats(buffer: Any) -> Floats:
     floats = cast(buffer, Dtype.float32)
-    return floats.numpy() if is_tensor(floats) else floats
+    numbers: Floats = floats.numpy() if is_tensor(floats) else floats
+    return numbers
 
 
 def _like(numbers: Floats, buffer: Any) -> Any:

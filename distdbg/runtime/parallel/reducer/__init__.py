@@ -10,8 +10,8 @@ construction.py  the comparison of models and values when a reducer is made
 measures.py    times of forward, backward and communication, and the facts of the log
 reducer.py     the Reducer: gradients in, averages out, while the backward pass still runs
 
-A pass:   ready(i, gradient) for each parameter, in any order, then finish(). A bucket whose gradients are all
-there is reduced at once, by an asynchronous all_reduce, unless one before it is not complete. finish() reduces
-what is left, and then all ranks tell each other in one small all_reduce whether anything was unusual: a
-parameter without a gradient, a forward pass without a backward pass. Only then they exchange names.
+A pass: ready(i, gradient) for each parameter, in any order, then finish(). A bucket whose gradients are all
+there is reduced at once, by an asynchronous all_reduce, unless one before it is not complete. finish()
+reduces what is left, and then all ranks tell each other in one small all_reduce whether anything was unusual:
+a parameter without a gradient, a forward pass without a backward pass. Only then they exchange names.
 """

@@ -199,7 +199,9 @@ def _skipped(
 def retell(error: CollectiveError) -> CollectiveError:
     """An error of an op that DDP issued, in DDP's words where its cause is known."""
     if isinstance(error, RankLeft):
-        error.hint = "that rank had fewer batches, or ended early: see model.join(), or give all ranks as many"
+        error.hint = (
+            "that rank had fewer batches, or ended early: join() allows it, or give all as many"
+        )
         return error
     if not isinstance(error, MismatchError):
         return error

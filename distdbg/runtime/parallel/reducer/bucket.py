@@ -12,7 +12,7 @@ from distdbg.runtime.parallel.reducer.arrays import Array
 class Bucket:
     """Some parameters whose gradients are reduced by one op."""
 
-    __slots__ = ("flat", "indices", "index", "name", "nbytes", "views", "waits_for")
+    __slots__ = ("flat", "index", "indices", "name", "nbytes", "views", "waits_for")
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class GradBucket:
         return self._is_last
 
     def set_buffer(self, buffer: Any) -> None:
-        """Replace the flat array by another one of as many elements; the gradients are views of the old one."""
+        """Replace the flat array; the gradients stay views of the old one."""
         if tuple(buffer.shape) != tuple(self._buffer.shape):
             raise UsageError(
                 f"set_buffer: the buffer of bucket {self._index} has shape {list(self._buffer.shape)}, "

@@ -55,7 +55,7 @@ class Capacity:
         """Before any pass; `may_lack`: parameters may have no gradient."""
         limits = self.limits if self.is_list or may_lack else (sys.maxsize,)
         found = assign(parameters, range(len(parameters)), limits)
-        return tuple(reversed(sorted(found, key=min)))
+        return tuple(sorted(found, key=min, reverse=True))
 
     def buckets(self, parameters: Sequence[Parameter], order: Sequence[int]) -> Buckets:
         """In the order in which gradients come."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from distdbg.runtime.reduce_op import ReduceOp
 from distdbg.runtime.work import Work
 
 _log = get_logger("parallel")
+Result = TypeVar("Result")
 
 #: `hook(state, bucket)` returns a future of the flat array that replaces the bucket's.
 CommHook = Callable[[Any, GradBucket], Any]
@@ -211,7 +213,7 @@ class Reducer:
                 self.moments.comm_begin_ns = _now_ns()
             begun = span(bucket.name)
             begun.__enter__()
-            work, future = self._named(bucket.name, lambda bucket=bucket: self._start(bucket))
+            work, future = self._named(bucket.name, partial(self._start, bucket))
             self._in_flight.append((bucket, work, future, begun))
 
     def _start(self, bucket: Bucket) -> tuple[Work | None, Any]:
@@ -271,9 +273,8 @@ class Reducer:
             sent = status
             status[1:] = 1
             status[[1 + index for index in lacking]] = 0
-        return self._named(
-            _STATUS_NAME, lambda: all_reduce(sent, ReduceOp.MAX, self.group, async_op=True)
-        )
+        start = partial(all_reduce, sent, ReduceOp.MAX, self.group, async_op=True)
+        return self._named(_STATUS_NAME, start)
 
     def _wait(self, bucket: Bucket, work: Work | None, future: Any) -> None:
         if work is not None:
@@ -321,7 +322,7 @@ class Reducer:
         """Make the buckets anew, in the order in which rank 0 got its gradients."""
         rest = [i for i in range(len(self.parameters)) if i not in set(self.order)]
         order = np.array(self.order + rest, np.int32)
-        self._named(_ORDER_NAME, lambda: broadcast(order, group=self.group, group_src=0))
+        self._named(_ORDER_NAME, partial(broadcast, order, group=self.group, group_src=0))
         self._make_buckets(self.capacity.buckets(self.parameters, order.tolist()))
         self.has_rebuilt = True
         _log.debug("DDP has ordered its gradients in %d buckets", len(self.buckets))
@@ -339,7 +340,7 @@ class Reducer:
         if self.is_static:
             self._used = used or self._used
 
-    def _named(self, name: str, start: Callable[[], Any]) -> Any:
+    def _named(self, name: str, start: Callable[[], Result]) -> Result:
         """Start an op that has this name in records and messages."""
         recorder = self._recorder
         if recorder is None:
