@@ -64,7 +64,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "BarrierOptions", "BroadcastOptions", "GatherOptions", "ReduceOptions",
         "ReduceScatterOptions", "ScatterOptions",
     ),
-    "distdbg.runtime.parallel": ("DistributedSampler",),
+    "distdbg.runtime.parallel": ("DistributedSampler", "GradientReducer"),
     "distdbg.runtime.parallel.hooks": (
         "BuiltinCommHookType", "DDPCommHookType", "PowerSGDState", "register_ddp_comm_hook",
     ),

@@ -301,6 +301,9 @@ from distdbg.runtime.p2p import (
 from distdbg.runtime.parallel import (
     DistributedSampler as DistributedSampler,
 )
+from distdbg.runtime.parallel import (
+    GradientReducer as GradientReducer,
+)
 from distdbg.runtime.parallel.hooks import (
     BuiltinCommHookType as BuiltinCommHookType,
 )

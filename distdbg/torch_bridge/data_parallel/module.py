@@ -311,7 +311,7 @@ class DistributedDataParallel(torch.nn.Module):
             ):
                 broadcast_states(self.process_group, buffers, root)
         except MismatchError as error:
-            told = retell(error)
+            told = retell(error, self.reducer.passes + 1, name)
             if told is error:
                 raise
             raise told from error

@@ -20,9 +20,10 @@ import numpy as np
 from distdbg.errors import UsageError
 from distdbg.runtime.buffers import copy_of, empty_like
 from distdbg.runtime.collectives import all_reduce
+from distdbg.runtime.dtypes import Dtype
 from distdbg.runtime.group import Group, ProcessGroup
 from distdbg.runtime.parallel.hooks.later import Later
-from distdbg.runtime.parallel.hooks.plain import allreduce_hook, assign, group_of
+from distdbg.runtime.parallel.hooks.plain import allreduce_hook, assign, cast, group_of
 from distdbg.runtime.parallel.reducer.arrays import Array
 from distdbg.runtime.parallel.reducer.bucket import GradBucket
 from distdbg.runtime.torch_arrays import is_tensor
@@ -189,16 +190,21 @@ class _Compression:
 
 
 def orthogonalize(matrix: Array, epsilon: float) -> None:
-    """Make the columns orthonormal, in place (Gram-Schmidt); a column of zeros stays one."""
+    """Make the columns orthonormal, in place: by QR, or with an epsilon by Gram-Schmidt, as torch does.
+
+    Only QR gives orthonormal columns where some depend on others.
+    """
+    if epsilon == 0:
+        library = sys.modules["torch"] if is_tensor(matrix) else np
+        wide = cast(matrix, Dtype.float64 if matrix.dtype.itemsize == 8 else Dtype.float32)
+        assign(matrix, library.linalg.qr(wide)[0])
+        return
     columns = matrix.shape[1]
     for at in range(columns):
         column = matrix[:, at : at + 1]
-        norm = float((column * column).sum()) ** 0.5
-        if norm + epsilon > 0:
-            column /= norm + epsilon
-        if at + 1 < columns:
-            rest = matrix[:, at + 1 :]
-            rest -= (column * rest).sum(0) * column
+        column /= float((column * column).sum()) ** 0.5 + epsilon
+        rest = matrix[:, at + 1 :]
+        rest -= (column * rest).sum(0) * column
 
 
 def _pack(like: Array, arrays: list[Array]) -> tuple[Array, list[Array]]:

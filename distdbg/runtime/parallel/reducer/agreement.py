@@ -118,7 +118,7 @@ def _compare_order(descriptions: Sequence[Description], found: _Differences) -> 
 def judge_pass(reports: Sequence[PassReport], ranks: Sequence[int], group: str) -> DistError | None:
     """The same error on all ranks, if what they report is one; None: all did the same."""
     step = f"DDP step {max(report.number for report in reports)} on group '{group}'"
-    sites = _where([report.site for report in reports], ranks, "called backward")
+    sites = _where([report.site for report in reports], ranks, "ran")
     forwards = [report.forwards for report in reports]
     if len(set(forwards)) > 1:
         return _skipped(step, forwards, reports, ranks, group, sites)
@@ -196,30 +196,62 @@ def _skipped(
     )
 
 
-def retell(error: CollectiveError) -> CollectiveError:
-    """An error of an op that DDP issued, in DDP's words where its cause is known."""
+def retell(error: CollectiveError, step: int, during: str) -> CollectiveError:
+    """An error of an op that DDP issued, in DDP's words where its cause is known.
+
+    `during`: the name of the op that failed, such as 'DDP bucket 0 of layer4'.
+    """
+    where = f"DDP step {step} on group '{error.group}'"
     if isinstance(error, RankLeft):
-        error.hint = (
-            "that rank had fewer batches, or ended early: join() allows it, or give all as many"
+        return RankLeft(
+            _short(f"{where} cannot complete: rank {error.peer} {error.how}, needed for {during}"),
+            peer=error.peer,
+            how=error.how,
+            sides=error.sides,
+            kind=error.kind,
+            seq=error.seq,
+            group=error.group,
+            ranks=error.ranks,
+            details=[error.what, *error.details],
+            hint=f"had rank {error.peer} fewer batches? join() allows it; or give all ranks as many",
         )
-        return error
     if not isinstance(error, MismatchError):
         return error
-    skipping = _ranks_in(error.sides, SKIPPED)
     waiting = _ranks_in(error.sides, _BUCKET)
-    if not skipping or not waiting:
+    skipping = _ranks_in(error.sides, SKIPPED)
+    if not waiting:
         return error
+    if skipping:
+        what = f"{say_ranks(skipping)} skipped a backward pass, in which {say_ranks(waiting)} wait"
+        hint = "all ranks must run as many backward passes: see what decides that one is skipped"
+    else:
+        calls = _others(error.sides, waiting)
+        skipping = sorted(rank for _, ranks in calls for rank in ranks)
+        words = ", ".join(f"{say_ranks(ranks)} called {function}" for function, ranks in calls)
+        what = f"{say_ranks(waiting)} reduce gradients, {words}"
+        hint = f"did {say_ranks(skipping)} leave the loop, or skip a backward pass? join() allows "
+        hint += "fewer batches"
     return MismatchError(
-        f"DDP on group '{error.group}': {say_ranks(skipping)} skipped a backward pass, "
-        f"in which {say_ranks(waiting)} wait",
+        _short(f"{where}: {what}"),
         kind=error.kind,
         seq=error.seq,
         group=error.group,
-        ranks=skipping,
+        ranks=error.ranks if len(skipping) == len(waiting) else skipping,
         sides=error.sides,
         details=[error.what, *error.details],
-        hint="all ranks must run as many backward passes: see what decides that one is skipped",
+        hint=hint,
     )
+
+
+def _others(
+    sides: Sequence[Mapping[str, Any]], waiting: Sequence[int]
+) -> list[tuple[str, list[int]]]:
+    """What the ranks called that are in no bucket."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for side in sides:
+        for site in side["sites"]:
+            found[site["function"]] += [rank for rank in site["ranks"] if rank not in waiting]
+    return [(function, ranks) for function, ranks in found.items() if ranks]
 
 
 def _ranks_in(sides: Sequence[Mapping[str, Any]], words: str) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -213,7 +213,11 @@ class Reducer:
                 self.moments.comm_begin_ns = _now_ns()
             begun = span(bucket.name)
             begun.__enter__()
-            work, future = self._named(bucket.name, partial(self._start, bucket))
+            try:
+                work, future = self._named(bucket.name, partial(self._start, bucket))
+            except CollectiveError as error:
+                self._is_open = False
+                self._raise_told(error, bucket.name)
             self._in_flight.append((bucket, work, future, begun))
 
     def _start(self, bucket: Bucket) -> tuple[Work | None, Any]:
@@ -239,19 +243,19 @@ class Reducer:
             self._take_zeros(index)
         may_lack = self.find_unused if self._lacking is None else False
         may_lack = may_lack or (self.is_static and not self.passes)
+        during = self.buckets[0].name
         try:
             self._start_complete()
             status = self._start_status(lacking, may_lack)
             for bucket, work, future, begun in self._in_flight:
+                during = bucket.name
                 self._wait(bucket, work, future)
                 begun.__exit__(None, None, None)
+            during = _STATUS_NAME
             if status is not None:
                 status.wait()
         except CollectiveError as error:
-            told = retell(error)
-            if told is error:
-                raise
-            raise told from error
+            self._raise_told(error, during)
         finally:
             self._drop_in_flight()
         self.moments.comm_end_ns = _now_ns()
@@ -262,6 +266,12 @@ class Reducer:
         self._learn(lacking, may_lack)
         self.measures.add(self.moments)
         return self._used if self.is_static or may_lack else None
+
+    def _raise_told(self, error: CollectiveError, during: str) -> NoReturn:
+        told = retell(error, self.passes + 1, during)
+        if told is error:
+            raise error
+        raise told from error
 
     def _start_status(self, lacking: Sequence[int], may_lack: bool) -> Work | None:
         """Tell all ranks whether this pass was unusual here, and what was used, where that may differ."""
